@@ -1,0 +1,87 @@
+# Needs Python 3.11 or newer (with headers), a C compiler and make; everything else goes into .venv.
+# What was done is remembered under .stamps/, so that nothing is done twice.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMPS := .stamps
+PYX := $(shell find ringbuf ipcbus -name '*.pyx')
+PXD := $(shell find ringbuf ipcbus -name '*.pxd')
+ARGS ?=
+
+# bash for pipefail: the compile step filters its output and must still fail when the compiler does.
+SHELL := bash
+.SHELLFLAGS := -e -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test stress lint check bench clean
+
+help: ## list the targets
+	@awk -F ': .*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo "PYTHON=... names the interpreter for .venv; ARGS=... is passed on by demo, test, stress and bench."
+
+demo: $(STAMPS)/installed ## a live run: three receiving processes, both transports, a table at the end
+	$(BIN)/ipcbus demo $(ARGS)
+
+test: $(STAMPS)/installed ## all tests but the long ones, on every core
+	$(BIN)/python -m pytest -n auto -q -m "not long" tests $(ARGS)
+
+stress: $(STAMPS)/installed ## the long tests (many minutes), two at a time
+	$(BIN)/python -m pytest -n 2 -m long --durations=0 tests $(ARGS)
+
+lint: $(STAMPS)/installed ## style, format, types, and the generated layouts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict
+	$(BIN)/python -m ringbuf.layout --check
+	$(BIN)/python -m ipcbus.wire.layout --check
+
+# The lint comes first (seconds against minutes); make keeps this order unless it is asked for -j.
+check: lint test ## lint, then test: what has to pass before a commit
+
+bench: $(STAMPS)/installed ## measure throughput and latency beside the native limit of this machine
+	$(BIN)/python -m benchmarks $(ARGS)
+
+clean: ## remove what was built; .venv stays
+	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis $(STAMPS) $(PYX:.pyx=.c)
+	find ringbuf ipcbus -name '*.so' -delete
+	find ringbuf ipcbus tools tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
+
+# ---- how .venv comes to be ----------------------------------------------------------------------------
+
+# The tests in this recipe exist for their texts: pip would fail too, but pages later and less clearly.
+$(VENV)/pyvenv.cfg:
+	@command -v $(PYTHON) >/dev/null || \
+	    { echo "error: '$(PYTHON)' was not found; install Python 3.11 or newer, or run make PYTHON=/path/to/python3"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	    { echo "error: $$($(PYTHON) --version) is too old, ipcbus needs 3.11 or newer: run make PYTHON=/path/to/python3.11"; exit 1; }
+	@$(PYTHON) -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' || \
+	    { echo "error: the headers of $(PYTHON) (Python.h) are missing; install its development package (python3-dev, python3-devel)"; exit 1; }
+	@command -v $${CC:-gcc} >/dev/null || \
+	    { echo "error: no C compiler '$${CC:-gcc}'; install gcc, or name another with CC=..."; exit 1; }
+	@echo "== creating $(VENV) with $$($(PYTHON) --version)"
+	$(PYTHON) -m venv $(VENV)
+
+$(STAMPS)/tools: $(VENV)/pyvenv.cfg
+	@mkdir -p $(STAMPS)
+	@echo "== installing the build tools into $(VENV)"
+	$(BIN)/python -m pip install --disable-pip-version-check 'setuptools>=77' 'cython>=3.1'
+	@touch $@
+
+# setuptools leaves alone what is current. Shown are the module names, warnings and errors; hidden are the
+# compiler's command lines and setuptools' remark that [tool.setuptools.ext-modules] is young.
+BUILD_EXT := import setuptools, warnings; warnings.filterwarnings("ignore", ".*experimental"); setuptools.setup()
+
+$(STAMPS)/compiled: $(STAMPS)/tools pyproject.toml $(PYX) $(PXD)
+	@echo "== compiling the extension modules (a few seconds each)"
+	@$(BIN)/python -c '$(BUILD_EXT)' build_ext --inplace 2>&1 | sed -u -E '/^[^ ]*(gcc|cc|clang)(-[0-9.]+)? -/d; /^copying build/d'
+	@touch $@
+
+# Without build isolation pip uses the tools above and finds the modules compiled already.
+$(STAMPS)/linked: $(STAMPS)/tools pyproject.toml | $(STAMPS)/compiled
+	@echo "== installing ipcbus and its development tools into $(VENV)"
+	$(BIN)/python -m pip install --disable-pip-version-check --no-build-isolation -e '.[dev]'
+	@touch $@
+
+$(STAMPS)/installed: $(STAMPS)/compiled $(STAMPS)/linked
+	@touch $@

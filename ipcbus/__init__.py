@@ -1,0 +1,70 @@
+"""Messages between the processes of one host through lock-free rings in shared memory.
+
+    with ipcbus.Context() as ctx:
+        src = ctx.source("quotes.AAPL")
+        rcv = ctx.receiver("quotes.AAPL", print)
+        src.wait_for_receivers(1, timeout=5)
+        src.send(b"191.24")
+"""
+
+from importlib.metadata import PackageNotFoundError, version
+
+try:
+    __version__ = version("ipcbus")
+except PackageNotFoundError:  # the sources are used without being installed
+    __version__ = "0+unknown"
+
+from ipcbus.context import Context
+from ipcbus.errors import (
+    ClosedError,
+    ConfigError,
+    GmdAreaDamaged,
+    GmdAreaFull,
+    GmdAreaLocked,
+    GmdError,
+    IpcBusError,
+    LayoutMismatch,
+    MessageTooLarge,
+    PermissionRefused,
+    ReservationError,
+    SessionGone,
+    SharedMemoryFull,
+    TransportError,
+    WouldBlock,
+    WrongProcess,
+    WrongThread,
+)
+from ipcbus.message import FragmentInfo, Message, MessageType, SourceEvent, SourceEventType
+from ipcbus.receiver import Receiver
+from ipcbus.runtime.inbox import SessionInfo
+from ipcbus.source import Source
+
+__all__ = [
+    "ClosedError",
+    "ConfigError",
+    "Context",
+    "FragmentInfo",
+    "GmdAreaDamaged",
+    "GmdAreaFull",
+    "GmdAreaLocked",
+    "GmdError",
+    "IpcBusError",
+    "LayoutMismatch",
+    "Message",
+    "MessageTooLarge",
+    "MessageType",
+    "PermissionRefused",
+    "Receiver",
+    "ReservationError",
+    "SessionGone",
+    "SessionInfo",
+    "SharedMemoryFull",
+    "Source",
+    "SourceEvent",
+    "SourceEventType",
+    "TransportError",
+    "WouldBlock",
+    "WrongProcess",
+    "WrongThread",
+    "__version__",
+]

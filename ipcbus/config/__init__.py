@@ -1,0 +1,18 @@
+"""Options: one table of them, and what a user set."""
+
+from ipcbus.config.config import Config, ConfigLike
+from ipcbus.config.options import SCOPES, TABLE, ContextOptions, ReceiverOptions, SourceOptions
+from ipcbus.config.values import Option, OptionValues, Value
+
+__all__ = [
+    "SCOPES",
+    "TABLE",
+    "Config",
+    "ConfigLike",
+    "ContextOptions",
+    "Option",
+    "OptionValues",
+    "ReceiverOptions",
+    "SourceOptions",
+    "Value",
+]

@@ -1,0 +1,495 @@
+"""The context: owns configuration, threads, sessions and discovery."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import logging
+import os
+import secrets
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from ipcbus.config import Config, ConfigLike
+from ipcbus.errors import ClosedError, ConfigError, WrongProcess, WrongThread
+from ipcbus.message import Message, SourceEvent, SourceEventType
+from ipcbus.receiver import Receiver
+from ipcbus.resolution import names
+from ipcbus.resolution.registry import Registry
+from ipcbus.resolution.sweep import sweep
+from ipcbus.runtime.driver import FOREVER_NS, Driver
+from ipcbus.runtime.faults import as_ipcbus_error
+from ipcbus.runtime.inbox import Inbox, SessionInfo
+from ipcbus.runtime.outbox import Outbox
+from ipcbus.source import Source
+from ipcbus.wire.layout import TOPIC_NAME_MAX
+from ringbuf import clock, segment
+from ringbuf.doorbell import NEWS, BellRope, Doorbell
+from ringbuf.errors import RingError
+
+if TYPE_CHECKING:
+    from typing import Self
+
+log = logging.getLogger("ipcbus")
+
+_contexts: weakref.WeakSet[Context] = weakref.WeakSet()
+
+
+class Context:
+    """One or a few per process; sources and receivers are made by it and live as long as it does."""
+
+    def __init__(
+        self,
+        config: ConfigLike = None,
+        *,
+        name: str = "",
+        domain: str = "default",
+        operational_mode: str = "",
+    ) -> None:
+        """Opens a context.
+
+        Args:
+            config: options, as a mapping `{scope: {option: value}}` or the path of a TOML file of that shape.
+            name: shown in lists and statistics and to the other side; overrides option `context_name`.
+            domain: contexts of different domains do not see each other.
+            operational_mode: `embedded` (default: a thread of the context delivers) or `sequential` (the caller's
+                thread does all the work in `process_events`); overrides the option of that name.
+
+        Raises:
+            ConfigError: an option is unknown, out of range, or of another scope.
+            SharedMemoryFull: /dev/shm has no room for the context's registry.
+            PermissionRefused: this user may not create shared objects.
+        """
+        self._config = Config.load(config)
+        given = {"context_name": name, "operational_mode": operational_mode}
+        self._options = self._config.values("context", **{key: value for key, value in given.items() if value})
+        if not domain:
+            raise ConfigError("the domain is empty; give it a name, for example 'default'")
+        self.domain = domain
+        self.name = self._options.context_name
+        self._forked = False
+        self._closed = False
+        self._sources: dict[Source, None] = {}
+        self._receivers: dict[Receiver, None] = {}
+        self._async_receivers: set[Receiver] = set()
+        self._async_loop: asyncio.AbstractEventLoop | None = None
+        sweep(domain)
+        self._open_registry()
+        options = self._options
+        self._sequential = options.operational_mode == "sequential"
+        self._driver = Driver(
+            self._bell,
+            self,
+            spins="busy_wait"
+            in (options.transport_lbtipc_receiver_thread_behavior, options.transport_lbtsmx_receiver_thread_behavior),
+            linger=options.transport_lbtipc_pend_behavior_linger_loop_count,
+        )
+        self._inbox = Inbox(domain, self._id, options, self._driver)
+        self._outbox = Outbox(domain, self._id, options, self._registry, lambda: self._driver, self._announce)
+        self._next = {"liveness": 0, "scan": 0, "clock": 0, "activity": 0}
+        _contexts.add(self)
+        self._thread: threading.Thread | None = None
+        if not self._sequential:
+            self._thread = threading.Thread(target=self._run, name=f"ipcbus {name or domain}", daemon=True)
+            self._thread.start()
+
+    def _open_registry(self) -> None:
+        from ipcbus import __version__  # the package imports this module first
+
+        while True:
+            self._id = secrets.randbelow(0xFFFFFFFF) + 1
+            try:
+                self._registry = Registry(
+                    self.domain,
+                    self._id,
+                    self.name,
+                    __version__,
+                    hidden=self._options.registry_hidden,
+                    group=self._options.shared_memory_group,
+                )
+                break
+            except FileExistsError:
+                continue
+            except RingError as error:
+                raise as_ipcbus_error(error) from error
+        try:
+            self._bell = Doorbell(names.bell(self.domain, self._id), group=self._options.shared_memory_group)
+        except BaseException:
+            self._registry.close()
+            raise
+
+    # ------------------------------------------------------------------ handles
+
+    def source(self, topic: str, *, on_event: Callable[[SourceEvent], object] | None = None, **options: object) -> Source:
+        """Makes a source.
+
+        Args:
+            topic: its name, 1 to 255 bytes of UTF-8.
+            on_event: called with source events by whoever drives the context.
+            **options: options of scope source; they override the context's config.
+
+        Raises:
+            ConfigError: a bad option, or no session with these options can be had.
+            SharedMemoryFull: /dev/shm has no room for the session.
+            ClosedError, WrongProcess: the context is closed, or belongs to the parent of a fork.
+        """
+        self._check()
+        _check_topic(topic)
+        values = self._config.values("source", **options)
+        session, number, entry = self._outbox.open_topic(topic, values)
+        source = Source(self, topic, session, number, entry, on_event)
+        self._sources[source] = None
+        self._refresh()
+        return source
+
+    def receiver(
+        self, topic: str, on_message: Callable[[Message], object] | None = None, **options: object
+    ) -> Receiver:
+        """Makes a receiver.
+
+        Args:
+            topic: its name, 1 to 255 bytes of UTF-8.
+            on_message: called with each message and event; None makes a receiver that is pulled from.
+            **options: options of scope receiver; they override the context's config.
+
+        Raises:
+            ConfigError: a bad option.
+            ClosedError, WrongProcess: the context is closed, or belongs to the parent of a fork.
+        """
+        self._check()
+        _check_topic(topic)
+        receiver = Receiver(self, topic, on_message, self._config.values("receiver", **options))
+        receiver._entry = self._registry.add_receiver(topic)
+        receiver._sink.count_into(self._registry.mapping, self._registry.entry_offset(receiver._entry))
+        self._receivers[receiver] = None
+        with self._wheel():
+            self._inbox.add(receiver._interest)
+        return receiver
+
+    def _close_source(self, source: Source) -> None:
+        if self._forked or source not in self._sources:
+            return
+        del self._sources[source]
+        source.batch.flush()
+        source.drop()
+        self._outbox.close_topic(source._session, source._number, source._entry)
+        self._refresh()
+
+    def _close_receiver(self, receiver: Receiver) -> None:
+        if self._forked or receiver not in self._receivers:
+            return
+        del self._receivers[receiver]
+        receiver._sink.closed = True
+        with self._wheel():
+            self._inbox.remove(receiver._interest)
+            self._registry.remove(receiver._entry)
+            receiver._sink.stop_counting()
+        self._wake_waiters(receiver)
+        self._driver.notify()
+
+    # ------------------------------------------------------------------ driving
+
+    def process_events(self, timeout: float | None = 0) -> int:
+        """Does the context's work in the caller's thread; sequential mode only.
+
+        Args:
+            timeout: seconds to wait for the first event; 0 does not wait, None waits for ever.
+
+        Returns:
+            How many messages were delivered.
+
+        Raises:
+            WrongThread: the context is in embedded mode, or another thread is in here.
+            ClosedError, WrongProcess: the context is closed, or belongs to the parent of a fork.
+        """
+        if self._closed or self._forked or not self._sequential:
+            self._check()
+            raise WrongThread(
+                'process_events needs Context(operational_mode="sequential"); in embedded mode the context\'s own thread '
+                "delivers"
+            )
+        driver = self._driver
+        with driver.alone():
+            if timeout == 0:
+                handled = driver.poll()
+            else:
+                handled = driver.drive(FOREVER_NS if timeout is None else int(timeout * 1e9), once=True)
+            driver.rearm()
+        return handled
+
+    def fileno(self) -> int:
+        """A descriptor that is readable, level-triggered, while `process_events` has something to do.
+
+        From the first call on the context's wake-up is armed between two calls of `process_events`.
+
+        Raises:
+            WrongThread: the context is in embedded mode.
+            ClosedError, WrongProcess: the context is closed, or belongs to the parent of a fork.
+        """
+        self._check()
+        if not self._sequential:
+            raise WrongThread(
+                'fileno needs Context(operational_mode="sequential"); in embedded mode the context\'s own thread does the work'
+            )
+        return self._driver.fileno()
+
+    def _run(self) -> None:
+        cpu = self._options.thread_cpu
+        if cpu >= 0:
+            try:
+                os.sched_setaffinity(0, {cpu})
+            except OSError as error:
+                log.warning("thread_cpu = %d cannot be used (%s); the thread runs on any processor", cpu, error)
+        try:
+            self._driver.run()
+        except Exception:
+            log.exception("the thread of context %r in domain %r stopped", self.name, self.domain)
+
+    @contextlib.contextmanager
+    def _wheel(self) -> Iterator[None]:
+        """The right to change what the driver works on."""
+        with self._driver.wheel():
+            yield
+
+    @contextlib.contextmanager
+    def _wheel_of(self, queue: deque[Message], timeout: float | None = None) -> Iterator[Driver | None]:
+        """The driver for a thread that pulls; None when somebody else filled the queue meanwhile."""
+        driver = self._driver
+        if self._sequential:
+            with driver.alone():
+                yield driver
+                driver.rearm()
+        elif driver.take(lambda: queue or self._closed, timeout):
+            try:
+                yield driver
+            finally:
+                driver.give()
+        else:
+            yield None
+
+    def _wait_a_little(self, seconds: float) -> None:
+        """Lets the context work for a moment, for a thread that waits for its effect."""
+        driver = self._driver
+        if driver.is_driver():
+            raise WrongThread("this call waits and cannot be made inside a callback of the same context")
+        if self._sequential:
+            with driver.alone():
+                driver.drive(int(min(seconds, 0.01) * 1e9), once=True)
+                driver.rearm()
+        else:
+            driver.wait_changed(seconds)
+
+    # ------------------------------------------------------------------ the driver's other work (runtime.driver.Work)
+
+    def attend(self) -> None:
+        """Looks after sessions; called by the driver."""
+        self._inbox.attend()
+
+    def news(self) -> None:
+        """Another registry changed; called by the driver."""
+        self._next["scan"] = 0
+
+    def someone_waits(self) -> bool:
+        """Whether an asyncio task waits for a message; called by the driver."""
+        return bool(self._async_receivers)
+
+    def delivered(self) -> None:
+        """Wakes asyncio tasks whose messages have come; called by the driver."""
+        for receiver in list(self._async_receivers):
+            if receiver._sink.queue:
+                self._wake_waiters(receiver)
+
+    def timers(self, now_ns: int) -> int:
+        """Runs what is due; called by the driver. Returns when something will be next."""
+        options = self._options
+        due = {
+            "liveness": options.liveness_check_interval * 1_000_000,
+            "scan": options.resolution_scan_interval * 1_000_000,
+            "clock": 1_000_000_000,
+            "activity": 1_000_000_000,
+        }
+        for task, interval in due.items():
+            if now_ns >= self._next[task]:
+                self._next[task] = now_ns + interval
+                getattr(self, f"_do_{task}")()
+        self._inbox.refresh()
+        self._tell_sources()
+        self._driver.notify()
+        flush_in = self._outbox.flush_due()
+        upcoming = min(self._next.values())
+        return upcoming if flush_in is None else min(upcoming, now_ns + flush_in)
+
+    def _do_liveness(self) -> None:
+        for session in self._outbox.sessions():
+            for _ in session.channel.slots.reclaim():
+                session.channel.writer.count_reclaimed()
+        self._inbox.check()
+
+    def _do_scan(self) -> None:
+        self._inbox.scan()
+        self._inbox.retry()
+
+    def _do_clock(self) -> None:
+        clock.recalibrate()
+
+    def _do_activity(self) -> None:
+        sweep(self.domain)
+        for session in self._outbox.sessions():
+            session.touch(time.monotonic_ns())
+
+    def _tell_sources(self) -> None:
+        for source in list(self._sources):
+            source._notice_receivers()
+            if source._session in self._outbox.wanting and not source._session.writer_waits():
+                source._tell(SourceEvent(SourceEventType.WAKEUP))
+        self._outbox.wanting = {session for session in self._outbox.wanting if session.writer_waits()}
+
+    def _announce(self) -> None:
+        """Tells every context of the domain that this one's registry changed."""
+        own = names.bell(self.domain, self._id)
+        for name in segment.names(names.domain_prefix(self.domain)):
+            if name.endswith("." + names.BELL) and name != own:
+                with contextlib.suppress(OSError, RingError):
+                    rope = BellRope(name)
+                    rope.ring(NEWS)
+                    rope.close()
+
+    def _refresh(self) -> None:
+        """Lets this context see its own registry's change."""
+        if self._receivers:
+            with self._wheel():
+                self._inbox.refresh()
+
+    # ------------------------------------------------------------------ asyncio
+
+    async def _wait_async(self, receiver: Receiver) -> None:
+        """Waits until something is in the receiver's queue, without a thread of its own."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        waiter = (loop, future)
+        receiver._waiters.append(waiter)
+        self._async_receivers.add(receiver)
+        try:
+            if self._sequential:
+                self._async_poll(loop)
+            else:
+                self._driver.interrupt()
+            if not receiver._sink.queue and not receiver._sink.closed:
+                await future
+        finally:
+            if waiter in receiver._waiters:
+                receiver._waiters.remove(waiter)
+            if not receiver._waiters:
+                self._async_receivers.discard(receiver)
+            if self._sequential and not self._async_receivers and self._async_loop is not None:
+                self._async_loop.remove_reader(self._driver.fileno())
+                self._async_loop = None
+
+    def _async_poll(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._async_loop is None:
+            self._async_loop = loop
+            loop.add_reader(self._driver.fileno(), self._async_work)
+        self._async_work()
+
+    def _async_work(self) -> None:
+        if not self._closed:
+            self.process_events(0)
+            self.delivered()
+
+    def _wake_waiters(self, receiver: Receiver) -> None:
+        for loop, future in list(receiver._waiters):
+            with contextlib.suppress(RuntimeError):  # the loop was closed
+                loop.call_soon_threadsafe(_resolve, future)
+
+    # ------------------------------------------------------------------ end
+
+    def close(self) -> None:
+        """Ends all handles and the context; nothing of it is left. Closing twice does nothing."""
+        if self._closed or self._forked:
+            return
+        self._closed = True
+        for source in list(self._sources):
+            source.batch.flush()
+            source.drop()
+        self._sources.clear()
+        self._driver.stop()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+        for receiver in list(self._receivers):
+            receiver._sink.closed = True
+            receiver._sink.stop_counting()
+            self._wake_waiters(receiver)
+        self._receivers.clear()
+        self._inbox.close()
+        self._outbox.close()
+        self._bell.close()
+        self._registry.close()
+        self._announce()
+        self._driver.close()
+        sweep(self.domain)
+        _contexts.discard(self)
+
+    def __enter__(self) -> Self:
+        """The context itself; closed at the end of the block."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Closes the context."""
+        self.close()
+
+    def __repr__(self) -> str:
+        """Names name, domain and state."""
+        state = " (closed)" if self._closed else ""
+        return f"<Context {self.name!r} in domain {self.domain!r}{state}>"
+
+    def _check(self) -> None:
+        if self._forked:
+            raise WrongProcess("this context belongs to the parent of this forked process; make a new Context here")
+        if self._closed:
+            raise ClosedError(f"the context {self.name!r} of domain {self.domain!r} is closed; make a new one")
+
+    def _sessions_of(self, topic: str) -> list[SessionInfo]:
+        with self._wheel():
+            return self._inbox.info(topic)
+
+    def _after_fork(self) -> None:
+        """In the child: gives up everything that is the parent's, without touching what is shared."""
+        self._forked = True
+        self._outbox.abandon()
+        self._inbox.abandon()
+        self._bell.abandon()
+        self._registry.abandon()
+        self._driver.close()
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _check_topic(topic: Any) -> None:  # noqa: ANN401 - whatever the caller gave
+    size = len(topic.encode()) if isinstance(topic, str) else 0
+    if not 0 < size <= TOPIC_NAME_MAX or "\0" in topic:
+        raise ConfigError(f"topic {topic!r} is no topic name: 1 to {TOPIC_NAME_MAX} bytes of text without zero bytes")
+
+
+def _close_all() -> None:
+    for context in list(_contexts):
+        context.close()
+
+
+def _fork_child() -> None:
+    for context in list(_contexts):
+        context._after_fork()
+
+
+atexit.register(_close_all)
+os.register_at_fork(after_in_child=_fork_child)

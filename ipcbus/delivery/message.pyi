@@ -1,0 +1,69 @@
+"""What an application gets: a message or an event."""
+
+from ipcbus.delivery.types import FragmentInfo, MessageType
+
+class Origin:
+    """Where messages come from: a topic of a session."""
+
+    topic: str
+    source: str
+    def __init__(self, topic: str, source: str) -> None: ...
+
+class Message:
+    """A message or an event of one source.
+
+    Inside a callback it looks into the ring; who keeps it longer gets its own copy of the bytes without asking.
+    """
+
+    flags: int
+    """Bits: 0x1 first, 0x2 last message of an explicit batch."""
+
+    @property
+    def type(self) -> MessageType:
+        """`DATA`, or the kind of event."""
+
+    @property
+    def data(self) -> bytes:
+        """The payload as a copy of its own; empty for an event."""
+
+    @property
+    def view(self) -> memoryview:
+        """The payload, read-only.
+
+        Inside a callback on a receiver-paced session it lies in the ring and is released when the callback returns;
+        using it later raises ValueError. An array made from it and kept shows whatever the ring holds then; keep
+        `data` instead. Elsewhere it is of the message's own bytes.
+        """
+
+    @property
+    def topic(self) -> str:
+        """Name of the topic."""
+
+    @property
+    def source(self) -> str:
+        """Source string of the session, for example `LBT-IPC:6481f8d4:20001`."""
+
+    @property
+    def sequence_number(self) -> int:
+        """The topic sequence number; of a loss, the last lost one; -1 for BOS and EOS."""
+
+    @property
+    def first_sequence_number(self) -> int:
+        """The first number that the message or the loss spans."""
+
+    @property
+    def send_time_ns(self) -> int:
+        """When its datagram was begun, ns since the Unix epoch by this host's clock; 0 for an event."""
+
+    @property
+    def fragment_info(self) -> FragmentInfo | None:
+        """Where the fragments lay, or None for a message that came in one piece."""
+
+    def ack(self) -> None:
+        """Acknowledges a guaranteed message. Other messages need none; for them it does nothing."""
+
+    def __len__(self) -> int:
+        """Bytes of the payload."""
+
+def event(origin: Origin, kind: int, first: int, last: int) -> Message:
+    """An event of a source; numbers are -1 where it has none."""

@@ -1,0 +1,127 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, embedsignature=True
+"""What an application gets; see the stub for the words."""
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport int64_t, uint64_t
+
+from ipcbus.delivery.types import MessageType
+from ringbuf.clock cimport epoch_ns
+from ringbuf.memory cimport Mapping, window_view
+
+cdef dict _types = {int(kind): kind for kind in MessageType}
+cdef object _data = MessageType.DATA
+
+
+cdef class Origin:
+    def __init__(self, str topic, str source):
+        self.topic = topic
+        self.source = source
+
+
+cdef class Message:
+    @property
+    def type(self):
+        return _data if self.kind == 0 else _types[self.kind]
+
+    @property
+    def data(self):
+        if self.own is None:
+            self.own = PyBytes_FromStringAndSize(self.start, self.length)
+        return self.own
+
+    @property
+    def view(self):
+        if self.shown is None:
+            if self.lent and self.mapping is not None:
+                self.shown = window_view(self.mapping, <char *>self.start, self.length, False)
+            else:
+                self.shown = memoryview(self.data)
+        return self.shown
+
+    @property
+    def topic(self):
+        return self.origin.topic
+
+    @property
+    def source(self):
+        return self.origin.source
+
+    @property
+    def sequence_number(self):
+        return <int64_t>self.sequence
+
+    @property
+    def first_sequence_number(self):
+        return <int64_t>self.first_sequence
+
+    @property
+    def send_time_ns(self):
+        return epoch_ns(self.send_ticks) if self.send_ticks else 0
+
+    @property
+    def fragment_info(self):
+        return None
+
+    def ack(self):
+        pass
+
+    def __len__(self):
+        return self.length
+
+    def __repr__(self):
+        kind = self.type.name
+        if self.kind == 0:
+            return f"<Message {self.topic!r} {self.sequence_number} of {self.length} bytes from {self.source}>"
+        return f"<Message {kind} {self.topic!r} {self.first_sequence_number}..{self.sequence_number} from {self.source}>"
+
+    cdef int keep(self) except -1:
+        """Makes the message independent of the ring; its callback has returned and somebody still has it."""
+        if self.own is None:
+            self.own = PyBytes_FromStringAndSize(self.start, self.length)
+        self.take_view()
+        self.start = NULL
+        self.lent = False
+        self.mapping = None
+        return 0
+
+    cdef int take_back(self) except -1:
+        """Makes the message ready to carry the next one; nobody else has it."""
+        if self.shown is not None:
+            self.take_view()
+        if self.own is not None:
+            self.own = None
+        return 0
+
+    cdef int take_view(self) except -1:
+        if self.shown is not None:
+            if self.lent and self.mapping is not None:
+                try:
+                    self.shown.release()
+                except BufferError:
+                    # An array made from the view lives on; it holds the mapping.
+                    pass
+            self.shown = None
+        return 0
+
+
+cdef Message own_message(Origin origin, const char *start, Py_ssize_t length, uint64_t sequence, int flags,
+                         uint64_t send_ticks):
+    """A message with its own copy of the bytes."""
+    cdef Message message = Message.__new__(Message)
+    message.origin = origin
+    message.own = PyBytes_FromStringAndSize(start, length)
+    message.length = length
+    message.sequence = sequence
+    message.first_sequence = sequence
+    message.flags = flags
+    message.send_ticks = send_ticks
+    return message
+
+
+def event(Origin origin, int kind, int64_t first, int64_t last):
+    cdef Message message = Message.__new__(Message)
+    message.origin = origin
+    message.kind = kind
+    message.own = b""
+    message.sequence = <uint64_t>last
+    message.first_sequence = <uint64_t>first
+    return message

@@ -1,0 +1,227 @@
+"""The receiving handle of one topic."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from ipcbus.delivery.demux import Sink
+from ipcbus.delivery.message import Message
+from ipcbus.errors import ClosedError, IpcBusError, WrongProcess
+from ipcbus.runtime.driver import FOREVER_NS
+from ipcbus.runtime.inbox import Interest, SessionInfo
+
+if TYPE_CHECKING:
+    from ipcbus.config import ReceiverOptions
+    from ipcbus.context import Context
+
+
+class Receiver:
+    """Gets the messages of one topic; made by `Context.receiver`.
+
+    With a callback, messages are delivered by the context's thread (or by `process_events`). Without one they are
+    pulled: `receive`, `receive_many`, `receive_into`, `for`, `async for`. The thread that pulls reads the rings itself.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        topic: str,
+        on_message: Callable[[Message], object] | None,
+        options: ReceiverOptions,
+    ) -> None:
+        """Use `Context.receiver` instead."""
+        self.topic = topic
+        self._context = context
+        self._sink = Sink(on_message, options.receive_queue_maximum)
+        self._sink.owner = self
+        self._half = options.receive_queue_maximum // 2
+        self._interest = Interest(topic, self._sink, options.delivery_control_maximum_burst_loss)
+        self._entry = -1
+        self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
+
+    @property
+    def sessions(self) -> list[SessionInfo]:
+        """What this receiver is joined to, and what it may not join, with the reason."""
+        return self._context._sessions_of(self.topic)
+
+    @property
+    def closed(self) -> bool:
+        """Whether the receiver was closed."""
+        return bool(self._sink.closed)
+
+    @property
+    def delivered(self) -> int:
+        """Messages delivered, or queued, so far."""
+        return self._sink.delivered
+
+    @property
+    def lost(self) -> int:
+        """Messages reported lost so far."""
+        return self._sink.lost
+
+    def receive(self, timeout: float | None = None) -> Message | None:
+        """The next message or event.
+
+        Args:
+            timeout: seconds to wait; 0 only looks, None waits for ever.
+
+        Returns:
+            The message with its own copy of the bytes, or None when the time ran out.
+
+        Raises:
+            ClosedError: the receiver is closed and everything was taken.
+            IpcBusError: the receiver has a callback, or the caller is inside one.
+            WrongProcess: the context was made before a fork, in the parent.
+        """
+        queue = self._sink.queue
+        if not queue:
+            self._check_pull()
+            self._fill(timeout)
+            if not queue:
+                return None
+        return self._take()
+
+    def receive_many(self, limit: int, timeout: float | None = None) -> list[Message]:
+        """Up to `limit` messages and events: waits for the first, takes what else is there.
+
+        Raises:
+            As `receive`.
+        """
+        queue = self._sink.queue
+        if len(queue) < limit:
+            self._check_pull()
+            self._fill(timeout if not queue else 0)
+        return [self._take() for _ in range(min(limit, len(queue)))]
+
+    def receive_into(self, array: Any, timeout: float | None = None) -> int:  # noqa: ANN401 - any writable buffer
+        """Messages of equal length straight into the rows of an array.
+
+        Waits for the first, then takes what else is there. Stops before an event and before a message of another
+        length; the next `receive` returns it.
+
+        Args:
+            array: writable, C-contiguous: 2-D uint8, or 1-D with items of the messages' length.
+            timeout: as in `receive`.
+
+        Returns:
+            How many rows were filled; 0 when the time ran out or an event is next.
+
+        Raises:
+            ValueError: the next message is one of another length.
+            TypeError: not such an array.
+            Otherwise as `receive`.
+        """
+        self._check_pull()
+        with self._context._wheel_of(self._sink.queue) as driver:
+            rows = self._sink.rows_from(array)
+            filled = 0
+            try:
+                filled = self._queued_rows()
+                if not self._sink.queue and filled < rows and driver is not None:
+                    filled = self._drive_rows(driver, rows, filled, timeout)
+            finally:
+                self._sink.rows_done()
+                if driver is not None:
+                    driver.hurry_attend()
+        self._made_room()
+        if filled == 0 and self._sink.queue and self._sink.queue[0].type == 0:
+            raise ValueError(
+                f"topic {self.topic!r}: the next message has {len(self._sink.queue[0])} bytes and does not fit a row of "
+                "the array; take it with receive()"
+            )
+        return filled
+
+    def _drive_rows(self, driver: Any, rows: int, filled: int, timeout: float | None) -> int:  # noqa: ANN401
+        wait_ns = FOREVER_NS if timeout is None else int(timeout * 1e9)
+        deadline = time.monotonic_ns() + wait_ns
+        sink = self._sink
+        while filled == 0 and not sink.queue and not sink.closed:
+            driver.drive(max(0, deadline - time.monotonic_ns()), once=True)
+            filled = sink.rows_filled()
+            if time.monotonic_ns() >= deadline:
+                break
+        while filled and filled < rows and not sink.queue and driver.poll():
+            filled = sink.rows_filled()
+        return filled
+
+    def _queued_rows(self) -> int:
+        queue = self._sink.queue
+        while queue and self._sink.row_accepts(queue[0]):
+            queue.popleft()
+        return self._sink.rows_filled()
+
+    async def areceive(self) -> Message:
+        """The next message or event, in asyncio.
+
+        Raises:
+            As `receive`.
+        """
+        while True:
+            if self._sink.queue:
+                return self._take()
+            self._check_pull()
+            await self._context._wait_async(self)
+
+    def __iter__(self) -> Iterator[Message]:
+        """Messages and events until the receiver is closed."""
+        while True:
+            try:
+                message = self.receive()
+            except ClosedError:
+                return
+            if message is not None:
+                yield message
+
+    async def __aiter__(self) -> AsyncIterator[Message]:
+        """Messages and events until the receiver is closed, in asyncio."""
+        while True:
+            try:
+                yield await self.areceive()
+            except ClosedError:
+                return
+
+    def close(self) -> None:
+        """Ends the receiver; after it returns its callback is not called again, except from the callback itself.
+
+        Closing twice does nothing.
+        """
+        self._context._close_receiver(self)
+
+    def __repr__(self) -> str:
+        """Names the topic."""
+        return f"<Receiver {self.topic!r}{' (closed)' if self.closed else ''}>"
+
+    def _check_pull(self) -> None:
+        if self._context._forked:
+            raise WrongProcess(
+                f"the receiver of topic {self.topic!r} belongs to the parent of this forked process; make a new Context here"
+            )
+        if not self._sink.pulls:
+            raise IpcBusError(f"the receiver of topic {self.topic!r} has a callback; make one without to pull messages")
+        if self._sink.closed and not self._sink.queue:
+            raise ClosedError(f"the receiver of topic {self.topic!r} is closed; make a new one with ctx.receiver")
+
+    def _fill(self, timeout: float | None) -> None:
+        """Drives the context, or waits for who does, until something is in the queue."""
+        queue = self._sink.queue
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            with self._context._wheel_of(queue, left) as driver:
+                if driver is not None:
+                    driver.drive(FOREVER_NS if left is None else int(left * 1e9), once=True)
+            if queue or self._sink.closed or (deadline is not None and time.monotonic() >= deadline):
+                return
+
+    def _take(self) -> Message:
+        message = self._sink.queue.popleft()
+        if self._context._inbox.blocked:
+            self._made_room()
+        return message
+
+    def _made_room(self) -> None:
+        if self._context._inbox.blocked and len(self._sink.queue) <= self._half:
+            self._context._driver.kick()

@@ -1,0 +1,60 @@
+"""Names of everything a context puts into /dev/shm.
+
+`ipcbus.<domain>.<context id>.<kind>`, at most 30 characters. All objects of a context share its prefix, so what a dead
+context left behind can be found without asking anybody.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+PREFIX = "ipcbus."
+REGISTRY = "g"
+BELL = "w"
+
+_plain = re.compile(r"[a-z0-9_-]{1,8}")
+_name = re.compile(r"ipcbus\.([^.]{1,8})\.([0-9a-f]{8})\.([gwrc][0-9a-f]{0,4})")
+
+
+def domain_tag(domain: str) -> str:
+    """The domain as it stands in names: itself when short and plain, else a hash that no plain one equals."""
+    if _plain.fullmatch(domain):
+        return domain
+    return "+" + hashlib.blake2s(domain.encode(), digest_size=4).hexdigest()[:7]
+
+
+def domain_prefix(domain: str) -> str:
+    """What all names of a domain begin with."""
+    return f"{PREFIX}{domain_tag(domain)}."
+
+
+def context_prefix(domain: str, context_id: int) -> str:
+    """What all names of a context begin with."""
+    return f"{domain_prefix(domain)}{context_id:08x}."
+
+
+def registry(domain: str, context_id: int) -> str:
+    """Name of a context's registry object."""
+    return context_prefix(domain, context_id) + REGISTRY
+
+
+def bell(domain: str, context_id: int) -> str:
+    """Name of a context's doorbell."""
+    return context_prefix(domain, context_id) + BELL
+
+
+def ring(domain: str, context_id: int, local: int) -> str:
+    """Name of the ring of a context's session number `local`."""
+    return f"{context_prefix(domain, context_id)}r{local:x}"
+
+
+def control(domain: str, context_id: int, local: int) -> str:
+    """Name of the control block of a context's session number `local`."""
+    return f"{context_prefix(domain, context_id)}c{local:x}"
+
+
+def parse(name: str) -> tuple[str, int, str] | None:
+    """Domain tag, context id and kind with number of a name; None when it is none of ours."""
+    match = _name.fullmatch(name)
+    return (match[1], int(match[2], 16), match[3]) if match else None

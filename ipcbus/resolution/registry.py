@@ -1,0 +1,203 @@
+"""A context's registry: written by its owner, read by everybody who may."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from ipcbus.resolution import names
+from ipcbus.resolution.adverts import ContextAdvert, SessionAdvert, decode
+from ipcbus.wire import layout
+from ringbuf import liveness, segment
+from ringbuf.errors import SegmentMismatch
+from ringbuf.layout import MAGIC
+from ringbuf.memory import Mapping
+from ringbuf.words import Words
+
+OWNER_BYTE = 0
+_VERSION = 192  # offset of `version`, checked below
+_FIRST_ENTRIES = 40
+_RESERVE = 1 << 26
+_TRIES = 64
+
+if layout.REGISTRY_HEADER.fields is None or layout.REGISTRY_HEADER.fields["version"][1] != _VERSION:
+    raise ImportError("registry version word moved")  # pragma: no cover
+
+
+class Registry:
+    """The owner's side. Its methods may be called from several threads."""
+
+    def __init__(self, domain: str, context_id: int, context_name: str, release: str, *, hidden: bool, group: str) -> None:
+        """Makes the registry and takes its owner's lock.
+
+        Raises:
+            FileExistsError: the context id is taken.
+            ringbuf.errors.SegmentFull, ringbuf.errors.SegmentRefused: as `segment.create`.
+        """
+        self.name = names.registry(domain, context_id)
+        size = layout.registry_bytes(_FIRST_ENTRIES)
+        self.fd = segment.create(self.name, size, group=group, mode=0o600 if hidden else 0o644)
+        if not liveness.take(self.fd, OWNER_BYTE):
+            # A sweep found the object before its lock and removes it.
+            os.close(self.fd)
+            raise FileExistsError(f"registry {self.name} was swept away while it was made")
+        self.mapping: Mapping = segment.map_fd(self.fd, write=True, reserve=_RESERVE)
+        self._words = Words(self.mapping)
+        self._lock = threading.Lock()
+        self._header = layout.registry_view(self.mapping.view())
+        header = self._header
+        header["layout_id"], header["kind"], header["context_id"] = layout.LAYOUT_ID, layout.KIND_REGISTRY, context_id
+        header["pid"], header["uid"], header["start_ns"] = os.getpid(), os.geteuid(), time.time_ns()
+        header["context_name"], header["domain"] = context_name.encode()[:31], domain.encode()[:63]
+        header["release"] = release.encode()[:15]
+        header["entries"] = (size - layout.REGISTRY_HEADER.itemsize) // layout.REGISTRY_ENTRY.itemsize
+        header["magic"] = MAGIC
+
+    def add_session(self, advert: SessionAdvert) -> int:
+        """Offers a session; returns the number of its entry."""
+        return self._add(
+            state=layout.ENTRY_SESSION,
+            local=advert.local,
+            transport=advert.transport,
+            session_id=advert.session_id,
+            transport_id=advert.transport_id,
+            window=advert.window,
+            pacing=advert.source_paced,
+            topics_max=advert.topics_max,
+        )
+
+    def add_source(self, local: int, topic: str, topic_number: int) -> int:
+        """Offers a topic on session `local`; returns the number of its entry."""
+        return self._add(state=layout.ENTRY_SOURCE, local=local, topic=topic_number, name=topic.encode())
+
+    def add_receiver(self, topic: str) -> int:
+        """Shows a receiver; returns the number of its entry."""
+        return self._add(state=layout.ENTRY_RECEIVER, name=topic.encode())
+
+    def entry_offset(self, entry: int) -> int:
+        """Where an entry begins in the mapping, in bytes; it never moves."""
+        return layout.REGISTRY_HEADER.itemsize + entry * layout.REGISTRY_ENTRY.itemsize
+
+    def remove(self, entry: int) -> None:
+        """Takes an entry out."""
+        with self._lock, self._changing():
+            self._entry(entry)["state"] = layout.ENTRY_FREE
+
+    def close(self) -> None:
+        """Removes the registry; the last thing a context removes."""
+        if self.fd >= 0:
+            segment.remove(self.name)
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Closes the descriptor and with it the lock; for a child after a fork."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def _add(self, **fields: Any) -> int:
+        with self._lock:
+            count = int(self._header["entries"])
+            free = next((i for i in range(count) if self._entry(i)["state"] == layout.ENTRY_FREE), count)
+            if free == count:
+                self._grow(count)
+            with self._changing():
+                entry = self._entry(free)
+                state = fields.pop("state")
+                entry[()] = np.zeros((), layout.REGISTRY_ENTRY)
+                entry["since_ns"] = time.time_ns()
+                for field, value in fields.items():
+                    entry[field] = value
+                entry["state"] = state
+            return free
+
+    def _grow(self, count: int) -> None:
+        size = min(layout.registry_bytes(2 * count), _RESERVE)
+        segment.allocate(self.fd, self.name, size)
+        self._header["entries"] = (size - layout.REGISTRY_HEADER.itemsize) // layout.REGISTRY_ENTRY.itemsize
+
+    def _entry(self, index: int) -> np.ndarray[tuple[()], np.dtype[np.void]]:
+        view = self.mapping.view(self.entry_offset(index), layout.REGISTRY_ENTRY.itemsize)
+        return np.frombuffer(view, layout.REGISTRY_ENTRY, 1).reshape(())
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        version = self._words.load64(_VERSION)
+        self._words.store64(_VERSION, version + 1)
+        self._words.fence()
+        try:
+            yield
+        finally:
+            self._words.store64(_VERSION, version + 2)
+
+
+class PeerRegistry:
+    """Another context's registry, or one's own as others see it; read only."""
+
+    def __init__(self, name: str) -> None:
+        """Opens a registry by name.
+
+        Raises:
+            ringbuf.errors.SegmentGone: it does not exist any more.
+            ringbuf.errors.SegmentRefused: its owner hides it.
+            ringbuf.errors.SegmentMismatch: it was made by another layout, or is not ready yet.
+        """
+        self.name = name
+        self.fd = segment.open_fd(name, write=False)
+        try:
+            stat = os.fstat(self.fd)
+            self.uid = stat.st_uid
+            if stat.st_size < layout.registry_bytes(1):
+                raise SegmentMismatch(f"{name} has {stat.st_size} bytes, too few for a registry; its owner is starting")
+            self.mapping = segment.map_fd(self.fd, write=False, reserve=_RESERVE)
+            self._words = Words(self.mapping)
+            header = layout.registry_view(self.mapping.view())
+            self.pid = int(header["pid"])
+            if header["magic"] != MAGIC or header["layout_id"] != layout.LAYOUT_ID:
+                raise SegmentMismatch(
+                    f"{name} (pid {self.pid}) was made by ipcbus {bytes(header['release'])!r} with layout "
+                    f"{int(header['layout_id']):#010x}, this program has {layout.LAYOUT_ID:#010x}; run the same release "
+                    "on both sides"
+                )
+        except BaseException:
+            os.close(self.fd)
+            raise
+
+    def version(self) -> int:
+        """Changes whenever an entry does."""
+        return self._words.load64(_VERSION)
+
+    def alive(self) -> bool:
+        """Whether the owner still holds its lock."""
+        return liveness.held_by_other(self.fd, OWNER_BYTE)
+
+    def read(self) -> tuple[int, ContextAdvert] | None:
+        """Version and contents of one moment, or None while the owner keeps changing it."""
+        for _ in range(_TRIES):
+            before = self.version()
+            if before % 2 == 0:
+                copy = self._copy()
+                self._words.fence()
+                if self.version() == before:
+                    return before, decode(*copy)
+            os.sched_yield()
+        return None
+
+    def close(self) -> None:
+        """Lets go of it."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def _copy(self) -> tuple[np.void, np.ndarray[tuple[int], np.dtype[np.void]]]:
+        header = layout.registry_view(self.mapping.view()).copy()[()]
+        fits = (os.fstat(self.fd).st_size - layout.REGISTRY_HEADER.itemsize) // layout.REGISTRY_ENTRY.itemsize
+        count = min(int(header["entries"]), fits)
+        view = self.mapping.view(layout.REGISTRY_HEADER.itemsize, count * layout.REGISTRY_ENTRY.itemsize)
+        return header, np.frombuffer(view, layout.REGISTRY_ENTRY, count).copy()

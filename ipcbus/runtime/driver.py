@@ -1,0 +1,372 @@
+"""Who drives a context, and how it sleeps.
+
+At any moment at most one thread drives: it reads the rings, calls back, runs the timers. In sequential mode that is the
+caller's. In embedded mode it is the context's own thread, which stands back while another thread waits for messages
+and so drives by itself: a message then reaches the one who waits for it without changing threads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import logging
+import os
+import select
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+from ipcbus.delivery.demux import Pump
+from ipcbus.errors import IpcBusError, WrongThread
+from ipcbus.transport.receiving import ReceivingSession
+from ringbuf import wake
+from ringbuf.doorbell import NEWS, Doorbell
+
+log = logging.getLogger("ipcbus")
+
+STAND_BACK_NS = 2_000_000
+"""How long after another thread drove the context's own thread leaves it the wheel."""
+SLICE_NS = 10_000_000
+"""A spinning wait looks up after so long: for signals, and for threads that want in."""
+FOREVER_NS = 1 << 62
+
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class _Itimerspec(ctypes.Structure):
+    _fields_ = (("interval", ctypes.c_long * 2), ("value", ctypes.c_long * 2))
+
+
+def _timerfd_create() -> int:
+    # os.timerfd_create came with Python 3.13.
+    fd = int(_libc.timerfd_create(time.CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC))
+    if fd < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"timerfd_create: {os.strerror(code)}")
+    return fd
+
+
+def _timerfd_set(fd: int, delay_ns: int) -> None:
+    spec = _Itimerspec((0, 0), (delay_ns // 1_000_000_000, delay_ns % 1_000_000_000))
+    _libc.timerfd_settime(fd, 0, ctypes.byref(spec), None)
+
+
+class Work(Protocol):
+    """What the driver does besides reading rings."""
+
+    def attend(self) -> None:
+        """Looks after sessions that ended, broke, or wait."""
+
+    def news(self) -> None:
+        """Another context's registry changed."""
+
+    def someone_waits(self) -> bool:
+        """Whether messages in a queue have to be told to somebody outside."""
+
+    def delivered(self) -> None:
+        """Tells them."""
+
+    def timers(self, now_ns: int) -> int:
+        """Runs what is due; returns when something will be next, in ns of the monotonic clock."""
+
+
+class Driver:
+    """The loop of one context."""
+
+    def __init__(self, bell: Doorbell, work: Work, *, spins: bool, linger: int) -> None:
+        """A driver that nobody drives yet.
+
+        Args:
+            bell: wakes the context from other processes.
+            work: what else there is to do.
+            spins: never sleep while waiting (`busy_wait`).
+            linger: looks at the rings before sleeping (`pend`).
+        """
+        self.pump = Pump()
+        self._bell = bell
+        self._work = work
+        self._spins = spins
+        self._linger = linger
+        self._sessions: list[ReceivingSession] = []
+        self._epoll = select.epoll()
+        self._kick = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._timer_fd = -1
+        self._epoll.register(bell.fd, select.EPOLLIN)
+        self._epoll.register(self._kick, select.EPOLLIN)
+        self._changed = threading.Condition()
+        self._owner = 0
+        self._own_thread = 0
+        self._urgent = 0
+        self._guests = 0
+        self._last_guest_ns = 0
+        self._next_timer_ns = 0
+        self._looks = 0
+        self.closing = False
+
+    # ------------------------------------------------------------------ the wheel
+
+    def is_driver(self) -> bool:
+        """Whether the calling thread drives, that is, whether it is inside a callback."""
+        return self._owner == threading.get_ident()
+
+    @contextlib.contextmanager
+    def wheel(self) -> Iterator[None]:
+        """Makes the calling thread the driver for a change that cannot wait; nothing when it is already."""
+        if self.is_driver():
+            yield
+            return
+        with self._changed:
+            self._urgent += 1
+            self.interrupt()
+            try:
+                self._changed.wait_for(lambda: not self._owner)
+                self._owner = threading.get_ident()
+            finally:
+                self._urgent -= 1
+        try:
+            yield
+        finally:
+            self.give()
+
+    def take(self, until: Callable[[], object], timeout: float | None) -> bool:
+        """Waits for the wheel as a guest; False when `until` came true or the time ran out before it was free."""
+        me = threading.get_ident()
+        with self._changed:
+            if self._owner == me:
+                raise IpcBusError(
+                    "a context cannot be driven from inside one of its callbacks; return from the callback, or receive "
+                    "in another thread or context"
+                )
+            if self._owner:
+                self._guests += 1
+                if self._own_thread == self._owner:
+                    self.interrupt()
+                try:
+                    self._changed.wait_for(lambda: not self._owner or until(), timeout)
+                finally:
+                    self._guests -= 1
+            if self._owner or until():
+                return False
+            self._owner = me
+            self._last_guest_ns = time.monotonic_ns()
+            return True
+
+    def give(self) -> None:
+        """Gives the wheel back."""
+        with self._changed:
+            if self._owner != self._own_thread:
+                self._last_guest_ns = time.monotonic_ns()
+            self._owner = 0
+            self._changed.notify_all()
+
+    def notify(self) -> None:
+        """Wakes threads that wait for something the driver did."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def wait_changed(self, timeout: float) -> None:
+        """Waits until the driver did something, at most `timeout` seconds."""
+        with self._changed:
+            self._changed.wait(timeout)
+
+    def interrupt(self) -> None:
+        """Makes the driver look up at once."""
+        self.pump.poller.poke()
+        self.kick()
+
+    def kick(self) -> None:
+        """Wakes the driver if it sleeps."""
+        with contextlib.suppress(OSError):
+            os.eventfd_write(self._kick, 1)
+
+    # ------------------------------------------------------------------ driving
+
+    def watch(self, sessions: Sequence[ReceivingSession]) -> None:
+        """Sets the sessions to read; for the driver only."""
+        self._sessions = list(sessions)
+        self.pump.watch([session.demux for session in sessions])
+
+    def poll(self) -> int:
+        """Delivers what is there without waiting; for the driver only."""
+        handled = self.pump.run(0, 0, True)
+        self._looks += 1
+        if handled == 0 or not self._looks & 1023:
+            self._housekeeping(time.monotonic_ns())
+        return handled
+
+    def drive(self, timeout_ns: int, *, once: bool) -> int:
+        """Delivers what comes within the time; for the driver only.
+
+        Args:
+            timeout_ns: how long at most; `FOREVER_NS` for no limit.
+            once: return as soon as something was delivered.
+
+        Returns:
+            Messages delivered. Returns early when another thread needs the wheel or the context closes.
+        """
+        total = 0
+        now = time.monotonic_ns()
+        deadline = now + timeout_ns
+        while True:
+            self._housekeeping(now)
+            left = max(0, min(self._next_timer_ns, deadline) - now)
+            brief = once or self._work.someone_waits() or self._guests > 0
+            if self._spins:
+                handled = self.pump.run(min(left, SLICE_NS), 1 << 62, brief)
+            else:
+                handled = self.pump.run(left, self._linger, brief)
+            total += handled
+            self._attend()
+            if handled and brief:
+                self._delivered()
+            now = time.monotonic_ns()
+            if self._must_stop() or (once and total) or now >= deadline:
+                return total
+            if not self._spins and not handled:
+                self._sleep(min(self._next_timer_ns, deadline) - now)
+                now = time.monotonic_ns()
+
+    def _must_stop(self) -> bool:
+        own = self._owner == self._own_thread
+        return bool(self._urgent or self.closing or (own and self._guests))
+
+    def _delivered(self) -> None:
+        self._work.delivered()
+        if self._guests:
+            self.notify()
+
+    def run(self) -> None:
+        """The loop of the context's own thread; returns when the context closes."""
+        me = self._own_thread = threading.get_ident()
+        while not self.closing:
+            with self._changed:
+                self._changed.wait_for(lambda: not self._owner or self.closing)
+                rest = self._last_guest_ns + STAND_BACK_NS - time.monotonic_ns()
+                if self.closing or self._urgent or rest > 0:
+                    self._changed.wait(max(rest, 100_000) / 1e9)
+                    continue
+                self._owner = me
+            try:
+                self.drive(FOREVER_NS, once=False)
+            finally:
+                self.give()
+
+    def _housekeeping(self, now: int) -> None:
+        if now >= self._next_timer_ns:
+            self._next_timer_ns = self._work.timers(now)
+        self._attend()
+
+    def _attend(self) -> None:
+        if any(s.demux.attention or s.demux.blocked or s.demux.wakes_writer for s in self._sessions):
+            self._work.attend()
+
+    def stop(self) -> None:
+        """Ends the loop of the context's own thread and every wait for the wheel."""
+        self.closing = True
+        self.interrupt()
+        self.notify()
+
+    def hurry_attend(self) -> None:
+        """Looks after the sessions at once, as when a full receiver got room; for the driver only."""
+        self._attend()
+
+    def hurry(self) -> None:
+        """Makes the timers run at the next turn."""
+        self._next_timer_ns = 0
+
+    # ------------------------------------------------------------------ sleeping
+
+    def _arm(self) -> bool:
+        """Shows every session that this context sleeps; False when there is something to do already."""
+        for session in self._sessions:
+            session.channel.reader.arm(True)
+        self._fenced = wake.barrier()  # SYNC park
+        return not any(s.channel.reader.ready() and not s.demux.blocked for s in self._sessions)
+
+    def _disarm(self) -> None:
+        for session in self._sessions:
+            session.channel.reader.arm(False)
+
+    def _sleep(self, timeout_ns: int) -> None:
+        if timeout_ns <= 0:
+            return
+        try:
+            if not self._arm():
+                return
+            # Without the system's fence nothing promises that a source saw this context fall asleep.
+            limit = timeout_ns if self._fenced else min(timeout_ns, 1_000_000)
+            woken = self._epoll.poll(limit / 1e9)
+        finally:
+            self._disarm()
+        self._answer(woken)
+
+    def fileno(self) -> int:
+        """A descriptor that is readable when there is something to do; arms the wake-up from now on."""
+        if self._timer_fd < 0:
+            self._timer_fd = _timerfd_create()
+            self._epoll.register(self._timer_fd, select.EPOLLIN)
+            self.rearm()
+        return self._epoll.fileno()
+
+    def rearm(self) -> None:
+        """Makes `fileno` readable for what comes next; only once it was asked for."""
+        if self._timer_fd < 0:
+            return
+        self._answer(self._epoll.poll(0))
+        self._housekeeping(time.monotonic_ns())
+        _timerfd_set(self._timer_fd, max(1, self._next_timer_ns - time.monotonic_ns()))
+        if not self._arm():
+            self.kick()
+
+    def _answer(self, woken: list[tuple[int, int]]) -> None:
+        for fd, _ in woken:
+            if fd == self._kick:
+                with contextlib.suppress(BlockingIOError):
+                    os.eventfd_read(self._kick)
+            elif fd == self._bell.fd:
+                if NEWS in self._bell.drain():
+                    self._work.news()
+                self.hurry()
+            elif fd == self._timer_fd:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(self._timer_fd, 8)
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Makes the calling thread the driver in sequential mode, without any waiting.
+
+        Raises:
+            WrongThread: another thread drives the context just now.
+            IpcBusError: the caller is inside a callback.
+        """
+        me = threading.get_ident()
+        if self._owner:
+            self._refuse(me)
+        self._owner = me
+        try:
+            yield
+        finally:
+            self._owner = 0
+
+    def _refuse(self, me: int) -> None:
+        if self._owner == me:
+            raise IpcBusError(
+                "a context cannot be driven from inside one of its callbacks; return from the callback, or receive in "
+                "another context"
+            )
+        raise WrongThread(
+            "two threads drive a context in sequential mode at the same time; drive it from one thread, or make it with "
+            'operational_mode="embedded"'
+        )
+
+    def close(self) -> None:
+        """Closes the descriptors."""
+        self.closing = True
+        if self._kick >= 0:
+            self._epoll.close()
+            os.close(self._kick)
+            self._kick = -1
+            if self._timer_fd >= 0:
+                os.close(self._timer_fd)

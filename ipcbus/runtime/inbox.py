@@ -1,0 +1,316 @@
+"""What a context receives: its receivers' topics, the registries it watches, the sessions it has joined."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from dataclasses import dataclass
+
+from ipcbus.config import ContextOptions
+from ipcbus.delivery.demux import Sink
+from ipcbus.resolution import names
+from ipcbus.resolution.adverts import TRANSPORT_NAMES, ContextAdvert, SessionAdvert, SourceAdvert
+from ipcbus.resolution.registry import PeerRegistry
+from ipcbus.runtime.driver import Driver
+from ipcbus.transport.receiving import ReceivingSession
+from ringbuf import segment
+from ringbuf.doorbell import DATA, BellRope
+from ringbuf.errors import RingError, SegmentGone
+from ringbuf.slots import Identity
+
+log = logging.getLogger("ipcbus")
+
+
+@dataclass(frozen=True, slots=True)
+class SessionInfo:
+    """What a receiver knows of a session that carries its topic.
+
+    Attributes:
+        source: source string.
+        transport: name of the transport.
+        owner_pid: process that sends.
+        state: `joined`, `ended`, or `refused`.
+        counters: this context's counters on the session, by their names in the statistics.
+        reason: why it is not joined; empty when it is.
+    """
+
+    source: str
+    transport: str
+    owner_pid: int
+    state: str
+    counters: dict[str, int]
+    reason: str
+
+
+@dataclass(slots=True)
+class _Peer:
+    registry: PeerRegistry
+    version: int = -1
+    advert: ContextAdvert | None = None
+
+
+@dataclass(slots=True)
+class Interest:
+    """A receiver's wish: a topic, where its messages go, and how much loss is a burst."""
+
+    topic: str
+    sink: Sink
+    burst_loss: int
+
+
+class Inbox:
+    """The receiving sessions of a context. Everything here runs on the driver."""
+
+    def __init__(self, domain: str, context_id: int, options: ContextOptions, driver: Driver) -> None:
+        """An inbox without receivers."""
+        self._domain, self._options, self._driver = domain, options, driver
+        self._who = Identity(os.getpid(), os.geteuid(), context_id, options.context_name)
+        self._interests: list[Interest] = []
+        self._peers: dict[str, _Peer] = {}
+        self._unusable: set[str] = set()
+        self._sessions: dict[SessionAdvert, ReceivingSession] = {}
+        self._refused: dict[SessionAdvert, tuple[int, str]] = {}
+        self._ended: set[SessionAdvert] = set()
+        self._errors_told: set[tuple[int, str]] = set()
+        self.blocked = False
+
+    def sessions(self) -> list[ReceivingSession]:
+        """The joined sessions."""
+        return list(self._sessions.values())
+
+    def add(self, interest: Interest) -> None:
+        """Receives one more topic."""
+        self._interests.append(interest)
+        self.scan()
+
+    def remove(self, interest: Interest) -> None:
+        """Stops receiving for one receiver."""
+        interest.sink.closed = True
+        if interest in self._interests:
+            self._interests.remove(interest)
+            self._reconcile()
+
+    # ------------------------------------------------------------------ resolution
+
+    def scan(self) -> None:
+        """Looks for new and vanished registries, then as `refresh`."""
+        if not self._interests:
+            self._forget(set())
+            return
+        present = {name for name in segment.names(names.domain_prefix(self._domain)) if name.endswith("." + names.REGISTRY)}
+        self._forget(present)
+        for name in present - self._peers.keys():
+            self._meet(name)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Reads the registries that changed and joins or leaves accordingly."""
+        for peer in self._peers.values():
+            if peer.registry.version() == peer.version:
+                continue
+            contents = peer.registry.read()
+            if contents is not None:
+                peer.version, peer.advert = contents
+        self._reconcile()
+
+    def _meet(self, name: str) -> None:
+        try:
+            self._peers[name] = _Peer(PeerRegistry(name))
+            self._unusable.discard(name)
+        except SegmentGone:
+            pass
+        except RingError as error:
+            if name not in self._unusable:
+                self._unusable.add(name)
+                log.warning("a context of domain %r cannot be read: %s", self._domain, error)
+
+    def _forget(self, present: set[str]) -> None:
+        for name in self._peers.keys() - present:
+            self._peers.pop(name).registry.close()
+        self._unusable &= present
+
+    def _reconcile(self) -> None:
+        wanted: dict[str, list[Sink]] = {}
+        for interest in self._interests:
+            wanted.setdefault(interest.topic, []).append(interest.sink)
+        offered: dict[SessionAdvert, dict[int, SourceAdvert]] = {}
+        for peer in self._peers.values():
+            if peer.advert is None:
+                continue
+            for session in peer.advert.sessions:
+                offered.setdefault(session, {})
+            for source in peer.advert.sources:
+                offered[source.session][source.topic_number] = source
+        for advert, sources in offered.items():
+            mine = [source for source in sources.values() if source.topic in wanted]
+            if mine and advert not in self._ended:
+                self._take(advert, mine, wanted)
+        for advert, joined in list(self._sessions.items()):
+            self._prune(joined, offered.get(advert), wanted)
+        self._ended &= offered.keys()
+        for advert in self._refused.keys() - offered.keys():
+            del self._refused[advert]
+
+    def _take(self, advert: SessionAdvert, sources: list[SourceAdvert], wanted: dict[str, list[Sink]]) -> None:
+        session = self._sessions.get(advert) or self._join(advert)
+        if session is None:
+            return
+        for source in sources:
+            sinks = wanted[source.topic]
+            known = session.demux.controller(source.topic_number)
+            if known is not None and known.sinks == sinks:
+                continue
+            if session.can_receive(source):
+                session.receive(source, sinks)
+                self.ring(advert.context_id)
+            else:
+                self._driver.hurry()
+
+    def _join(self, advert: SessionAdvert) -> ReceivingSession | None:
+        peer = next(p for p in self._peers.values() if p.advert is not None and advert in p.advert.sessions)
+        try:
+            session = ReceivingSession(
+                self._domain,
+                advert,
+                self._who,
+                owner_uid=peer.registry.uid,
+                sample_every=self._options.latency_sampling_interval,
+                burst_loss=min(interest.burst_loss for interest in self._interests),
+                failed=self.failed,
+            )
+        except SegmentGone:
+            # The source closes just now; its registry will say so.
+            return None
+        except (RingError, OSError) as error:
+            if self._refused.get(advert, (0, ""))[1] != str(error):
+                log.warning("%s cannot be joined: %s", advert.source_string, error)
+            self._refused[advert] = (peer.registry.pid, str(error))
+            return None
+        self._refused.pop(advert, None)
+        self._sessions[advert] = session
+        self._driver.watch(self.sessions())
+        return session
+
+    def _prune(self, session: ReceivingSession, offered: dict[int, SourceAdvert] | None, wanted: dict[str, list[Sink]]) -> None:
+        for controller in session.topics():
+            sinks = wanted.get(controller.origin.topic)
+            if sinks is None:
+                session.stop_topic(controller.topic_number, drain=False)
+            elif controller.sinks != sinks:
+                controller.set_sinks(sinks)
+            # A session that is no longer offered has been closed: its own end mark says when it is read out.
+            if offered is not None and controller.topic_number not in offered:
+                session.stop_topic(controller.topic_number, drain=True)
+        session.settle()
+        if not session.topics():
+            self._leave(session)
+
+    def _leave(self, session: ReceivingSession) -> None:
+        del self._sessions[session.advert]
+        if session.leave():
+            self.ring(session.advert.context_id)
+        self._driver.watch(self.sessions())
+        self.ring(session.advert.context_id)
+
+    def ring(self, context_id: int) -> None:
+        """Wakes another context."""
+        with contextlib.suppress(OSError, RingError):
+            rope = BellRope(names.bell(self._domain, context_id))
+            rope.ring(DATA)
+            rope.close()
+
+    # ------------------------------------------------------------------ looking after sessions
+
+    def attend(self) -> None:
+        """Looks after sessions that ended, broke, have a full receiver, or whose source wants an event."""
+        changed = False
+        for session in self.sessions():
+            demux = session.demux
+            if demux.wakes_writer:
+                self.ring(session.advert.context_id)
+            if demux.blocked and not any(
+                sink.pulls and not sink.closed and sink.is_full_now() for each in session.topics() for sink in each.sinks
+            ):
+                demux.unblock()
+                changed = True
+            attention = demux.attention
+            demux.seen()
+            if attention and demux.ring.broken:
+                log.error(
+                    "%s (pid %d) holds a record that no source writes; it is left", session.source_string, session.owner_pid
+                )
+                self._end(session)
+            elif attention and demux.ring.ended and not demux.blocked:
+                self._end(session)
+        blocked = any(session.demux.blocked for session in self.sessions())
+        if changed or blocked != self.blocked:
+            self.blocked = blocked
+            self._driver.watch(self.sessions())
+
+    def check(self) -> None:
+        """By timer: sources that died, losses with nothing behind them, topics that are drained."""
+        for session in self.sessions():
+            if session.owner_died():
+                while session.demux.poll_once(4096):
+                    pass
+                if not session.demux.blocked:
+                    self._end(session)
+                continue
+            session.check_loss()
+            if session.settle() and not session.topics():
+                self._leave(session)
+
+    def retry(self) -> None:
+        """Tries again to join what was refused."""
+        if self._refused:
+            self._reconcile()
+
+    def _end(self, session: ReceivingSession) -> None:
+        self._ended.add(session.advert)
+        session.finish()
+        del self._sessions[session.advert]
+        session.leave()
+        self._driver.watch(self.sessions())
+
+    def failed(self, sink: Sink, error: Exception) -> None:
+        """A callback raised: logged once a kind and receiver, counted always."""
+        key = (id(sink), type(error).__name__)
+        if key not in self._errors_told:
+            self._errors_told.add(key)
+            log.error(
+                "callback of the receiver of %r raised %r; delivery goes on, further ones of this kind are only counted",
+                getattr(sink.owner, "topic", "?"),
+                error,
+                exc_info=error,
+            )
+
+    def info(self, topic: str) -> list[SessionInfo]:
+        """The sessions that carry a topic, joined and refused."""
+        found = []
+        for advert, session in self._sessions.items():
+            if any(controller.origin.topic == topic for controller in session.topics()):
+                counters = session.counters()
+                found.append(
+                    SessionInfo(advert.source_string, TRANSPORT_NAMES[advert.transport], session.owner_pid, "joined", counters, "")
+                )
+        for advert, (pid, reason) in self._refused.items():
+            peers = [peer.advert for peer in self._peers.values() if peer.advert is not None]
+            if any(source.topic == topic and source.session == advert for peer in peers for source in peer.sources):
+                found.append(
+                    SessionInfo(advert.source_string, TRANSPORT_NAMES[advert.transport], pid, "refused", {}, reason)
+                )
+        return found
+
+    def close(self) -> None:
+        """Leaves everything."""
+        for session in self.sessions():
+            self._leave(session)
+        self._forget(set())
+
+    def abandon(self) -> None:
+        """For a child after a fork."""
+        for session in self._sessions.values():
+            session.abandon()
+        for peer in self._peers.values():
+            peer.registry.close()

@@ -1,0 +1,302 @@
+"""What a context sends on: its sessions, which source goes to which, and what a send does when there is no room."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ipcbus.config import ContextOptions, SourceOptions
+from ipcbus.errors import ConfigError, WouldBlock
+from ipcbus.runtime.driver import Driver
+from ipcbus.runtime.faults import as_ipcbus_error
+from ipcbus.transport.kinds import RingTransport, SessionPlan
+from ipcbus.transport.lbtipc import LBTIPC
+from ipcbus.transport.lbtsmx import LBTSMX
+from ipcbus.transport.sending import SendingSession
+from ringbuf import clock
+from ringbuf.errors import RingError
+
+if TYPE_CHECKING:
+    from ipcbus.resolution.registry import Registry
+
+TRANSPORTS = {kind.option: kind for kind in (LBTIPC, LBTSMX)}
+
+SPINS = 2000
+"""Looks at a full ring before a sender sleeps."""
+WAIT_NS = 20_000_000
+"""Longest sleep of a blocked sender at a stretch; it then looks for signals and for a closed context."""
+DRIVEN_WAIT_NS = 200_000
+"""The same in sequential mode, where the sender has to drive the context in between."""
+
+
+class RoomPolicy:
+    """What a send does when it cannot go on; one a session (topic.batch.Policy)."""
+
+    def __init__(self, outbox: Outbox, session: SendingSession) -> None:
+        """For one session of a context."""
+        self._outbox = outbox
+        self._session = session
+        self._free = threading.Condition()
+
+    def full(self, need: int, block: bool, topic: str) -> None:
+        """Waits until there is room, or refuses."""
+        writer = self._session.channel.writer
+        if writer.wait_room(need, 0, 0):
+            return
+        inside = self._outbox.inside_callback()
+        if inside or not block:
+            if writer.want_event(need):
+                writer.count_would_block()
+                self._outbox.would_block(self._session)
+                raise WouldBlock(
+                    f"topic {topic!r}: the window of {self._session.source_string} is full"
+                    + (
+                        "; a send inside a callback never waits: keep the message and send it after the source's "
+                        "WAKEUP event, or send from another thread"
+                        if inside
+                        else "; send again after the source's WAKEUP event, or let the send block"
+                    )
+                    + f" (slowest receiver: {self._outbox.slowest(self._session)})"
+                )
+            return
+        self._wait(need)
+
+    def _wait(self, need: int) -> None:
+        session, outbox = self._session, self._outbox
+        begin = time.monotonic_ns()
+        checked = begin
+        while not session.batch.gate:
+            wait_ns = DRIVEN_WAIT_NS if outbox.sequential else WAIT_NS
+            if session.channel.writer.wait_room(need, SPINS, wait_ns):
+                break
+            now = time.monotonic_ns()
+            if outbox.sequential:
+                outbox.drive_a_little()
+            if now - checked >= outbox.liveness_ns:
+                checked = now
+                session.channel.slots.reclaim()
+        session.channel.writer.count_blocked(time.monotonic_ns() - begin)
+
+    def reserved(self, block: bool) -> None:
+        """Waits until another thread has left its acquire block."""
+        if not block or self._outbox.inside_callback():
+            raise WouldBlock(
+                f"another thread is inside an acquire() block on {self._session.source_string}; send again when it has left"
+            )
+        with self._free:
+            self._free.wait(0.02)
+
+    def released(self) -> None:
+        """Lets the others in."""
+        with self._free:
+            self._free.notify_all()
+
+    def parked(self, mask: int) -> None:
+        """Wakes sleeping receivers."""
+        self._session.wake(mask)
+
+    def opened(self) -> None:
+        """Somebody has to watch the batching interval from now on."""
+        self._outbox.batch_opened()
+
+
+class Outbox:
+    """The sending sessions of a context."""
+
+    def __init__(
+        self,
+        domain: str,
+        context_id: int,
+        options: ContextOptions,
+        registry: Registry,
+        driver: Callable[[], Driver],
+        announce: Callable[[], None],
+    ) -> None:
+        """An outbox without sessions.
+
+        Args:
+            domain: the bus domain.
+            context_id: id of the context.
+            options: its options.
+            registry: where sessions and sources are offered.
+            driver: gives the context's driver.
+            announce: tells the other contexts that the registry changed.
+        """
+        self._domain, self._context_id, self._options = domain, context_id, options
+        self._registry = registry
+        self._driver = driver
+        self._announce = announce
+        self._lock = threading.Lock()
+        self._sessions: dict[tuple[int, int], SendingSession] = {}
+        self._entries: dict[SendingSession, int] = {}
+        self._locals = itertools.count()
+        self._turn = dict.fromkeys(TRANSPORTS, 0)
+        self.sequential = options.operational_mode == "sequential"
+        self.liveness_ns = options.liveness_check_interval * 1_000_000
+        self.wanting: set[SendingSession] = set()
+
+    def sessions(self) -> list[SendingSession]:
+        """All sessions."""
+        return list(self._sessions.values())
+
+    def open_topic(self, topic: str, options: SourceOptions) -> tuple[SendingSession, int, int]:
+        """Places a new source.
+
+        Returns:
+            Its session, its topic's number there, and its entry in the registry.
+
+        Raises:
+            ConfigError: no session with these options can be had.
+            ipcbus.TransportError: the session cannot be made.
+        """
+        kind = TRANSPORTS[options.transport]
+        plan = kind.plan(self._options, options)
+        with self._lock:
+            session = self._choose(kind, plan, options)
+            number = session.add_topic()
+            entry = self._registry.add_source(session.local, topic, number)
+        self._announce()
+        return session, number, entry
+
+    def close_topic(self, session: SendingSession, number: int, entry: int) -> None:
+        """Takes a source away, and its session when it was the last one."""
+        with self._lock:
+            self._registry.remove(entry)
+            session.remove_topic(number)
+            if session.sources == 0:
+                self._drop(session)
+        self._announce()
+
+    def _choose(self, kind: RingTransport, plan: SessionPlan, options: SourceOptions) -> SendingSession:
+        explicit = kind.explicit_id(options)
+        if explicit:
+            session = self._sessions.get((kind.code, explicit))
+            if session is None:
+                return self._make(kind, explicit, plan)
+            if session.plan != plan:
+                raise ConfigError(_disagreement(kind, explicit, session.plan, plan))
+            if not session.has_line():
+                raise ConfigError(
+                    f"session {session.source_string} carries {session.topics_max} topics already; choose another "
+                    f"transport_{kind.option}_id or raise transport_{kind.option}_maximum_topics_per_transport"
+                )
+            return session
+        pool = kind.pool(self._options)
+        unused = [number for number in pool if (kind.code, number) not in self._sessions]
+        if unused:
+            return self._make(kind, unused[0], plan)
+        fitting = [
+            session
+            for number in pool
+            if (session := self._sessions[kind.code, number]).plan == plan and session.has_line()
+        ]
+        if not fitting:
+            raise ConfigError(
+                f"all {len(pool)} sessions of the pool transport_{kind.option}_id_low {pool[0]} to "
+                f"transport_{kind.option}_id_high {pool[-1]} are taken by sources with other options or are full; give "
+                f"this source its own transport_{kind.option}_id, widen the pool, or use the options of the others"
+            )
+        turn = self._turn[kind.option]
+        self._turn[kind.option] = turn + 1
+        return fitting[turn % len(fitting)]
+
+    def _make(self, kind: RingTransport, transport_id: int, plan: SessionPlan) -> SendingSession:
+        session_id = secrets.randbelow(0xFFFFFFFF) + 1
+        local = next(self._locals) & 0xFFFF
+        try:
+            session = SendingSession(
+                self._domain, self._context_id, local, session_id, transport_id, plan, self._options.shared_memory_group
+            )
+        except RingError as error:
+            raise as_ipcbus_error(error) from error
+        session.start(RoomPolicy(self, session))
+        self._sessions[kind.code, transport_id] = session
+        self._entries[session] = self._registry.add_session(session.advert)
+        return session
+
+    def _drop(self, session: SendingSession) -> None:
+        self._registry.remove(self._entries.pop(session))
+        del self._sessions[session.advert.transport, session.advert.transport_id]
+        self.wanting.discard(session)
+        session.batch.flush()
+        session.close()
+
+    def close(self) -> None:
+        """Ends all sessions."""
+        with self._lock:
+            for session in self.sessions():
+                self._drop(session)
+
+    def abandon(self) -> None:
+        """For a child after a fork."""
+        for session in self._sessions.values():
+            session.abandon()
+
+    # ------------------------------------------------------------------ for the room policy
+
+    def inside_callback(self) -> bool:
+        """Whether the calling thread is inside a callback of this context."""
+        return self._driver().is_driver()
+
+    def would_block(self, session: SendingSession) -> None:
+        """Remembers that a WAKEUP event is owed."""
+        self.wanting.add(session)
+
+    def drive_a_little(self) -> None:
+        """Delivers to this context's own receivers, which may be what the send waits for."""
+        driver = self._driver()
+        with driver.alone():
+            driver.poll()
+
+    def batch_opened(self) -> None:
+        """Has the driver watch the batching interval."""
+        driver = self._driver()
+        driver.hurry()
+        if not self.sequential and not driver.is_driver():
+            driver.kick()
+
+    def slowest(self, session: SendingSession) -> str:
+        """Words for the receiver that holds a session up."""
+        slots = session.channel.slots
+        positions = slots.positions()
+        if not positions:
+            return "none"
+        index, position = min(positions.items(), key=lambda item: item[1])
+        who = slots.identity(index)
+        name = f" {who.context_name!r}" if who.context_name else ""
+        return f"pid {who.pid}{name}, {session.channel.writer.head - position} bytes behind"
+
+    # ------------------------------------------------------------------ timers
+
+    def flush_due(self) -> int | None:
+        """Publishes batches older than their interval; returns the ns until the next is due, None without one."""
+        left = []
+        now = clock.ticks()
+        for session in self.sessions():
+            interval = session.plan.batch_interval_ms * 1_000_000
+            rest = session.batch.flush_older(now, interval) if interval else -1
+            if rest >= 0:
+                left.append(rest)
+            elif session.batch.held == 0:
+                # Cleared first and looked at again: a send in between either sees the flag or is seen here.
+                session.batch.on_timer = False
+                if session.batch.ring.open_bytes and interval:
+                    session.batch.on_timer = True
+                    left.append(interval)
+        return min(left) if left else None
+
+
+def _disagreement(kind: RingTransport, transport_id: int, has: SessionPlan, wants: SessionPlan) -> str:
+    differing = [
+        f"{name}={getattr(wants, name)!r} instead of {getattr(has, name)!r}"
+        for name in SessionPlan.__dataclass_fields__
+        if getattr(wants, name) != getattr(has, name)
+    ]
+    return (
+        f"session {kind.name} {transport_id} was made by its first source with other options: {', '.join(differing)}; "
+        f"use the same ones, or another transport_{kind.option}_id"
+    )

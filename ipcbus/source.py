@@ -1,0 +1,127 @@
+"""The sending handle of one topic."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ipcbus.errors import ClosedError, WrongProcess
+from ipcbus.message import SourceEvent, SourceEventType
+from ipcbus.topic.batch import TopicSource
+
+if TYPE_CHECKING:
+    from ipcbus.context import Context
+    from ipcbus.transport.sending import SendingSession
+
+log = logging.getLogger("ipcbus")
+
+_LOOK_S = 0.05
+
+
+class Source(TopicSource):
+    """Sends the messages of one topic; made by `Context.source`.
+
+    `send`, `send_many`, `acquire`, `flush`, `sequence_number`, `topic` and `message_max` are those of
+    `ipcbus.topic.batch.TopicSource`. May be used from several threads.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        topic: str,
+        session: SendingSession,
+        number: int,
+        entry: int,
+        on_event: Callable[[SourceEvent], object] | None,
+    ) -> None:
+        """Use `Context.source` instead."""
+        super().__init__(session.batch, topic, number)
+        self._context = context
+        self._session = session
+        self._number = number
+        self._entry = entry
+        self._on_event = on_event
+        self._known_slots: dict[int, tuple[int, str]] = {}
+
+    @property
+    def source(self) -> str:
+        """The session's source string, for example `LBT-IPC:6481f8d4:20001`."""
+        return self._session.source_string
+
+    @property
+    def receivers(self) -> int:
+        """How many receiving contexts are joined to this topic now."""
+        return self._session.joined_slots(self._number).bit_count()
+
+    def wait_for_receivers(self, n: int = 1, timeout: float | None = None) -> None:
+        """Waits until `n` receiving contexts have joined this topic; none of them misses what is sent afterwards.
+
+        Args:
+            n: how many contexts, this one included if it has a receiver of the topic.
+            timeout: seconds; None waits for ever.
+
+        Raises:
+            TimeoutError: fewer had joined; the text says how many.
+            ClosedError: the source was closed.
+            WrongProcess: the context was made before a fork, in the parent.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            self._check()
+            if self.receivers >= n:
+                return
+            left = _LOOK_S if deadline is None else min(_LOOK_S, deadline - time.monotonic())
+            if left <= 0:
+                raise TimeoutError(
+                    f"topic {self.topic!r}: {self.receivers} of {n} receiving contexts had joined after {timeout} s; "
+                    "start the others, check that they use the same domain, or wait longer"
+                )
+            self._context._wait_a_little(left)
+
+    def close(self) -> None:
+        """Publishes the open batch and ends the source; with the last source of a session the session ends.
+
+        What was published stays readable by joined receivers. Closing twice does nothing.
+        """
+        self._context._close_source(self)
+
+    def __repr__(self) -> str:
+        """Names topic and session."""
+        return f"<Source {self.topic!r} on {self.source}{' (closed)' if self.closed else ''}>"
+
+    def _check(self) -> None:
+        if self._context._forked:
+            raise WrongProcess(
+                f"the source of topic {self.topic!r} belongs to the parent of this forked process; make a new Context here"
+            )
+        if self.closed:
+            raise ClosedError(f"the source of topic {self.topic!r} is closed; make a new one with ctx.source")
+
+    def _tell(self, event: SourceEvent) -> None:
+        if self._on_event is None:
+            return
+        try:
+            self._on_event(event)
+        except Exception:
+            log.exception("on_event of the source of %r raised", self.topic)
+
+    def _notice_receivers(self) -> None:
+        """Compares who is joined with who was, and tells the differences."""
+        if self._on_event is None:
+            return
+        mask = self._session.joined_slots(self._number)
+        slots = self._session.channel.slots
+        joined = {}
+        for slot in range(slots.slots_max):
+            if mask >> slot & 1:
+                who = slots.identity(slot)
+                joined[slot] = (who.pid, who.context_name)
+        before, self._known_slots = self._known_slots, joined
+        for slot, (pid, name) in before.items():
+            if joined.get(slot) != (pid, name):
+                self._tell(SourceEvent(SourceEventType.DISCONNECT, pid, name))
+        for slot, (pid, name) in joined.items():
+            if before.get(slot) != (pid, name):
+                self._tell(SourceEvent(SourceEventType.CONNECT, pid, name))

@@ -1,0 +1,1 @@
+"""The source side's topic layer: numbers, batches. No I/O, no clock, no thread."""

@@ -1,0 +1,24 @@
+"""What the source-side topic layer asks of the layer above."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Policy(Protocol):
+    """What the batch writer asks the layer above, all off the message path."""
+
+    def full(self, need: int, block: bool, topic: str) -> None:
+        """The ring has no `need` bytes; returns when to try again, or raises."""
+
+    def reserved(self, block: bool) -> None:
+        """Another thread writes in place; returns when to try again, or raises."""
+
+    def released(self) -> None:
+        """A reservation ended."""
+
+    def parked(self, mask: int) -> None:
+        """A record was published and these readers sleep."""
+
+    def opened(self) -> None:
+        """A batch was opened while nobody watched the batching interval."""

@@ -1,0 +1,1 @@
+"""Transport sessions: one file per kind, one small interface."""

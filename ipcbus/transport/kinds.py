@@ -1,0 +1,47 @@
+"""What tells one ring transport from another: names, ids, sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ipcbus.config import ContextOptions, SourceOptions
+
+
+@dataclass(frozen=True, slots=True)
+class SessionPlan:
+    """What a session is made with, fixed by its first source.
+
+    Two sources may share a session when their plans are equal.
+    """
+
+    transport: int
+    window: int
+    source_paced: bool
+    datagram_max: int
+    receivers_max: int
+    topics_max: int
+    sm_interval_ms: int
+    batch_minimum: int
+    batch_interval_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class RingTransport:
+    """A kind of session over a ring.
+
+    Attributes:
+        code: number in the registry.
+        name: as in source strings.
+        option: the `transport` option's value that chooses it.
+        plan: the session that the options of a context and a source ask for.
+        pool: ids for sources that name none.
+        explicit_id: the id that a source names, or 0.
+    """
+
+    code: int
+    name: str
+    option: str
+    plan: Callable[[ContextOptions, SourceOptions], SessionPlan]
+    pool: Callable[[ContextOptions], range]
+    explicit_id: Callable[[SourceOptions], int]

@@ -1,0 +1,31 @@
+"""LBT-IPC: batches, either pacing."""
+
+from __future__ import annotations
+
+from ipcbus.config import ContextOptions, SourceOptions
+from ipcbus.transport.kinds import RingTransport, SessionPlan
+from ipcbus.wire.layout import TRANSPORT_LBTIPC
+
+
+def _plan(context: ContextOptions, source: SourceOptions) -> SessionPlan:
+    return SessionPlan(
+        transport=TRANSPORT_LBTIPC,
+        window=source.transport_lbtipc_transmission_window_size,
+        source_paced=source.transport_lbtipc_behavior == "source_paced",
+        datagram_max=context.transport_lbtipc_datagram_max_size,
+        receivers_max=source.transport_lbtipc_maximum_receivers_per_transport,
+        topics_max=source.transport_lbtipc_maximum_topics_per_transport,
+        sm_interval_ms=source.transport_lbtipc_sm_interval,
+        batch_minimum=source.implicit_batching_minimum_length,
+        batch_interval_ms=source.implicit_batching_interval,
+    )
+
+
+LBTIPC = RingTransport(
+    code=TRANSPORT_LBTIPC,
+    name="LBT-IPC",
+    option="lbtipc",
+    plan=_plan,
+    pool=lambda context: range(context.transport_lbtipc_id_low, context.transport_lbtipc_id_high + 1),
+    explicit_id=lambda source: source.transport_lbtipc_id,
+)

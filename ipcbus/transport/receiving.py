@@ -1,0 +1,193 @@
+"""A session that this context has joined: ring, demux, the delivery controllers of its topics."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from ipcbus.delivery.demux import Controller, Demux, Sink
+from ipcbus.delivery.message import Origin, event
+from ipcbus.delivery.types import MessageType
+from ipcbus.resolution import names
+from ipcbus.resolution.adverts import SessionAdvert, SourceAdvert
+from ipcbus.wire import layout
+from ringbuf.channel import JoinedChannel
+from ringbuf.errors import SegmentMismatch
+from ringbuf.layout import CONTROL_HEADER, RING_HEADER, control_view
+from ringbuf.slots import Identity
+from ringbuf.words import Words
+
+log = logging.getLogger("ipcbus")
+
+
+class ReceivingSession:
+    """One joined session. All its methods run on whoever drives the context."""
+
+    def __init__(
+        self,
+        domain: str,
+        advert: SessionAdvert,
+        who: Identity,
+        *,
+        owner_uid: int,
+        sample_every: int,
+        burst_loss: int,
+        failed: Callable[[Sink, Exception], None],
+    ) -> None:
+        """Joins a session at its end.
+
+        Raises:
+            ringbuf.errors.RingError: as `JoinedChannel`.
+        """
+        self.advert = advert
+        ring = names.ring(domain, advert.context_id, advert.local)
+        control = names.control(domain, advert.context_id, advert.local)
+        self.channel = JoinedChannel(ring, control, who, owner_uid=owner_uid, sample_every=sample_every)
+        header = np.frombuffer(self.channel.ring.view(), RING_HEADER, 1)[0]
+        fits = header["user_bytes"] >= advert.topics_max * layout.TOPIC_LINE.itemsize
+        if not fits or header["session_id"] != advert.session_id or advert.topics_max & (advert.topics_max - 1):
+            self.channel.leave()
+            raise SegmentMismatch(f"{ring} is not the ring that its registry describes; its owner is damaged, restart it")
+        self.owner_pid = int(header["pid"])
+        self._lines = Words(self.channel.ring)
+        self._joined = Words(self.channel.control)
+        self.demux = Demux(self.channel.reader, advert.topics_max, self)
+        self.failed = failed
+        self._burst_loss = burst_loss
+        self._had_bos: set[tuple[int, int]] = set()
+        self._started = self.channel.joined_at > 0
+        self._draining: dict[int, int] = {}
+        self.ended = False
+
+    @property
+    def source_string(self) -> str:
+        """The session's name."""
+        return self.advert.source_string
+
+    def receive(self, source: SourceAdvert, sinks: Sequence[Sink]) -> None:
+        """Gives the topic's messages to these sinks from now on."""
+        known = self.demux.controller(source.topic_number)
+        if known is not None:
+            known.set_sinks(sinks)
+            for sink in sinks:
+                self._give_bos(known, [sink])
+            return
+        floor = self._lines.load64(self._line(source.topic_number) + 0)
+        controller = Controller(Origin(source.topic, self.source_string), source.topic_number, floor)
+        controller.set_sinks(sinks)
+        self.demux.set_controller(controller)
+        self._joined.or64(self._word(source.topic_number), 1 << self.channel.index)
+        if self._started:
+            self._give_bos(controller, sinks)
+
+    def can_receive(self, source: SourceAdvert) -> bool:
+        """Whether the topic's line is free; not so while messages of a deleted topic may still come."""
+        return source.topic_number < 1 << layout.TOPIC_BITS and not self.demux.line_taken(source.topic_number)
+
+    def topics(self) -> list[Controller]:
+        """The controllers of all topics that are received."""
+        return self.demux.controller_list()
+
+    def stop_topic(self, number: int, *, drain: bool) -> None:
+        """Stops receiving a topic: at once, or after what is published now."""
+        if drain:
+            self._draining.setdefault(number, self.channel.reader.tail)
+            return
+        self._draining.pop(number, None)
+        self._joined.and64(self._word(number), ~(1 << self.channel.index) & 0xFFFFFFFFFFFFFFFF)
+        self.demux.remove_controller(number)
+
+    def settle(self) -> bool:
+        """Stops the topics that are drained; says whether there were any."""
+        position = self.channel.reader.position
+        done = [number for number, until in self._draining.items() if position >= until]
+        for number in done:
+            self.stop_topic(number, drain=False)
+        return bool(done)
+
+    # What the demux hands over (delivery.demux.Rare).
+
+    def begin(self) -> None:
+        """The first record: the session has begun for every receiver of it."""
+        self._started = True
+        for controller in self.topics():
+            self._give_bos(controller, controller.sinks)
+
+    def gap(self, controller: Controller, first: int, last: int) -> None:
+        """Reports lost messages: one event a message, or one for all when there are very many."""
+        self.demux.count_lost(last - first + 1)
+        if last - first >= self._burst_loss:
+            self._tell(controller, MessageType.UNRECOVERABLE_LOSS_BURST, first, last)
+            return
+        for number in range(first, last + 1):
+            self._tell(controller, MessageType.UNRECOVERABLE_LOSS, number, number)
+
+    # Checks by timer.
+
+    def check_loss(self) -> None:
+        """Finds losses behind which nothing follows: numbers that were published and will not come any more."""
+        if not self.advert.source_paced or self.demux.blocked:
+            return
+        published = [(each, self._lines.load64(self._line(each.topic_number) + 8)) for each in self.topics()]
+        if not any(each.missing_until(until) for each, until in published):
+            return
+        # What was published before the numbers were read is either delivered by this, or overwritten.
+        while not self.demux.blocked and self.demux.poll_once(1024):
+            pass
+        if self.demux.blocked or self.channel.reader.ready():
+            return
+        for controller, until in published:
+            self._report_missing(controller, until)
+
+    def owner_died(self) -> bool:
+        """Whether the source's process is gone without having closed the session."""
+        return not self.channel.owner_lives()
+
+    def finish(self) -> None:
+        """The session is over and read to its end: last losses, then EOS."""
+        for controller in self.topics():
+            self._report_missing(controller, self._lines.load64(self._line(controller.topic_number) + 8))
+            sinks = [sink for sink in controller.sinks if (controller.topic_number, id(sink)) in self._had_bos]
+            for sink in sinks:
+                sink.event(event(controller.origin, MessageType.EOS, -1, -1), self)
+        self.ended = True
+
+    def counters(self) -> dict[str, int]:
+        """This context's counters on the session, by their names in the statistics."""
+        slot = control_view(self.channel.control.view())[2][self.channel.index]
+        wanted = ("msgs_rcved", "bytes_rcved", "lbm_msgs_rcved", "lbm_msgs_no_topic_rcved", "lost", "overruns", "malformed")
+        return {name: int(slot[name]) for name in wanted}
+
+    def leave(self) -> bool:
+        """Leaves the session; True when the source waits for an event."""
+        self.demux.show()
+        return self.channel.leave()
+
+    def abandon(self) -> None:
+        """Closes descriptors only; for a child after a fork."""
+        self.channel.abandon()
+
+    def _report_missing(self, controller: Controller, until: int) -> None:
+        missing = controller.missing_until(until)
+        if missing:
+            self.gap(controller, until - missing, until - 1)
+            controller.skip_to(until)
+
+    def _give_bos(self, controller: Controller, sinks: Sequence[Sink]) -> None:
+        for sink in sinks:
+            key = (controller.topic_number, id(sink))
+            if key not in self._had_bos and self._started:
+                self._had_bos.add(key)
+                sink.event(event(controller.origin, MessageType.BOS, -1, -1), self)
+
+    def _tell(self, controller: Controller, kind: MessageType, first: int, last: int) -> None:
+        for sink in controller.sinks:
+            sink.event(event(controller.origin, kind, first, last), self)
+
+    def _line(self, number: int) -> int:
+        return RING_HEADER.itemsize + layout.TOPIC_LINE.itemsize * (number % self.advert.topics_max)
+
+    def _word(self, number: int) -> int:
+        return CONTROL_HEADER.itemsize + 8 * (number % self.advert.topics_max)

@@ -1,0 +1,186 @@
+"""A session that this context sends on: ring, open batch, topics, who joined which topic."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+
+import numpy as np
+
+from ipcbus.resolution import names
+from ipcbus.resolution.adverts import SessionAdvert
+from ipcbus.topic.batch import BatchWriter
+from ipcbus.topic.policy import Policy
+from ipcbus.transport.kinds import SessionPlan
+from ipcbus.wire import layout
+from ringbuf.channel import OwnedChannel, Shape
+from ringbuf.doorbell import DATA, BellRope
+from ringbuf.errors import SegmentRefused
+from ringbuf.layout import CONTROL_HEADER, RECORD_HEADER, RING_HEADER, WRITER_WANTS_EVENT
+from ringbuf.words import Words
+
+log = logging.getLogger("ipcbus")
+
+_PARKED = 64  # offset of ControlHeader.parked
+_WAITS = 128  # offset of ControlHeader.writer_waits
+
+
+class SendingSession:
+    """Belongs to its context; its sources share it."""
+
+    def __init__(self, domain: str, context_id: int, local: int, session_id: int, transport_id: int, plan: SessionPlan, group: str) -> None:
+        """Makes the session's shared objects.
+
+        Raises:
+            ringbuf.errors.SegmentFull, ringbuf.errors.SegmentRefused: as `OwnedChannel`.
+        """
+        self.domain = domain
+        self.plan = plan
+        self.local = local
+        self.topics_max = 1 << (plan.topics_max - 1).bit_length()
+        shape = Shape(
+            session_id=session_id,
+            window=plan.window,
+            record_max=RECORD_HEADER + plan.datagram_max,
+            source_paced=plan.source_paced,
+            slots_max=plan.receivers_max,
+            ring_user=self.topics_max * layout.TOPIC_LINE.itemsize,
+            control_user=8 * self.topics_max,
+            group=group,
+        )
+        ring, control = names.ring(domain, context_id, local), names.control(domain, context_id, local)
+        self.channel = OwnedChannel(ring, control, shape)
+        self.advert = SessionAdvert(
+            context_id,
+            local,
+            plan.transport,
+            session_id,
+            transport_id,
+            self.channel.writer.capacity,
+            plan.source_paced,
+            self.topics_max,
+        )
+        self._lines = np.frombuffer(
+            self.channel.ring.view(RING_HEADER.itemsize, shape.ring_user), layout.TOPIC_LINE, self.topics_max
+        )
+        self._joined = Words(self.channel.control)
+        self._numbers = [0] * self.topics_max
+        self._used: set[int] = set()
+        self._ropes: dict[int, tuple[int, BellRope | None]] = {}
+        self.sources = 0
+        self._next_sm_ns = 0
+
+    def start(self, policy: Policy) -> None:
+        """Makes the open batch; `policy` says what happens when there is no room."""
+        self.batch = BatchWriter(
+            self.channel.writer,
+            policy,
+            minimum_length=self.plan.batch_minimum,
+            datagram_max=self.plan.datagram_max,
+            topics_max=self.topics_max,
+            topics_offset=RING_HEADER.itemsize,
+        )
+
+    @property
+    def source_string(self) -> str:
+        """The session's name."""
+        return self.advert.source_string
+
+    def has_line(self) -> bool:
+        """Whether one more topic fits."""
+        return len(self._used) < self.topics_max
+
+    def add_topic(self) -> int:
+        """A number for a new topic, never given before on this session."""
+        line = next(i for i in range(self.topics_max) if i not in self._used)
+        self._used.add(line)
+        number = self._numbers[line] * self.topics_max + line
+        self._numbers[line] += 1
+        self._joined.and64(self._word(number), 0)
+        entry = self._lines[line : line + 1]
+        entry[:] = 0
+        entry["topic"], entry["live"] = number, 1
+        self.sources += 1
+        return number
+
+    def remove_topic(self, number: int) -> None:
+        """Frees the line of a topic; retires it when its numbers are used up."""
+        line = number % self.topics_max
+        self._lines[line]["live"] = 0
+        self.sources -= 1
+        if (self._numbers[line] + 1) * self.topics_max <= layout.TOPIC_MASK:
+            self._used.discard(line)
+
+    def joined_slots(self, number: int) -> int:
+        """Mask of the slots whose live contexts receive a topic."""
+        return self._joined.load64(self._word(number)) & self.channel.slots.active_mask()
+
+    def line(self, number: int) -> np.void:
+        """The topic's line in the ring."""
+        return self._lines[number % self.topics_max]  # type: ignore[no-any-return]
+
+    def wake(self, mask: int) -> None:
+        """Wakes the sleeping readers of these slots."""
+        was = self._joined.and64(_PARKED, ~mask & 0xFFFFFFFFFFFFFFFF) & mask
+        rung = 0
+        while was:
+            slot = (was & -was).bit_length() - 1
+            was &= was - 1
+            rope = self._rope(slot)
+            if rope is not None:
+                rope.ring(DATA)
+                rung += 1
+        self.channel.writer.count_wakes(rung)
+
+    def writer_waits(self) -> bool:
+        """Whether a send that found no room still waits for its WAKEUP event."""
+        return bool(self._joined.load32(_WAITS) & WRITER_WANTS_EVENT)
+
+    def touch(self, now_ns: int) -> None:
+        """Raises the activity counter when its interval has passed: the session message of a ring."""
+        if now_ns >= self._next_sm_ns:
+            self._next_sm_ns = now_ns + self.plan.sm_interval_ms * 1_000_000
+            self.channel.writer.touch()
+
+    def wake_all(self) -> None:
+        """Wakes every sleeping reader, as at the end of the session."""
+        self.wake(self._joined.load64(_PARKED))
+
+    def close(self) -> None:
+        """Ends the session: what is published stays readable for who joined."""
+        self.batch.close()
+        self.channel.close()
+        self.wake_all()
+        self._let_go()
+
+    def abandon(self) -> None:
+        """Closes descriptors only; for a child after a fork."""
+        self.batch.fork_child()
+        self.channel.abandon()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        for _, rope in self._ropes.values():
+            if rope is not None:
+                rope.close()
+        self._ropes.clear()
+
+    def _rope(self, slot: int) -> BellRope | None:
+        """The doorbell rope of the context in a slot; None when it cannot be rung."""
+        context_id = self.channel.slots.identity(slot).context_id
+        known = self._ropes.get(slot)
+        if known is not None and known[0] == context_id:
+            return known[1]
+        if known is not None and known[1] is not None:
+            known[1].close()
+        rope: BellRope | None = None
+        with contextlib.suppress(OSError, ValueError):
+            try:
+                rope = BellRope(names.bell(self.domain, context_id & 0xFFFFFFFF))
+            except SegmentRefused as error:
+                log.warning("%s: a receiver cannot be woken: %s", self.source_string, error)
+        self._ropes[slot] = (context_id, rope)
+        return rope
+
+    def _word(self, number: int) -> int:
+        return CONTROL_HEADER.itemsize + 8 * (number % self.topics_max)

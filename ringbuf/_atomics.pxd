@@ -1,0 +1,79 @@
+# Every memory order of the project is spelled here and nowhere else.
+#
+# Sync points. Each release store names the acquire load it pairs with; both places carry the same words in a comment.
+#
+#   SYNC frame      writer: store_release(record.frame)      reader: load_acquire(record.frame)
+#                   what the record holds is written before it can be seen
+#   SYNC tail       writer: store_release(header.tail)       joiner: load_acquire(header.tail)
+#                   the stamp at the tail (0 or the next record) is written before the tail can be seen
+#   SYNC published  writer: store_release(line.published)    reader: load_acquire(line.published)
+#                   records with lower numbers can be seen before the number can
+#   SYNC closed     writer: store_release(header.closed)     reader: load_acquire(header.closed)
+#                   the last record can be seen before the end can
+#   SYNC intent     writer: store_relaxed(header.intent), fence_release, bytes
+#                   reader: bytes, fence_acquire, load_relaxed(header.intent)
+#                   a reader that copied overwritten bytes finds an intent that says so
+#   SYNC position   reader: store_release(slot.position)     writer: load_acquire(slot.position)
+#                   the reader is done with the bytes before the writer may take them
+#   SYNC state      reader: store_release(slot.state)        writer: load_acquire(slot.state)
+#                   the position is written before the slot counts
+#   SYNC join       reader: store(slot), fence_full, load(header.tail)
+#                   writer: store(header.tail), fence_full, load(slot)
+#                   either the writer's next scan sees the slot, or the reader sees the tail of that scan
+#   SYNC park       reader: or_(control.parked), membarrier, look at the ring again
+#                   writer: store_release(record.frame), compiler_fence, load_relaxed(control.parked)
+#                   the system call stands for the fence that the writer leaves out
+#   SYNC wait       writer: store(control.writer_waits), membarrier, look at the slots again
+#                   reader: store_release(slot.position), compiler_fence, load_relaxed(control.writer_waits)
+from libc.stdint cimport uint32_t, uint64_t
+
+cdef extern from *:
+    """
+#include <stdint.h>
+static inline uint32_t ib_load_acquire32(const void *p) { return __atomic_load_n((const uint32_t *)p, __ATOMIC_ACQUIRE); }
+static inline uint64_t ib_load_acquire64(const void *p) { return __atomic_load_n((const uint64_t *)p, __ATOMIC_ACQUIRE); }
+static inline uint32_t ib_load_relaxed32(const void *p) { return __atomic_load_n((const uint32_t *)p, __ATOMIC_RELAXED); }
+static inline uint64_t ib_load_relaxed64(const void *p) { return __atomic_load_n((const uint64_t *)p, __ATOMIC_RELAXED); }
+static inline void ib_store_release32(void *p, uint32_t v) { __atomic_store_n((uint32_t *)p, v, __ATOMIC_RELEASE); }
+static inline void ib_store_release64(void *p, uint64_t v) { __atomic_store_n((uint64_t *)p, v, __ATOMIC_RELEASE); }
+static inline void ib_store_relaxed32(void *p, uint32_t v) { __atomic_store_n((uint32_t *)p, v, __ATOMIC_RELAXED); }
+static inline void ib_store_relaxed64(void *p, uint64_t v) { __atomic_store_n((uint64_t *)p, v, __ATOMIC_RELAXED); }
+static inline int ib_cas32(void *p, uint32_t old, uint32_t v) {
+    return __atomic_compare_exchange_n((uint32_t *)p, &old, v, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+}
+static inline uint32_t ib_exchange32(void *p, uint32_t v) { return __atomic_exchange_n((uint32_t *)p, v, __ATOMIC_SEQ_CST); }
+static inline uint32_t ib_or32(void *p, uint32_t v) { return __atomic_fetch_or((uint32_t *)p, v, __ATOMIC_SEQ_CST); }
+static inline uint64_t ib_or64(void *p, uint64_t v) { return __atomic_fetch_or((uint64_t *)p, v, __ATOMIC_SEQ_CST); }
+static inline uint64_t ib_and64(void *p, uint64_t v) { return __atomic_fetch_and((uint64_t *)p, v, __ATOMIC_SEQ_CST); }
+static inline void ib_fence_acquire(void) { __atomic_thread_fence(__ATOMIC_ACQUIRE); }
+static inline void ib_fence_release(void) { __atomic_thread_fence(__ATOMIC_RELEASE); }
+static inline void ib_fence_full(void) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+static inline void ib_compiler_fence(void) { __atomic_signal_fence(__ATOMIC_SEQ_CST); }
+static inline void ib_pause(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ __volatile__("yield" ::: "memory");
+#else
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+#endif
+}
+    """
+    uint32_t load_acquire32 "ib_load_acquire32"(const void *p) noexcept nogil
+    uint64_t load_acquire64 "ib_load_acquire64"(const void *p) noexcept nogil
+    uint32_t load_relaxed32 "ib_load_relaxed32"(const void *p) noexcept nogil
+    uint64_t load_relaxed64 "ib_load_relaxed64"(const void *p) noexcept nogil
+    void store_release32 "ib_store_release32"(void *p, uint32_t v) noexcept nogil
+    void store_release64 "ib_store_release64"(void *p, uint64_t v) noexcept nogil
+    void store_relaxed32 "ib_store_relaxed32"(void *p, uint32_t v) noexcept nogil
+    void store_relaxed64 "ib_store_relaxed64"(void *p, uint64_t v) noexcept nogil
+    bint cas32 "ib_cas32"(void *p, uint32_t old, uint32_t v) noexcept nogil
+    uint32_t exchange32 "ib_exchange32"(void *p, uint32_t v) noexcept nogil
+    uint32_t or32 "ib_or32"(void *p, uint32_t v) noexcept nogil
+    uint64_t or64 "ib_or64"(void *p, uint64_t v) noexcept nogil
+    uint64_t and64 "ib_and64"(void *p, uint64_t v) noexcept nogil
+    void fence_acquire "ib_fence_acquire"() noexcept nogil
+    void fence_release "ib_fence_release"() noexcept nogil
+    void fence_full "ib_fence_full"() noexcept nogil
+    void compiler_fence "ib_compiler_fence"() noexcept nogil
+    void pause "ib_pause"() noexcept nogil

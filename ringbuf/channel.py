@@ -1,0 +1,201 @@
+"""A ring and its control block as one thing: owned by the writer, visited by readers."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ringbuf import clock, layout, liveness, segment
+from ringbuf.errors import SegmentMismatch, SegmentRefused
+from ringbuf.memory import Mapping
+from ringbuf.ring import RingReader, RingWriter
+from ringbuf.slots import OWNER_BYTE, Identity, SlotTable
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a ring is made with.
+
+    Attributes:
+        session_id: 32-bit number that ties ring and control block together.
+        window: wanted bytes of data; the ring has the next power of two.
+        record_max: longest record in bytes, its header included.
+        source_paced: pacing; see `ringbuf.ring`.
+        slots_max: how many readers may join, 1 to 64.
+        ring_user: bytes for the layer above in the ring object.
+        control_user: bytes for the layer above in the control block: 64-bit words in which bit i belongs to slot i.
+        group: system group that may use the objects too, or empty.
+    """
+
+    session_id: int
+    window: int
+    record_max: int
+    source_paced: bool
+    slots_max: int
+    ring_user: int
+    control_user: int
+    group: str = ""
+
+
+class OwnedChannel:
+    """The writer's side: makes both objects, holds the owner's lock, removes them at the end."""
+
+    def __init__(self, ring_name: str, control_name: str, shape: Shape) -> None:
+        """Creates ring and control block.
+
+        Raises:
+            FileExistsError: one of the names is taken.
+            ringbuf.errors.SegmentFull: /dev/shm has too little room; nothing is left behind.
+            ringbuf.errors.SegmentRefused: the system or the group does not allow it.
+        """
+        self.ring_name, self.control_name = ring_name, control_name
+        capacity = layout.ring_capacity(shape.window)
+        data = layout.data_offset(shape.ring_user)
+        control_size = layout.control_bytes(shape.slots_max, shape.control_user)
+        self.fd = segment.create(control_name, control_size, group=shape.group)
+        try:
+            liveness.take(self.fd, OWNER_BYTE)
+            ring_fd = segment.create(ring_name, data + capacity, group=shape.group)
+        except BaseException:
+            os.close(self.fd)
+            segment.remove(control_name)
+            raise
+        try:
+            self.ring = segment.map_fd(ring_fd, write=True, twice_from=data)
+            self.control = segment.map_fd(self.fd, write=True)
+        finally:
+            os.close(ring_fd)
+        self._fill(shape, capacity, data)
+        self.writer = RingWriter(self.ring, self.control)
+        self.slots = SlotTable(self.control, self.fd)
+
+    def _fill(self, shape: Shape, capacity: int, data: int) -> None:
+        control = np.frombuffer(self.control.view(), layout.CONTROL_HEADER, 1)[0]
+        control["layout_id"], control["kind"] = layout.LAYOUT_ID, layout.KIND_CONTROL
+        control["total_bytes"], control["session_id"] = self.control.size, shape.session_id
+        control["slots_max"], control["slots_offset"] = shape.slots_max, layout.slots_offset(shape.control_user)
+        control["user_offset"], control["user_bytes"] = layout.CONTROL_HEADER.itemsize, shape.control_user
+        control["version"] = layout.VERSION
+        control["magic"] = layout.MAGIC
+        header = np.frombuffer(self.ring.view(), layout.RING_HEADER, 1)[0]
+        header["layout_id"], header["kind"] = layout.LAYOUT_ID, layout.KIND_RING
+        header["total_bytes"], header["capacity"], header["data_offset"] = self.ring.size, capacity, data
+        header["user_offset"], header["user_bytes"] = layout.RING_HEADER.itemsize, shape.ring_user
+        header["pacing"] = layout.SOURCE_PACED if shape.source_paced else layout.RECEIVER_PACED
+        header["record_max"], header["session_id"] = shape.record_max, shape.session_id
+        header["clock"], header["version"] = clock.kind(), layout.VERSION
+        header["pid"], header["uid"], header["start_ns"] = os.getpid(), os.geteuid(), time.time_ns()
+        header["magic"] = layout.MAGIC
+
+    def close(self) -> None:
+        """Marks the end and removes the names; readers that joined read on to the end."""
+        self.writer.close()
+        segment.remove(self.ring_name)
+        segment.remove(self.control_name)
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Closes the descriptor and with it the lock; for a child after a fork, which owns nothing."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+
+class JoinedChannel:
+    """A reader's side: the ring mapped read-only, one slot of the control block held."""
+
+    def __init__(
+        self,
+        ring_name: str,
+        control_name: str,
+        who: Identity,
+        *,
+        owner_uid: int | None = None,
+        sample_every: int = 16,
+        checkpoint: Callable[[str], None] | None = None,
+    ) -> None:
+        """Opens both objects, claims a slot and joins at the end of the ring.
+
+        Args:
+            ring_name: name of the ring object.
+            control_name: name of the control block.
+            who: goes into the slot.
+            owner_uid: when given, objects of another user are refused.
+            sample_every: one record in so many is timed for the latency histogram.
+            checkpoint: for tests; see `SlotTable`.
+
+        Raises:
+            ringbuf.errors.SegmentGone: the session has ended.
+            ringbuf.errors.SegmentRefused: this user may not open it, or another one owns it.
+            ringbuf.errors.SegmentMismatch: made by another layout.
+            ringbuf.errors.SlotsFull: no slot is free.
+        """
+        ring_fd = segment.open_fd(ring_name, write=False)
+        try:
+            self.ring = _map_ring(ring_fd, ring_name, owner_uid)
+        finally:
+            os.close(ring_fd)
+        self.fd = segment.open_fd(control_name, write=True)
+        try:
+            _check_owner(self.fd, control_name, owner_uid)
+            self.control = segment.map_fd(self.fd, write=True)
+            # Checked as a ring before any slot is touched.
+            RingReader(self.ring, self.control, 0)
+            table = SlotTable(self.control, self.fd) if checkpoint is None else SlotTable(self.control, self.fd, checkpoint)
+            self.slots = table
+            self.index = table.claim(who, time.time_ns())
+            self.reader = RingReader(self.ring, self.control, self.index, sample_every)
+            self.joined_at = table.join(self.index, self.reader)
+        except BaseException:
+            os.close(self.fd)
+            raise
+
+    def owner_lives(self) -> bool:
+        """Whether the session's owner still holds its lock."""
+        return liveness.held_by_other(self.fd, OWNER_BYTE)
+
+    def leave(self) -> bool:
+        """Gives the slot back and closes; True when the writer wants an event."""
+        if self.fd < 0:
+            return False
+        self.reader.show()
+        wanted = self.slots.leave(self.index)
+        self.abandon()
+        return wanted
+
+    def abandon(self) -> None:
+        """Closes the descriptor and with it the lock; for a child after a fork, which owns nothing."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+
+def _check_owner(fd: int, name: str, owner_uid: int | None) -> None:
+    uid = os.fstat(fd).st_uid
+    if owner_uid is not None and uid != owner_uid:
+        raise SegmentRefused(
+            f"{name} belongs to uid {uid}, but its session to uid {owner_uid}; somebody took its name: remove the "
+            "object and restart the source"
+        )
+
+
+def _map_ring(fd: int, name: str, owner_uid: int | None) -> Mapping:
+    """Maps a ring read-only with its data twice in a row."""
+    _check_owner(fd, name, owner_uid)
+    size = os.fstat(fd).st_size
+    if size < layout.PAGE:
+        raise SegmentMismatch(f"{name} has {size} bytes, too few for a ring; its source is just starting or damaged")
+    head = np.frombuffer(os.pread(fd, layout.RING_HEADER.itemsize, 0), layout.RING_HEADER, 1)[0]
+    data = int(head["data_offset"])
+    if head["layout_id"] != layout.LAYOUT_ID or head["magic"] != layout.MAGIC:
+        raise SegmentMismatch(
+            f"{name} was made by layout {int(head['layout_id']):#010x} version {int(head['version'])}, this program has "
+            f"{layout.LAYOUT_ID:#010x} version {layout.VERSION}; run the same release of ipcbus on both sides"
+        )
+    if data % layout.PAGE or not 0 < data < size:
+        raise SegmentMismatch(f"{name}: data at byte {data} of {size} is impossible; its owner is damaged, restart it")
+    return segment.map_fd(fd, write=False, twice_from=data)

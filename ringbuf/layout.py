@@ -1,0 +1,274 @@
+"""Every byte that processes share through a ring, described once.
+
+A transport session is two shared objects::
+
+    ring      owner writes, everybody else maps it read-only
+    +----------------------+ 0
+    | RingHeader           |  constants; writer's words, a cache line each
+    +----------------------+ user_offset
+    | user area            |  for the layer above (one line a topic)
+    +----------------------+ data_offset (a multiple of the page size)
+    | data, `capacity`     |  records; mapped twice in a row, so a record never wraps
+    +----------------------+
+
+    control   owner and receivers write
+    +----------------------+ 0
+    | ControlHeader        |  constants; who is parked; whether the writer waits
+    +----------------------+ user_offset
+    | user area            |  for the layer above: 64-bit words, bit i of each belongs to slot i
+    +----------------------+ slots_offset
+    | Slot 0 .. slots_max  |  a reader each: state, position, counters, latency histogram
+    +----------------------+
+
+A position is a count of bytes since the session began, never reset; `position & (capacity - 1)` is the place.
+
+A record::
+
+     0               4               8                              16
+    +---------------+---------------+------------------------------+---------
+    | frame         | messages      | send_ticks                   | body ...
+    +---------------+---------------+------------------------------+---------
+
+`frame` is the record's length in bytes, header included, and at the same time its commit stamp: 0 as long as the
+record is not published. The writer puts 0 where the next record's frame will be before it publishes this one, so a
+reader that stands at the end always finds 0 there, never old bytes.
+
+Run `python -m ringbuf.layout` after a change (`--check` only compares).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ringbuf import codegen
+
+CACHE_LINE = 64
+PAGE = 4096
+
+MAGIC = 0x3153554243504922
+"""First word of every shared object."""
+
+KIND_RING = 1
+KIND_CONTROL = 2
+
+RECEIVER_PACED = 0
+SOURCE_PACED = 1
+
+SLOT_FREE = 0
+SLOT_JOINING = 1
+SLOT_ACTIVE = 2
+
+WRITER_RUNS = 0
+WRITER_SLEEPS = 1
+WRITER_WANTS_EVENT = 2
+
+SLOTS_MAX = 64
+"""Slots are bits of one 64-bit word in the parked mask and in the joined words."""
+
+RECORD_HEADER = 16
+RECORD_ALIGN = 8
+
+HISTOGRAM_SUB_BITS = 4
+HISTOGRAM_BUCKETS = 560
+"""Buckets of the latency histogram: 16 linear ones from 0 ns, then 16 an octave, the last open: 2^38 ns = 275 s."""
+
+VERSION = 1
+
+
+def struct(size: int, fields: list[tuple[str, str | tuple[Any, ...], int]]) -> np.dtype[np.void]:
+    """A structured dtype of `size` bytes from (name, format, offset) rows; what lies between is padding."""
+    return np.dtype(
+        {
+            "names": [name for name, _, _ in fields],
+            "formats": [kind for _, kind, _ in fields],
+            "offsets": [offset for _, _, offset in fields],
+            "itemsize": size,
+        }
+    )
+
+
+RING_HEADER = struct(
+    6 * CACHE_LINE,
+    [
+        # line 0: written once
+        ("magic", "<u8", 0),
+        ("layout_id", "<u4", 8),
+        ("kind", "<u4", 12),
+        ("total_bytes", "<u8", 16),
+        ("capacity", "<u8", 24),
+        ("data_offset", "<u4", 32),
+        ("user_offset", "<u4", 36),
+        ("user_bytes", "<u4", 40),
+        ("pacing", "<u4", 44),
+        ("record_max", "<u4", 48),
+        ("clock", "<u4", 52),
+        ("session_id", "<u4", 56),
+        ("version", "<u4", 60),
+        # line 1: the writer's words after each record; joiners and statistics read them, nobody polls them
+        ("tail", "<u8", 64),
+        ("msgs_sent", "<u8", 72),
+        ("bytes_sent", "<u8", 80),
+        ("lbm_msgs_sent", "<u8", 88),
+        # line 2: source-paced readers look here after each copy
+        ("intent", "<u8", 128),
+        # line 3: changes rarely; idle readers look here
+        ("closed", "<u4", 192),
+        ("activity", "<u4", 196),
+        # line 4: what the writer counts off the hot path
+        ("send_blocked", "<u8", 256),
+        ("send_would_block", "<u8", 264),
+        ("blocked_ns", "<u8", 272),
+        ("wakes_sent", "<u8", 280),
+        ("slots_reclaimed", "<u8", 288),
+        ("position_errors", "<u8", 296),
+        # line 5: facts about the owner, written once
+        ("pid", "<u4", 320),
+        ("uid", "<u4", 324),
+        ("start_ns", "<u8", 328),
+    ],
+)
+
+CONTROL_HEADER = struct(
+    4 * CACHE_LINE,
+    [
+        ("magic", "<u8", 0),
+        ("layout_id", "<u4", 8),
+        ("kind", "<u4", 12),
+        ("total_bytes", "<u8", 16),
+        ("slots_max", "<u4", 24),
+        ("slots_offset", "<u4", 28),
+        ("user_offset", "<u4", 32),
+        ("user_bytes", "<u4", 36),
+        ("session_id", "<u4", 40),
+        ("version", "<u4", 44),
+        # line 1: bit i is set while the reader of slot i sleeps or is about to
+        ("parked", "<u8", 64),
+        # line 2: a futex word; what the writer waits for and from which position on
+        ("writer_waits", "<u4", 128),
+        ("wanted", "<u8", 136),
+    ],
+)
+
+SLOT = struct(
+    4 * CACHE_LINE + 8 * HISTOGRAM_BUCKETS,
+    [
+        # line 0: what the writer reads
+        ("state", "<u4", 0),
+        ("generation", "<u4", 4),
+        ("position", "<u8", 8),
+        # line 1: who it is
+        ("pid", "<u4", 64),
+        ("uid", "<u4", 68),
+        ("context_id", "<u8", 72),
+        ("joined_ns", "<u8", 80),
+        ("context_name", "S32", 88),
+        # line 2: counters, written by the reader only
+        ("msgs_rcved", "<u8", 128),
+        ("bytes_rcved", "<u8", 136),
+        ("lbm_msgs_rcved", "<u8", 144),
+        ("lbm_msgs_no_topic_rcved", "<u8", 152),
+        ("lost", "<u8", 160),
+        ("overruns", "<u8", 168),
+        ("malformed", "<u8", 176),
+        ("latency_samples", "<u8", 184),
+        # line 3: rarer counters
+        ("parks", "<u8", 192),
+        ("latency_max", "<u8", 200),
+        ("clock_faults", "<u8", 208),
+        ("callback_errors", "<u8", 216),
+        ("latency", ("<u8", (HISTOGRAM_BUCKETS,)), 256),
+    ],
+)
+
+RECORD = struct(RECORD_HEADER, [("frame", "<u4", 0), ("messages", "<u4", 4), ("send_ticks", "<u8", 8)])
+
+STRUCTS = {"RingHeader": RING_HEADER, "ControlHeader": CONTROL_HEADER, "Slot": SLOT, "Record": RECORD}
+
+CONSTANTS = {
+    name: globals()[name]
+    for name in (
+        "KIND_RING KIND_CONTROL RECEIVER_PACED SOURCE_PACED SLOT_FREE SLOT_JOINING SLOT_ACTIVE WRITER_RUNS "
+        "WRITER_SLEEPS WRITER_WANTS_EVENT SLOTS_MAX RECORD_HEADER RECORD_ALIGN HISTOGRAM_SUB_BITS "
+        "HISTOGRAM_BUCKETS VERSION"
+    ).split()
+}
+
+LAYOUT_ID = codegen.layout_id(STRUCTS, CONSTANTS)
+"""Stands in every ring and control block; two programs that disagree about a byte have different ones."""
+
+
+def control_bytes(slots_max: int, user_bytes: int) -> int:
+    """Size of a control block in bytes, a multiple of the page."""
+    return round_up(slots_offset(user_bytes) + slots_max * SLOT.itemsize, PAGE)
+
+
+def slots_offset(user_bytes: int) -> int:
+    """Where the slots begin in a control block, in bytes."""
+    return round_up(CONTROL_HEADER.itemsize + user_bytes, CACHE_LINE)
+
+
+def data_offset(user_bytes: int) -> int:
+    """Where the data begin in a ring object, in bytes; a multiple of the page."""
+    return round_up(RING_HEADER.itemsize + user_bytes, PAGE)
+
+
+def round_up(value: int, step: int) -> int:
+    """The smallest multiple of `step` (a power of two) that is not below `value`."""
+    return (value + step - 1) & ~(step - 1)
+
+
+def ring_capacity(window_bytes: int) -> int:
+    """The data size of a ring for a wanted window: the next power of two, at least a page.
+
+    The data are mapped twice in a row, which works in whole pages; the power of two makes a place out of a
+    position with one AND.
+    """
+    return max(PAGE, 1 << (window_bytes - 1).bit_length())
+
+
+def ring_view(buffer: memoryview) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """A mapped ring object as numpy arrays, without a copy.
+
+    Args:
+        buffer: the whole object, at least `RING_HEADER.itemsize` bytes.
+
+    Returns:
+        The header as a 0-d structured array, and the user area as a 1-D uint8 array.
+    """
+    header = np.frombuffer(buffer, RING_HEADER, 1)[0:1].reshape(())
+    user = np.frombuffer(buffer, np.uint8, int(header["user_bytes"]), int(header["user_offset"]))
+    return header, user
+
+
+def control_view(
+    buffer: memoryview,
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """A mapped control block as numpy arrays, without a copy.
+
+    Returns:
+        The header as a 0-d structured array, the user area as 1-D uint8, the slots as a 1-D array of `SLOT`.
+    """
+    header = np.frombuffer(buffer, CONTROL_HEADER, 1)[0:1].reshape(())
+    user = np.frombuffer(buffer, np.uint8, int(header["user_bytes"]), int(header["user_offset"]))
+    slots = np.frombuffer(buffer, SLOT, int(header["slots_max"]), int(header["slots_offset"]))
+    return header, user, slots
+
+
+def bucket_edges() -> np.ndarray[Any, np.dtype[np.uint64]]:
+    """Lower edge of each latency bucket in ns; shape `(HISTOGRAM_BUCKETS,)`, uint64."""
+    index = np.arange(HISTOGRAM_BUCKETS, dtype=np.uint64)
+    sub = np.uint64(1 << HISTOGRAM_SUB_BITS)
+    octave = np.maximum(index // sub, 1) - np.uint64(1)
+    edges = np.where(index < sub, index, (sub + index % sub) << octave)
+    return edges.astype(np.uint64)
+
+
+if __name__ == "__main__":
+    codegen.main(
+        "ringbuf.layout",
+        Path(__file__).with_name("_layout.pxd"),
+        codegen.render("ringbuf.layout", STRUCTS, CONSTANTS),
+    )

@@ -1,0 +1,62 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, embedsignature=True
+"""Mappings that outlive whoever still looks at them; see the stub for the words."""
+from cpython.buffer cimport PyBuffer_FillInfo
+from libc.errno cimport errno
+
+import os
+
+cdef extern from "<sys/mman.h>" nogil:
+    void *mmap(void *addr, size_t length, int prot, int flags, int fd, long offset)
+    int munmap(void *addr, size_t length)
+    void *MAP_FAILED
+    int PROT_NONE, PROT_READ, PROT_WRITE, MAP_SHARED, MAP_PRIVATE, MAP_ANONYMOUS, MAP_FIXED, MAP_NORESERVE
+
+
+cdef class Mapping:
+    def __cinit__(self, int fd, size_t size, bint writable, size_t twice_from=0, size_t reserve=0):
+        cdef int prot = PROT_READ | PROT_WRITE if writable else PROT_READ
+        cdef size_t again = size - twice_from if twice_from else 0
+        cdef void *place
+        if size == 0 or twice_from >= size:
+            raise ValueError(f"a mapping of {size} bytes with its second part from {twice_from} is empty")
+        self.mapped = max(size + again, reserve)
+        self.size = size
+        self.writable = writable
+        place = mmap(NULL, self.mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
+        if place == MAP_FAILED:
+            raise OSError(errno, f"cannot reserve {self.mapped} bytes of address space: {os.strerror(errno)}")
+        self.base = <char *>place
+        self._map(place, max(size, reserve), prot, fd, 0)
+        if again:
+            self._map(self.base + size, again, prot, fd, twice_from)
+
+    def __dealloc__(self):
+        if self.base != NULL:
+            munmap(self.base, self.mapped)
+
+    cdef int _map(self, void *at, size_t length, int prot, int fd, size_t offset) except -1:
+        if mmap(at, length, prot, MAP_SHARED | MAP_FIXED, fd, <long>offset) == MAP_FAILED:
+            raise OSError(errno, f"cannot map {length} bytes at {offset}: {os.strerror(errno)}")
+        return 0
+
+    def view(self, Py_ssize_t offset=0, length=None):
+        cdef Py_ssize_t n = <Py_ssize_t>self.size - offset if length is None else <Py_ssize_t>length
+        if offset < 0 or n < 0 or <size_t>(offset + n) > self.mapped:
+            raise ValueError(f"bytes {offset} to {offset + n} lie outside the mapping of {self.size} bytes")
+        return window_view(self, self.base + offset, n, self.writable)
+
+
+cdef class Window:
+    """A part of a mapping that Python may look at; holds the mapping."""
+
+    def __getbuffer__(self, Py_buffer *buffer, int flags):
+        PyBuffer_FillInfo(buffer, self, self.start, self.length, not self.writable, flags)
+
+
+cdef object window_view(Mapping mapping, char *start, Py_ssize_t length, bint writable):
+    cdef Window window = Window.__new__(Window)
+    window.mapping = mapping
+    window.start = start
+    window.length = length
+    window.writable = writable
+    return memoryview(window)

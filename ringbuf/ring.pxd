@@ -1,0 +1,181 @@
+# The hot path of the ring: inline, without the GIL, over plain structs. The rules are in ring.pyi, the bytes in
+# layout.py, the memory orders and their sync points in _atomics.pxd.
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stddef cimport size_t
+
+from ringbuf cimport _atomics
+from ringbuf._layout cimport (
+    HISTOGRAM_BUCKETS, HISTOGRAM_SUB_BITS, RECORD_ALIGN, RECORD_HEADER, ControlHeader, Record, RingHeader, Slot,
+)
+from ringbuf.clock cimport read_ticks
+from ringbuf.memory cimport Mapping
+
+cdef struct Writer:
+    RingHeader *header
+    ControlHeader *control
+    char *slots
+    char *data
+    uint64_t mask
+    uint64_t head           # position of the open record, or of the next one
+    uint64_t limit          # bytes below this position may be written
+    uint64_t used           # bytes of the open record, its header included; 0 when none is open
+    uint64_t open_ticks
+    uint64_t sent_records
+    uint64_t sent_bytes
+    uint64_t sent_messages
+    uint64_t intent_step
+    uint32_t messages       # in the open record
+    uint32_t record_max
+    uint32_t clock
+    uint32_t slots_max
+    bint source_paced
+    bint fences             # the asymmetric fence is missing, so each publication fences
+
+cdef struct Reader:
+    const RingHeader *header
+    ControlHeader *control
+    Slot *slot
+    const char *data
+    char *copy              # where a source-paced record is copied to and validated
+    uint64_t mask
+    uint64_t position       # of the next record
+    uint64_t shown          # what the slot says
+    uint64_t show_step      # the slot lags behind at most this much while records keep coming
+    uint64_t records
+    uint64_t bytes
+    uint64_t overruns
+    uint64_t sample_every
+    uint64_t since_sample   # records since the last latency sample
+    uint32_t record_max
+    uint32_t frame          # of the record that reader_next returned, read once and checked
+    uint32_t clock
+    bint source_paced
+    bint broken             # the ring holds what no writer of ours writes; nothing more is read from it
+
+cdef bint writer_make_room(Writer *w, uint64_t end) noexcept nogil
+cdef const Record *reader_copy(Reader *r) noexcept nogil
+cdef bint reader_show(Reader *r) noexcept nogil
+cdef void reader_sample(Reader *r, const Record *record, double ns_per_tick) noexcept nogil
+
+
+cdef inline uint64_t aligned(uint64_t length) noexcept nogil:
+    return (length + RECORD_ALIGN - 1) & ~<uint64_t>(RECORD_ALIGN - 1)
+
+
+cdef inline char *writer_claim(Writer *w, uint64_t length) noexcept nogil:
+    """Place for `length` more bytes (a multiple of RECORD_ALIGN) in the open record, or NULL while the ring is full.
+
+    Opens a record if none is open. Nothing is taken until the caller adds `length` to `used`.
+    """
+    cdef uint64_t used = w.used if w.used else RECORD_HEADER
+    # One more word: the frame of the record after this one is cleared when this one is published.
+    if w.head + used + length + RECORD_ALIGN > w.limit:
+        if not writer_make_room(w, w.head + used + length + RECORD_ALIGN):
+            return NULL
+    if w.used == 0:
+        w.used = RECORD_HEADER
+        w.messages = 0
+        w.open_ticks = read_ticks(w.clock)
+    return w.data + (w.head & w.mask) + used
+
+
+cdef inline void writer_drop_empty(Writer *w) noexcept nogil:
+    """Closes the open record again if nothing was put into it."""
+    if w.messages == 0:
+        w.used = 0
+
+
+cdef inline uint64_t writer_publish(Writer *w) noexcept nogil:
+    """Publishes the open record; returns the mask of parked readers that now have to be woken."""
+    cdef Record *record = <Record *>(w.data + (w.head & w.mask))
+    cdef uint64_t next = w.head + aligned(w.used)
+    _atomics.store_relaxed32(w.data + (next & w.mask), 0)
+    record.messages = w.messages
+    record.send_ticks = w.open_ticks
+    _atomics.store_release32(&record.frame, <uint32_t>w.used)  # SYNC frame
+    w.sent_records += 1
+    w.sent_bytes += w.used
+    w.sent_messages += w.messages
+    _atomics.store_relaxed64(&w.header.msgs_sent, w.sent_records)
+    _atomics.store_relaxed64(&w.header.bytes_sent, w.sent_bytes)
+    _atomics.store_relaxed64(&w.header.lbm_msgs_sent, w.sent_messages)
+    w.head = next
+    w.used = 0
+    _atomics.store_release64(&w.header.tail, next)  # SYNC tail
+    # SYNC park
+    if w.fences:
+        _atomics.fence_full()
+    else:
+        _atomics.compiler_fence()
+    return _atomics.load_relaxed64(&w.control.parked)
+
+
+cdef inline const Record *reader_next(Reader *r) noexcept nogil:
+    """The next record, whole and checked to lie within the ring, or NULL when there is none now."""
+    cdef const Record *record = <const Record *>(r.data + (r.position & r.mask))
+    cdef uint32_t frame
+    if r.source_paced:
+        return reader_copy(r)
+    frame = _atomics.load_acquire32(&record.frame)  # SYNC frame
+    if frame == 0:
+        return NULL
+    if frame < RECORD_HEADER or frame > r.record_max:
+        r.broken = True
+        return NULL
+    r.frame = frame
+    return record
+
+
+cdef inline bint reader_done(Reader *r) noexcept nogil:
+    """Steps over the record that `reader_next` returned; True when the writer wants an event."""
+    r.records += 1
+    r.bytes += r.frame
+    r.position += aligned(r.frame)
+    if r.position - r.shown >= r.show_step:
+        return reader_show(r)
+    return False
+
+
+cdef inline bint reader_ready(Reader *r) noexcept nogil:
+    """Whether there is something to do: a record, an overrun, or the end. May be wrong only in saying yes."""
+    if r.broken:
+        return False
+    if _atomics.load_acquire32(r.data + (r.position & r.mask)) != 0:  # SYNC frame
+        return True
+    if r.source_paced and _atomics.load_relaxed64(&r.header.intent) > r.position + r.mask + 1:
+        return True
+    return _atomics.load_acquire32(&r.header.closed) != 0  # SYNC closed
+
+
+cdef inline uint32_t bucket_of(uint64_t ns) noexcept nogil:
+    """Index of the latency bucket that holds `ns`; `layout.bucket_edges` gives the edges."""
+    cdef uint32_t octave, index
+    if ns < (1 << HISTOGRAM_SUB_BITS):
+        return <uint32_t>ns
+    octave = 63 - __builtin_clzll(ns) - HISTOGRAM_SUB_BITS
+    index = ((octave + 1) << HISTOGRAM_SUB_BITS) + <uint32_t>((ns >> octave) & ((1 << HISTOGRAM_SUB_BITS) - 1))
+    return index if index < HISTOGRAM_BUCKETS else HISTOGRAM_BUCKETS - 1
+
+cdef extern from *:
+    int __builtin_clzll(unsigned long long value) noexcept nogil
+
+
+cdef class RingWriter:
+    cdef Writer w
+    cdef readonly Mapping ring, control
+    cdef readonly uint64_t capacity
+
+cdef class RingReader:
+    cdef Reader r
+    cdef readonly Mapping ring, control
+    cdef readonly uint64_t capacity
+    cdef readonly int slot_index
+
+cdef class Poller:
+    cdef list readers
+    cdef Reader **items
+    cdef int count
+    cdef volatile int poked
+
+    cdef bint any_ready(self) noexcept nogil
+    cdef bint wait(self, uint64_t loops, uint64_t until_ticks, uint32_t clock) noexcept nogil

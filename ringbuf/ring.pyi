@@ -1,0 +1,149 @@
+"""One writer, many readers, records of any length, in two paces.
+
+Receiver-paced, a writer never overwrites what an active reader has not read: a full ring makes it wait. Source-paced,
+it never waits: before it overwrites a byte it says so (`intent`), and a reader that copied bytes looks there before it
+uses one of them, so a reader that was lapped knows it and goes on at the end, and never returns a torn record.
+
+The compiled functions of `ring.pxd` are the message path; these classes are their owners and their face to Python.
+"""
+
+from collections.abc import Sequence
+
+from ringbuf.memory import Mapping
+
+class RingWriter:
+    """The writing end. Belongs to one thread at a time."""
+
+    ring: Mapping
+    control: Mapping
+    capacity: int
+
+    def __init__(self, ring: Mapping, control: Mapping) -> None:
+        """Over the two objects of a session that this process owns, headers filled in.
+
+        Raises:
+            SegmentMismatch: not our layout.
+        """
+
+    @property
+    def head(self) -> int:
+        """Position after the last published record."""
+
+    @property
+    def open_bytes(self) -> int:
+        """Bytes in the open record, its header included; 0 when none is open."""
+
+    def write(self, body: bytes, messages: int = 1) -> bool:
+        """Writes and publishes one record; False when the ring is full. Wakes nobody.
+
+        Raises:
+            ValueError: the body exceeds the ring's record maximum.
+        """
+
+    def claim(self, length: int) -> memoryview | None:
+        """Opens a record of `length` bytes for writing in place, or None when the ring is full."""
+
+    def commit(self) -> int:
+        """Publishes the open record; returns the mask of parked readers to wake."""
+
+    def cancel(self) -> None:
+        """Drops the open record; the place is used again."""
+
+    def wait_room(self, length: int, spins: int, timeout_ns: int) -> bool:
+        """Waits, without the GIL, until `length` more bytes fit; says whether they do.
+
+        First looks `spins` times, then sleeps until a reader frees a quarter of the ring, at most `timeout_ns`.
+        """
+
+    def want_event(self, length: int) -> bool:
+        """Asks the readers for an event once `length` bytes fit again; False when they fit already."""
+
+    def count_blocked(self, blocked_ns: int) -> None:
+        """Counts a send that had to wait, and for how long."""
+
+    def count_would_block(self) -> None:
+        """Counts a send that was refused because the ring was full."""
+
+    def count_wakes(self, wakes: int) -> None: ...
+    def count_reclaimed(self) -> None: ...
+    def touch(self) -> None:
+        """Raises the activity counter: the session message of a ring."""
+
+    def close(self) -> None:
+        """Marks the end of the session; what was published stays readable."""
+
+class RingReader:
+    """The reading end of one slot. Belongs to one thread at a time."""
+
+    ring: Mapping
+    control: Mapping
+    capacity: int
+    slot_index: int
+
+    def __init__(self, ring: Mapping, control: Mapping, slot_index: int, sample_every: int = 16) -> None:
+        """Over the mappings of a session in which this process holds the slot.
+
+        Raises:
+            SegmentMismatch: not our layout.
+        """
+
+    @property
+    def position(self) -> int:
+        """Position of the next record."""
+
+    @property
+    def tail(self) -> int:
+        """Position after the last published record, as the writer says."""
+
+    @property
+    def overruns(self) -> int:
+        """How often the writer lapped this reader."""
+
+    @property
+    def broken(self) -> bool:
+        """Whether the ring held what no writer of ours writes; nothing more is read from it."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether the writer closed the session and every record was read."""
+
+    @property
+    def activity(self) -> int:
+        """The writer's activity counter."""
+
+    def start(self, position: int) -> None:
+        """Puts the reader at a record's position, as `slots.join` found it."""
+
+    def read(self) -> bytes | None:
+        """The body of the next record as a copy, or None when there is none now."""
+
+    def arm(self, mask_on: bool) -> None:
+        """Sets or clears this reader's bit in the parked mask; a barrier and a last look must follow the setting."""
+
+    def ready(self) -> bool:
+        """Whether there is something to do; may be wrong only in saying yes."""
+
+    def show(self) -> bool:
+        """Publishes position and counters in the slot; True when the writer waits for an event."""
+
+    def skip_to_tail(self) -> None:
+        """Goes to the end without reading, as after an overrun."""
+
+class Poller:
+    """Looks at many readers at once, without the GIL."""
+
+    def __init__(self) -> None: ...
+    def watch(self, readers: Sequence[RingReader]) -> None:
+        """Sets the readers to look at."""
+
+    def poke(self) -> None:
+        """Ends a wait that another thread is in, or the next one."""
+
+    def spin(self, loops: int, timeout_ns: int) -> bool:
+        """Looks until a reader has something to do, at most `loops` times and `timeout_ns`; says whether one has."""
+
+def bucket(ns: int) -> int:
+    """Index of the latency bucket that holds `ns`."""
+
+def nudge_writer(control: Mapping) -> bool:
+    """Wakes a writer that sleeps until there is room, as when a reader leaves; True when it wants an event."""

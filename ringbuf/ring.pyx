@@ -1,0 +1,424 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=True
+"""The rarer half of the ring and its face to Python; see the stub for the words, ring.pxd for the hot half."""
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
+
+from ringbuf cimport _atomics
+from ringbuf._layout cimport (
+    KIND_CONTROL, KIND_RING, SLOT_ACTIVE, SOURCE_PACED, SLOTS_MAX, WRITER_RUNS, WRITER_SLEEPS, WRITER_WANTS_EVENT,
+    ControlHeader, Record, RingHeader, Slot,
+)
+from ringbuf.clock cimport clock_kind, monotonic_ns, ns_per_tick, read_ticks
+from ringbuf.memory cimport Mapping, window_view
+from ringbuf.wake cimport asymmetric, barrier, futex_wait, futex_wake_all
+
+from ringbuf import layout
+from ringbuf.errors import SegmentMismatch
+
+cdef enum:
+    SLOT_BYTES = sizeof(Slot)
+
+
+cdef inline Slot *slot_at(char *slots, uint32_t index) noexcept nogil:
+    return <Slot *>(slots + <size_t>index * SLOT_BYTES)
+
+
+cdef uint64_t slowest(Writer *w) noexcept nogil:
+    """Position of the slowest active reader; the head when there is none."""
+    cdef uint64_t least = w.head, position
+    cdef uint32_t i
+    cdef Slot *slot
+    for i in range(w.slots_max):
+        slot = slot_at(w.slots, i)
+        if _atomics.load_acquire32(&slot.state) != SLOT_ACTIVE:  # SYNC state
+            continue
+        position = _atomics.load_acquire64(&slot.position)  # SYNC position
+        if w.head - position > w.mask + 1:
+            # Ahead of the writer or more than a ring behind: no reader of ours says that. It holds up nobody.
+            _atomics.store_relaxed64(&w.header.position_errors, w.header.position_errors + 1)
+            continue
+        if position < least:
+            least = position
+    return least
+
+
+cdef bint writer_make_room(Writer *w, uint64_t end) noexcept nogil:
+    """Raises the limit so that bytes up to `end` may be written; False when readers hold them."""
+    if w.source_paced:
+        w.limit = end + w.intent_step
+        # SYNC intent
+        _atomics.store_relaxed64(&w.header.intent, w.limit)
+        _atomics.fence_release()
+        return True
+    _atomics.fence_full()  # SYNC join
+    w.limit = slowest(w) + w.mask + 1
+    return end <= w.limit
+
+
+cdef bint writer_wait(Writer *w, uint64_t end, uint64_t spins, int64_t timeout_ns) noexcept nogil:
+    cdef uint64_t i
+    cdef uint32_t word
+    for i in range(spins):
+        if writer_make_room(w, end):
+            return True
+        _atomics.pause()
+    # A quarter of the ring at a time, so that the writer is not woken for each record; never beyond the head.
+    _atomics.store_relaxed64(&w.control.wanted, min(end - (w.mask + 1) + (w.mask + 1) // 4, w.head))
+    _atomics.or32(&w.control.writer_waits, WRITER_SLEEPS)
+    barrier()  # SYNC wait
+    if not writer_make_room(w, end):
+        word = _atomics.load_relaxed32(&w.control.writer_waits)
+        if word & WRITER_SLEEPS:
+            futex_wait(&w.control.writer_waits, word, timeout_ns)
+        return writer_make_room(w, end)
+    return True
+
+
+cdef const Record *reader_copy(Reader *r) noexcept nogil:
+    """The next record of a source-paced ring, copied and then validated; NULL when there is none now."""
+    cdef uint64_t capacity = r.mask + 1
+    cdef const Record *record
+    cdef uint32_t frame
+    while True:
+        record = <const Record *>(r.data + (r.position & r.mask))
+        frame = _atomics.load_acquire32(&record.frame)  # SYNC frame
+        if _atomics.load_relaxed64(&r.header.intent) <= r.position + capacity:
+            if frame == 0:
+                return NULL
+            if frame < RECORD_HEADER or frame > r.record_max:
+                r.broken = True
+                return NULL
+            memcpy(r.copy, record, frame)
+            _atomics.fence_acquire()  # SYNC intent
+            if _atomics.load_relaxed64(&r.header.intent) <= r.position + capacity:
+                r.frame = frame
+                return <const Record *>r.copy
+        r.overruns += 1
+        r.position = _atomics.load_acquire64(&r.header.tail)  # SYNC tail
+
+
+cdef bint reader_show(Reader *r) noexcept nogil:
+    """Publishes position and counters; wakes a sleeping writer; True when the writer wants an event."""
+    cdef uint32_t was
+    _atomics.store_relaxed64(&r.slot.msgs_rcved, r.records)
+    _atomics.store_relaxed64(&r.slot.bytes_rcved, r.bytes)
+    _atomics.store_relaxed64(&r.slot.overruns, r.overruns)
+    _atomics.store_release64(&r.slot.position, r.position)  # SYNC position
+    r.shown = r.position
+    _atomics.compiler_fence()  # SYNC wait
+    if _atomics.load_relaxed32(&r.control.writer_waits) == WRITER_RUNS:
+        return False
+    if r.position < _atomics.load_relaxed64(&r.control.wanted):
+        return False
+    was = _atomics.exchange32(&r.control.writer_waits, WRITER_RUNS)
+    if was & WRITER_SLEEPS:
+        futex_wake_all(&r.control.writer_waits)
+    return was & WRITER_WANTS_EVENT
+
+
+cdef void reader_sample(Reader *r, const Record *record, double ns_per_tick) noexcept nogil:
+    """Puts the record's age into the latency histogram, for itself and the records since the last sample."""
+    cdef int64_t age = <int64_t>(read_ticks(r.clock) - record.send_ticks)
+    cdef uint64_t ns = 0
+    cdef uint32_t bucket
+    if age < 0:
+        _atomics.store_relaxed64(&r.slot.clock_faults, r.slot.clock_faults + 1)
+    else:
+        ns = <uint64_t>(<double>age * ns_per_tick)
+    bucket = bucket_of(ns)
+    _atomics.store_relaxed64(&r.slot.latency[bucket], r.slot.latency[bucket] + r.since_sample)
+    _atomics.store_relaxed64(&r.slot.latency_samples, r.slot.latency_samples + 1)
+    if ns > r.slot.latency_max:
+        _atomics.store_relaxed64(&r.slot.latency_max, ns)
+    r.since_sample = 0
+
+
+cdef int check_ring(Mapping ring) except -1:
+    cdef RingHeader *h = <RingHeader *>ring.base
+    if ring.size < sizeof(RingHeader) or h.magic != layout.MAGIC or h.kind != KIND_RING:
+        raise SegmentMismatch("the object is no ring of ipcbus; remove it, or choose another domain")
+    if h.layout_id != layout.LAYOUT_ID:
+        raise SegmentMismatch(
+            f"the ring was made by layout {h.layout_id:#010x} version {h.version}, this program has "
+            f"{layout.LAYOUT_ID:#010x} version {layout.VERSION}; run the same release of ipcbus on both sides"
+        )
+    if (
+        h.total_bytes != ring.size or h.capacity & (h.capacity - 1) or h.capacity < layout.PAGE
+        or h.data_offset + h.capacity != ring.size or ring.mapped < h.data_offset + 2 * h.capacity
+        or h.data_offset % layout.PAGE or <uint64_t>h.user_offset + h.user_bytes > h.data_offset
+        or h.record_max < RECORD_HEADER or h.record_max > h.capacity // 2 or h.pacing > SOURCE_PACED
+    ):
+        raise SegmentMismatch("the ring's header contradicts itself; its owner is damaged, restart it")
+    return 0
+
+
+cdef int check_control(Mapping control, uint32_t session_id) except -1:
+    cdef ControlHeader *h = <ControlHeader *>control.base
+    if control.size < sizeof(ControlHeader) or h.magic != layout.MAGIC or h.kind != KIND_CONTROL:
+        raise SegmentMismatch("the object is no control block of ipcbus; remove it, or choose another domain")
+    if h.layout_id != layout.LAYOUT_ID or h.session_id != session_id:
+        raise SegmentMismatch(
+            f"the control block has layout {h.layout_id:#010x} and session {h.session_id:08x}, expected "
+            f"{layout.LAYOUT_ID:#010x} and {session_id:08x}; run the same release of ipcbus on both sides"
+        )
+    if (
+        h.total_bytes != control.size or h.slots_max == 0 or h.slots_max > SLOTS_MAX
+        or h.slots_offset + <uint64_t>h.slots_max * SLOT_BYTES > control.size
+        or <uint64_t>h.user_offset + h.user_bytes > h.slots_offset
+    ):
+        raise SegmentMismatch("the control block's header contradicts itself; its owner is damaged, restart it")
+    return 0
+
+
+cdef class RingWriter:
+    def __init__(self, Mapping ring, Mapping control):
+        cdef RingHeader *header = <RingHeader *>ring.base
+        cdef ControlHeader *shared = <ControlHeader *>control.base
+        check_ring(ring)
+        check_control(control, header.session_id)
+        self.ring = ring
+        self.control = control
+        self.capacity = header.capacity
+        self.w.header = header
+        self.w.control = shared
+        self.w.slots = control.base + shared.slots_offset
+        self.w.slots_max = shared.slots_max
+        self.w.data = ring.base + header.data_offset
+        self.w.mask = header.capacity - 1
+        self.w.record_max = header.record_max
+        self.w.clock = clock_kind()
+        self.w.source_paced = header.pacing == SOURCE_PACED
+        self.w.fences = not asymmetric()
+        self.w.intent_step = min(header.capacity // 16, 65536)
+
+    @property
+    def head(self):
+        return self.w.head
+
+    @property
+    def open_bytes(self):
+        return self.w.used
+
+    def write(self, bytes body, uint32_t messages=1):
+        cdef Py_ssize_t n = PyBytes_GET_SIZE(body)
+        place = self.claim(n)
+        if place is None:
+            return False
+        memcpy(self.w.data + (self.w.head & self.w.mask) + RECORD_HEADER, PyBytes_AS_STRING(body), n)
+        self.w.messages = messages
+        writer_publish(&self.w)
+        return True
+
+    def claim(self, Py_ssize_t length):
+        cdef char *place
+        if length < 0 or RECORD_HEADER + length > self.w.record_max:
+            raise ValueError(f"a record of {length} bytes exceeds the ring's maximum of {self.w.record_max - RECORD_HEADER}")
+        if self.w.used:
+            raise ValueError("a record is open already; commit or cancel it first")
+        place = writer_claim(&self.w, aligned(length))
+        if place == NULL:
+            return None
+        self.w.used += length
+        self.w.messages = 1
+        return window_view(self.ring, place, length, True)
+
+    def commit(self):
+        if not self.w.used:
+            raise ValueError("no record is open; claim one first")
+        return writer_publish(&self.w)
+
+    def cancel(self):
+        self.w.used = 0
+        self.w.messages = 0
+
+    def wait_room(self, uint64_t length, uint64_t spins, int64_t timeout_ns):
+        cdef uint64_t used = self.w.used if self.w.used else RECORD_HEADER
+        cdef uint64_t end = self.w.head + used + aligned(length) + RECORD_ALIGN
+        cdef bint fits
+        with nogil:
+            fits = writer_wait(&self.w, end, spins, timeout_ns)
+        return fits
+
+    def want_event(self, uint64_t length):
+        cdef uint64_t used = self.w.used if self.w.used else RECORD_HEADER
+        cdef uint64_t end = self.w.head + used + aligned(length) + RECORD_ALIGN
+        _atomics.store_relaxed64(&self.w.control.wanted, end - self.capacity if end > self.capacity else 0)
+        _atomics.or32(&self.w.control.writer_waits, WRITER_WANTS_EVENT)
+        barrier()  # SYNC wait
+        return not writer_make_room(&self.w, end)
+
+    def count_blocked(self, uint64_t blocked_ns):
+        _atomics.store_relaxed64(&self.w.header.send_blocked, self.w.header.send_blocked + 1)
+        _atomics.store_relaxed64(&self.w.header.blocked_ns, self.w.header.blocked_ns + blocked_ns)
+
+    def count_would_block(self):
+        _atomics.store_relaxed64(&self.w.header.send_would_block, self.w.header.send_would_block + 1)
+
+    def count_wakes(self, uint64_t wakes):
+        _atomics.store_relaxed64(&self.w.header.wakes_sent, self.w.header.wakes_sent + wakes)
+
+    def count_reclaimed(self):
+        _atomics.store_relaxed64(&self.w.header.slots_reclaimed, self.w.header.slots_reclaimed + 1)
+
+    def touch(self):
+        _atomics.store_relaxed32(&self.w.header.activity, self.w.header.activity + 1)
+
+    def close(self):
+        _atomics.store_release32(&self.w.header.closed, 1)  # SYNC closed
+
+
+cdef class RingReader:
+    def __init__(self, Mapping ring, Mapping control, int slot_index, uint64_t sample_every=16):
+        cdef RingHeader *header = <RingHeader *>ring.base
+        cdef ControlHeader *shared = <ControlHeader *>control.base
+        check_ring(ring)
+        check_control(control, header.session_id)
+        if slot_index < 0 or <uint32_t>slot_index >= shared.slots_max:
+            raise ValueError(f"slot {slot_index} is none of the {shared.slots_max} of this ring")
+        if header.clock != clock_kind():
+            raise SegmentMismatch("the ring's owner measures time by another clock than this process; restart both")
+        self.ring = ring
+        self.control = control
+        self.capacity = header.capacity
+        self.slot_index = slot_index
+        self.r.header = header
+        self.r.control = shared
+        self.r.slot = slot_at(control.base + shared.slots_offset, slot_index)
+        self.r.data = ring.base + header.data_offset
+        self.r.mask = header.capacity - 1
+        self.r.record_max = header.record_max
+        self.r.clock = clock_kind()
+        self.r.source_paced = header.pacing == SOURCE_PACED
+        self.r.show_step = header.capacity // 32
+        self.r.sample_every = sample_every
+        if self.r.source_paced:
+            self.r.copy = <char *>malloc(header.record_max)
+            if self.r.copy == NULL:
+                raise MemoryError()
+
+    def __dealloc__(self):
+        free(self.r.copy)
+
+    @property
+    def position(self):
+        return self.r.position
+
+    @property
+    def tail(self):
+        return _atomics.load_acquire64(&self.r.header.tail)
+
+    @property
+    def overruns(self):
+        return self.r.overruns
+
+    @property
+    def broken(self):
+        return self.r.broken
+
+    @property
+    def ended(self):
+        # The end is read first: what was published before it can then be seen.
+        cdef bint closed = _atomics.load_acquire32(&self.r.header.closed) != 0  # SYNC closed
+        return closed and self.r.position >= _atomics.load_acquire64(&self.r.header.tail)  # SYNC tail
+
+    @property
+    def activity(self):
+        return _atomics.load_relaxed32(&self.r.header.activity)
+
+    def start(self, uint64_t position):
+        self.r.position = position
+        self.r.shown = position
+
+    def read(self):
+        cdef const Record *record = reader_next(&self.r)
+        if record == NULL:
+            return None
+        body = PyBytes_FromStringAndSize(<const char *>record + RECORD_HEADER, self.r.frame - RECORD_HEADER)
+        self.r.since_sample += 1
+        reader_sample(&self.r, record, ns_per_tick())
+        reader_done(&self.r)
+        return body
+
+    def arm(self, bint mask_on):
+        cdef uint64_t bit = <uint64_t>1 << self.slot_index
+        if mask_on:
+            _atomics.or64(&self.r.control.parked, bit)
+            _atomics.store_relaxed64(&self.r.slot.parks, self.r.slot.parks + 1)
+        elif _atomics.load_relaxed64(&self.r.control.parked) & bit:
+            _atomics.and64(&self.r.control.parked, ~bit)
+
+    def ready(self):
+        return bool(reader_ready(&self.r))
+
+    def show(self):
+        return bool(reader_show(&self.r))
+
+    def skip_to_tail(self):
+        self.r.position = _atomics.load_acquire64(&self.r.header.tail)  # SYNC tail
+
+
+cdef class Poller:
+    def __init__(self):
+        self.readers = []
+
+    def __dealloc__(self):
+        free(self.items)
+
+    def watch(self, readers):
+        cdef int i, n
+        kept = list(readers)
+        n = len(kept)
+        cdef Reader **items = <Reader **>malloc(max(n, 1) * sizeof(Reader *))
+        if items == NULL:
+            raise MemoryError()
+        for i in range(n):
+            items[i] = &(<RingReader?>kept[i]).r
+        free(self.items)
+        self.items = items
+        self.count = n
+        self.readers = kept
+
+    def poke(self):
+        self.poked = 1
+
+    def spin(self, uint64_t loops, uint64_t timeout_ns):
+        cdef uint32_t clock = clock_kind()
+        cdef uint64_t until = read_ticks(clock) + <uint64_t>(timeout_ns / ns_per_tick())
+        cdef bint ready
+        with nogil:
+            ready = self.wait(loops, until, clock)
+        return ready
+
+    cdef bint any_ready(self) noexcept nogil:
+        cdef int i
+        for i in range(self.count):
+            if reader_ready(self.items[i]):
+                return True
+        return False
+
+    cdef bint wait(self, uint64_t loops, uint64_t until_ticks, uint32_t clock) noexcept nogil:
+        cdef uint64_t n = 0
+        while n < loops and not self.poked:
+            if self.any_ready():
+                return True
+            _atomics.pause()
+            n += 1
+            # The clock costs more than a look, so it is asked at every 64th.
+            if n % 64 == 0 and read_ticks(clock) >= until_ticks:
+                break
+        self.poked = 0
+        return False
+
+
+def bucket(uint64_t ns):
+    return bucket_of(ns)
+
+
+def nudge_writer(Mapping control):
+    cdef ControlHeader *shared = <ControlHeader *>control.base
+    cdef uint32_t was = _atomics.exchange32(&shared.writer_waits, WRITER_RUNS)
+    if was & WRITER_SLEEPS:
+        futex_wake_all(&shared.writer_waits)
+    return bool(was & WRITER_WANTS_EVENT)

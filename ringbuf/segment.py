@@ -1,0 +1,165 @@
+"""Creating, opening and removing shared objects: whole or not at all, private by default.
+
+An object is allocated in full before anybody touches it, so a full /dev/shm is an error here and never a SIGBUS later.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import grp
+import os
+from pathlib import Path
+
+import posix_ipc
+
+from ringbuf.errors import SegmentFull, SegmentGone, SegmentRefused
+from ringbuf.memory import Mapping
+
+ROOT = Path("/dev/shm")  # noqa: S108
+"""Where the system keeps shared objects; FIFOs that belong to them live here too."""
+
+NAME_MAX = 30
+"""Longest name in characters, so that the same names would fit other systems."""
+
+
+def create(name: str, size: int, *, group: str = "", mode: int = 0o600) -> int:
+    """Makes a new shared object, all of its bytes zero and really allocated.
+
+    Args:
+        name: at most `NAME_MAX` characters, without a slash.
+        size: bytes.
+        group: when not empty, the object is given to this group and the group may read and write it.
+        mode: permissions without regard to the process's umask.
+
+    Returns:
+        A descriptor, open for reading and writing, closed on exec.
+
+    Raises:
+        FileExistsError: the name is taken.
+        SegmentFull: /dev/shm has too little room.
+        SegmentRefused: the system or the group does not allow it.
+    """
+    check_name(name)
+    try:
+        shared = posix_ipc.SharedMemory("/" + name, posix_ipc.O_CREX, mode=0o600)
+    except posix_ipc.ExistentialError as error:
+        raise FileExistsError(errno.EEXIST, f"shared object {name} exists already") from error
+    except posix_ipc.PermissionsError as error:
+        raise SegmentRefused(f"no permission to create {name} in {ROOT}; make {ROOT} writable for this user") from error
+    try:
+        allocate(shared.fd, name, size)
+        give_to(shared.fd, name, group, mode)
+    except BaseException:
+        os.close(shared.fd)
+        remove(name)
+        raise
+    return int(shared.fd)
+
+
+def allocate(fd: int, name: str, size: int) -> None:
+    """Makes the object `size` bytes long, with memory behind every byte.
+
+    Raises:
+        SegmentFull: too little room; the text says how much is needed and free.
+    """
+    have = os.fstat(fd).st_size
+    free = free_bytes()
+    # Asked first: an allocation that fails half way would for a moment take the last byte from everybody else.
+    if free is None or size - have <= free:
+        try:
+            os.posix_fallocate(fd, 0, size)
+            return
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.ENOMEM, errno.EFBIG):
+                raise
+    raise SegmentFull(
+        f"{name} needs {size - have} bytes of {ROOT}, {free_bytes()} are free; choose a smaller "
+        "transport_*_transmission_window_size, remove leftovers there, or give the host or container a larger one "
+        "(docker run --shm-size)"
+    )
+
+
+def free_bytes() -> int | None:
+    """Free bytes of /dev/shm, or None where it has no limit."""
+    stat = os.statvfs(ROOT)
+    return stat.f_bavail * stat.f_frsize if stat.f_blocks else None
+
+
+def give_to(fd: int, name: str, group: str, mode: int) -> None:
+    """Sets owner group and permissions of an object.
+
+    Raises:
+        SegmentRefused: the group does not exist, or this user may not give the object to it.
+    """
+    if not group:
+        os.fchmod(fd, mode)
+        return
+    try:
+        os.fchown(fd, -1, grp.getgrnam(group).gr_gid)
+    except (KeyError, PermissionError) as error:
+        raise SegmentRefused(
+            f"{name} cannot be given to group {group!r} ({error}); name a group that exists and has this user as a member"
+        ) from error
+    os.fchmod(fd, mode | 0o060)
+
+
+def open_fd(name: str, *, write: bool) -> int:
+    """Opens an existing object.
+
+    Returns:
+        A descriptor, closed on exec.
+
+    Raises:
+        SegmentGone: there is no such object.
+        SegmentRefused: this user may not open it; the text names the owner.
+    """
+    check_name(name)
+    try:
+        return int(posix_ipc.SharedMemory("/" + name, read_only=not write).fd)
+    except posix_ipc.ExistentialError as error:
+        raise SegmentGone(f"shared object {name} does not exist (any more)") from error
+    except posix_ipc.PermissionsError as error:
+        raise SegmentRefused(
+            f"no permission to open {name} (owner uid {_owner(name)}, this process uid {os.geteuid()}); run both "
+            "sides as one user, or set shared_memory_group to a group of both"
+        ) from error
+
+
+def map_fd(fd: int, *, write: bool, twice_from: int = 0, reserve: int = 0) -> Mapping:
+    """Maps a whole object; see `Mapping` for the arguments."""
+    return Mapping(fd, os.fstat(fd).st_size, write, twice_from, reserve)
+
+
+def remove(name: str) -> bool:
+    """Removes a name; who has the object mapped keeps it. Says whether there was one."""
+    check_name(name)
+    try:
+        posix_ipc.unlink_shared_memory("/" + name)
+    except posix_ipc.ExistentialError:
+        return False
+    return True
+
+
+def names(prefix: str) -> list[str]:
+    """Names of all objects and FIFOs that start with `prefix`, sorted."""
+    with contextlib.suppress(FileNotFoundError), os.scandir(ROOT) as entries:
+        return sorted(entry.name for entry in entries if entry.name.startswith(prefix))
+    return []
+
+
+def check_name(name: str) -> None:
+    """Refuses names that are too long or would leave the directory.
+
+    Raises:
+        ValueError: the name is not usable.
+    """
+    if not name or len(name) > NAME_MAX or "/" in name:
+        raise ValueError(f"{name!r} is no name for a shared object: 1 to {NAME_MAX} characters, no slash")
+
+
+def _owner(name: str) -> str:
+    try:
+        return str(os.stat(ROOT / name, follow_symlinks=False).st_uid)
+    except OSError:
+        return "unknown"

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from ipcbus import errors
+
+TREE = {
+    "IpcBusError": "Exception",
+    "ConfigError": "IpcBusError",
+    "WouldBlock": "IpcBusError",
+    "ClosedError": "IpcBusError",
+    "MessageTooLarge": "IpcBusError",
+    "ReservationError": "IpcBusError",
+    "WrongProcess": "IpcBusError",
+    "WrongThread": "IpcBusError",
+    "TransportError": "IpcBusError",
+    "SharedMemoryFull": "TransportError",
+    "LayoutMismatch": "TransportError",
+    "PermissionRefused": "TransportError",
+    "SessionGone": "TransportError",
+    "GmdError": "IpcBusError",
+    "GmdAreaFull": "GmdError",
+    "GmdAreaDamaged": "GmdError",
+    "GmdAreaLocked": "GmdError",
+}
+
+CLASSES = dict(inspect.getmembers(errors, inspect.isclass))
+
+
+def test_tree() -> None:
+    assert {name: error.__bases__[0].__name__ for name, error in CLASSES.items()} == TREE
+
+
+def test_tree_in_the_module_text() -> None:
+    text = inspect.getdoc(errors) or ""
+    positions = [text.index(name) for name in TREE]
+    assert positions == sorted(positions)
+
+
+@pytest.mark.parametrize("name", TREE)
+def test_says_when_and_the_cure(name: str) -> None:
+    assert "Cure:" in (CLASSES[name].__doc__ or "")

@@ -1,0 +1,184 @@
+"""Imports point down, siblings on a floor never meet, and floor 2 has no clock and no I/O."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.unit.sources import PACKAGES, code_of, files, module_name, relative
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+# From the ground up; what stands on one line are siblings. A module belongs to the longest name that fits it,
+# so "ipcbus" is the public face: context.py, source.py, receiver.py and what else lies directly in ipcbus/.
+FLOORS = (
+    ("ringbuf",),
+    ("ipcbus.errors",),
+    ("ipcbus.config", "ipcbus.wire"),
+    ("ipcbus.topic", "ipcbus.delivery", "ipcbus.reliability", "ipcbus.resolution", "ipcbus.gmd"),
+    ("ipcbus.transport", "ipcbus.stats"),
+    ("ipcbus",),
+    ("ipcbus.archive",),
+    ("ipcbus.spark", "ipcbus_tools"),
+)
+FLOOR_OF = {unit: floor for floor, units in enumerate(FLOORS) for unit in units}
+
+# Time and bytes are passed in there, so that every rare case can run in virtual time from one seed. Compiled
+# modules are exempt: the per-message path stamps and reads records in place.
+PURE = ("ipcbus.topic", "ipcbus.delivery", "ipcbus.reliability")
+IMPURE = (
+    *("asyncio", "io", "mmap", "multiprocessing", "os", "pathlib", "posix_ipc", "random", "ringbuf.clock"),
+    *("secrets", "select", "selectors", "signal", "socket", "subprocess", "tempfile", "threading", "time"),
+)
+
+SOURCES = files(*PACKAGES)
+EACH_FILE = pytest.mark.parametrize("path", SOURCES, ids=relative)
+
+_CYTHON_IMPORT = re.compile(r"^[ \t]*(?:cimport|import)[ \t]+(.+)$", re.MULTILINE)
+_CYTHON_FROM = re.compile(
+    r"^[ \t]*from[ \t]+([\w.]+)[ \t]+(?:cimport|import)[ \t]+(?:\(([^)]*)\)|(.+))$", re.MULTILINE
+)
+
+
+def imports(text: str, module: str, *, package: bool, cython: bool) -> Iterator[str]:
+    """Absolute names of all that a source imports, names inside a module included."""
+    for origin, name in _cython_imports(text) if cython else _python_imports(text):
+        dots = len(origin) - len(origin.lstrip("."))
+        base = origin.lstrip(".")
+        if dots:
+            parts = module.split(".")
+            kept = parts[: len(parts) - dots + package]
+            base = ".".join([*kept, base] if base else kept)
+        yield f"{base}.{name}" if name else base
+
+
+def _python_imports(text: str) -> Iterator[tuple[str, str]]:
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, ""
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                yield "." * node.level + (node.module or ""), alias.name
+
+
+def _cython_imports(text: str) -> Iterator[tuple[str, str]]:
+    code = code_of(text).replace("\\\n", " ")
+    for match in _CYTHON_IMPORT.finditer(code):
+        for name in match.group(1).split(","):
+            yield name.split()[0], ""
+    for match in _CYTHON_FROM.finditer(code):
+        for name in (match.group(2) or match.group(3)).split(","):
+            if name.strip():
+                yield match.group(1), name.split()[0]
+
+
+def unit_of(name: str) -> str | None:
+    """The part of the house that a name belongs to; None for what is not of this project."""
+    while name:
+        if name in FLOOR_OF:
+            return name
+        name = name.rpartition(".")[0]
+    return None
+
+
+def violations(text: str, module: str, *, package: bool = False, cython: bool = False) -> list[str]:
+    """What a source imports against the rules."""
+    own = unit_of(module)
+    if own is None:
+        return [f"{module} has no floor"]
+    found = []
+    for name in imports(text, module, package=package, cython=cython):
+        other = unit_of(name)
+        if other is not None and other != own and FLOOR_OF[other] >= FLOOR_OF[own]:
+            found.append(f"{module} (floor {FLOOR_OF[own]}) imports {name} (floor {FLOOR_OF[other]})")
+        if own in PURE and not cython and f"{name}.".startswith(tuple(f"{impure}." for impure in IMPURE)):
+            found.append(f"{module} imports {name}, but {own} has no clock and no I/O")
+    return found
+
+
+@EACH_FILE
+def test_floors(path: Path) -> None:
+    assert not violations(
+        path.read_text(),
+        module_name(path),
+        package=path.stem == "__init__",
+        cython=path.suffix in (".pyx", ".pxd"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("module", "text"),
+    [
+        ("ringbuf.ring", "import ipcbus.errors"),
+        ("ringbuf.ring", "def f():\n    from ipcbus.wire import header"),
+        ("ipcbus.config.config", "from ipcbus import wire"),
+        ("ipcbus.config.config", "from ipcbus import Context"),
+        ("ipcbus.config.config", "from .. import Context"),
+        ("ipcbus.topic.batch", "from ..delivery.demux import Demux"),
+        ("ipcbus.topic.batch", "import time"),
+        ("ipcbus.topic.batch", "from ringbuf import clock"),
+        ("ipcbus.delivery.order", "import os.path"),
+        ("ipcbus.stats.rates", "from ipcbus import transport"),
+        ("ipcbus.context", "import ipcbus.archive.reader"),
+        ("ipcbus_tools.cli", "import ipcbus.spark"),
+        ("elsewhere", ""),
+    ],
+)
+def test_violation_is_seen(module: str, text: str) -> None:
+    assert len(violations(text, module)) == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "text"),
+    [
+        ("ringbuf.ring", "import numpy, ringbuf.layout\nfrom . import clock"),
+        ("ipcbus.config.config", "from ipcbus.errors import ConfigError\nfrom .values import Option"),
+        (
+            "ipcbus.transport.lbtipc",
+            "import time\nfrom ipcbus.topic import batch\nfrom ringbuf.ring import Ring",
+        ),
+        ("ipcbus.context", "from ipcbus.source import Source\nfrom ipcbus import transport"),
+        ("ipcbus_tools.cli", "from ipcbus import Context\nfrom ipcbus_tools import top"),
+    ],
+)
+def test_downward_import_is_fine(module: str, text: str) -> None:
+    assert not violations(text, module)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from ipcbus.delivery.demux cimport Demux",
+        "from ipcbus.delivery cimport (\n    demux,\n)",
+        "    cimport ipcbus.delivery.demux as d",
+        "from ..delivery.demux cimport Demux",
+        "cimport ringbuf.ring, ipcbus.delivery.demux",
+        "from ipcbus.delivery \\\n    cimport demux",
+        "import ipcbus",
+    ],
+)
+def test_violation_in_cython_is_seen(line: str) -> None:
+    assert len(violations(f"cdef int x\n{line}\n", "ipcbus.topic.batch", cython=True)) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from ringbuf._atomics cimport load_acquire, store_release",
+        "from libc.stdint cimport uint64_t  # import time",
+        'def f():\n    """Shows.\n\n    import time\n    """',
+    ],
+)
+def test_downward_cimport_is_fine(text: str) -> None:
+    assert not violations(text, "ipcbus.topic.batch", cython=True)
+
+
+def test_relative_import_in_a_package() -> None:
+    found = list(imports("from . import a\nfrom .b import c", "ipcbus.topic", package=True, cython=False))
+    assert found == ["ipcbus.topic.a", "ipcbus.topic.b.c"]
