@@ -164,9 +164,7 @@ def _checked(command: Sequence[str]) -> str:
     except subprocess.TimeoutExpired as error:
         raise RuntimeError(f"{shlex.join(command)} ran past {RUN_LIMIT_S:g} s") from error
     if done.returncode != 0:
-        raise RuntimeError(
-            f"{shlex.join(command)} ended with status {done.returncode}: {done.stderr.strip()}"
-        )
+        raise RuntimeError(f"{shlex.join(command)} ended with status {done.returncode}: {done.stderr.strip()}")
     return done.stdout
 
 

@@ -1,10 +1,10 @@
 """Messages between the processes of one host through lock-free rings in shared memory.
 
-    with ipcbus.Context() as ctx:
-        src = ctx.source("quotes.AAPL")
-        rcv = ctx.receiver("quotes.AAPL", print)
-        src.wait_for_receivers(1, timeout=5)
-        src.send(b"191.24")
+with ipcbus.Context() as ctx:
+src = ctx.source("quotes.AAPL")
+rcv = ctx.receiver("quotes.AAPL", print)
+src.wait_for_receivers(1, timeout=5)
+src.send(b"191.24")
 """
 
 from importlib.metadata import PackageNotFoundError, version

@@ -11,9 +11,6 @@ import secrets
 import threading
 import time
 import weakref
-from collections import deque
-from collections.abc import Callable, Iterator
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ipcbus.config import Config, ConfigLike
@@ -34,6 +31,9 @@ from ringbuf.doorbell import NEWS, BellRope, Doorbell
 from ringbuf.errors import RingError
 
 if TYPE_CHECKING:
+    from collections import deque
+    from collections.abc import Callable, Iterator
+    from types import TracebackType
     from typing import Self
 
 log = logging.getLogger("ipcbus")
@@ -90,6 +90,8 @@ class Context:
             in (options.transport_lbtipc_receiver_thread_behavior, options.transport_lbtsmx_receiver_thread_behavior),
             linger=options.transport_lbtipc_pend_behavior_linger_loop_count,
         )
+        self._quick, self._loops = self._driver.pump.quick, self._driver.loops
+        self._driver.pump.open = self._sequential
         self._inbox = Inbox(domain, self._id, options, self._driver)
         self._outbox = Outbox(domain, self._id, options, self._registry, lambda: self._driver, self._announce)
         self._next = {"liveness": 0, "scan": 0, "clock": 0, "activity": 0}
@@ -126,7 +128,9 @@ class Context:
 
     # ------------------------------------------------------------------ handles
 
-    def source(self, topic: str, *, on_event: Callable[[SourceEvent], object] | None = None, **options: object) -> Source:
+    def source(
+        self, topic: str, *, on_event: Callable[[SourceEvent], object] | None = None, **options: object
+    ) -> Source:
         """Makes a source.
 
         Args:
@@ -208,6 +212,9 @@ class Context:
             WrongThread: the context is in embedded mode, or another thread is in here.
             ClosedError, WrongProcess: the context is closed, or belongs to the parent of a fork.
         """
+        handled = self._quick(1.0 if timeout is None else timeout, self._loops)
+        if handled:
+            return handled
         if self._closed or self._forked or not self._sequential:
             self._check()
             raise WrongThread(
@@ -290,6 +297,10 @@ class Context:
     def attend(self) -> None:
         """Looks after sessions; called by the driver."""
         self._inbox.attend()
+
+    def events(self) -> int:
+        """Events told to receivers since the last call; called by the driver."""
+        return self._inbox.take_told()
 
     def news(self) -> None:
         """Another registry changed; called by the driver."""
@@ -414,6 +425,7 @@ class Context:
         if self._closed or self._forked:
             return
         self._closed = True
+        self._driver.pump.open = False
         for source in list(self._sources):
             source.batch.flush()
             source.drop()
@@ -463,6 +475,7 @@ class Context:
     def _after_fork(self) -> None:
         """In the child: gives up everything that is the parent's, without touching what is shared."""
         self._forked = True
+        self._driver.pump.open = False
         self._outbox.abandon()
         self._inbox.abandon()
         self._bell.abandon()

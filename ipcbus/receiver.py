@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ipcbus.delivery.demux import Sink
-from ipcbus.delivery.message import Message
 from ipcbus.errors import ClosedError, IpcBusError, WrongProcess
 from ipcbus.runtime.driver import FOREVER_NS
 from ipcbus.runtime.inbox import Interest, SessionInfo
 
 if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import AsyncIterator, Callable, Iterator
+
     from ipcbus.config import ReceiverOptions
     from ipcbus.context import Context
+    from ipcbus.delivery.message import Message
 
 
 class Receiver:

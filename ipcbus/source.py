@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ipcbus.errors import ClosedError, WrongProcess
@@ -12,6 +11,8 @@ from ipcbus.message import SourceEvent, SourceEventType
 from ipcbus.topic.batch import TopicSource
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ipcbus.context import Context
     from ipcbus.transport.sending import SendingSession
 

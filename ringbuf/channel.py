@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ringbuf import clock, layout, liveness, segment
 from ringbuf.errors import SegmentMismatch, SegmentRefused
-from ringbuf.memory import Mapping
 from ringbuf.ring import RingReader, RingWriter
 from ringbuf.slots import OWNER_BYTE, Identity, SlotTable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ringbuf.memory import Mapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +149,9 @@ class JoinedChannel:
             self.control = segment.map_fd(self.fd, write=True)
             # Checked as a ring before any slot is touched.
             RingReader(self.ring, self.control, 0)
-            table = SlotTable(self.control, self.fd) if checkpoint is None else SlotTable(self.control, self.fd, checkpoint)
+            table = (
+                SlotTable(self.control, self.fd) if checkpoint is None else SlotTable(self.control, self.fd, checkpoint)
+            )
             self.slots = table
             self.index = table.claim(who, time.time_ns())
             self.reader = RingReader(self.ring, self.control, self.index, sample_every)

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Mapping
-from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    import numpy as np
 
 type_names = {
     "u1": "uint8_t",
@@ -35,7 +38,7 @@ def layout_id(structs: Mapping[str, np.dtype[np.void]], constants: Mapping[str, 
     """
     text = []
     for name, dtype in structs.items():
-        fields = dtype.fields or {}
+        fields: Mapping[str, tuple[Any, ...]] = dtype.fields or {}
         text.append(f"{name}:{dtype.itemsize}")
         text.extend(f"{field}:{fields[field][0].str}{fields[field][0].shape}@{fields[field][1]}" for field in fields)
     text.extend(f"{name}={value}" for name, value in constants.items())
@@ -56,7 +59,7 @@ def _c_struct(name: str, dtype: np.dtype[np.void]) -> tuple[list[str], list[str]
     """The typedef, the asserts and the Cython declaration of one struct."""
     c_name = f"ipcbus_{name}"
     body: list[str] = []
-    asserts = [f"_Static_assert(sizeof({c_name}) == {dtype.itemsize}, \"{name} size\");"]
+    asserts = [f'_Static_assert(sizeof({c_name}) == {dtype.itemsize}, "{name} size");']
     declared: list[str] = []
     at = 0
     for field, (kind, offset, *_) in (dtype.fields or {}).items():
@@ -65,12 +68,12 @@ def _c_struct(name: str, dtype: np.dtype[np.void]) -> tuple[list[str], list[str]
         line = _c_field(field, kind)
         body.append(f"    {line};")
         declared.append(f"        {line}")
-        asserts.append(f"_Static_assert(offsetof({c_name}, {field}) == {offset}, \"{name}.{field}\");")
+        asserts.append(f'_Static_assert(offsetof({c_name}, {field}) == {offset}, "{name}.{field}");')
         at = offset + kind.itemsize
     if at < dtype.itemsize:
         body.append(f"    uint8_t pad_{at}[{dtype.itemsize - at}];")
     typedef = ["typedef struct {", *body, f"}} {c_name};"]
-    return typedef, asserts, [f"    ctypedef struct {name} \"{c_name}\":", *declared]
+    return typedef, asserts, [f'    ctypedef struct {name} "{c_name}":', *declared]
 
 
 def render(source: str, structs: Mapping[str, np.dtype[np.void]], constants: Mapping[str, int]) -> str:

@@ -189,11 +189,24 @@ STRUCTS = {"RingHeader": RING_HEADER, "ControlHeader": CONTROL_HEADER, "Slot": S
 
 CONSTANTS = {
     name: globals()[name]
-    for name in (
-        "KIND_RING KIND_CONTROL RECEIVER_PACED SOURCE_PACED SLOT_FREE SLOT_JOINING SLOT_ACTIVE WRITER_RUNS "
-        "WRITER_SLEEPS WRITER_WANTS_EVENT SLOTS_MAX RECORD_HEADER RECORD_ALIGN HISTOGRAM_SUB_BITS "
-        "HISTOGRAM_BUCKETS VERSION"
-    ).split()
+    for name in [
+        "KIND_RING",
+        "KIND_CONTROL",
+        "RECEIVER_PACED",
+        "SOURCE_PACED",
+        "SLOT_FREE",
+        "SLOT_JOINING",
+        "SLOT_ACTIVE",
+        "WRITER_RUNS",
+        "WRITER_SLEEPS",
+        "WRITER_WANTS_EVENT",
+        "SLOTS_MAX",
+        "RECORD_HEADER",
+        "RECORD_ALIGN",
+        "HISTOGRAM_SUB_BITS",
+        "HISTOGRAM_BUCKETS",
+        "VERSION",
+    ]
 }
 
 LAYOUT_ID = codegen.layout_id(STRUCTS, CONSTANTS)

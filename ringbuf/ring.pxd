@@ -170,12 +170,3 @@ cdef class RingReader:
     cdef readonly Mapping ring, control
     cdef readonly uint64_t capacity
     cdef readonly int slot_index
-
-cdef class Poller:
-    cdef list readers
-    cdef Reader **items
-    cdef int count
-    cdef volatile int poked
-
-    cdef bint any_ready(self) noexcept nogil
-    cdef bint wait(self, uint64_t loops, uint64_t until_ticks, uint32_t clock) noexcept nogil

@@ -7,8 +7,6 @@ uses one of them, so a reader that was lapped knows it and goes on at the end, a
 The compiled functions of `ring.pxd` are the message path; these classes are their owners and their face to Python.
 """
 
-from collections.abc import Sequence
-
 from ringbuf.memory import Mapping
 
 class RingWriter:
@@ -48,6 +46,9 @@ class RingWriter:
 
     def cancel(self) -> None:
         """Drops the open record; the place is used again."""
+
+    def has_room(self, length: int) -> bool:
+        """Whether `length` more bytes fit now."""
 
     def wait_room(self, length: int, spins: int, timeout_ns: int) -> bool:
         """Waits, without the GIL, until `length` more bytes fit; says whether they do.
@@ -128,19 +129,6 @@ class RingReader:
 
     def skip_to_tail(self) -> None:
         """Goes to the end without reading, as after an overrun."""
-
-class Poller:
-    """Looks at many readers at once, without the GIL."""
-
-    def __init__(self) -> None: ...
-    def watch(self, readers: Sequence[RingReader]) -> None:
-        """Sets the readers to look at."""
-
-    def poke(self) -> None:
-        """Ends a wait that another thread is in, or the next one."""
-
-    def spin(self, loops: int, timeout_ns: int) -> bool:
-        """Looks until a reader has something to do, at most `loops` times and `timeout_ns`; says whether one has."""
 
 def bucket(ns: int) -> int:
     """Index of the latency bucket that holds `ns`."""

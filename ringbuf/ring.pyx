@@ -233,6 +233,10 @@ cdef class RingWriter:
         self.w.used = 0
         self.w.messages = 0
 
+    def has_room(self, uint64_t length):
+        cdef uint64_t used = self.w.used if self.w.used else RECORD_HEADER
+        return bool(writer_make_room(&self.w, self.w.head + used + aligned(length) + RECORD_ALIGN))
+
     def wait_room(self, uint64_t length, uint64_t spins, int64_t timeout_ns):
         cdef uint64_t used = self.w.used if self.w.used else RECORD_HEADER
         cdef uint64_t end = self.w.head + used + aligned(length) + RECORD_ALIGN
@@ -357,59 +361,6 @@ cdef class RingReader:
 
     def skip_to_tail(self):
         self.r.position = _atomics.load_acquire64(&self.r.header.tail)  # SYNC tail
-
-
-cdef class Poller:
-    def __init__(self):
-        self.readers = []
-
-    def __dealloc__(self):
-        free(self.items)
-
-    def watch(self, readers):
-        cdef int i, n
-        kept = list(readers)
-        n = len(kept)
-        cdef Reader **items = <Reader **>malloc(max(n, 1) * sizeof(Reader *))
-        if items == NULL:
-            raise MemoryError()
-        for i in range(n):
-            items[i] = &(<RingReader?>kept[i]).r
-        free(self.items)
-        self.items = items
-        self.count = n
-        self.readers = kept
-
-    def poke(self):
-        self.poked = 1
-
-    def spin(self, uint64_t loops, uint64_t timeout_ns):
-        cdef uint32_t clock = clock_kind()
-        cdef uint64_t until = read_ticks(clock) + <uint64_t>(timeout_ns / ns_per_tick())
-        cdef bint ready
-        with nogil:
-            ready = self.wait(loops, until, clock)
-        return ready
-
-    cdef bint any_ready(self) noexcept nogil:
-        cdef int i
-        for i in range(self.count):
-            if reader_ready(self.items[i]):
-                return True
-        return False
-
-    cdef bint wait(self, uint64_t loops, uint64_t until_ticks, uint32_t clock) noexcept nogil:
-        cdef uint64_t n = 0
-        while n < loops and not self.poked:
-            if self.any_ready():
-                return True
-            _atomics.pause()
-            n += 1
-            # The clock costs more than a look, so it is asked at every 64th.
-            if n % 64 == 0 and read_ticks(clock) >= until_ticks:
-                break
-        self.poked = 0
-        return False
 
 
 def bucket(uint64_t ns):

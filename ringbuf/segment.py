@@ -16,7 +16,7 @@ import posix_ipc
 from ringbuf.errors import SegmentFull, SegmentGone, SegmentRefused
 from ringbuf.memory import Mapping
 
-ROOT = Path("/dev/shm")  # noqa: S108
+ROOT = Path("/dev/shm")
 """Where the system keeps shared objects; FIFOs that belong to them live here too."""
 
 NAME_MAX = 30

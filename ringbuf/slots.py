@@ -13,16 +13,20 @@ tail again. Either the writer's scans see it from then on, or the second tail is
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ringbuf import layout, liveness
 from ringbuf.errors import SlotsFull
-from ringbuf.memory import Mapping
 from ringbuf.ring import RingReader, nudge_writer
 from ringbuf.words import Words
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ringbuf.memory import Mapping
 
 OWNER_BYTE = 0
 """Lock byte of the session's owner; slot i has byte i + 1."""

@@ -48,8 +48,7 @@ class Config:
         """
         where = f" (in {origin})" if origin else ""
         self._sections = {
-            scope: _checked(scope, _section(scope, section, where), where)
-            for scope, section in sections.items()
+            scope: _checked(scope, _section(scope, section, where), where) for scope, section in sections.items()
         }
         self._check_relations(RELATIONS, self._sections, where)
 
@@ -145,8 +144,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
         ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(
-            f"config file {path} is not TOML ({error}): it holds sections such as [source] with lines "
-            "'option = value'"
+            f"config file {path} is not TOML ({error}): it holds sections such as [source] with lines 'option = value'"
         ) from error
 
 

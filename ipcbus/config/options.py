@@ -72,8 +72,7 @@ class ContextOptions(OptionValues, scope="context"):
     transport_lbtipc_receiver_thread_behavior = Option(
         default="pend",
         choices=("pend", "busy_wait"),
-        meaning="How the LBT-IPC receiving thread waits: pend sleeps until it is woken, busy_wait "
-        "spins on its core.",
+        meaning="How the LBT-IPC receiving thread waits: pend sleeps until it is woken, busy_wait spins on its core.",
     )
     transport_lbtipc_pend_behavior_linger_loop_count = Option(
         default=1,
@@ -225,8 +224,7 @@ class SourceOptions(OptionValues, scope="source"):
         unit="bytes",
         minimum=1,
         maximum=2**30,
-        meaning="A batch is sent as soon as it holds this much; 1 sends each message at once. Not on "
-        "LBT-SMX.",
+        meaning="A batch is sent as soon as it holds this much; 1 sends each message at once. Not on LBT-SMX.",
     )
     implicit_batching_interval = Option(
         default=200,

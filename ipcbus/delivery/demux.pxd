@@ -3,7 +3,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from ipcbus.delivery.message cimport Message, Origin
 from ipcbus.wire._layout cimport MessageHeader, RegistryEntry
 from ringbuf.memory cimport Mapping
-from ringbuf.ring cimport Poller, Reader, RingReader
+from ringbuf.ring cimport Reader, RingReader
 
 cdef class Sink:
     cdef public object owner
@@ -59,7 +59,3 @@ cdef class Demux:
     cdef void finish_record(self) noexcept
     cdef void show_counters(self) noexcept
     cdef bint jump(self, Controller controller, uint64_t sequence) except -1
-
-cdef class Pump:
-    cdef list demuxes
-    cdef readonly Poller poller

@@ -1,4 +1,4 @@
-"""From records to receivers: the demux of a session, its delivery controllers, and the loop over sessions.
+"""From records to receivers: the demux of a session and its delivery controllers.
 
 In order, with nothing missing, everything here is compiled. A gap, a beginning or an end goes to the `Rare` beside it.
 """
@@ -10,7 +10,7 @@ from typing import Any
 from ipcbus.delivery.message import Message, Origin
 from ipcbus.delivery.rare import Rare
 from ringbuf.memory import Mapping
-from ringbuf.ring import Poller, RingReader
+from ringbuf.ring import RingReader
 
 class Sink:
     """Where the messages of one receiver go: a callback, or a queue that is pulled from."""
@@ -125,24 +125,3 @@ class Demux:
 
     def show(self) -> bool:
         """Publishes position and counters; True when the source waits for an event."""
-
-class Pump:
-    """The loop over the sessions of a context."""
-
-    poller: Poller
-
-    def __init__(self) -> None: ...
-    def watch(self, demuxes: Sequence[Demux]) -> None:
-        """Sets the sessions to read."""
-
-    def run(self, timeout_ns: int, loops: int, once: bool) -> int:
-        """Delivers what comes.
-
-        Args:
-            timeout_ns: return after so long.
-            loops: return after so many looks in a row that found nothing.
-            once: return as soon as something was delivered.
-
-        Returns:
-            Messages delivered. Returns early when a session needs attention, or when poked.
-        """

@@ -5,7 +5,6 @@ from cpython.buffer cimport (
     PyBUF_C_CONTIGUOUS, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer,
 )
 from cpython.object cimport PyObject
-from cpython.ref cimport Py_INCREF
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
@@ -15,10 +14,10 @@ from ipcbus.delivery.message cimport Message, Origin, own_message
 from ipcbus.wire._layout cimport MESSAGE_HEADER_BYTES, TOPIC_BITS, TOPIC_MASK, MessageHeader, RegistryEntry
 from ringbuf cimport _atomics
 from ringbuf._layout cimport RECORD_HEADER, Record
-from ringbuf.clock cimport clock_kind, ns_per_tick, read_ticks
+from ringbuf.clock cimport ns_per_tick
 from ringbuf.memory cimport Mapping
 from ringbuf.ring cimport (
-    Poller, Reader, RingReader, aligned, reader_done, reader_next, reader_sample, reader_show,
+    Reader, RingReader, aligned, reader_done, reader_next, reader_sample, reader_show,
 )
 
 cdef extern from "Python.h":
@@ -353,43 +352,3 @@ cdef class Demux:
         else:
             message.keep()
         return 0
-
-
-cdef class Pump:
-    def __init__(self):
-        self.demuxes = []
-        self.poller = Poller()
-
-    def watch(self, demuxes):
-        self.demuxes = list(demuxes)
-        self.poller.watch([(<Demux?>demux).ring for demux in self.demuxes if not (<Demux>demux).blocked])
-
-    def run(self, uint64_t timeout_ns, uint64_t loops, bint once):
-        cdef uint32_t clock = clock_kind()
-        cdef uint64_t until = read_ticks(clock) + <uint64_t>(<double>timeout_ns / ns_per_tick())
-        cdef Poller poller = self.poller
-        cdef long total = 0, handled
-        cdef bint attention, ready
-        cdef Demux demux
-        while True:
-            handled = 0
-            attention = False
-            for each in self.demuxes:
-                demux = <Demux>each
-                if demux.blocked:
-                    continue
-                handled += demux.poll(1024)
-                if demux.attention or demux.blocked or demux.wakes_writer:
-                    attention = True
-            total += handled
-            if attention or poller.poked or (once and total):
-                poller.poked = 0
-                return total
-            if handled:
-                if read_ticks(clock) >= until:
-                    return total
-                continue
-            with nogil:
-                ready = poller.wait(loops, until, clock)
-            if not ready:
-                return total

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from ipcbus.wire import layout
+
+if TYPE_CHECKING:
+    import numpy as np
 
 TRANSPORT_NAMES = {layout.TRANSPORT_LBTIPC: "LBT-IPC", layout.TRANSPORT_LBTSMX: "LBT-SMX"}
 

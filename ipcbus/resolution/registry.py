@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,10 +14,14 @@ from ipcbus.resolution import names
 from ipcbus.resolution.adverts import ContextAdvert, SessionAdvert, decode
 from ipcbus.wire import layout
 from ringbuf import liveness, segment
-from ringbuf.errors import SegmentMismatch
+from ringbuf.errors import SegmentGone, SegmentMismatch
 from ringbuf.layout import MAGIC
-from ringbuf.memory import Mapping
 from ringbuf.words import Words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ringbuf.memory import Mapping
 
 OWNER_BYTE = 0
 _VERSION = 192  # offset of `version`, checked below
@@ -33,7 +36,9 @@ if layout.REGISTRY_HEADER.fields is None or layout.REGISTRY_HEADER.fields["versi
 class Registry:
     """The owner's side. Its methods may be called from several threads."""
 
-    def __init__(self, domain: str, context_id: int, context_name: str, release: str, *, hidden: bool, group: str) -> None:
+    def __init__(
+        self, domain: str, context_id: int, context_name: str, release: str, *, hidden: bool, group: str
+    ) -> None:
         """Makes the registry and takes its owner's lock.
 
         Raises:
@@ -154,11 +159,13 @@ class PeerRegistry:
             stat = os.fstat(self.fd)
             self.uid = stat.st_uid
             if stat.st_size < layout.registry_bytes(1):
-                raise SegmentMismatch(f"{name} has {stat.st_size} bytes, too few for a registry; its owner is starting")
+                raise SegmentGone(f"{name} has {stat.st_size} bytes, too few for a registry; its owner is starting")
             self.mapping = segment.map_fd(self.fd, write=False, reserve=_RESERVE)
             self._words = Words(self.mapping)
             header = layout.registry_view(self.mapping.view())
             self.pid = int(header["pid"])
+            if header["magic"] == 0:
+                raise SegmentGone(f"{name} is not ready yet; its owner is starting")
             if header["magic"] != MAGIC or header["layout_id"] != layout.LAYOUT_ID:
                 raise SegmentMismatch(
                     f"{name} (pid {self.pid}) was made by ipcbus {bytes(header['release'])!r} with layout "
@@ -195,9 +202,11 @@ class PeerRegistry:
             os.close(self.fd)
             self.fd = -1
 
-    def _copy(self) -> tuple[np.void, np.ndarray[tuple[int], np.dtype[np.void]]]:
-        header = layout.registry_view(self.mapping.view()).copy()[()]
-        fits = (os.fstat(self.fd).st_size - layout.REGISTRY_HEADER.itemsize) // layout.REGISTRY_ENTRY.itemsize
+    def _copy(self) -> tuple[Any, np.ndarray[tuple[int], np.dtype[np.void]]]:
+        header: Any = layout.registry_view(self.mapping.view()).copy()[()]
+        fits = (
+            min(os.fstat(self.fd).st_size, _RESERVE) - layout.REGISTRY_HEADER.itemsize
+        ) // layout.REGISTRY_ENTRY.itemsize
         count = min(int(header["entries"]), fits)
         view = self.mapping.view(layout.REGISTRY_HEADER.itemsize, count * layout.REGISTRY_ENTRY.itemsize)
         return header, np.frombuffer(view, layout.REGISTRY_ENTRY, count).copy()

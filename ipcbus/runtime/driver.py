@@ -14,14 +14,17 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from ipcbus.delivery.demux import Pump
+from ipcbus.delivery.pump import Pump
 from ipcbus.errors import IpcBusError, WrongThread
-from ipcbus.transport.receiving import ReceivingSession
 from ringbuf import wake
 from ringbuf.doorbell import NEWS, Doorbell
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from ipcbus.transport.receiving import ReceivingSession
 
 log = logging.getLogger("ipcbus")
 
@@ -62,6 +65,9 @@ class Work(Protocol):
     def news(self) -> None:
         """Another context's registry changed."""
 
+    def events(self) -> int:
+        """Events told to receivers since the last call."""
+
     def someone_waits(self) -> bool:
         """Whether messages in a queue have to be told to somebody outside."""
 
@@ -88,7 +94,7 @@ class Driver:
         self._bell = bell
         self._work = work
         self._spins = spins
-        self._linger = linger
+        self.loops = 1 << 62 if spins else linger
         self._sessions: list[ReceivingSession] = []
         self._epoll = select.epoll()
         self._kick = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -96,7 +102,6 @@ class Driver:
         self._epoll.register(bell.fd, select.EPOLLIN)
         self._epoll.register(self._kick, select.EPOLLIN)
         self._changed = threading.Condition()
-        self._owner = 0
         self._own_thread = 0
         self._urgent = 0
         self._guests = 0
@@ -109,7 +114,7 @@ class Driver:
 
     def is_driver(self) -> bool:
         """Whether the calling thread drives, that is, whether it is inside a callback."""
-        return self._owner == threading.get_ident()
+        return self.pump.owner == threading.get_ident()
 
     @contextlib.contextmanager
     def wheel(self) -> Iterator[None]:
@@ -121,8 +126,8 @@ class Driver:
             self._urgent += 1
             self.interrupt()
             try:
-                self._changed.wait_for(lambda: not self._owner)
-                self._owner = threading.get_ident()
+                self._changed.wait_for(lambda: not self.pump.owner)
+                self.pump.owner = threading.get_ident()
             finally:
                 self._urgent -= 1
         try:
@@ -134,31 +139,31 @@ class Driver:
         """Waits for the wheel as a guest; False when `until` came true or the time ran out before it was free."""
         me = threading.get_ident()
         with self._changed:
-            if self._owner == me:
+            if self.pump.owner == me:
                 raise IpcBusError(
                     "a context cannot be driven from inside one of its callbacks; return from the callback, or receive "
                     "in another thread or context"
                 )
-            if self._owner:
+            if self.pump.owner:
                 self._guests += 1
-                if self._own_thread == self._owner:
+                if self._own_thread == self.pump.owner:
                     self.interrupt()
                 try:
-                    self._changed.wait_for(lambda: not self._owner or until(), timeout)
+                    self._changed.wait_for(lambda: not self.pump.owner or until(), timeout)
                 finally:
                     self._guests -= 1
-            if self._owner or until():
+            if self.pump.owner or until():
                 return False
-            self._owner = me
+            self.pump.owner = me
             self._last_guest_ns = time.monotonic_ns()
             return True
 
     def give(self) -> None:
         """Gives the wheel back."""
         with self._changed:
-            if self._owner != self._own_thread:
+            if self.pump.owner != self._own_thread:
                 self._last_guest_ns = time.monotonic_ns()
-            self._owner = 0
+            self.pump.owner = 0
             self._changed.notify_all()
 
     def notify(self) -> None:
@@ -194,7 +199,7 @@ class Driver:
         self._looks += 1
         if handled == 0 or not self._looks & 1023:
             self._housekeeping(time.monotonic_ns())
-        return handled
+        return handled + self._work.events()
 
     def drive(self, timeout_ns: int, *, once: bool) -> int:
         """Delivers what comes within the time; for the driver only.
@@ -213,12 +218,10 @@ class Driver:
             self._housekeeping(now)
             left = max(0, min(self._next_timer_ns, deadline) - now)
             brief = once or self._work.someone_waits() or self._guests > 0
-            if self._spins:
-                handled = self.pump.run(min(left, SLICE_NS), 1 << 62, brief)
-            else:
-                handled = self.pump.run(left, self._linger, brief)
-            total += handled
+            handled = self.pump.run(min(left, SLICE_NS), self.loops, brief)
             self._attend()
+            handled += self._work.events()
+            total += handled
             if handled and brief:
                 self._delivered()
             now = time.monotonic_ns()
@@ -229,7 +232,7 @@ class Driver:
                 now = time.monotonic_ns()
 
     def _must_stop(self) -> bool:
-        own = self._owner == self._own_thread
+        own = self.pump.owner == self._own_thread
         return bool(self._urgent or self.closing or (own and self._guests))
 
     def _delivered(self) -> None:
@@ -241,21 +244,30 @@ class Driver:
         """The loop of the context's own thread; returns when the context closes."""
         me = self._own_thread = threading.get_ident()
         while not self.closing:
-            with self._changed:
-                self._changed.wait_for(lambda: not self._owner or self.closing)
-                rest = self._last_guest_ns + STAND_BACK_NS - time.monotonic_ns()
-                if self.closing or self._urgent or rest > 0:
-                    self._changed.wait(max(rest, 100_000) / 1e9)
-                    continue
-                self._owner = me
+            if not self._take_own_turn(me):
+                continue
             try:
                 self.drive(FOREVER_NS, once=False)
             finally:
                 self.give()
 
+    def _take_own_turn(self, me: int) -> bool:
+        """The wheel for the context's own thread, unless a guest had it just now or somebody urgently wants it."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self.pump.owner or self.closing)
+            rest = self._last_guest_ns + STAND_BACK_NS - time.monotonic_ns()
+            if self.closing:
+                return False
+            if self._urgent or rest > 0:
+                self._changed.wait(max(rest, 100_000) / 1e9)
+                return False
+            self.pump.owner = me
+            return True
+
     def _housekeeping(self, now: int) -> None:
         if now >= self._next_timer_ns:
             self._next_timer_ns = self._work.timers(now)
+            self.pump.set_timer(max(0, self._next_timer_ns - now))
         self._attend()
 
     def _attend(self) -> None:
@@ -275,6 +287,7 @@ class Driver:
     def hurry(self) -> None:
         """Makes the timers run at the next turn."""
         self._next_timer_ns = 0
+        self.pump.set_timer(0)
 
     # ------------------------------------------------------------------ sleeping
 
@@ -305,6 +318,7 @@ class Driver:
     def fileno(self) -> int:
         """A descriptor that is readable when there is something to do; arms the wake-up from now on."""
         if self._timer_fd < 0:
+            self.pump.open = False  # every call has to arm the wake-up again
             self._timer_fd = _timerfd_create()
             self._epoll.register(self._timer_fd, select.EPOLLIN)
             self.rearm()
@@ -342,16 +356,16 @@ class Driver:
             IpcBusError: the caller is inside a callback.
         """
         me = threading.get_ident()
-        if self._owner:
+        if self.pump.owner:
             self._refuse(me)
-        self._owner = me
+        self.pump.owner = me
         try:
             yield
         finally:
-            self._owner = 0
+            self.pump.owner = 0
 
     def _refuse(self, me: int) -> None:
-        if self._owner == me:
+        if self.pump.owner == me:
             raise IpcBusError(
                 "a context cannot be driven from inside one of its callbacks; return from the callback, or receive in "
                 "another context"

@@ -6,18 +6,21 @@ import contextlib
 import logging
 import os
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from ipcbus.config import ContextOptions
-from ipcbus.delivery.demux import Sink
 from ipcbus.resolution import names
 from ipcbus.resolution.adverts import TRANSPORT_NAMES, ContextAdvert, SessionAdvert, SourceAdvert
 from ipcbus.resolution.registry import PeerRegistry
-from ipcbus.runtime.driver import Driver
 from ipcbus.transport.receiving import ReceivingSession
 from ringbuf import segment
 from ringbuf.doorbell import DATA, BellRope
 from ringbuf.errors import RingError, SegmentGone
 from ringbuf.slots import Identity
+
+if TYPE_CHECKING:
+    from ipcbus.config import ContextOptions
+    from ipcbus.delivery.demux import Sink
+    from ipcbus.runtime.driver import Driver
 
 log = logging.getLogger("ipcbus")
 
@@ -73,7 +76,16 @@ class Inbox:
         self._refused: dict[SessionAdvert, tuple[int, str]] = {}
         self._ended: set[SessionAdvert] = set()
         self._errors_told: set[tuple[int, str]] = set()
+        self._told = 0
         self.blocked = False
+
+    def take_told(self) -> int:
+        """Events told to receivers since the last call."""
+        told, self._told = self._told, 0
+        return told
+
+    def _count_told(self) -> None:
+        self._told += 1
 
     def sessions(self) -> list[ReceivingSession]:
         """The joined sessions."""
@@ -98,7 +110,9 @@ class Inbox:
         if not self._interests:
             self._forget(set())
             return
-        present = {name for name in segment.names(names.domain_prefix(self._domain)) if name.endswith("." + names.REGISTRY)}
+        present = {
+            name for name in segment.names(names.domain_prefix(self._domain)) if name.endswith("." + names.REGISTRY)
+        }
         self._forget(present)
         for name in present - self._peers.keys():
             self._meet(name)
@@ -178,6 +192,7 @@ class Inbox:
                 sample_every=self._options.latency_sampling_interval,
                 burst_loss=min(interest.burst_loss for interest in self._interests),
                 failed=self.failed,
+                told=self._count_told,
             )
         except SegmentGone:
             # The source closes just now; its registry will say so.
@@ -192,7 +207,9 @@ class Inbox:
         self._driver.watch(self.sessions())
         return session
 
-    def _prune(self, session: ReceivingSession, offered: dict[int, SourceAdvert] | None, wanted: dict[str, list[Sink]]) -> None:
+    def _prune(
+        self, session: ReceivingSession, offered: dict[int, SourceAdvert] | None, wanted: dict[str, list[Sink]]
+    ) -> None:
         for controller in session.topics():
             sinks = wanted.get(controller.origin.topic)
             if sinks is None:
@@ -230,7 +247,9 @@ class Inbox:
             if demux.wakes_writer:
                 self.ring(session.advert.context_id)
             if demux.blocked and not any(
-                sink.pulls and not sink.closed and sink.is_full_now() for each in session.topics() for sink in each.sinks
+                sink.pulls and not sink.closed and sink.is_full_now()
+                for each in session.topics()
+                for sink in each.sinks
             ):
                 demux.unblock()
                 changed = True
@@ -238,7 +257,9 @@ class Inbox:
             demux.seen()
             if attention and demux.ring.broken:
                 log.error(
-                    "%s (pid %d) holds a record that no source writes; it is left", session.source_string, session.owner_pid
+                    "%s (pid %d) holds a record that no source writes; it is left",
+                    session.source_string,
+                    session.owner_pid,
                 )
                 self._end(session)
             elif attention and demux.ring.ended and not demux.blocked:
@@ -252,9 +273,7 @@ class Inbox:
         """By timer: sources that died, losses with nothing behind them, topics that are drained."""
         for session in self.sessions():
             if session.owner_died():
-                while session.demux.poll_once(4096):
-                    pass
-                if not session.demux.blocked:
+                if session.drain():
                     self._end(session)
                 continue
             session.check_loss()
@@ -292,7 +311,14 @@ class Inbox:
             if any(controller.origin.topic == topic for controller in session.topics()):
                 counters = session.counters()
                 found.append(
-                    SessionInfo(advert.source_string, TRANSPORT_NAMES[advert.transport], session.owner_pid, "joined", counters, "")
+                    SessionInfo(
+                        advert.source_string,
+                        TRANSPORT_NAMES[advert.transport],
+                        session.owner_pid,
+                        "joined",
+                        counters,
+                        "",
+                    )
                 )
         for advert, (pid, reason) in self._refused.items():
             peers = [peer.advert for peer in self._peers.values() if peer.advert is not None]

@@ -6,12 +6,9 @@ import itertools
 import secrets
 import threading
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ipcbus.config import ContextOptions, SourceOptions
 from ipcbus.errors import ConfigError, WouldBlock
-from ipcbus.runtime.driver import Driver
 from ipcbus.runtime.faults import as_ipcbus_error
 from ipcbus.transport.kinds import RingTransport, SessionPlan
 from ipcbus.transport.lbtipc import LBTIPC
@@ -21,7 +18,11 @@ from ringbuf import clock
 from ringbuf.errors import RingError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ipcbus.config import ContextOptions, SourceOptions
     from ipcbus.resolution.registry import Registry
+    from ipcbus.runtime.driver import Driver
 
 TRANSPORTS = {kind.option: kind for kind in (LBTIPC, LBTSMX)}
 
@@ -45,7 +46,7 @@ class RoomPolicy:
     def full(self, need: int, block: bool, topic: str) -> None:
         """Waits until there is room, or refuses."""
         writer = self._session.channel.writer
-        if writer.wait_room(need, 0, 0):
+        if writer.has_room(need):
             return
         inside = self._outbox.inside_callback()
         if inside or not block:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from ipcbus.config import ContextOptions, SourceOptions
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ipcbus.config import ContextOptions, SourceOptions
 
 
 @dataclass(frozen=True, slots=True)

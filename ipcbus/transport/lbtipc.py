@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from ipcbus.config import ContextOptions, SourceOptions
+from typing import TYPE_CHECKING
+
 from ipcbus.transport.kinds import RingTransport, SessionPlan
 from ipcbus.wire.layout import TRANSPORT_LBTIPC
+
+if TYPE_CHECKING:
+    from ipcbus.config import ContextOptions, SourceOptions
 
 
 def _plan(context: ContextOptions, source: SourceOptions) -> SessionPlan:

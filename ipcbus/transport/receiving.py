@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,13 +11,17 @@ from ipcbus.delivery.demux import Controller, Demux, Sink
 from ipcbus.delivery.message import Origin, event
 from ipcbus.delivery.types import MessageType
 from ipcbus.resolution import names
-from ipcbus.resolution.adverts import SessionAdvert, SourceAdvert
 from ipcbus.wire import layout
 from ringbuf.channel import JoinedChannel
 from ringbuf.errors import SegmentMismatch
 from ringbuf.layout import CONTROL_HEADER, RING_HEADER, control_view
-from ringbuf.slots import Identity
 from ringbuf.words import Words
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ipcbus.resolution.adverts import SessionAdvert, SourceAdvert
+    from ringbuf.slots import Identity
 
 log = logging.getLogger("ipcbus")
 
@@ -35,6 +39,7 @@ class ReceivingSession:
         sample_every: int,
         burst_loss: int,
         failed: Callable[[Sink, Exception], None],
+        told: Callable[[], None],
     ) -> None:
         """Joins a session at its end.
 
@@ -49,12 +54,15 @@ class ReceivingSession:
         fits = header["user_bytes"] >= advert.topics_max * layout.TOPIC_LINE.itemsize
         if not fits or header["session_id"] != advert.session_id or advert.topics_max & (advert.topics_max - 1):
             self.channel.leave()
-            raise SegmentMismatch(f"{ring} is not the ring that its registry describes; its owner is damaged, restart it")
+            raise SegmentMismatch(
+                f"{ring} is not the ring that its registry describes; its owner is damaged, restart it"
+            )
         self.owner_pid = int(header["pid"])
         self._lines = Words(self.channel.ring)
         self._joined = Words(self.channel.control)
         self.demux = Demux(self.channel.reader, advert.topics_max, self)
         self.failed = failed
+        self._told = told
         self._burst_loss = burst_loss
         self._had_bos: set[tuple[int, int]] = set()
         self._started = self.channel.joined_at > 0
@@ -134,12 +142,16 @@ class ReceivingSession:
         if not any(each.missing_until(until) for each, until in published):
             return
         # What was published before the numbers were read is either delivered by this, or overwritten.
-        while not self.demux.blocked and self.demux.poll_once(1024):
-            pass
-        if self.demux.blocked or self.channel.reader.ready():
+        if not self.drain():
             return
         for controller, until in published:
             self._report_missing(controller, until)
+
+    def drain(self) -> bool:
+        """Delivers everything that is there; False when a full receiver or a busy source kept it from the end."""
+        while self.demux.poll_once(4096):
+            pass
+        return not (self.demux.blocked or self.channel.reader.ready())
 
     def owner_died(self) -> bool:
         """Whether the source's process is gone without having closed the session."""
@@ -151,13 +163,21 @@ class ReceivingSession:
             self._report_missing(controller, self._lines.load64(self._line(controller.topic_number) + 8))
             sinks = [sink for sink in controller.sinks if (controller.topic_number, id(sink)) in self._had_bos]
             for sink in sinks:
-                sink.event(event(controller.origin, MessageType.EOS, -1, -1), self)
+                self._event(sink, controller, MessageType.EOS, -1, -1)
         self.ended = True
 
     def counters(self) -> dict[str, int]:
         """This context's counters on the session, by their names in the statistics."""
         slot = control_view(self.channel.control.view())[2][self.channel.index]
-        wanted = ("msgs_rcved", "bytes_rcved", "lbm_msgs_rcved", "lbm_msgs_no_topic_rcved", "lost", "overruns", "malformed")
+        wanted = (
+            "msgs_rcved",
+            "bytes_rcved",
+            "lbm_msgs_rcved",
+            "lbm_msgs_no_topic_rcved",
+            "lost",
+            "overruns",
+            "malformed",
+        )
         return {name: int(slot[name]) for name in wanted}
 
     def leave(self) -> bool:
@@ -180,11 +200,15 @@ class ReceivingSession:
             key = (controller.topic_number, id(sink))
             if key not in self._had_bos and self._started:
                 self._had_bos.add(key)
-                sink.event(event(controller.origin, MessageType.BOS, -1, -1), self)
+                self._event(sink, controller, MessageType.BOS, -1, -1)
 
     def _tell(self, controller: Controller, kind: MessageType, first: int, last: int) -> None:
         for sink in controller.sinks:
-            sink.event(event(controller.origin, kind, first, last), self)
+            self._event(sink, controller, kind, first, last)
+
+    def _event(self, sink: Sink, controller: Controller, kind: MessageType, first: int, last: int) -> None:
+        self._told()
+        sink.event(event(controller.origin, kind, first, last), self)
 
     def _line(self, number: int) -> int:
         return RING_HEADER.itemsize + layout.TOPIC_LINE.itemsize * (number % self.advert.topics_max)

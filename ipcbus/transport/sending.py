@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ipcbus.resolution import names
 from ipcbus.resolution.adverts import SessionAdvert
 from ipcbus.topic.batch import BatchWriter
-from ipcbus.topic.policy import Policy
-from ipcbus.transport.kinds import SessionPlan
 from ipcbus.wire import layout
 from ringbuf.channel import OwnedChannel, Shape
 from ringbuf.doorbell import DATA, BellRope
 from ringbuf.errors import SegmentRefused
 from ringbuf.layout import CONTROL_HEADER, RECORD_HEADER, RING_HEADER, WRITER_WANTS_EVENT
 from ringbuf.words import Words
+
+if TYPE_CHECKING:
+    from ipcbus.topic.policy import Policy
+    from ipcbus.transport.kinds import SessionPlan
 
 log = logging.getLogger("ipcbus")
 
@@ -28,7 +31,16 @@ _WAITS = 128  # offset of ControlHeader.writer_waits
 class SendingSession:
     """Belongs to its context; its sources share it."""
 
-    def __init__(self, domain: str, context_id: int, local: int, session_id: int, transport_id: int, plan: SessionPlan, group: str) -> None:
+    def __init__(
+        self,
+        domain: str,
+        context_id: int,
+        local: int,
+        session_id: int,
+        transport_id: int,
+        plan: SessionPlan,
+        group: str,
+    ) -> None:
         """Makes the session's shared objects.
 
         Raises:

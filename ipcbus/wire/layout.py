@@ -122,10 +122,17 @@ STRUCTS = {
 
 CONSTANTS = {
     name: globals()[name]
-    for name in (
-        "MESSAGE_HEADER_BYTES TOPIC_BITS TOPIC_MASK FLAG_START_BATCH FLAG_END_BATCH ENTRY_FREE ENTRY_SESSION "
-        "ENTRY_SOURCE ENTRY_RECEIVER"
-    ).split()
+    for name in [
+        "MESSAGE_HEADER_BYTES",
+        "TOPIC_BITS",
+        "TOPIC_MASK",
+        "FLAG_START_BATCH",
+        "FLAG_END_BATCH",
+        "ENTRY_FREE",
+        "ENTRY_SESSION",
+        "ENTRY_SOURCE",
+        "ENTRY_RECEIVER",
+    ]
 }
 
 LAYOUT_ID = codegen.layout_id({**layout.STRUCTS, **STRUCTS}, {**layout.CONSTANTS, **CONSTANTS})

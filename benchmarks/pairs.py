@@ -1,0 +1,85 @@
+"""Two pinned processes and the figures they bring home.
+
+A scenario is two functions, one a process. They meet through a pipe each: the receiver says when it has joined, the
+parent lets the sender start, both send a dictionary of figures back.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+Figures = dict[str, float]
+Part = Callable[["Station"], Figures]
+
+
+@dataclass(slots=True)
+class Station:
+    """What a part of a scenario knows.
+
+    Attributes:
+        domain: bus domain of this run alone.
+        messages: how many to send.
+        size: bytes a message.
+        options: whatever else the scenario was given.
+    """
+
+    domain: str
+    messages: int
+    size: int
+    options: dict[str, Any] = field(default_factory=dict)
+    pipe: Connection | None = None
+
+    def ready(self) -> None:
+        """Says that this part is set up, and waits until all are."""
+        if self.pipe is not None:
+            self.pipe.send("ready")
+            self.pipe.recv()
+
+
+def _part(function: Part, station: Station, cpu: int, pipe: Connection) -> None:
+    os.sched_setaffinity(0, {cpu})
+    station.pipe = pipe
+    pipe.send(function(station))
+
+
+def run(parts: Sequence[tuple[Part, int]], messages: int, size: int = 64, **options: Any) -> list[Figures]:  # noqa: ANN401
+    """Runs the parts at the same time, each in a process pinned to the processor beside it.
+
+    Returns:
+        The figures of each part, in order.
+
+    Raises:
+        RuntimeError: a part ended without figures.
+    """
+    spawn = multiprocessing.get_context("spawn")
+    station = Station(f"b{secrets.token_hex(3)}", messages, size, options)
+    pipes, processes = [], []
+    for function, cpu in parts:
+        here, there = spawn.Pipe()
+        process = spawn.Process(target=_part, args=(function, station, cpu, there), daemon=True)
+        process.start()
+        there.close()
+        pipes.append(here)
+        processes.append(process)
+    try:
+        for pipe in pipes:
+            pipe.recv()
+        for pipe in pipes:
+            pipe.send("go")
+        return [pipe.recv() for pipe in pipes]
+    except EOFError as error:
+        raise RuntimeError("a part of the benchmark ended without figures; its message stands above") from error
+    finally:
+        for process in processes:
+            process.join(10)
+            if process.is_alive():
+                process.kill()
+                process.join()

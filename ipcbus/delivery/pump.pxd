@@ -1,0 +1,12 @@
+from libc.stdint cimport uint64_t
+
+from ringbuf.poller cimport Poller
+
+cdef class Pump:
+    cdef list demuxes
+    cdef readonly Poller poller
+    cdef public unsigned long owner     # ident of the thread that drives, or 0
+    cdef public bint open               # `quick` may drive
+    cdef uint64_t timer_ticks
+
+    cdef long turn(self, uint64_t until, uint64_t loops, bint once) except -1

@@ -1,0 +1,75 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=True
+"""The loop over the sessions of a context; see the stub for the words."""
+cimport cython
+from cpython.pythread cimport PyThread_get_thread_ident
+from libc.stdint cimport uint32_t, uint64_t
+
+from ipcbus.delivery.demux cimport Demux
+from ringbuf.clock cimport clock_kind, ns_per_tick, read_ticks
+from ringbuf.poller cimport Poller
+
+
+cdef double QUICK_S = 0.0002
+
+
+cdef class Pump:
+    def __init__(self):
+        self.demuxes = []
+        self.poller = Poller()
+
+    def set_timer(self, uint64_t delay_ns):
+        self.timer_ticks = read_ticks(clock_kind()) + <uint64_t>(<double>delay_ns / ns_per_tick())
+
+    def quick(self, double timeout, uint64_t loops):
+        cdef uint32_t clock = clock_kind()
+        cdef uint64_t now = read_ticks(clock), until
+        cdef long total
+        if not self.open or self.owner or now >= self.timer_ticks:
+            return 0
+        until = min(self.timer_ticks, now + <uint64_t>(min(timeout, QUICK_S) * 1e9 / ns_per_tick()))
+        self.owner = PyThread_get_thread_ident()
+        try:
+            total = self.turn(until, loops if timeout > 0 else 0, True)
+        finally:
+            self.owner = 0
+        # What needs attention is looked after in the next call.
+        return total
+
+    def watch(self, demuxes):
+        self.demuxes = list(demuxes)
+        self.poller.watch([(<Demux?>demux).ring for demux in self.demuxes if not (<Demux>demux).blocked])
+
+    def run(self, uint64_t timeout_ns, uint64_t loops, bint once):
+        return self.turn(read_ticks(clock_kind()) + <uint64_t>(<double>timeout_ns / ns_per_tick()), loops, once)
+
+    @cython.final
+    cdef long turn(self, uint64_t until, uint64_t loops, bint once) except -1:
+        cdef uint32_t clock = clock_kind()
+        cdef Poller poller = self.poller
+        cdef long total = 0, handled
+        cdef bint attention, ready
+        cdef Demux demux
+        while True:
+            handled = 0
+            attention = False
+            for each in self.demuxes:
+                demux = <Demux>each
+                if demux.blocked:
+                    continue
+                handled += demux.poll(1024)
+                if demux.attention or demux.blocked or demux.wakes_writer:
+                    attention = True
+            total += handled
+            if attention or poller.poked or (once and total):
+                poller.poked = 0
+                return total
+            if handled:
+                if read_ticks(clock) >= until:
+                    return total
+                continue
+            if loops == 0:
+                return total
+            with nogil:
+                ready = poller.wait(loops, until, clock)
+            if not ready:
+                return total

@@ -1,0 +1,61 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=True
+"""Looking at many readers at once; see the stub for the words."""
+from libc.stdint cimport uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+
+from ringbuf cimport _atomics
+from ringbuf.clock cimport clock_kind, ns_per_tick, read_ticks
+from ringbuf.ring cimport Reader, RingReader, reader_ready
+
+
+cdef class Poller:
+    def __init__(self):
+        self.readers = []
+
+    def __dealloc__(self):
+        free(self.items)
+
+    def watch(self, readers):
+        cdef int i, n
+        kept = list(readers)
+        n = len(kept)
+        cdef Reader **items = <Reader **>malloc(max(n, 1) * sizeof(Reader *))
+        if items == NULL:
+            raise MemoryError()
+        for i in range(n):
+            items[i] = &(<RingReader?>kept[i]).r
+        free(self.items)
+        self.items = items
+        self.count = n
+        self.readers = kept
+
+    def poke(self):
+        self.poked = 1
+
+    def spin(self, uint64_t loops, uint64_t timeout_ns):
+        cdef uint32_t clock = clock_kind()
+        cdef uint64_t until = read_ticks(clock) + <uint64_t>(timeout_ns / ns_per_tick())
+        cdef bint ready
+        with nogil:
+            ready = self.wait(loops, until, clock)
+        return ready
+
+    cdef bint any_ready(self) noexcept nogil:
+        cdef int i
+        for i in range(self.count):
+            if reader_ready(self.items[i]):
+                return True
+        return False
+
+    cdef bint wait(self, uint64_t loops, uint64_t until_ticks, uint32_t clock) noexcept nogil:
+        cdef uint64_t n = 0
+        while n < loops and not self.poked:
+            if self.any_ready():
+                return True
+            _atomics.pause()
+            n += 1
+            # The clock costs more than a look, so it is asked at every 64th.
+            if n % 64 == 0 and read_ticks(clock) >= until_ticks:
+                break
+        self.poked = 0
+        return False
