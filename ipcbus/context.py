@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import contextlib
 import logging
 import os
 import secrets
 import threading
-import time
 import weakref
 from typing import TYPE_CHECKING, Any
 
 from ipcbus.config import Config, ConfigLike
 from ipcbus.errors import ClosedError, ConfigError, WrongProcess, WrongThread
-from ipcbus.message import Message, SourceEvent, SourceEventType
 from ipcbus.receiver import Receiver
 from ipcbus.resolution import names
 from ipcbus.resolution.registry import Registry
 from ipcbus.resolution.sweep import sweep
+from ipcbus.runtime.aio import AsyncWaiters
 from ipcbus.runtime.driver import FOREVER_NS, Driver
+from ipcbus.runtime.duties import Duties
 from ipcbus.runtime.faults import as_ipcbus_error
 from ipcbus.runtime.inbox import Inbox, SessionInfo
 from ipcbus.runtime.outbox import Outbox
 from ipcbus.source import Source
 from ipcbus.wire.layout import TOPIC_NAME_MAX
-from ringbuf import clock, segment
-from ringbuf.doorbell import NEWS, BellRope, Doorbell
+from ringbuf.doorbell import Doorbell
 from ringbuf.errors import RingError
 
 if TYPE_CHECKING:
@@ -35,6 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import TracebackType
     from typing import Self
+
+    from ipcbus.message import Message, SourceEvent
 
 log = logging.getLogger("ipcbus")
 
@@ -77,15 +77,14 @@ class Context:
         self._closed = False
         self._sources: dict[Source, None] = {}
         self._receivers: dict[Receiver, None] = {}
-        self._async_receivers: set[Receiver] = set()
-        self._async_loop: asyncio.AbstractEventLoop | None = None
         sweep(domain)
         self._open_registry()
         options = self._options
         self._sequential = options.operational_mode == "sequential"
+        self._duties = Duties(domain, self._id, options, lambda: list(self._sources))
         self._driver = Driver(
             self._bell,
-            self,
+            self._duties,
             spins="busy_wait"
             in (options.transport_lbtipc_receiver_thread_behavior, options.transport_lbtsmx_receiver_thread_behavior),
             linger=options.transport_lbtipc_pend_behavior_linger_loop_count,
@@ -93,8 +92,9 @@ class Context:
         self._quick, self._loops = self._driver.pump.quick, self._driver.loops
         self._driver.pump.open = self._sequential
         self._inbox = Inbox(domain, self._id, options, self._driver)
-        self._outbox = Outbox(domain, self._id, options, self._registry, lambda: self._driver, self._announce)
-        self._next = {"liveness": 0, "scan": 0, "clock": 0, "activity": 0}
+        self._outbox = Outbox(domain, self._id, options, self._registry, self._driver, self._duties.announce)
+        self._waiters = AsyncWaiters(self._driver, (lambda: self.process_events(0)) if self._sequential else None)
+        self._duties.attach(self._driver, self._inbox, self._outbox, self._waiters)
         _contexts.add(self)
         self._thread: threading.Thread | None = None
         if not self._sequential:
@@ -194,7 +194,7 @@ class Context:
             self._inbox.remove(receiver._interest)
             self._registry.remove(receiver._entry)
             receiver._sink.stop_counting()
-        self._wake_waiters(receiver)
+        self._waiters.wake(receiver._sink)
         self._driver.notify()
 
     # ------------------------------------------------------------------ driving
@@ -218,8 +218,7 @@ class Context:
         if self._closed or self._forked or not self._sequential:
             self._check()
             raise WrongThread(
-                'process_events needs Context(operational_mode="sequential"); in embedded mode the context\'s own thread '
-                "delivers"
+                'process_events needs Context(operational_mode="sequential"); in embedded mode its own thread delivers'
             )
         driver = self._driver
         with driver.alone():
@@ -242,7 +241,7 @@ class Context:
         self._check()
         if not self._sequential:
             raise WrongThread(
-                'fileno needs Context(operational_mode="sequential"); in embedded mode the context\'s own thread does the work'
+                'fileno needs Context(operational_mode="sequential"); in embedded mode its own thread works'
             )
         return self._driver.fileno()
 
@@ -292,131 +291,11 @@ class Context:
         else:
             driver.wait_changed(seconds)
 
-    # ------------------------------------------------------------------ the driver's other work (runtime.driver.Work)
-
-    def attend(self) -> None:
-        """Looks after sessions; called by the driver."""
-        self._inbox.attend()
-
-    def events(self) -> int:
-        """Events told to receivers since the last call; called by the driver."""
-        return self._inbox.take_told()
-
-    def news(self) -> None:
-        """Another registry changed; called by the driver."""
-        self._next["scan"] = 0
-
-    def someone_waits(self) -> bool:
-        """Whether an asyncio task waits for a message; called by the driver."""
-        return bool(self._async_receivers)
-
-    def delivered(self) -> None:
-        """Wakes asyncio tasks whose messages have come; called by the driver."""
-        for receiver in list(self._async_receivers):
-            if receiver._sink.queue:
-                self._wake_waiters(receiver)
-
-    def timers(self, now_ns: int) -> int:
-        """Runs what is due; called by the driver. Returns when something will be next."""
-        options = self._options
-        due = {
-            "liveness": options.liveness_check_interval * 1_000_000,
-            "scan": options.resolution_scan_interval * 1_000_000,
-            "clock": 1_000_000_000,
-            "activity": 1_000_000_000,
-        }
-        for task, interval in due.items():
-            if now_ns >= self._next[task]:
-                self._next[task] = now_ns + interval
-                getattr(self, f"_do_{task}")()
-        self._inbox.refresh()
-        self._tell_sources()
-        self._driver.notify()
-        flush_in = self._outbox.flush_due()
-        upcoming = min(self._next.values())
-        return upcoming if flush_in is None else min(upcoming, now_ns + flush_in)
-
-    def _do_liveness(self) -> None:
-        for session in self._outbox.sessions():
-            for _ in session.channel.slots.reclaim():
-                session.channel.writer.count_reclaimed()
-        self._inbox.check()
-
-    def _do_scan(self) -> None:
-        self._inbox.scan()
-        self._inbox.retry()
-
-    def _do_clock(self) -> None:
-        clock.recalibrate()
-
-    def _do_activity(self) -> None:
-        sweep(self.domain)
-        for session in self._outbox.sessions():
-            session.touch(time.monotonic_ns())
-
-    def _tell_sources(self) -> None:
-        for source in list(self._sources):
-            source._notice_receivers()
-            if source._session in self._outbox.wanting and not source._session.writer_waits():
-                source._tell(SourceEvent(SourceEventType.WAKEUP))
-        self._outbox.wanting = {session for session in self._outbox.wanting if session.writer_waits()}
-
-    def _announce(self) -> None:
-        """Tells every context of the domain that this one's registry changed."""
-        own = names.bell(self.domain, self._id)
-        for name in segment.names(names.domain_prefix(self.domain)):
-            if name.endswith("." + names.BELL) and name != own:
-                with contextlib.suppress(OSError, RingError):
-                    rope = BellRope(name)
-                    rope.ring(NEWS)
-                    rope.close()
-
     def _refresh(self) -> None:
         """Lets this context see its own registry's change."""
         if self._receivers:
             with self._wheel():
                 self._inbox.refresh()
-
-    # ------------------------------------------------------------------ asyncio
-
-    async def _wait_async(self, receiver: Receiver) -> None:
-        """Waits until something is in the receiver's queue, without a thread of its own."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[None] = loop.create_future()
-        waiter = (loop, future)
-        receiver._waiters.append(waiter)
-        self._async_receivers.add(receiver)
-        try:
-            if self._sequential:
-                self._async_poll(loop)
-            else:
-                self._driver.interrupt()
-            if not receiver._sink.queue and not receiver._sink.closed:
-                await future
-        finally:
-            if waiter in receiver._waiters:
-                receiver._waiters.remove(waiter)
-            if not receiver._waiters:
-                self._async_receivers.discard(receiver)
-            if self._sequential and not self._async_receivers and self._async_loop is not None:
-                self._async_loop.remove_reader(self._driver.fileno())
-                self._async_loop = None
-
-    def _async_poll(self, loop: asyncio.AbstractEventLoop) -> None:
-        if self._async_loop is None:
-            self._async_loop = loop
-            loop.add_reader(self._driver.fileno(), self._async_work)
-        self._async_work()
-
-    def _async_work(self) -> None:
-        if not self._closed:
-            self.process_events(0)
-            self.delivered()
-
-    def _wake_waiters(self, receiver: Receiver) -> None:
-        for loop, future in list(receiver._waiters):
-            with contextlib.suppress(RuntimeError):  # the loop was closed
-                loop.call_soon_threadsafe(_resolve, future)
 
     # ------------------------------------------------------------------ end
 
@@ -436,13 +315,13 @@ class Context:
         for receiver in list(self._receivers):
             receiver._sink.closed = True
             receiver._sink.stop_counting()
-            self._wake_waiters(receiver)
+            self._waiters.wake(receiver._sink)
         self._receivers.clear()
         self._inbox.close()
         self._outbox.close()
         self._bell.close()
         self._registry.close()
-        self._announce()
+        self._duties.announce()
         self._driver.close()
         sweep(self.domain)
         _contexts.discard(self)
@@ -481,11 +360,6 @@ class Context:
         self._bell.abandon()
         self._registry.abandon()
         self._driver.close()
-
-
-def _resolve(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
 
 
 def _check_topic(topic: Any) -> None:  # noqa: ANN401 - whatever the caller gave

@@ -11,7 +11,6 @@ from ipcbus.runtime.driver import FOREVER_NS
 from ipcbus.runtime.inbox import Interest, SessionInfo
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import AsyncIterator, Callable, Iterator
 
     from ipcbus.config import ReceiverOptions
@@ -41,7 +40,6 @@ class Receiver:
         self._half = options.receive_queue_maximum // 2
         self._interest = Interest(topic, self._sink, options.delivery_control_maximum_burst_loss)
         self._entry = -1
-        self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
 
     @property
     def sessions(self) -> list[SessionInfo]:
@@ -130,7 +128,7 @@ class Receiver:
         self._made_room()
         if filled == 0 and self._sink.queue and self._sink.queue[0].type == 0:
             raise ValueError(
-                f"topic {self.topic!r}: the next message has {len(self._sink.queue[0])} bytes and does not fit a row of "
+                f"topic {self.topic!r}: the next message has {len(self._sink.queue[0])} bytes and fits no row of "
                 "the array; take it with receive()"
             )
         return filled
@@ -164,7 +162,7 @@ class Receiver:
             if self._sink.queue:
                 return self._take()
             self._check_pull()
-            await self._context._wait_async(self)
+            await self._context._waiters.wait(self._sink)
 
     def __iter__(self) -> Iterator[Message]:
         """Messages and events until the receiver is closed."""
@@ -198,7 +196,7 @@ class Receiver:
     def _check_pull(self) -> None:
         if self._context._forked:
             raise WrongProcess(
-                f"the receiver of topic {self.topic!r} belongs to the parent of this forked process; make a new Context here"
+                f"the receiver of topic {self.topic!r} belongs to the parent of this fork; make a new Context here"
             )
         if not self._sink.pulls:
             raise IpcBusError(f"the receiver of topic {self.topic!r} has a callback; make one without to pull messages")

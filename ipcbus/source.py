@@ -95,7 +95,7 @@ class Source(TopicSource):
     def _check(self) -> None:
         if self._context._forked:
             raise WrongProcess(
-                f"the source of topic {self.topic!r} belongs to the parent of this forked process; make a new Context here"
+                f"the source of topic {self.topic!r} belongs to the parent of this fork; make a new Context here"
             )
         if self.closed:
             raise ClosedError(f"the source of topic {self.topic!r} is closed; make a new one with ctx.source")
@@ -108,7 +108,16 @@ class Source(TopicSource):
         except Exception:
             log.exception("on_event of the source of %r raised", self.topic)
 
-    def _notice_receivers(self) -> None:
+    @property
+    def session(self) -> SendingSession:
+        """What it sends on."""
+        return self._session
+
+    def notice_room(self) -> None:
+        """Tells that there is room again."""
+        self._tell(SourceEvent(SourceEventType.WAKEUP))
+
+    def notice_receivers(self) -> None:
         """Compares who is joined with who was, and tells the differences."""
         if self._on_event is None:
             return

@@ -199,8 +199,8 @@ def _map_ring(fd: int, name: str, owner_uid: int | None) -> Mapping:
     data = int(head["data_offset"])
     if head["layout_id"] != layout.LAYOUT_ID or head["magic"] != layout.MAGIC:
         raise SegmentMismatch(
-            f"{name} was made by layout {int(head['layout_id']):#010x} version {int(head['version'])}, this program has "
-            f"{layout.LAYOUT_ID:#010x} version {layout.VERSION}; run the same release of ipcbus on both sides"
+            f"{name} was made by layout {int(head['layout_id']):#010x} version {int(head['version'])}, this program "
+            f"has {layout.LAYOUT_ID:#010x} version {layout.VERSION}; run the same release of ipcbus on both sides"
         )
     if data % layout.PAGE or not 0 < data < size:
         raise SegmentMismatch(f"{name}: data at byte {data} of {size} is impossible; its owner is damaged, restart it")

@@ -99,7 +99,7 @@ def give_to(fd: int, name: str, group: str, mode: int) -> None:
         os.fchown(fd, -1, grp.getgrnam(group).gr_gid)
     except (KeyError, PermissionError) as error:
         raise SegmentRefused(
-            f"{name} cannot be given to group {group!r} ({error}); name a group that exists and has this user as a member"
+            f"{name} cannot be given to group {group!r} ({error}); name a group that exists and that this user is in"
         ) from error
     os.fchmod(fd, mode | 0o060)
 

@@ -45,7 +45,7 @@ class Sink:
     def event(self, message: Message, rare: Rare) -> None:
         """Delivers an event."""
 
-    def rows_from(self, buffer: Any) -> int:
+    def rows_from(self, buffer: Any) -> int:  # noqa: ANN401 - any writable buffer
         """Sends payloads straight into the rows of a writable 2-D uint8 or 1-D array; returns how many rows it has.
 
         Raises:

@@ -106,7 +106,7 @@ class Registry:
             os.close(self.fd)
             self.fd = -1
 
-    def _add(self, **fields: Any) -> int:
+    def _add(self, **fields: object) -> int:
         with self._lock:
             count = int(self._header["entries"])
             free = next((i for i in range(count) if self._entry(i)["state"] == layout.ENTRY_FREE), count)
@@ -169,8 +169,8 @@ class PeerRegistry:
             if header["magic"] != MAGIC or header["layout_id"] != layout.LAYOUT_ID:
                 raise SegmentMismatch(
                     f"{name} (pid {self.pid}) was made by ipcbus {bytes(header['release'])!r} with layout "
-                    f"{int(header['layout_id']):#010x}, this program has {layout.LAYOUT_ID:#010x}; run the same release "
-                    "on both sides"
+                    f"{int(header['layout_id']):#010x}, this program has {layout.LAYOUT_ID:#010x}; run the same "
+                    "release on both sides"
                 )
         except BaseException:
             os.close(self.fd)

@@ -371,8 +371,8 @@ class Driver:
                 "another context"
             )
         raise WrongThread(
-            "two threads drive a context in sequential mode at the same time; drive it from one thread, or make it with "
-            'operational_mode="embedded"'
+            "two threads drive a context in sequential mode at the same time; drive it from one thread, or make it "
+            'with operational_mode="embedded"'
         )
 
     def close(self) -> None:

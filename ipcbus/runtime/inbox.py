@@ -298,7 +298,7 @@ class Inbox:
         if key not in self._errors_told:
             self._errors_told.add(key)
             log.error(
-                "callback of the receiver of %r raised %r; delivery goes on, further ones of this kind are only counted",
+                "callback of the receiver of %r raised %r; delivery goes on, more of this kind are only counted",
                 getattr(sink.owner, "topic", "?"),
                 error,
                 exc_info=error,

@@ -86,7 +86,7 @@ class RoomPolicy:
         """Waits until another thread has left its acquire block."""
         if not block or self._outbox.inside_callback():
             raise WouldBlock(
-                f"another thread is inside an acquire() block on {self._session.source_string}; send again when it has left"
+                f"another thread is inside an acquire() block on {self._session.source_string}; send again after it"
             )
         with self._free:
             self._free.wait(0.02)
@@ -114,7 +114,7 @@ class Outbox:
         context_id: int,
         options: ContextOptions,
         registry: Registry,
-        driver: Callable[[], Driver],
+        driver: Driver,
         announce: Callable[[], None],
     ) -> None:
         """An outbox without sessions.
@@ -124,7 +124,7 @@ class Outbox:
             context_id: id of the context.
             options: its options.
             registry: where sessions and sources are offered.
-            driver: gives the context's driver.
+            driver: the context's driver.
             announce: tells the other contexts that the registry changed.
         """
         self._domain, self._context_id, self._options = domain, context_id, options
@@ -241,21 +241,26 @@ class Outbox:
 
     def inside_callback(self) -> bool:
         """Whether the calling thread is inside a callback of this context."""
-        return self._driver().is_driver()
+        return self._driver.is_driver()
 
     def would_block(self, session: SendingSession) -> None:
         """Remembers that a WAKEUP event is owed."""
         self.wanting.add(session)
 
+    def served(self) -> set[SendingSession]:
+        """Sessions that have room again after a send found none; each is told once."""
+        done = {session for session in self.wanting if not session.writer_waits()}
+        self.wanting -= done
+        return done
+
     def drive_a_little(self) -> None:
         """Delivers to this context's own receivers, which may be what the send waits for."""
-        driver = self._driver()
-        with driver.alone():
-            driver.poll()
+        with self._driver.alone():
+            self._driver.poll()
 
     def batch_opened(self) -> None:
         """Has the driver watch the batching interval."""
-        driver = self._driver()
+        driver = self._driver
         driver.hurry()
         if not self.sequential and not driver.is_driver():
             driver.kick()

@@ -1,0 +1,89 @@
+"""Waiting for messages in asyncio, without a thread of its own.
+
+In embedded mode the context's thread tells the loop; in sequential mode the loop watches the context's descriptor and
+drives the context itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ipcbus.delivery.demux import Sink
+    from ipcbus.runtime.driver import Driver
+
+
+class AsyncWaiters:
+    """The tasks that wait for a message of one context."""
+
+    def __init__(self, driver: Driver, work: Callable[[], object] | None) -> None:
+        """Without waiters.
+
+        Args:
+            driver: the context's driver.
+            work: does the context's work without waiting; None in embedded mode, where its thread does it.
+        """
+        self._driver = driver
+        self._work = work
+        self._waiting: dict[Sink, list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]]] = {}
+        self._watching: asyncio.AbstractEventLoop | None = None
+
+    def any(self) -> bool:
+        """Whether a task waits."""
+        return bool(self._waiting)
+
+    def delivered(self) -> None:
+        """Wakes the tasks whose messages have come."""
+        for sink in list(self._waiting):
+            if sink.queue:
+                self.wake(sink)
+
+    def wake(self, sink: Sink) -> None:
+        """Wakes the tasks that wait for this sink, as when it is closed."""
+        for loop, future in list(self._waiting.get(sink, ())):
+            with contextlib.suppress(RuntimeError):  # the loop was closed
+                loop.call_soon_threadsafe(_resolve, future)
+
+    async def wait(self, sink: Sink) -> None:
+        """Waits until something is in the sink's queue, or it is closed."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        self._waiting.setdefault(sink, []).append((loop, future))
+        try:
+            if self._work is None:
+                self._driver.interrupt()
+            else:
+                self._watch(loop)
+            if not sink.queue and not sink.closed:
+                await future
+        finally:
+            self._waiting[sink].remove((loop, future))
+            if not self._waiting[sink]:
+                del self._waiting[sink]
+            if not self._waiting:
+                self._unwatch()
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._watching is None:
+            self._watching = loop
+            loop.add_reader(self._driver.fileno(), self._turn)
+        self._turn()
+
+    def _unwatch(self) -> None:
+        if self._watching is not None:
+            self._watching.remove_reader(self._driver.fileno())
+            self._watching = None
+
+    def _turn(self) -> None:
+        if self._work is not None and not self._driver.closing:
+            self._work()
+            self.delivered()
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

@@ -1,0 +1,136 @@
+"""What a context does besides moving messages: timers, resolution, telling sources (runtime.driver.Work)."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING, Protocol
+
+from ipcbus.resolution import names
+from ipcbus.resolution.sweep import sweep
+from ringbuf import clock, segment
+from ringbuf.doorbell import NEWS, BellRope
+from ringbuf.errors import RingError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from ipcbus.config import ContextOptions
+    from ipcbus.runtime.aio import AsyncWaiters
+    from ipcbus.runtime.driver import Driver
+    from ipcbus.runtime.inbox import Inbox
+    from ipcbus.runtime.outbox import Outbox
+    from ipcbus.transport.sending import SendingSession
+
+SECOND_NS = 1_000_000_000
+
+
+class Told(Protocol):
+    """A source, as far as it is told things."""
+
+    @property
+    def session(self) -> SendingSession:
+        """What it sends on."""
+
+    def notice_receivers(self) -> None:
+        """Compares who is joined with who was."""
+
+    def notice_room(self) -> None:
+        """There is room again after a send that found none."""
+
+
+class Duties:
+    """The timers of one context and everything that hangs on them. Runs on the driver."""
+
+    def __init__(
+        self, domain: str, context_id: int, options: ContextOptions, sources: Callable[[], Iterable[Told]]
+    ) -> None:
+        """Duties without anything to look after yet; `attach` gives it.
+
+        Args:
+            domain: the bus domain.
+            context_id: id of the context.
+            options: its options.
+            sources: gives the context's sources.
+        """
+        self._domain, self._context_id = domain, context_id
+        self._sources = sources
+        self._every = {
+            "liveness": options.liveness_check_interval * 1_000_000,
+            "scan": options.resolution_scan_interval * 1_000_000,
+            "clock": SECOND_NS,
+            "upkeep": SECOND_NS,
+        }
+        self._next = dict.fromkeys(self._every, 0)
+
+    def attach(self, driver: Driver, inbox: Inbox, outbox: Outbox, waiters: AsyncWaiters) -> None:
+        """Gives what is to be looked after."""
+        self._driver, self._inbox, self._outbox, self._waiters = driver, inbox, outbox, waiters
+
+    def attend(self) -> None:
+        """Looks after sessions that ended, broke, or wait."""
+        self._inbox.attend()
+
+    def events(self) -> int:
+        """Events told to receivers since the last call."""
+        return self._inbox.take_told()
+
+    def news(self) -> None:
+        """Another context's registry changed."""
+        self._next["scan"] = 0
+
+    def someone_waits(self) -> bool:
+        """Whether an asyncio task waits for a message."""
+        return self._waiters.any()
+
+    def delivered(self) -> None:
+        """Wakes asyncio tasks whose messages have come."""
+        self._waiters.delivered()
+
+    def timers(self, now_ns: int) -> int:
+        """Runs what is due; returns when something will be next."""
+        for task, interval in self._every.items():
+            if now_ns >= self._next[task]:
+                self._next[task] = now_ns + interval
+                getattr(self, f"_do_{task}")()
+        self._inbox.refresh()
+        self._tell_sources()
+        self._driver.notify()
+        flush_in = self._outbox.flush_due()
+        upcoming = min(self._next.values())
+        return upcoming if flush_in is None else min(upcoming, now_ns + flush_in)
+
+    def announce(self) -> None:
+        """Tells every other context of the domain that this one's registry changed."""
+        own = names.bell(self._domain, self._context_id)
+        for name in segment.names(names.domain_prefix(self._domain)):
+            if name.endswith("." + names.BELL) and name != own:
+                with contextlib.suppress(OSError, RingError):
+                    rope = BellRope(name)
+                    rope.ring(NEWS)
+                    rope.close()
+
+    def _do_liveness(self) -> None:
+        for session in self._outbox.sessions():
+            for _ in session.channel.slots.reclaim():
+                session.channel.writer.count_reclaimed()
+        self._inbox.check()
+
+    def _do_scan(self) -> None:
+        self._inbox.scan()
+        self._inbox.retry()
+
+    def _do_clock(self) -> None:
+        clock.recalibrate()
+
+    def _do_upkeep(self) -> None:
+        sweep(self._domain)
+        for session in self._outbox.sessions():
+            session.touch(time.monotonic_ns())
+
+    def _tell_sources(self) -> None:
+        served = self._outbox.served()
+        for source in self._sources():
+            source.notice_receivers()
+            if source.session in served:
+                source.notice_room()

@@ -1,0 +1,105 @@
+"""The table of counters: one row each, with where it stands in shared memory.
+
+Names are Ultra Messaging's where it has the counter (`msgs` are datagrams there, `lbm_msgs` are messages). All count
+up from the beginning of what they belong to; the unit says where one is a value of the moment instead. To add a
+counter, add the word to the layout and its row here: snapshots, `ipcbus list` and JSON follow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SESSION: Final = "session"
+SOURCE: Final = "source"
+SLOT: Final = "slot"
+RECEIVER: Final = "receiver"
+
+STRUCT_OF: Final = {SESSION: "RingHeader", SOURCE: "TopicLine", SLOT: "Slot", RECEIVER: "RegistryEntry"}
+"""The structure of the layout in which the counters of each kind of thing stand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """One counter.
+
+    Attributes:
+        of: what it belongs to: `session`, `source` (a topic on a session), `slot` (a receiving context on a
+            session), or `receiver`.
+        name: its name in snapshots.
+        unit: what it counts.
+        meaning: one sentence.
+        field: its field in the structure `STRUCT_OF[of]`; empty when it is computed from several.
+    """
+
+    of: str
+    name: str
+    unit: str
+    meaning: str
+    field: str
+
+
+def _row(of: str, name: str, unit: str, meaning: str, field: str | None = None) -> Counter:
+    return Counter(of, name, unit, meaning, name if field is None else field)
+
+
+COUNTERS: Final = (
+    _row(SESSION, "msgs_sent", "datagrams", "Datagrams published."),
+    _row(SESSION, "bytes_sent", "bytes", "Bytes of these datagrams with all headers."),
+    _row(SESSION, "lbm_msgs_sent", "messages", "Messages in these datagrams."),
+    _row(SESSION, "num_clients", "contexts, now", "Receiving contexts that are joined.", ""),
+    _row(SESSION, "send_blocked", "sends", "Sends that had to wait because the ring was full."),
+    _row(SESSION, "send_would_block", "sends", "Sends that were refused because the ring was full."),
+    _row(SESSION, "blocked_ns", "ns", "Time that sends have waited for room."),
+    _row(SESSION, "wakes_sent", "wakes", "Sleeping receivers that the source has woken."),
+    _row(SESSION, "slots_reclaimed", "slots", "Slots taken back from receivers that died."),
+    _row(SESSION, "position_errors", "looks", "Impossible positions found in slots, and ignored."),
+    _row(SESSION, "activity", "signs", "Signs of life of an idle session, in place of session messages."),
+    _row(SOURCE, "lbm_msgs_sent", "messages", "Messages of the topic that are published.", "published"),
+    _row(SOURCE, "sequence_next", "number", "The next topic sequence number; the open batch is counted already."),
+    _row(SOURCE, "bytes_sent", "bytes", "Payload bytes of the topic, those of the open batch included."),
+    _row(SOURCE, "send_blocked", "sends", "Sends of the topic that had to wait."),
+    _row(SOURCE, "send_would_block", "sends", "Sends of the topic that were refused."),
+    _row(SLOT, "msgs_rcved", "datagrams", "Datagrams read."),
+    _row(SLOT, "bytes_rcved", "bytes", "Bytes of these datagrams with all headers."),
+    _row(SLOT, "lbm_msgs_rcved", "messages", "Messages of topics that the context receives."),
+    _row(SLOT, "lbm_msgs_no_topic_rcved", "messages", "Messages of topics that the context does not receive."),
+    _row(SLOT, "lost", "messages", "Messages lost for good, as told to the receivers."),
+    _row(SLOT, "overruns", "laps", "How often a source-paced source has overtaken this reader."),
+    _row(SLOT, "malformed", "datagrams", "Datagrams that contradict themselves; the rest of each was dropped."),
+    _row(SLOT, "latency_samples", "samples", "Samples in the latency histogram."),
+    _row(SLOT, "latency_max", "ns", "The longest latency sampled."),
+    _row(SLOT, "parks", "times", "How often the reader went to sleep."),
+    _row(SLOT, "clock_faults", "samples", "Samples that were received before they were sent."),
+    _row(SLOT, "callback_errors", "errors", "Exceptions that callbacks raised."),
+    _row(RECEIVER, "lbm_msgs_rcved", "messages", "Messages delivered to the receiver, from all sessions."),
+    _row(RECEIVER, "bytes_rcved", "bytes", "Payload bytes of these messages."),
+    _row(RECEIVER, "lost", "messages", "Messages lost for good, as told to the receiver."),
+    _row(RECEIVER, "events", "events", "Events delivered: BOS, EOS, losses."),
+    _row(RECEIVER, "callback_errors", "errors", "Exceptions that the callback raised."),
+    _row(RECEIVER, "queued", "messages, now", "Messages that wait in the queue of a receiver without a callback."),
+)
+"""Every counter, in the order in which it is shown."""
+
+
+def counters_of(of: str) -> tuple[Counter, ...]:
+    """The rows of one kind of thing."""
+    return tuple(counter for counter in COUNTERS if counter.of == of)
+
+
+def values(of: str, record: Any, computed: Mapping[str, int] | None = None) -> dict[str, int]:  # noqa: ANN401
+    """The counters in a copied structure.
+
+    Args:
+        of: kind of thing.
+        record: numpy record of the structure, or anything else that is indexed by field names.
+        computed: values of the rows that have no field of their own; 0 where missing.
+    """
+    more = computed or {}
+    return {
+        counter.name: int(record[counter.field]) if counter.field else more.get(counter.name, 0)
+        for counter in counters_of(of)
+    }

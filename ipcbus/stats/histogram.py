@@ -1,0 +1,131 @@
+"""Latency histograms: merged, and read as percentiles.
+
+Each slot counts latencies in buckets whose width grows with the value (16 an octave, so a value read back is off by
+at most 1/32 of itself). Histograms of the same layout add up: of all slots of a session, of many snapshots' ends.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ringbuf import layout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    Counts = np.ndarray[Any, np.dtype[np.uint64]]
+
+_EDGES = layout.bucket_edges()
+# A bucket holds the whole numbers from its edge to below the next one; the last has no end and counts as its edge.
+_MIDDLES = np.append((_EDGES[:-1] + _EDGES[1:] - np.uint64(1)) // np.uint64(2), _EDGES[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class Percentiles:
+    """Latencies in ns below or at which that share of the datagrams lies.
+
+    Attributes:
+        count: how many datagrams stand behind them.
+        p50: the median.
+        p90: 90 of 100.
+        p99: 99 of 100.
+        p999: 999 of 1000.
+        max: the longest.
+    """
+
+    count: int
+    p50: int
+    p90: int
+    p99: int
+    p999: int
+    max: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Histogram:
+    """Counts by bucket of `layout.bucket_edges`, and the exact maximum.
+
+    A sample counts for itself and for the datagrams since the last one, so the counts are of datagrams.
+    """
+
+    counts: Counts
+    max_ns: int = 0
+
+    def __post_init__(self) -> None:
+        """Checks the shape and keeps a copy of its own that nobody changes."""
+        counts = np.array(self.counts, dtype=np.uint64)
+        if counts.shape != _EDGES.shape:
+            raise ValueError(f"a latency histogram has {len(_EDGES)} buckets, these counts have shape {counts.shape}")
+        counts.flags.writeable = False
+        object.__setattr__(self, "counts", counts)
+
+    @classmethod
+    def empty(cls) -> Histogram:
+        """One without any counts."""
+        return cls(np.zeros_like(_EDGES))
+
+    @classmethod
+    def merged(cls, histograms: Iterable[Histogram]) -> Histogram:
+        """The sum of any number of histograms."""
+        return sum(histograms, start=cls.empty())
+
+    @property
+    def count(self) -> int:
+        """How many datagrams were counted."""
+        return int(self.counts.sum())
+
+    def __add__(self, other: Histogram) -> Histogram:
+        """Both together."""
+        return Histogram(self.counts + other.counts, max(self.max_ns, other.max_ns))
+
+    def __eq__(self, other: object) -> bool:
+        """Equal counts and maximum."""
+        if not isinstance(other, Histogram):
+            return NotImplemented
+        return self.max_ns == other.max_ns and bool(np.array_equal(self.counts, other.counts))
+
+    def __hash__(self) -> int:
+        """Equal histograms have equal hashes."""
+        return hash((self.max_ns, self.counts.tobytes()))
+
+    def percentile(self, share: float) -> int | None:
+        """The latency in ns that `share` (0 to 1) of the datagrams do not exceed; None when there are none.
+
+        It is the middle of the bucket that holds it, and never more than the exact maximum.
+        """
+        if not 0 <= share <= 1:
+            raise ValueError(f"a share lies between 0 and 1, not at {share}")
+        total = self.count
+        if total == 0:
+            return None
+        rank = max(1, math.ceil(share * total))
+        bucket = int(np.searchsorted(np.cumsum(self.counts), np.uint64(rank)))
+        middle = int(_MIDDLES[bucket])
+        return min(middle, self.max_ns) if self.max_ns else middle
+
+    def percentiles(self) -> Percentiles | None:
+        """The usual ones, or None when nothing was counted."""
+        found = [self.percentile(share) for share in (0.5, 0.9, 0.99, 0.999, 1.0)]
+        known = [value for value in found if value is not None]
+        if len(known) < len(found):
+            return None
+        p50, p90, p99, p999, highest = known
+        return Percentiles(self.count, p50, p90, p99, p999, self.max_ns or highest)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Percentiles, and the counts of the buckets that are not empty as `[lower edge in ns, count]`."""
+        found = self.percentiles()
+        used = np.flatnonzero(self.counts)
+        return {
+            "count": self.count,
+            "p50_ns": found.p50 if found else None,
+            "p90_ns": found.p90 if found else None,
+            "p99_ns": found.p99 if found else None,
+            "p99.9_ns": found.p999 if found else None,
+            "max_ns": found.max if found else None,
+            "buckets": [[int(_EDGES[i]), int(self.counts[i])] for i in used],
+        }

@@ -1,0 +1,166 @@
+"""Copies of what a session's two shared objects say, checked before anything of it is used.
+
+The objects are read with `pread`, not mapped: an object that its owner, or somebody with bad intent, cuts short is
+then a short read with a reason, where touching a mapping would be a SIGBUS. Nothing is written and no lock is taken.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ipcbus.wire.layout import TOPIC_LINE
+from ringbuf import layout, liveness, segment
+from ringbuf.errors import SegmentMismatch
+
+if TYPE_CHECKING:
+    Record = np.void
+    Records = np.ndarray[tuple[int], np.dtype[np.void]]
+
+_TRIES = 4
+_AREA_MAX = 1 << 24
+"""No user area is larger: that many bytes hold a line for every topic that options allow."""
+
+
+@dataclass(frozen=True, slots=True)
+class RingCopy:
+    """Header and topic lines of a ring."""
+
+    header: Record
+    lines: Records
+
+
+@dataclass(frozen=True, slots=True)
+class ControlCopy:
+    """Header, joined words and the slots in use of a control block; `held` are those whose owner lives."""
+
+    header: Record
+    joined: np.ndarray[tuple[int], np.dtype[np.uint64]]
+    slots: dict[int, Record]
+    held: frozenset[int]
+
+
+class SharedObject:
+    """One shared object, open for reading."""
+
+    def __init__(self, name: str) -> None:
+        """Opens it.
+
+        Raises:
+            ringbuf.errors.RingError: it is gone, refused, or nothing that can be read.
+        """
+        self.name = name
+        # Opening a FIFO that somebody put here under this name would wait for its writer.
+        try:
+            kind = os.stat(segment.ROOT / name, follow_symlinks=False).st_mode
+        except OSError:
+            kind = stat.S_IFREG  # open_fd has the words for what is wrong
+        if not stat.S_ISREG(kind):
+            raise SegmentMismatch(f"{name} is no shared memory object; remove it from {segment.ROOT}")
+        self.fd = segment.open_fd(name, write=False)
+
+    def __enter__(self) -> SharedObject:
+        """The object itself; closed at the end of the block."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Closes it."""
+        os.close(self.fd)
+
+    def read(self, offset: int, length: int) -> bytes:
+        """A copy of some bytes.
+
+        Raises:
+            SegmentMismatch: the object ends before.
+        """
+        data = os.pread(self.fd, length, offset)
+        if len(data) < length:
+            raise SegmentMismatch(
+                f"{self.name} ends at byte {offset + len(data)}, before byte {offset + length}; its owner is just "
+                "starting, or damaged"
+            )
+        return data
+
+    def record(self, dtype: np.dtype[np.void], offset: int = 0) -> Record:
+        """A copy of one structure."""
+        return np.frombuffer(self.read(offset, dtype.itemsize), dtype, 1)[0]  # type: ignore[no-any-return]
+
+    def array(self, dtype: np.dtype[Any], count: int, offset: int) -> np.ndarray[tuple[int], np.dtype[Any]]:
+        """A copy of several structures in a row."""
+        return np.frombuffer(self.read(offset, count * dtype.itemsize), dtype, count)
+
+    def header(self, dtype: np.dtype[np.void], kind: int, session_id: int, what: str) -> Record:
+        """The header, if the object is what its name says.
+
+        Raises:
+            SegmentMismatch: it is not, or another release made it.
+        """
+        header = self.record(dtype)
+        if header["magic"] != layout.MAGIC or header["kind"] != kind:
+            raise SegmentMismatch(f"{self.name} is no {what} of ipcbus; its owner is just starting, or damaged")
+        if header["layout_id"] != layout.LAYOUT_ID:
+            raise SegmentMismatch(
+                f"{self.name} was made by layout {int(header['layout_id']):#010x} version {int(header['version'])}, "
+                f"this program has {layout.LAYOUT_ID:#010x} version {layout.VERSION}; run the same release of ipcbus"
+            )
+        if header["session_id"] != session_id:
+            raise SegmentMismatch(
+                f"{self.name} belongs to session {int(header['session_id']):08x}, not to {session_id:08x}; its owner "
+                "is damaged, restart it"
+            )
+        if int(header["user_offset"]) + int(header["user_bytes"]) > _AREA_MAX:
+            raise SegmentMismatch(f"the header of {self.name} contradicts itself; its owner is damaged, restart it")
+        return header
+
+
+def read_control(name: str, session_id: int, topics_max: int) -> ControlCopy:
+    """Copies a control block.
+
+    Raises:
+        ringbuf.errors.RingError: it cannot be read, or is not what it should be.
+        OSError: the system refused.
+    """
+    with SharedObject(name) as shared:
+        header = shared.header(layout.CONTROL_HEADER, layout.KIND_CONTROL, session_id, "control block")
+        count = int(header["slots_max"])
+        if not 0 < count <= layout.SLOTS_MAX or int(header["user_bytes"]) < 8 * topics_max:
+            raise SegmentMismatch(f"the header of {name} contradicts itself; its owner is damaged, restart it")
+        slots, held = {}, set()
+        for index in range(count):
+            slot = _read_slot(shared, int(header["slots_offset"]) + index * layout.SLOT.itemsize)
+            if slot is not None:
+                slots[index] = slot
+                if liveness.held_by_other(shared.fd, index + 1):
+                    held.add(index)
+        joined = shared.array(np.dtype("<u8"), topics_max, int(header["user_offset"]))
+        return ControlCopy(header, joined, slots, frozenset(held))
+
+
+def _read_slot(shared: SharedObject, offset: int) -> Record | None:
+    """A slot in use, all of it of the same owner; None when it is free."""
+    first_line = np.dtype([("state", "<u4"), ("generation", "<u4")])
+    for _ in range(_TRIES):
+        if shared.record(first_line, offset)["state"] not in (layout.SLOT_JOINING, layout.SLOT_ACTIVE):
+            return None
+        slot = shared.record(layout.SLOT, offset)
+        if shared.record(first_line, offset)["generation"] == slot["generation"]:
+            return slot
+    return None
+
+
+def read_ring(name: str, session_id: int, topics_max: int) -> RingCopy:
+    """Copies header and topic lines of a ring.
+
+    Raises:
+        ringbuf.errors.RingError: it cannot be read, or is not what it should be.
+        OSError: the system refused.
+    """
+    with SharedObject(name) as shared:
+        header = shared.header(layout.RING_HEADER, layout.KIND_RING, session_id, "ring")
+        if int(header["user_bytes"]) < topics_max * TOPIC_LINE.itemsize:
+            raise SegmentMismatch(f"the header of {name} contradicts itself; its owner is damaged, restart it")
+        return RingCopy(header, shared.array(TOPIC_LINE, topics_max, int(header["user_offset"])))

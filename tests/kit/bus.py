@@ -1,0 +1,161 @@
+"""Contexts, sources and receivers of one test, on any transport and in any mode."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import ipcbus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ipcbus import Context, Message, Receiver, Source, SourceEvent
+
+GIVE_UP_S = 30.0
+"""After so long a test that waits for something has hung."""
+
+MODES = ("embedded", "sequential")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A transport with its pacing.
+
+    Attributes:
+        name: for the names of tests.
+        transport: value of option `transport`.
+        options: source options that choose it.
+        first_id: first id of its pool.
+        smallest: source options of the smallest ring, and the context options that it needs.
+        datagram_max: most bytes of a datagram in the smallest ring.
+        window: bytes of the smallest ring.
+    """
+
+    name: str
+    transport: str
+    first_id: int
+    window: int
+    datagram_max: int
+    options: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        """Its name in source strings."""
+        return {"lbtipc": "LBT-IPC", "lbtsmx": "LBT-SMX"}[self.transport]
+
+    @property
+    def batches(self) -> bool:
+        """Whether messages wait for others in a datagram."""
+        return self.transport == "lbtipc"
+
+    @property
+    def source_paced(self) -> bool:
+        """Whether a slow receiver loses messages instead of holding the source up."""
+        return "transport_lbtipc_behavior" in self.options
+
+    def id(self, number: int) -> dict[str, object]:
+        """The option for an explicit session id."""
+        return {f"transport_{self.transport}_id": number}
+
+    def small(self) -> dict[str, object]:
+        """Source options of the smallest ring; contexts of `Bus` allow for it."""
+        small: dict[str, object] = {f"transport_{self.transport}_transmission_window_size": self.window}
+        if self.transport == "lbtsmx":
+            small["transport_lbtsmx_datagram_max_size"] = self.datagram_max
+        return small
+
+
+LBTIPC = Kind("lbtipc", "lbtipc", 20001, 65536, 8192)
+LBTIPC_SOURCE_PACED = Kind(
+    "lbtipc-source-paced",
+    "lbtipc",
+    20001,
+    65536,
+    8192,
+    {"transport_lbtipc_behavior": "source_paced"},
+)
+LBTSMX = Kind("lbtsmx", "lbtsmx", 30001, 4096, 1024)
+
+KINDS = (LBTIPC, LBTIPC_SOURCE_PACED, LBTSMX)
+RECEIVER_PACED = (LBTIPC, LBTSMX)
+
+
+class Bus:
+    """Makes contexts in one domain and mode, and closes them at the end."""
+
+    def __init__(self, domain: str, kind: Kind, mode: str) -> None:
+        self.domain, self.kind, self.mode = domain, kind, mode
+        self.contexts: list[Context] = []
+        self.sequential = mode == "sequential"
+
+    def context(self, name: str = "", *, mode: str = "", **options: object) -> Context:
+        """One more context; `options` are of scope context."""
+        given = {"transport_lbtipc_datagram_max_size": 8192, **options}
+        context = ipcbus.Context(
+            {"context": given}, name=name, domain=self.domain, operational_mode=mode or self.mode
+        )
+        self.contexts.append(context)
+        return context
+
+    def source(
+        self,
+        topic: str = "t",
+        context: Context | None = None,
+        *,
+        on_event: Callable[[SourceEvent], object] | None = None,
+        **options: object,
+    ) -> Source:
+        """A source of the transport under test, in a context of its own unless one is given."""
+        given: dict[str, object] = {"transport": self.kind.transport, **self.kind.options, **options}
+        return (context or self.context("sending")).source(topic, on_event=on_event, **given)
+
+    def receiver(
+        self,
+        topic: str = "t",
+        on_message: Callable[[Message], object] | None = None,
+        context: Context | None = None,
+        **options: object,
+    ) -> Receiver:
+        """A receiver, in a context of its own unless one is given."""
+        return (context or self.context("receiving")).receiver(topic, on_message, **options)
+
+    def turn(self) -> None:
+        """Lets every context that has no thread do what it has to do."""
+        for context in self.contexts:
+            if context in self._driven():
+                context.process_events(0)
+
+    def until(self, condition: Callable[[], object], what: str) -> None:
+        """Drives until the condition holds."""
+        deadline = time.monotonic() + GIVE_UP_S
+        pause = threading.Event()
+        while not condition():
+            assert time.monotonic() < deadline, f"waited in vain for {what}"
+            self.turn()
+            pause.wait(0.0005)
+
+    def joined(self, source: Source, receivers: int = 1) -> None:
+        """Waits until so many contexts have joined the source's topic."""
+        self.until(lambda: source.receivers >= receivers, f"{receivers} receivers of {source}")
+
+    def close(self) -> None:
+        """Closes every context."""
+        for context in self.contexts:
+            context.close()
+        self.contexts.clear()
+
+    def _driven(self) -> list[Context]:
+        return [context for context in self.contexts if is_sequential(context) and not is_closed(context)]
+
+
+def is_sequential(context: Context) -> bool:
+    """Whether the caller's thread drives the context."""
+    return context._sequential
+
+
+def is_closed(context: Context) -> bool:
+    """Whether it was closed."""
+    return context._closed

@@ -1,0 +1,169 @@
+"""Child processes of tests: forked, so that they start within milliseconds, and gone when the test is.
+
+A child works on what the test hands it, ends without any clean-up of what it inherited, and dies with its parent.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pickle
+import signal
+import sys
+import traceback
+import warnings
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+
+_PR_SET_PDEATHSIG = 1
+
+
+class ChildFailedError(AssertionError):
+    """A child raised, or ended otherwise than it should."""
+
+
+class Child(Generic[T]):
+    """One forked process that runs one function."""
+
+    def __init__(self, work: Callable[..., T], *args: Any) -> None:
+        """Forks and runs `work(*args)` in the child."""
+        self._name = work.__name__
+        self._pipe, write_end = os.pipe()
+        parent = os.getpid()
+        with warnings.catch_warnings():
+            # Newer Pythons warn of a fork beside threads; pytest-xdist has one, which only reads a pipe.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self.pid = os.fork()
+        if self.pid == 0:
+            os.close(self._pipe)
+            _run(write_end, parent, work, args)
+        os.close(write_end)
+        self._status: int | None = None
+
+    def result(self) -> T:
+        """Waits for the end; what `work` returned.
+
+        Raises:
+            ChildFailedError: `work` raised, or the child was killed; the text says which.
+        """
+        sent = b""
+        while block := os.read(self._pipe, 1 << 16):
+            sent += block
+        status = self.wait()
+        if status < 0:
+            raise ChildFailedError(f"{self._name} was ended by {signal.Signals(-status).name}")
+        done, value = pickle.loads(sent)
+        if not done:
+            raise ChildFailedError(f"{self._name} failed:\n{value}")
+        return value  # type: ignore[no-any-return]
+
+    def wait(self) -> int:
+        """Waits for the end; the exit status, or minus the signal that ended it."""
+        if self._status is None:
+            self._status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return self._status
+
+    def ended(self) -> bool:
+        """Whether it has ended."""
+        if self._status is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self._status = os.waitstatus_to_exitcode(status)
+        return self._status is not None
+
+    def kill(self) -> None:
+        """Ends it by SIGKILL."""
+        if not self.ended():
+            os.kill(self.pid, signal.SIGKILL)
+            self.wait()
+
+    def stop(self) -> None:
+        """Stops it; returns when it has stopped."""
+        os.kill(self.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOWAIT)
+
+    def go_on(self) -> None:
+        """Lets a stopped child go on."""
+        os.kill(self.pid, signal.SIGCONT)
+
+    def close(self) -> None:
+        """Ends it and forgets it."""
+        self.kill()
+        if self._pipe >= 0:
+            os.close(self._pipe)
+            self._pipe = -1
+
+
+class Children:
+    """The children of one test; a context manager that leaves none."""
+
+    def __init__(self) -> None:
+        """No children yet."""
+        self._all: list[Child[Any]] = []
+
+    def __enter__(self) -> Children:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for child in self._all:
+            child.close()
+
+    def run(self, work: Callable[..., T], *args: Any) -> Child[T]:
+        """Starts one more."""
+        child = Child(work, *args)
+        self._all.append(child)
+        return child
+
+
+class Flag:
+    """A pipe by which processes that were forked after its making tell each other that something has happened."""
+
+    def __init__(self) -> None:
+        """Not raised yet."""
+        self._read, self._write = os.pipe()
+
+    def __enter__(self) -> Flag:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._read)
+        os.close(self._write)
+
+    def raise_it(self) -> None:
+        """Lets one waiter go on."""
+        os.write(self._write, b"x")
+
+    def wait(self) -> None:
+        """Waits until somebody raises it."""
+        os.read(self._read, 1)
+
+
+def kill_myself() -> None:
+    """Ends the calling process as `kill -9` does."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    signal.pause()
+
+
+def _run(pipe: int, parent: int, work: Callable[..., T], args: tuple[Any, ...]) -> None:
+    """What a child does; never returns."""
+    code = 1
+    try:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() == parent:
+            with suppress(ValueError):
+                signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            try:
+                answer = pickle.dumps((True, work(*args)))
+            except BaseException:
+                answer = pickle.dumps((False, traceback.format_exc()))
+            with os.fdopen(pipe, "wb") as file:
+                file.write(answer)
+            code = 0
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
