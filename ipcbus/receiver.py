@@ -80,6 +80,7 @@ class Receiver:
             self._check_pull()
             self._fill(timeout)
             if not queue:
+                self._check_pull()  # closed meanwhile
                 return None
         return self._take()
 
@@ -93,6 +94,8 @@ class Receiver:
         if len(queue) < limit:
             self._check_pull()
             self._fill(timeout if not queue else 0)
+            if not queue:
+                self._check_pull()  # closed meanwhile
         return [self._take() for _ in range(min(limit, len(queue)))]
 
     def receive_into(self, array: Any, timeout: float | None = None) -> int:  # noqa: ANN401 - any writable buffer
@@ -114,18 +117,21 @@ class Receiver:
             Otherwise as `receive`.
         """
         self._check_pull()
-        with self._context._wheel_of(self._sink.queue) as driver:
+        with self._context._wheel_of(self._sink.queue, timeout) as driver:
             rows = self._sink.rows_from(array)
-            filled = 0
             try:
                 filled = self._queued_rows()
                 if not self._sink.queue and filled < rows and driver is not None:
-                    filled = self._drive_rows(driver, rows, filled, timeout)
+                    self._drive_rows(driver, rows, filled, timeout)
             finally:
+                # In this order: whoever drives fills rows until they are done.
                 self._sink.rows_done()
+                filled = self._sink.rows_filled()
                 if driver is not None:
                     driver.hurry_attend()
         self._made_room()
+        if filled == 0 and not self._sink.queue:
+            self._check_pull()  # closed meanwhile
         if filled == 0 and self._sink.queue and self._sink.queue[0].type == 0:
             raise ValueError(
                 f"topic {self.topic!r}: the next message has {len(self._sink.queue[0])} bytes and fits no row of "
@@ -133,7 +139,7 @@ class Receiver:
             )
         return filled
 
-    def _drive_rows(self, driver: Any, rows: int, filled: int, timeout: float | None) -> int:  # noqa: ANN401
+    def _drive_rows(self, driver: Any, rows: int, filled: int, timeout: float | None) -> None:  # noqa: ANN401
         wait_ns = FOREVER_NS if timeout is None else int(timeout * 1e9)
         deadline = time.monotonic_ns() + wait_ns
         sink = self._sink
@@ -144,7 +150,6 @@ class Receiver:
                 break
         while filled and filled < rows and not sink.queue and driver.poll():
             filled = sink.rows_filled()
-        return filled
 
     def _queued_rows(self) -> int:
         queue = self._sink.queue

@@ -61,21 +61,24 @@ class OwnedChannel:
         data = layout.data_offset(shape.ring_user)
         control_size = layout.control_bytes(shape.slots_max, shape.control_user)
         self.fd = segment.create(control_name, control_size, group=shape.group)
+        made = [control_name]
         try:
             liveness.take(self.fd, OWNER_BYTE)
             ring_fd = segment.create(ring_name, data + capacity, group=shape.group)
-        except BaseException:
-            os.close(self.fd)
-            segment.remove(control_name)
-            raise
-        try:
-            self.ring = segment.map_fd(ring_fd, write=True, twice_from=data)
+            made.append(ring_name)
+            try:
+                self.ring = segment.map_fd(ring_fd, write=True, twice_from=data)
+            finally:
+                os.close(ring_fd)
             self.control = segment.map_fd(self.fd, write=True)
-        finally:
-            os.close(ring_fd)
-        self._fill(shape, capacity, data)
-        self.writer = RingWriter(self.ring, self.control)
-        self.slots = SlotTable(self.control, self.fd)
+            self._fill(shape, capacity, data)
+            self.writer = RingWriter(self.ring, self.control)
+            self.slots = SlotTable(self.control, self.fd)
+        except BaseException:
+            for name in made:
+                segment.remove(name)
+            self.abandon()
+            raise
 
     def _fill(self, shape: Shape, capacity: int, data: int) -> None:
         control = np.frombuffer(self.control.view(), layout.CONTROL_HEADER, 1)[0]
@@ -146,6 +149,8 @@ class JoinedChannel:
         self.fd = segment.open_fd(control_name, write=True)
         try:
             _check_owner(self.fd, control_name, owner_uid)
+            if (size := os.fstat(self.fd).st_size) < layout.PAGE:
+                raise SegmentMismatch(f"{control_name} has {size} bytes, too few for a control block; restart its source")
             self.control = segment.map_fd(self.fd, write=True)
             # Checked as a ring before any slot is touched.
             RingReader(self.ring, self.control, 0)

@@ -34,9 +34,15 @@ class Doorbell:
         segment.check_name(name)
         self.name = name
         path = segment.ROOT / name
+        self.fd = -1
         os.mkfifo(path, 0o600)
-        self.fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
-        segment.give_to(self.fd, name, group, 0o600)
+        try:
+            self.fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+            segment.give_to(self.fd, name, group, 0o600)
+        except BaseException:
+            os.unlink(path)
+            self.abandon()
+            raise
 
     def drain(self) -> bytes:
         """Takes everything that was rung."""
@@ -74,10 +80,12 @@ class BellRope:
         except OSError as error:
             if error.errno in (errno.EACCES, errno.EPERM, errno.ELOOP):
                 raise SegmentRefused(f"no permission to wake through {name}; run both sides as one user") from error
+            if error.errno in (errno.EISDIR, errno.ENXIO):
+                raise SegmentRefused(_no_fifo(name)) from error
             raise
         if not stat.S_ISFIFO(os.fstat(self._fd).st_mode):
             self.close()
-            raise SegmentRefused(f"{name} is no FIFO; somebody took its name: remove it and restart its context")
+            raise SegmentRefused(_no_fifo(name))
 
     def ring(self, what: bytes) -> None:
         """Wakes the owner. A full FIFO means that it is being woken already."""
@@ -89,3 +97,7 @@ class BellRope:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+def _no_fifo(name: str) -> str:
+    return f"{name} is no FIFO; somebody took its name: remove it and restart its context"

@@ -50,6 +50,7 @@ cdef struct Reader:
     uint32_t frame          # of the record that reader_next returned, read once and checked
     uint32_t clock
     bint source_paced
+    bint fences             # the asymmetric fence is missing, so each showing of the position fences
     bint broken             # the ring holds what no writer of ours writes; nothing more is read from it
 
 cdef bint writer_make_room(Writer *w, uint64_t end) noexcept nogil

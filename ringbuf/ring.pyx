@@ -19,6 +19,7 @@ from ringbuf.errors import SegmentMismatch
 
 cdef enum:
     SLOT_BYTES = sizeof(Slot)
+    UNFENCED_NS = 1_000_000     # longest sleep where nothing promises that readers see that the writer sleeps
 
 
 cdef inline Slot *slot_at(char *slots, uint32_t index) noexcept nogil:
@@ -35,8 +36,9 @@ cdef uint64_t slowest(Writer *w) noexcept nogil:
         if _atomics.load_acquire32(&slot.state) != SLOT_ACTIVE:  # SYNC state
             continue
         position = _atomics.load_acquire64(&slot.position)  # SYNC position
-        if w.head - position > w.mask + 1:
-            # Ahead of the writer or more than a ring behind: no reader of ours says that. It holds up nobody.
+        if w.head - position > 2 * (w.mask + 1):
+            # Ahead of the writer or two rings behind: no reader of ours says that (one that joins may be more than
+            # one behind for a moment). It holds up nobody.
             _atomics.store_relaxed64(&w.header.position_errors, w.header.position_errors + 1)
             continue
         if position < least:
@@ -67,7 +69,8 @@ cdef bint writer_wait(Writer *w, uint64_t end, uint64_t spins, int64_t timeout_n
     # A quarter of the ring at a time, so that the writer is not woken for each record; never beyond the head.
     _atomics.store_relaxed64(&w.control.wanted, min(end - (w.mask + 1) + (w.mask + 1) // 4, w.head))
     _atomics.or32(&w.control.writer_waits, WRITER_SLEEPS)
-    barrier()  # SYNC wait
+    if not barrier() and (timeout_ns < 0 or timeout_ns > UNFENCED_NS):  # SYNC wait
+        timeout_ns = UNFENCED_NS
     if not writer_make_room(w, end):
         word = _atomics.load_relaxed32(&w.control.writer_waits)
         if word & WRITER_SLEEPS:
@@ -107,7 +110,11 @@ cdef bint reader_show(Reader *r) noexcept nogil:
     _atomics.store_relaxed64(&r.slot.overruns, r.overruns)
     _atomics.store_release64(&r.slot.position, r.position)  # SYNC position
     r.shown = r.position
-    _atomics.compiler_fence()  # SYNC wait
+    # SYNC wait
+    if r.fences:
+        _atomics.fence_full()
+    else:
+        _atomics.compiler_fence()
     if _atomics.load_relaxed32(&r.control.writer_waits) == WRITER_RUNS:
         return False
     if r.position < _atomics.load_relaxed64(&r.control.wanted):
@@ -135,9 +142,13 @@ cdef void reader_sample(Reader *r, const Record *record, double ns_per_tick) noe
     r.since_sample = 0
 
 
-cdef int check_ring(Mapping ring) except -1:
-    cdef RingHeader *h = <RingHeader *>ring.base
-    if ring.size < sizeof(RingHeader) or h.magic != layout.MAGIC or h.kind != KIND_RING:
+cdef int check_ring(Mapping ring, RingHeader *h) except -1:
+    """Copies a ring's header, which its owner can change at any time, and checks the copy."""
+    if ring.size < sizeof(RingHeader):
+        raise SegmentMismatch(f"an object of {ring.size} bytes is no ring of ipcbus; remove it, or choose another domain")
+    memcpy(h, ring.base, sizeof(RingHeader))
+    _atomics.compiler_fence()
+    if h.magic != layout.MAGIC or h.kind != KIND_RING:
         raise SegmentMismatch("the object is no ring of ipcbus; remove it, or choose another domain")
     if h.layout_id != layout.LAYOUT_ID:
         raise SegmentMismatch(
@@ -154,9 +165,13 @@ cdef int check_ring(Mapping ring) except -1:
     return 0
 
 
-cdef int check_control(Mapping control, uint32_t session_id) except -1:
-    cdef ControlHeader *h = <ControlHeader *>control.base
-    if control.size < sizeof(ControlHeader) or h.magic != layout.MAGIC or h.kind != KIND_CONTROL:
+cdef int check_control(Mapping control, uint32_t session_id, ControlHeader *h) except -1:
+    """Copies a control block's header, which every receiver can change at any time, and checks the copy."""
+    if control.size < sizeof(ControlHeader):
+        raise SegmentMismatch(f"an object of {control.size} bytes is no control block of ipcbus; remove it")
+    memcpy(h, control.base, sizeof(ControlHeader))
+    _atomics.compiler_fence()
+    if h.magic != layout.MAGIC or h.kind != KIND_CONTROL:
         raise SegmentMismatch("the object is no control block of ipcbus; remove it, or choose another domain")
     if h.layout_id != layout.LAYOUT_ID or h.session_id != session_id:
         raise SegmentMismatch(
@@ -165,6 +180,7 @@ cdef int check_control(Mapping control, uint32_t session_id) except -1:
         )
     if (
         h.total_bytes != control.size or h.slots_max == 0 or h.slots_max > SLOTS_MAX
+        or h.slots_offset % layout.CACHE_LINE or h.user_offset % 8
         or h.slots_offset + <uint64_t>h.slots_max * SLOT_BYTES > control.size
         or <uint64_t>h.user_offset + h.user_bytes > h.slots_offset
     ):
@@ -174,15 +190,15 @@ cdef int check_control(Mapping control, uint32_t session_id) except -1:
 
 cdef class RingWriter:
     def __init__(self, Mapping ring, Mapping control):
-        cdef RingHeader *header = <RingHeader *>ring.base
-        cdef ControlHeader *shared = <ControlHeader *>control.base
-        check_ring(ring)
-        check_control(control, header.session_id)
+        cdef RingHeader header
+        cdef ControlHeader shared
+        check_ring(ring, &header)
+        check_control(control, header.session_id, &shared)
         self.ring = ring
         self.control = control
         self.capacity = header.capacity
-        self.w.header = header
-        self.w.control = shared
+        self.w.header = <RingHeader *>ring.base
+        self.w.control = <ControlHeader *>control.base
         self.w.slots = control.base + shared.slots_offset
         self.w.slots_max = shared.slots_max
         self.w.data = ring.base + header.data_offset
@@ -275,10 +291,10 @@ cdef class RingWriter:
 
 cdef class RingReader:
     def __init__(self, Mapping ring, Mapping control, int slot_index, uint64_t sample_every=16):
-        cdef RingHeader *header = <RingHeader *>ring.base
-        cdef ControlHeader *shared = <ControlHeader *>control.base
-        check_ring(ring)
-        check_control(control, header.session_id)
+        cdef RingHeader header
+        cdef ControlHeader shared
+        check_ring(ring, &header)
+        check_control(control, header.session_id, &shared)
         if slot_index < 0 or <uint32_t>slot_index >= shared.slots_max:
             raise ValueError(f"slot {slot_index} is none of the {shared.slots_max} of this ring")
         if header.clock != clock_kind():
@@ -287,8 +303,8 @@ cdef class RingReader:
         self.control = control
         self.capacity = header.capacity
         self.slot_index = slot_index
-        self.r.header = header
-        self.r.control = shared
+        self.r.header = <const RingHeader *>ring.base
+        self.r.control = <ControlHeader *>control.base
         self.r.slot = slot_at(control.base + shared.slots_offset, slot_index)
         self.r.data = ring.base + header.data_offset
         self.r.mask = header.capacity - 1
@@ -296,6 +312,7 @@ cdef class RingReader:
         self.r.clock = clock_kind()
         self.r.source_paced = header.pacing == SOURCE_PACED
         self.r.show_step = header.capacity // 32
+        self.r.fences = not asymmetric()
         self.r.sample_every = sample_every
         if self.r.source_paced:
             self.r.copy = <char *>malloc(header.record_max)

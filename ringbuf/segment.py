@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import grp
 import os
 from pathlib import Path
@@ -127,8 +128,17 @@ def open_fd(name: str, *, write: bool) -> int:
 
 
 def map_fd(fd: int, *, write: bool, twice_from: int = 0, reserve: int = 0) -> Mapping:
-    """Maps a whole object; see `Mapping` for the arguments."""
-    return Mapping(fd, os.fstat(fd).st_size, write, twice_from, reserve)
+    """Maps a whole object; see `Mapping` for the arguments.
+
+    A mapping keeps the open file alive through which it was made, and with it that file's locks (`liveness`), in a
+    child after a fork too. So it gets an open file of its own, and locks go when the caller's descriptors do.
+    """
+    access = fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE
+    own = os.open(f"/proc/self/fd/{fd}", access | os.O_CLOEXEC)
+    try:
+        return Mapping(own, os.fstat(own).st_size, write, twice_from, reserve)
+    finally:
+        os.close(own)
 
 
 def remove(name: str) -> bool:

@@ -78,7 +78,8 @@ class SlotTable:
             SlotsFull: all slots are held by live readers.
         """
         for index in range(self.slots_max):
-            if not liveness.take(self._fd, index + 1):
+            # The lock of an own slot could be taken again: it belongs to the same open file.
+            if index in self._own or not liveness.take(self._fd, index + 1):
                 continue
             self._checkpoint("claim: lock taken")
             self._reset(index)
@@ -97,15 +98,24 @@ class SlotTable:
     def join(self, index: int, reader: RingReader) -> int:
         """Makes a claimed slot count; from the returned position on the reader gets every record."""
         at = self._first + index * layout.SLOT.itemsize + 8
-        self._words.store64(at, reader.tail)
+        shown = reader.tail
+        self._words.store64(at, shown)
         self._checkpoint("join: position shown")
         self._words.store32(self._state(index), layout.SLOT_ACTIVE)
         self._checkpoint("join: active")
         self._words.fence()  # SYNC join
         position = reader.tail
+        # The writer ignores a position two rings behind it, and may be one ring past this tail by now.
+        while position - shown > reader.capacity:
+            shown = position
+            self._words.store64(at, shown)
+            self._words.fence()
+            position = reader.tail
         self._words.store64(at, position)
         self._checkpoint("join: position final")
         reader.start(position)
+        # A writer may have waited for the position that was shown first.
+        nudge_writer(self._control)
         return position
 
     def leave(self, index: int) -> bool:

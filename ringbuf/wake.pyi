@@ -6,7 +6,7 @@ every process that registered; who publishes only keeps the compiler from reorde
 """
 
 def asymmetric() -> bool:
-    """Whether this process registered for the asymmetric fence; else publishers fence by themselves."""
+    """Registers this process for the asymmetric fence; False where it cannot, and publishers fence by themselves."""
 
 def barrier() -> bool:
     """Puts a full fence into all running threads of registered processes; False where the system has no such call.

@@ -33,11 +33,9 @@ static void ib_futex_wake_all(void *word) {
     void ib_futex_wake_all(void *word) noexcept nogil
     int IB_GLOBAL_EXPEDITED, IB_REGISTER_GLOBAL_EXPEDITED
 
-cdef bint _registered = ib_membarrier(IB_REGISTER_GLOBAL_EXPEDITED) == 0
-
-
 cpdef bint asymmetric() noexcept nogil:
-    return _registered
+    # Asked each time, not remembered: registration belongs to the address space, and this may be a fork's child.
+    return ib_membarrier(IB_REGISTER_GLOBAL_EXPEDITED) == 0
 
 
 cpdef bint barrier() noexcept nogil:

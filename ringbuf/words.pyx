@@ -11,7 +11,7 @@ cdef class Words:
         self.mapping = mapping
 
     cdef char *_at(self, size_t offset, size_t width, bint write) except NULL:
-        if offset % width or offset + width > self.mapping.mapped:
+        if offset % width or width > self.mapping.mapped or offset > self.mapping.mapped - width:
             raise ValueError(f"no {8 * width}-bit word at byte {offset} of a mapping of {self.mapping.size} bytes")
         if write and not self.mapping.writable:
             raise ValueError(f"the word at byte {offset} belongs to a mapping for reading only")

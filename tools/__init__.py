@@ -1,0 +1,1 @@
+"""The command `ipcbus`: one module a command, found by `cli`."""

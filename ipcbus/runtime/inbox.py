@@ -224,11 +224,21 @@ class Inbox:
             self._leave(session)
 
     def _leave(self, session: ReceivingSession) -> None:
-        del self._sessions[session.advert]
-        if session.leave():
+        if self._drop(session):
+            session.leave()
             self.ring(session.advert.context_id)
+
+    def _has(self, session: ReceivingSession) -> bool:
+        """Whether it is still joined; the callbacks of an event may have closed its last receiver."""
+        return self._sessions.get(session.advert) is session
+
+    def _drop(self, session: ReceivingSession) -> bool:
+        """Reads a session no more; False when that is done already."""
+        if not self._has(session):
+            return False
+        del self._sessions[session.advert]
         self._driver.watch(self.sessions())
-        self.ring(session.advert.context_id)
+        return True
 
     def ring(self, context_id: int) -> None:
         """Wakes another context."""
@@ -242,7 +252,7 @@ class Inbox:
     def attend(self) -> None:
         """Looks after sessions that ended, broke, have a full receiver, or whose source wants an event."""
         changed = False
-        for session in self.sessions():
+        for session in filter(self._has, self.sessions()):
             demux = session.demux
             if demux.wakes_writer:
                 self.ring(session.advert.context_id)
@@ -271,7 +281,7 @@ class Inbox:
 
     def check(self) -> None:
         """By timer: sources that died, losses with nothing behind them, topics that are drained."""
-        for session in self.sessions():
+        for session in filter(self._has, self.sessions()):
             if session.owner_died():
                 if session.drain():
                     self._end(session)
@@ -287,10 +297,9 @@ class Inbox:
 
     def _end(self, session: ReceivingSession) -> None:
         self._ended.add(session.advert)
-        session.finish()
-        del self._sessions[session.advert]
-        session.leave()
-        self._driver.watch(self.sessions())
+        if self._drop(session):
+            session.finish()
+            session.leave()
 
     def failed(self, sink: Sink, error: Exception) -> None:
         """A callback raised: logged once a kind and receiver, counted always."""

@@ -64,7 +64,7 @@ class ReceivingSession:
         self.failed = failed
         self._told = told
         self._burst_loss = burst_loss
-        self._had_bos: set[tuple[int, int]] = set()
+        self._had_bos: dict[int, set[Sink]] = {}
         self._started = self.channel.joined_at > 0
         self._draining: dict[int, int] = {}
         self.ended = False
@@ -104,15 +104,20 @@ class ReceivingSession:
             self._draining.setdefault(number, self.channel.reader.tail)
             return
         self._draining.pop(number, None)
+        self._had_bos.pop(number, None)
         self._joined.and64(self._word(number), ~(1 << self.channel.index) & 0xFFFFFFFFFFFFFFFF)
         self.demux.remove_controller(number)
 
     def settle(self) -> bool:
-        """Stops the topics that are drained; says whether there were any."""
+        """Ends the topics that are drained; says whether there were any."""
         position = self.channel.reader.position
         done = [number for number, until in self._draining.items() if position >= until]
         for number in done:
+            controller = self.demux.controller(number)
+            had_bos = self._had_bos.get(number, set())
             self.stop_topic(number, drain=False)
+            if controller is not None:
+                self._end(controller, had_bos)
         return bool(done)
 
     # What the demux hands over (delivery.demux.Rare).
@@ -138,7 +143,7 @@ class ReceivingSession:
         """Finds losses behind which nothing follows: numbers that were published and will not come any more."""
         if not self.advert.source_paced or self.demux.blocked:
             return
-        published = [(each, self._lines.load64(self._line(each.topic_number) + 8)) for each in self.topics()]
+        published = [(each, self._published(each)) for each in self.topics()]
         if not any(each.missing_until(until) for each, until in published):
             return
         # What was published before the numbers were read is either delivered by this, or overwritten.
@@ -160,10 +165,7 @@ class ReceivingSession:
     def finish(self) -> None:
         """The session is over and read to its end: last losses, then EOS."""
         for controller in self.topics():
-            self._report_missing(controller, self._lines.load64(self._line(controller.topic_number) + 8))
-            sinks = [sink for sink in controller.sinks if (controller.topic_number, id(sink)) in self._had_bos]
-            for sink in sinks:
-                self._event(sink, controller, MessageType.EOS, -1, -1)
+            self._end(controller, self._had_bos.get(controller.topic_number, set()))
         self.ended = True
 
     def counters(self) -> dict[str, int]:
@@ -182,12 +184,25 @@ class ReceivingSession:
 
     def leave(self) -> bool:
         """Leaves the session; True when the source waits for an event."""
+        self.demux.stop = True  # called back from the middle of a record, it reads no further
         self.demux.show()
         return self.channel.leave()
 
     def abandon(self) -> None:
         """Closes descriptors only; for a child after a fork."""
         self.channel.abandon()
+
+    def _end(self, controller: Controller, had_bos: set[Sink]) -> None:
+        self._report_missing(controller, self._published(controller))
+        for sink in controller.sinks:
+            if sink in had_bos:
+                self._event(sink, controller, MessageType.EOS, -1, -1)
+
+    def _published(self, controller: Controller) -> int:
+        """Messages of a topic with numbers below this one are published; 0 when its line is another topic's now."""
+        line = self._line(controller.topic_number)
+        published = self._lines.load64(line + 8)
+        return published if self._lines.load32(line + 24) == controller.topic_number else 0
 
     def _report_missing(self, controller: Controller, until: int) -> None:
         missing = controller.missing_until(until)
@@ -196,10 +211,13 @@ class ReceivingSession:
             controller.skip_to(until)
 
     def _give_bos(self, controller: Controller, sinks: Sequence[Sink]) -> None:
+        if not self._started:
+            return
+        had_bos = self._had_bos.setdefault(controller.topic_number, set())
+        had_bos -= {sink for sink in had_bos if sink.closed}
         for sink in sinks:
-            key = (controller.topic_number, id(sink))
-            if key not in self._had_bos and self._started:
-                self._had_bos.add(key)
+            if sink not in had_bos:
+                had_bos.add(sink)
                 self._event(sink, controller, MessageType.BOS, -1, -1)
 
     def _tell(self, controller: Controller, kind: MessageType, first: int, last: int) -> None:

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 GIVE_UP_S = 30.0
 """After so long a test that waits for something has hung."""
 
+TURN_S = 0.0005
+"""How long a context that is driven may sleep, so that it hears what others tell it."""
+
 MODES = ("embedded", "sequential")
 
 
@@ -90,6 +93,7 @@ class Bus:
         self.domain, self.kind, self.mode = domain, kind, mode
         self.contexts: list[Context] = []
         self.sequential = mode == "sequential"
+        self._pause = threading.Event()
 
     def context(self, name: str = "", *, mode: str = "", **options: object) -> Context:
         """One more context; `options` are of scope context."""
@@ -123,19 +127,19 @@ class Bus:
         return (context or self.context("receiving")).receiver(topic, on_message, **options)
 
     def turn(self) -> None:
-        """Lets every context that has no thread do what it has to do."""
-        for context in self.contexts:
-            if context in self._driven():
-                context.process_events(0)
+        """Lets every context that has no thread do what it has to do, and the others do it themselves."""
+        driven = [context for context in self.contexts if is_sequential(context) and not is_closed(context)]
+        for context in driven:
+            context.process_events(TURN_S)
+        if not driven:
+            self._pause.wait(TURN_S)
 
     def until(self, condition: Callable[[], object], what: str) -> None:
         """Drives until the condition holds."""
         deadline = time.monotonic() + GIVE_UP_S
-        pause = threading.Event()
         while not condition():
             assert time.monotonic() < deadline, f"waited in vain for {what}"
             self.turn()
-            pause.wait(0.0005)
 
     def joined(self, source: Source, receivers: int = 1) -> None:
         """Waits until so many contexts have joined the source's topic."""
@@ -146,9 +150,6 @@ class Bus:
         for context in self.contexts:
             context.close()
         self.contexts.clear()
-
-    def _driven(self) -> list[Context]:
-        return [context for context in self.contexts if is_sequential(context) and not is_closed(context)]
 
 
 def is_sequential(context: Context) -> bool:

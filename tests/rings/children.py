@@ -32,7 +32,7 @@ class Child(Generic[T]):
 
     def __init__(self, work: Callable[..., T], *args: Any) -> None:
         """Forks and runs `work(*args)` in the child."""
-        self._name = work.__name__
+        self._name = getattr(work, "__name__", repr(work))
         self._pipe, write_end = os.pipe()
         parent = os.getpid()
         with warnings.catch_warnings():
@@ -140,6 +140,11 @@ class Flag:
 
     def wait(self) -> None:
         """Waits until somebody raises it."""
+        os.read(self._read, 1)
+
+    def wait_or_end(self) -> None:
+        """Waits until somebody raises it, or nobody can any more; the waiting process itself no longer can."""
+        os.close(self._write)
         os.read(self._read, 1)
 
 

@@ -1,0 +1,133 @@
+"""`python -m benchmarks`: the budgets, measured beside the native limit of the same run.
+
+Every figure is the median of interleaved runs in pinned processes. The state of the machine is printed with each: on a
+virtual machine two processors may lie near each other or far apart, and a cache line then takes several times as long.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shlex
+import statistics
+import sys
+from collections import defaultdict
+from importlib.metadata import version
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from benchmarks.rows import BUDGETS, RATIO_ROWS, Row, native_figures
+
+Results = dict[str, list[float]]
+
+
+def main() -> int:
+    """Measures, prints a table, writes JSON if asked; exit status 1 when a budget is missed."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--runs", type=int, default=3, help="interleaved runs of each row (default 3)")
+    parser.add_argument("--factor", type=float, default=1.0, help="amount of work of each run (default 1)")
+    parser.add_argument("--only", default="", help="rows whose name contains this text")
+    parser.add_argument("--json", type=Path, help="write all figures to this file")
+    arguments = parser.parse_args()
+    if len(os.sched_getaffinity(0)) < 2:
+        print("two processors are needed: one for the sender, one for the receivers", file=sys.stderr)
+        return 2
+    rows = [row for row in BUDGETS if arguments.only in row.name]
+    limits, results = _measure(rows, arguments.runs, arguments.factor)
+    _print(rows, limits, results, arguments.runs)
+    if arguments.json:
+        report = {"machine": machine(), "native": limits, "rows": results}
+        arguments.json.write_text(json.dumps(report, indent=2) + "\n")
+    return 0
+
+
+def machine() -> dict[str, str]:
+    """What was measured on, and how."""
+    cpu = next(
+        (
+            line.split(":", 1)[1].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if "model name" in line
+        ),
+        platform.processor(),
+    )
+    return {
+        "cpu": f"{cpu}, {os.cpu_count()} processors",
+        "system": f"{platform.system()} {platform.release()}",
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "versions": ", ".join(f"{name} {version(name)}" for name in ("ipcbus", "numpy", "cython")),
+        "command": shlex.join(["python", "-m", "benchmarks", *sys.argv[1:]]),
+    }
+
+
+def _measure(rows: list[Row], runs: int, factor: float) -> tuple[Results, Results]:
+    limits: Results = defaultdict(list)
+    results: Results = defaultdict(list)
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("measuring", total=(runs + 1) * (len(rows) + 1))
+        for run in range(runs + 1):
+            for name, value in native_figures().items():
+                limits[name].append(value)
+            progress.advance(task)
+            for row in rows:
+                progress.update(task, description=row.name)
+                # The first round warms the machine up; it does not count.
+                value = row.measure(factor if run else factor / 5)
+                if run:
+                    results[row.name].append(value)
+                progress.advance(task)
+    return dict(limits), dict(results)
+
+
+def _print(rows: list[Row], limits: Results, results: Results, runs: int) -> None:
+    console = Console()
+    for key, text in machine().items():
+        console.print(f"{key:9} {text}", highlight=False)
+    median = {name: statistics.median(values) for name, values in limits.items()}
+    line = ", ".join(f"{value:.0f}" for value in limits["line"])
+    console.print(f"cache line there and back: {line} ns (near below 200, far above)", highlight=False)
+    table = Table(title=f"64-byte messages unless said, two pinned processes, median of {runs} runs (min .. max)")
+    for column in ("figure", "value", "range", "native limit", "ratio", "budget", "stretch", ""):
+        table.add_column(column, justify="left" if column in ("figure", "") else "right")
+    for row in rows:
+        values = results[row.name]
+        value = statistics.median(values)
+        limit = median.get(row.native)
+        judged = value / limit if limit and row.native in RATIO_ROWS else value
+        table.add_row(
+            row.name,
+            _figure(value, row.unit),
+            f"{_figure(min(values), '')} .. {_figure(max(values), '')}",
+            _figure(limit, row.unit) if limit else "",
+            f"{value / limit:.3g}" if limit else "",
+            _figure(row.budget, "") if row.budget is not None else "",
+            _figure(row.stretch, "") if row.stretch is not None else "",
+            _verdict(row, judged),
+        )
+    console.print(table)
+
+
+def _verdict(row: Row, value: float) -> str:
+    def reached(goal: float | None) -> bool:
+        return goal is not None and (value <= goal if row.smaller_is_better else value >= goal)
+
+    if row.budget is None:
+        return ""
+    return "stretch" if reached(row.stretch) else "budget" if reached(row.budget) else "MISSED"
+
+
+def _figure(value: float, unit: str) -> str:
+    """Three digits and the unit, with M and G where they help."""
+    for size, letter in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
+        if abs(value) >= size and unit != "ns":
+            return f"{value / size:.3g}{letter}{unit}"
+    return f"{value:.3g} {unit}".strip() if abs(value) < 1000 else f"{value:.0f} {unit}".strip()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,185 @@
+"""Writing a message in place."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+import ipcbus
+from tests.kit.bus import GIVE_UP_S
+from tests.kit.forms import CallbackTaker
+from tests.kit.look import published
+from tests.kit.payload import body
+
+if TYPE_CHECKING:
+    from tests.kit.bus import Bus
+    from tests.kit.forms import Taker
+
+NEVER_MS = 1_000_000
+
+
+def test_the_end_of_the_block_publishes(bus: Bus, form: type[Taker]) -> None:
+    source = bus.source(implicit_batching_interval=NEVER_MS)
+    taker = form(bus)
+    bus.joined(source)
+    for number in range(20):
+        with source.acquire(64) as place:
+            assert len(place) == 64
+            assert not place.readonly
+            place[:] = body(number)
+        assert source.sequence_number == number
+    assert taker.data(20) == [body(number) for number in range(20)]
+
+
+def test_an_exception_cancels_and_uses_no_number(bus: Bus, form: type[Taker]) -> None:
+    source = bus.source()
+    taker = form(bus)
+    bus.joined(source)
+    source.send(body(0))
+    with pytest.raises(RuntimeError, match="changed my mind"), source.acquire(500) as place:
+        place[:5] = b"never"
+        raise RuntimeError("changed my mind")
+    assert source.sequence_number == 0
+    with source.acquire(64) as place:
+        place[:] = body(1)
+    assert taker.data(2) == [body(0), body(1)]
+
+
+def test_what_was_batched_before_goes_first(bus: Bus) -> None:
+    source = bus.source(implicit_batching_interval=NEVER_MS)
+    taker = CallbackTaker(bus)
+    bus.joined(source)
+    source.send(b"before")
+    with source.acquire(5) as place:
+        place[:] = b"after"
+    assert taker.data(2) == [b"before", b"after"]
+
+
+def test_a_cancelled_reservation_leaves_no_empty_datagram(bus: Bus) -> None:
+    source = bus.source()
+    with pytest.raises(ZeroDivisionError), source.acquire(100):
+        _ = 1 / 0
+    source.flush()
+    assert published(source) == 0
+
+
+@pytest.mark.parametrize("length", [0, 1, 7, 8])
+def test_any_length_can_be_reserved(bus: Bus, length: int) -> None:
+    source = bus.source()
+    taker = CallbackTaker(bus)
+    bus.joined(source)
+    with source.acquire(length) as place:
+        place[:] = b"x" * length
+    assert taker.data(1) == [b"x" * length]
+
+
+def test_a_reservation_beyond_the_datagram_maximum_is_too_large(bus: Bus) -> None:
+    source = bus.source()
+    with source.acquire(source.message_max):
+        pass
+    with pytest.raises(ipcbus.MessageTooLarge, match=f"transport_{bus.kind.transport}_datagram_max_size"):
+        source.acquire(source.message_max + 1).__enter__()
+    with pytest.raises(ValueError, match="-1 bytes"):
+        source.acquire(-1)
+    assert source.sequence_number == 0
+
+
+def test_the_same_thread_cannot_use_the_session_inside_the_block(bus: Bus) -> None:
+    context = bus.context("sending")
+    source, neighbour = (bus.source(topic, context, **bus.kind.id(100)) for topic in "ab")
+    stranger = bus.source("c", context, **bus.kind.id(101))
+    taker = CallbackTaker(bus, "a")
+    bus.joined(source)
+    with source.acquire(4) as place:
+        place[:] = b"this"
+        for use in (
+            lambda: source.send(b"x"),
+            lambda: neighbour.send(b"x"),
+            lambda: source.send_many([b"x"]),
+            lambda: source.acquire(1).__enter__(),
+            lambda: neighbour.acquire(1).__enter__(),
+            source.flush,
+        ):
+            with pytest.raises(ipcbus.ReservationError, match="leave the block"):
+                use()
+        stranger.send(b"on another session", flush=True)
+    assert source.sequence_number == 0
+    assert neighbour.sequence_number == -1
+    neighbour.send(b"again")
+    assert taker.data(1) == [b"this"]
+
+
+def test_another_thread_waits_until_the_block_is_left(bus: Bus) -> None:
+    context = bus.context("sending")
+    source, neighbour = (bus.source(topic, context, **bus.kind.id(100)) for topic in "ab")
+    first, second = CallbackTaker(bus, "a"), CallbackTaker(bus, "b")
+    bus.joined(source)
+    bus.joined(neighbour)
+    begun = threading.Event()
+    order = []
+
+    def other() -> None:
+        begun.set()
+        neighbour.send(b"waited", flush=True)
+        order.append("sent")
+
+    thread = threading.Thread(target=other)
+    with source.acquire(2) as place:
+        thread.start()
+        assert begun.wait(GIVE_UP_S)
+        thread.join(0.05)  # time to go wrong in; the order below holds without it
+        order.append("left")
+        place[:] = b"me"
+    thread.join(GIVE_UP_S)
+    assert order == ["left", "sent"]
+    assert first.data(1) == [b"me"]
+    assert second.data(1) == [b"waited"]
+
+
+def test_another_thread_that_may_not_wait_is_told_so(bus: Bus) -> None:
+    source = bus.source()
+    raised: list[BaseException] = []
+
+    def other() -> None:
+        try:
+            source.send(b"x", block=False)
+        except ipcbus.IpcBusError as error:
+            raised.append(error)
+
+    with source.acquire(1):
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join(GIVE_UP_S)
+    assert [type(error) for error in raised] == [ipcbus.WouldBlock]
+    assert "acquire" in str(raised[0])
+    assert source.sequence_number == 0
+
+
+def test_the_place_is_released_with_the_block(bus: Bus) -> None:
+    source = bus.source()
+    with source.acquire(8) as place:
+        pass
+    with pytest.raises(ValueError, match="released"):
+        place[0] = 1
+
+
+def test_an_array_of_the_place_may_outlive_everything(bus: Bus) -> None:
+    source = bus.source()
+    with source.acquire(8) as place:
+        kept = np.frombuffer(place, np.uint8)
+        kept[:] = 7
+    source.send(body(1), flush=True)
+    bus.close()
+    assert kept.sum() >= 0  # whatever lies there now; the mapping lives as long as the array
+
+
+def test_a_context_closed_inside_the_block_ends_it_quietly(bus: Bus) -> None:
+    source = bus.source()
+    with source.acquire(8) as place:
+        bus.close()
+        place[:] = bytes(8)
+    with pytest.raises(ipcbus.ClosedError):
+        source.send(b"x")

@@ -1,0 +1,208 @@
+"""Beginnings, ends, and who sees what of them."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+import ipcbus
+from ipcbus import MessageType
+from tests.kit.bus import GIVE_UP_S, Bus, Kind
+from tests.kit.forms import CallbackTaker, ForTaker, ReceiveTaker
+from tests.kit.payload import body
+
+if TYPE_CHECKING:
+    from tests.kit.forms import Taker
+
+BOS, DATA, EOS = MessageType.BOS, MessageType.DATA, MessageType.EOS
+
+
+def test_closing_the_context_of_the_source_ends_the_stream(bus: Bus, form: type[Taker]) -> None:
+    context = bus.context("sending")
+    source = bus.source("t", context)
+    taker = form(bus)
+    bus.joined(source)
+    for number in range(30):
+        source.send(body(number))
+    context.close()  # publishes the open batch
+    taker.event(EOS)
+    assert taker.kinds == [BOS] + [DATA] * 30 + [EOS]
+
+
+def test_one_of_two_topics_of_a_session_ends_alone(bus: Bus) -> None:
+    context = bus.context("sending")
+    one, other = (bus.source(topic, context, **bus.kind.id(100)) for topic in "ab")
+    first, second = CallbackTaker(bus, "a"), CallbackTaker(bus, "b")
+    bus.joined(one)
+    bus.joined(other)
+    one.send(body(0))
+    other.send(body(0), flush=True)
+    first.data(1)
+    second.data(1)
+    one.close()
+    first.event(EOS)
+    other.send(body(1), flush=True)
+    second.data(2)
+    assert first.kinds == [BOS, DATA, EOS]
+    assert second.kinds == [BOS, DATA, DATA]
+
+
+def test_a_source_made_again_begins_anew(bus: Bus) -> None:
+    context = bus.context("sending")
+    bus.source("keeps the session", context, **bus.kind.id(100))
+    taker = CallbackTaker(bus, "t")
+    for life in range(1, 5):
+        source = bus.source("t", context, **bus.kind.id(100))
+        bus.joined(source)
+        assert source.sequence_number == -1
+        for number in range(3):
+            source.send(body(number))
+        source.close()
+        taker.event(EOS, life)
+    assert taker.kinds == [BOS, DATA, DATA, DATA, EOS] * 4
+    assert taker.numbers == [0, 1, 2] * 4
+
+
+def test_an_end_comes_to_who_had_a_beginning_only(bus: Bus) -> None:
+    context = bus.context("sending")
+    source = bus.source("t", context)
+    other = bus.source("other", context)
+    taker, control = CallbackTaker(bus), CallbackTaker(bus, "other")
+    bus.joined(source)
+    bus.joined(other)
+    other.send(b"x", flush=True)
+    control.data(1)
+    context.close()
+    control.event(EOS)
+    bus.until(lambda: not taker.receiver.sessions, "leaving the session that ended")
+    assert taker.kinds in ([], [BOS, EOS])
+    assert control.kinds == [BOS, DATA, EOS]
+
+
+def test_every_receiver_of_a_topic_gets_its_own_beginning(bus: Bus) -> None:
+    source = bus.source()
+    context = bus.context("receiving")
+    first = CallbackTaker(bus, context=context)
+    bus.joined(source)
+    source.send(body(0), flush=True)
+    first.data(1)
+    for life in range(1, 6):  # a closed one's place in memory may be used again
+        later = CallbackTaker(bus, context=context)
+        source.send(body(life), flush=True)
+        assert later.data(1) == [body(life)]
+        assert later.kinds == [BOS, DATA]
+        later.receiver.close()
+        del later
+    assert first.data(6) == [body(number) for number in range(6)]
+    source.close()
+    first.event(EOS)
+    assert first.kinds == [BOS] + [DATA] * 6 + [EOS]
+
+
+def test_a_late_receiver_gets_the_rest_without_any_loss(bus: Bus, form: type[Taker]) -> None:
+    source = bus.source()
+    early = CallbackTaker(bus)
+    bus.joined(source)
+    for number in range(40):
+        source.send(body(number))
+    late = form(bus)
+    bus.joined(source, 2)
+    for number in range(40, 80):
+        source.send(body(number))
+    source.close()
+    late.event(EOS)
+    early.event(EOS)
+    assert early.numbers == list(range(80))
+    got = [item.data for item in late.got if item.type is DATA]
+    assert got == [body(number) for number in range(80 - len(got), 80)]
+    assert len(got) >= 40
+    assert set(late.kinds) == {BOS, DATA, EOS}
+    assert late.receiver.lost == 0
+
+
+def test_a_receiver_made_after_the_end_gets_nothing(bus: Bus) -> None:
+    source = bus.source()
+    source.send(body(0))
+    source.close()
+    receiver = bus.receiver()
+    bus.turn()
+    assert receiver.receive(0) is None
+    assert receiver.sessions == []
+
+
+def test_a_loop_ends_when_its_receiver_is_closed(domain: str, kind: Kind) -> None:
+    bus = Bus(domain, kind, "embedded")
+    source = bus.source()
+    taker = ForTaker(bus)
+    source.wait_for_receivers(1, GIVE_UP_S)
+    begun = threading.Event()
+
+    def loop() -> None:
+        for message in taker.receiver:
+            taker._enter(message)
+            begun.set()
+
+    thread = threading.Thread(target=loop)
+    thread.start()
+    source.send(body(0), flush=True)
+    assert begun.wait(GIVE_UP_S)
+    taker.receiver.close()
+    thread.join(GIVE_UP_S)
+    assert not thread.is_alive()
+    assert taker.kinds[0] is BOS
+    bus.close()
+
+
+@pytest.mark.parametrize("ends", ["receiver", "context"])
+def test_a_waiting_receive_ends_with_its_handle(domain: str, kind: Kind, ends: str) -> None:
+    bus = Bus(domain, kind, "embedded")
+    taker = ReceiveTaker(bus)
+    raised: list[BaseException] = []
+    begun = threading.Event()
+
+    def wait() -> None:
+        begun.set()
+        try:
+            taker.receiver.receive()
+        except BaseException as error:  # noqa: BLE001 - any of them is told
+            raised.append(error)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    assert begun.wait(GIVE_UP_S)
+    thread.join(0.02)  # lets it go to sleep; either order is right
+    (taker.receiver if ends == "receiver" else taker.context).close()
+    thread.join(GIVE_UP_S)
+    assert not thread.is_alive()
+    assert [type(error) for error in raised] == [ipcbus.ClosedError]
+    bus.close()
+
+
+def test_a_waiting_send_ends_with_its_context(domain: str, kind: Kind) -> None:
+    if kind.source_paced:
+        pytest.skip("a source-paced ring never waits")
+    bus = Bus(domain, kind, "embedded")
+    context = bus.context("sending")
+    source = bus.source("t", context, **kind.small())
+    receiver = bus.receiver("t", receive_queue_maximum=1)
+    source.wait_for_receivers(1, GIVE_UP_S)
+    raised: list[BaseException] = []
+
+    def send() -> None:
+        try:
+            while True:
+                source.send(bytes(500))
+        except ipcbus.IpcBusError as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    bus.until(lambda: source.sequence_number * 500 > kind.window // 2, "a full ring")
+    context.close()
+    thread.join(GIVE_UP_S)
+    assert [type(error) for error in raised] == [ipcbus.ClosedError]
+    got = [message.sequence_number for message in receiver if message.type is DATA and message.data] if False else []
+    assert got == []
+    bus.close()

@@ -1,0 +1,65 @@
+"""Looks into shared memory, past the public face."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from ipcbus.resolution import names
+from ipcbus.resolution.registry import PeerRegistry
+from ringbuf import layout
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ipcbus import Context, Receiver, Source
+    from ipcbus.resolution.adverts import ContextAdvert
+
+ROOT = "/dev/shm"  # noqa: S108 - where the objects are
+
+
+def ring_header(source: Source) -> np.ndarray[Any, Any]:
+    """The header of the ring that a source sends on."""
+    return layout.ring_view(source._session.channel.ring.view())[0]
+
+
+def slots(source: Source) -> np.ndarray[Any, Any]:
+    """The receiver slots of the session that a source sends on."""
+    return layout.control_view(source._session.channel.control.view())[2]
+
+
+def published(source: Source) -> int:
+    """Datagrams that the source's session has published."""
+    return int(ring_header(source)["msgs_sent"])
+
+
+def datagrams(receiver: Receiver) -> int:
+    """Datagrams that reached the receiver's context on its only session."""
+    (session,) = receiver.sessions
+    return session.counters["msgs_rcved"]
+
+
+def callback_errors(receiver: Receiver) -> int:
+    """Exceptions of the receiver's callback, as counted."""
+    return receiver._sink.callback_errors
+
+
+def queued(receiver: Receiver) -> int:
+    """Messages and events that wait in a pull receiver."""
+    return len(receiver._sink.queue)
+
+
+def advert(context: Context) -> ContextAdvert:
+    """What a context's registry says to the others."""
+    peer = PeerRegistry(names.registry(context.domain, context._id))
+    try:
+        found = peer.read()
+        assert found is not None
+        return found[1]
+    finally:
+        peer.close()
+
+
+def objects(domain: str) -> list[str]:
+    """Names of a domain's objects."""
+    return sorted(name for name in os.listdir(ROOT) if name.startswith(names.domain_prefix(domain)))

@@ -1,0 +1,126 @@
+"""What commands share: options, failures, consoles, numbers for people."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+from rich.console import Console
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+_WIDE = 200
+"""Columns of a table that goes into a file or a pipe."""
+
+
+class Failure(click.ClickException):
+    """What ends a command: one line with the cure, and an exit code."""
+
+    exit_code = 1
+
+    def __init__(self, message: str) -> None:
+        """With the text after `error:`."""
+        super().__init__(" ".join(message.split()))
+
+    def show(self, file: Any = None) -> None:  # noqa: ANN401 - as in click
+        """Prints the line."""
+        click.echo(f"error: {self.message}", file=file or sys.stderr)
+
+
+class Misuse(Failure):
+    """The command was called in a way that cannot work."""
+
+    exit_code = 2
+
+
+def bus_options(function: _Function) -> _Function:
+    """Adds --domain and --config."""
+    domain = click.option(
+        "--domain", default="default", show_default=True, metavar="NAME", help="The domain of the bus to work in."
+    )
+    return domain(config_option(function))
+
+
+def config_option(function: _Function) -> _Function:
+    """Adds --config."""
+    return click.option(
+        "--config", metavar="FILE", help="Options of the bus: TOML with sections [context], [source], [receiver]."
+    )(function)
+
+
+def json_option(function: _Function) -> _Function:
+    """Adds --json."""
+    return click.option("--json", "as_json", is_flag=True, help="Print facts as JSON, for programs.")(function)
+
+
+def transport_option(function: _Function) -> _Function:
+    """Adds --transport."""
+    return click.option(
+        "--transport", metavar="NAME", help="lbtipc (batches; the default) or lbtsmx (each message at once)."
+    )(function)
+
+
+def source_options(transport: str | None) -> dict[str, Any]:
+    """The options that --transport means; nothing when it was not given, so that --config decides."""
+    return {} if transport is None else {"transport": transport}
+
+
+def print_json(value: object) -> None:
+    """One line of JSON; flushed, because somebody may be waiting for it."""
+    click.echo(json.dumps(value))
+
+
+def output() -> Console:
+    """The console on stdout; wide when no terminal sets the width."""
+    return Console(width=None if sys.stdout.isatty() else max(_WIDE, shutil.get_terminal_size().columns))
+
+
+def notes() -> Console:
+    """The console on stderr, for progress and remarks."""
+    return Console(stderr=True, highlight=False)
+
+
+def visible(data: bytes) -> str:
+    """Bytes as text that cannot do anything to a terminal."""
+    text = data.decode(errors="backslashreplace")
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def number(value: float) -> str:
+    """A count, with separators."""
+    return f"{value:,.0f}"
+
+
+def size(value: float) -> str:
+    """Bytes in the unit that fits."""
+    for unit in ("B", "KiB", "MiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} GiB"
+
+
+def duration(ns: float | None) -> str:
+    """A time in the unit that fits; a dash for none."""
+    if ns is None:
+        return "-"
+    for unit in ("ns", "us", "ms"):
+        if ns < 999.5:
+            return f"{ns:.3g} {unit}"
+        ns /= 1000
+    return f"{ns:.1f} s"
+
+
+def age(seconds: float) -> str:
+    """How long something has been there."""
+    if seconds < 120:
+        return f"{max(0, seconds):.0f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.0f} h" if seconds < 172800 else f"{seconds / 86400:.0f} d"

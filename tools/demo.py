@@ -1,0 +1,253 @@
+"""`ipcbus demo`: the bus at work in a few seconds, without any file."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+
+import ipcbus
+from ipcbus import stats
+from ipcbus_tools import ledger, telemetry
+from ipcbus_tools.common import Failure, config_option, json_option, notes, number, output, print_json
+from ipcbus_tools.crew import Crew
+from ipcbus_tools.stopping import Stopper
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ipcbus.stats import Percentiles, SessionStats, SlotStats
+
+    Latencies = dict[tuple[str, int], Percentiles | None]
+    Rates = dict[tuple[str, int], float]
+
+RECEIVERS: Final = 3
+TRANSPORTS: Final = {"LBT-IPC": "lbtipc", "LBT-SMX": "lbtsmx"}
+SESSION_ID: Final = 1
+PACE: Final = 2000
+"""Messages a second while latency is measured."""
+PACED_SHARE: Final = 0.3
+"""Part of the time for that; the rest is full speed."""
+
+_PAYLOADS: Final = [b'{"symbol":"DEMO","bid":%07d,"ask":%07d,"n":%08d }' % (i, i + 5, i) for i in range(500)]
+_TELEMETRY_S = 0.5
+_START_S = 30.0
+_PATIENCE_S = 10.0
+_LOOK_S = 0.005
+
+
+@click.command("demo")
+@click.option("--seconds", type=click.FloatRange(0.1, 3600), default=6, show_default=True, help="How long to send.")
+@click.option("--messages", type=click.IntRange(1), metavar="N", help="Send N at full speed on each transport instead.")
+@click.option("--domain", metavar="NAME", help="Where; by default in a domain that nobody else uses.")
+@config_option
+@json_option
+def command(seconds: float, messages: int | None, domain: str | None, config: str | None, as_json: bool) -> None:
+    r"""Shows the bus at work: telemetry of this host and a made-up feed, over both transports, to three processes.
+
+    On each transport messages first come at a steady pace, which shows the latency, and then as fast as they go, which
+    shows the throughput. At the end every message is accounted for: sent = received + lost, or the exit code is 1.
+
+    \b
+    Examples:
+      ipcbus demo
+      ipcbus demo --seconds 60
+      ipcbus demo --messages 1000000 --json
+    """
+    domain = domain or f"demo{secrets.token_hex(2)}"
+    with Stopper() as stopper, ipcbus.Context(config, name="demo", domain=domain) as context:
+        show = Show(context, stopper)
+        names = [f"receiver {i + 1}" for i in range(RECEIVERS)]
+        with Crew(names, show.topics, domain, config) as crew, stopper.allowed(), _view() as view:
+            entries, spent = show.run(crew, seconds, messages, view)
+    if as_json:
+        print_json(ledger.facts(entries, spent))
+    else:
+        console = output()
+        console.print(ledger.table(entries))
+        console.print(
+            f"latency (p50, p99, p99.9) at {number(PACE)} msg/s, msg/s at full speed",
+            style="dim",
+            highlight=False,
+        )
+        console.print(ledger.verdict(entries), style="bold", highlight=False, soft_wrap=True)
+    if not all(entry.balances for entry in entries):
+        raise Failure(ledger.verdict(entries))
+
+
+class Show:
+    """The sending side."""
+
+    def __init__(self, context: ipcbus.Context, stopper: Stopper) -> None:
+        """Makes the sources, of each transport on one session."""
+        self._domain = context.domain
+        self._stopper = stopper
+        self.topics = [f"demo.{option}" for option in TRANSPORTS.values()] + list(telemetry.TOPICS)
+        self._feeds = {}
+        self._telemetry: list[ipcbus.Source] = []
+        for name, option in TRANSPORTS.items():
+            # Session ids of the default pools; named, so that the topics share a session and not take one each.
+            session: dict[str, Any] = {
+                "transport": option,
+                f"transport_{option}_id": 20001 if option == "lbtipc" else 30001,
+            }
+            self._feeds[name] = context.source(f"demo.{option}", **session)
+            self._telemetry += [context.source(topic, **session) for topic in telemetry.TOPICS]
+        self._next_telemetry = 0.0
+
+    def run(self, crew: Crew, seconds: float, messages: int | None, view: Progress) -> tuple[list[ledger.Entry], float]:
+        """Sends everything, waits until it is read, and draws up the account; also says how long it took."""
+        self._wait_for(crew)
+        begin = time.monotonic()
+        each = seconds / len(TRANSPORTS)
+        latencies: Latencies = {}
+        rates: Rates = {}
+        for name, source in self._feeds.items():
+            bar = Bar(view, name, each)
+            self._paced(source, each * PACED_SHARE, bar)
+            self._wait_read(name, crew)
+            latencies |= {(name, slot.pid): slot.latency.percentiles() for slot in self._slots(name)}
+            first, started = source.sequence_number, time.monotonic()
+            self._full_speed(source, each * (1 - PACED_SHARE), messages, bar)
+            sent = source.sequence_number - first
+            rates |= {(name, pid): sent / (end - started) for pid, end in self._wait_read(name, crew).items()}
+            bar.finish(source.sequence_number + 1)
+        for name in self._feeds:
+            self._wait_read(name, crew)  # telemetry went on meanwhile
+        return self._account(crew, latencies, rates), time.monotonic() - begin
+
+    def _account(self, crew: Crew, latencies: Latencies, rates: Rates) -> list[ledger.Entry]:
+        taken = {name: (self._session(name), self._slots(name)) for name in self._feeds}
+        counts = crew.counts()
+        entries = []
+        for name, (session, slots) in taken.items():
+            for slot in slots:
+                receiver = next((who for who, each in crew.members.items() if each.pid == slot.pid), None)
+                if receiver is None or session is None:
+                    continue  # somebody else who listens in the same domain
+                entries.append(
+                    ledger.Entry(
+                        receiver=receiver,
+                        pid=slot.pid,
+                        transport=name,
+                        sent=session.counters["lbm_msgs_sent"],
+                        received=counts[receiver].get(session.source, 0),
+                        lost=slot.counters["lost"],
+                        msgs_per_second=rates[name, slot.pid],
+                        latency=latencies[name, slot.pid],
+                    )
+                )
+        return sorted(entries, key=lambda entry: (entry.receiver, entry.transport))
+
+    def _wait_for(self, crew: Crew) -> None:
+        deadline = time.monotonic() + _START_S
+        for source in (*self._feeds.values(), *self._telemetry):
+            while source.receivers < RECEIVERS:
+                crew.check()
+                if time.monotonic() > deadline:
+                    raise Failure(
+                        f"the receiving processes have not joined after {_START_S:.0f} s; look with 'ipcbus list'"
+                    )
+                self._stopper.wait(_LOOK_S)
+
+    def _paced(self, source: ipcbus.Source, seconds: float, bar: Bar) -> None:
+        """Sends at a steady pace."""
+        begin = time.monotonic()
+        for index in range(int(seconds * PACE)):
+            early = begin + index / PACE - time.monotonic()
+            if early > 0:
+                self._tell_host()
+                self._stopper.wait(early)
+            source.send(_PAYLOADS[index % len(_PAYLOADS)], flush=True)
+            bar.show(source.sequence_number + 1)
+
+    def _full_speed(self, source: ipcbus.Source, seconds: float, messages: int | None, bar: Bar) -> None:
+        """Sends as fast as it goes, for a time or a number of messages."""
+        send = source.send
+        for batch in _batches(seconds, messages):
+            for payload in batch:
+                send(payload)
+            self._tell_host()
+            bar.show(source.sequence_number + 1)
+        source.flush()
+
+    def _tell_host(self) -> None:
+        """Sends the telemetry of the host when it is time to."""
+        now = time.monotonic()
+        if now < self._next_telemetry:
+            return
+        self._next_telemetry = now + _TELEMETRY_S
+        told = {topic: telemetry.message(topic) for topic in telemetry.TOPICS}
+        for source in self._telemetry:
+            source.send(told[source.topic], flush=True)
+
+    def _session(self, transport: str) -> SessionStats | None:
+        return stats.snapshot(self._domain).session(self._feeds[transport].source)
+
+    def _slots(self, transport: str) -> tuple[SlotStats, ...]:
+        session = self._session(transport)
+        return session.receivers if session else ()
+
+    def _wait_read(self, transport: str, crew: Crew) -> dict[int, float]:
+        """Waits until the crew has read all of a transport's session; returns when each was seen at its end."""
+        pids = {process.pid for process in crew.members.values()}
+        ended: dict[int, float] = {}
+        best, patience = -1, time.monotonic() + _PATIENCE_S
+        while len(ended) < len(pids):
+            now = time.monotonic()
+            slots = [slot for slot in self._slots(transport) if slot.pid in pids]
+            for slot in slots:
+                if slot.lag == 0:
+                    ended.setdefault(slot.pid, now)
+            if (read := sum(slot.position for slot in slots)) > best:
+                best, patience = read, now + _PATIENCE_S
+            crew.check()
+            if now > patience:
+                raise Failure(f"a receiver has read nothing for {_PATIENCE_S:.0f} s; is it stopped? Run the demo again")
+            self._stopper.wait(_LOOK_S)
+        return ended
+
+
+def _batches(seconds: float, messages: int | None) -> Iterator[list[bytes]]:
+    """Lists of payloads: for so long, or so many altogether."""
+    if messages is None:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            yield _PAYLOADS
+        return
+    for left in range(messages, 0, -len(_PAYLOADS)):
+        yield _PAYLOADS[:left]
+
+
+class Bar:
+    """A line of progress: time on the bar, numbers behind it."""
+
+    def __init__(self, view: Progress, name: str, seconds: float) -> None:
+        """Adds the line."""
+        self._view, self._seconds = view, seconds
+        self._begin = self._shown = time.monotonic()
+        self._task: TaskID = view.add_task(name, total=seconds, sent="")
+
+    def show(self, sent: int) -> None:
+        """Brings it up to date, not more often than somebody could see."""
+        now = time.monotonic()
+        if now - self._shown > 0.1:
+            self._shown = now
+            passed = min(now - self._begin, self._seconds)
+            self._view.update(self._task, completed=passed, sent=f"{number(sent)} messages")
+
+    def finish(self, sent: int) -> None:
+        """Fills it."""
+        self._view.update(self._task, completed=self._seconds, sent=f"{number(sent)} messages")
+
+
+def _view() -> Progress:
+    columns = (TextColumn("{task.description}", "bold"), BarColumn(40), TextColumn("{task.fields[sent]}"))
+    console = notes()
+    if not console.is_terminal:
+        click.echo("sending to three processes over both transports ...", err=True)
+    return Progress(*columns, console=console, disable=not sys.stderr.isatty())

@@ -1,0 +1,127 @@
+"""`ipcbus echo`: prints what comes in on a topic."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import ipcbus
+from ipcbus import MessageType
+from ipcbus_tools.common import Failure, bus_options, json_option, visible
+from ipcbus_tools.stopping import Stopper
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ipcbus import Message, Receiver
+
+_MANY = 1024
+_HEX_ROW = 16
+
+
+@click.command("echo")
+@click.argument("topic")
+@click.option("-n", "--count", metavar="N", type=click.IntRange(min=1), help="End after N messages.")
+@click.option("--hex", "as_hex", is_flag=True, help="Show the bytes in hexadecimal.")
+@click.option("--timeout", metavar="SECONDS", type=float, help="Give up when nothing comes for so long.")
+@bus_options
+@json_option
+def command(
+    topic: str,
+    count: int | None,
+    as_hex: bool,
+    timeout: float | None,
+    domain: str,
+    config: str | None,
+    as_json: bool,
+) -> None:
+    r"""Prints the messages and events of TOPIC until Ctrl-C; its sources may start later.
+
+    A message is a line: sequence number, sending time, payload. An event is a line with its name. With --json each
+    is an object; the payload is in "data" when it is UTF-8, else (or with --hex) in "hex".
+
+    \b
+    Examples:
+      ipcbus echo greetings
+      ipcbus echo orders -n 1 --timeout 5       exit code 1 when none came
+      ipcbus echo ticks --json | jq .data
+    """
+    show = _as_json(as_hex) if as_json else _as_line(as_hex)
+    with Stopper() as stopper, ipcbus.Context(config, domain=domain) as context:
+        receiver = context.receiver(topic)
+        with stopper.allowed():
+            seen = _print_all(receiver, show, count, timeout)
+    if seen == 0 or (count is not None and seen < count):
+        wanted = f" of {count}" if count else ""
+        raise Failure(
+            f"topic {topic!r}: {seen}{wanted} messages came and then none for {timeout} s; check the name and the "
+            "domain with 'ipcbus list', or wait longer"
+        )
+
+
+def _print_all(receiver: Receiver, show: Callable[[Message], str], count: int | None, timeout: float | None) -> int:
+    """Prints until the count is reached or the time is over; returns how many messages there were."""
+    seen = 0
+    while count is None or seen < count:
+        limit = _MANY if count is None else min(_MANY, count - seen)
+        messages = receiver.receive_many(limit, timeout)
+        if not messages:
+            break
+        seen += sum(message.type == MessageType.DATA for message in messages)
+        sys.stdout.write("".join(show(message) + "\n" for message in messages))
+        sys.stdout.flush()
+    return seen
+
+
+def _as_json(as_hex: bool) -> Callable[[Message], str]:
+    def show(message: Message) -> str:
+        found: dict[str, Any] = {
+            "type": message.type.name,
+            "topic": message.topic,
+            "source": message.source,
+            "sequence_number": message.sequence_number,
+            "first_sequence_number": message.first_sequence_number,
+            "flags": message.flags,
+            "send_time_ns": message.send_time_ns,
+        }
+        if message.type == MessageType.DATA:
+            found["length"] = len(message)
+            try:
+                found["hex" if as_hex else "data"] = message.data.hex() if as_hex else message.data.decode()
+            except UnicodeDecodeError:
+                found["hex"] = message.data.hex()
+        return json.dumps(found)
+
+    return show
+
+
+def _as_line(as_hex: bool) -> Callable[[Message], str]:
+    def show(message: Message) -> str:
+        if message.type != MessageType.DATA:
+            return _event(message)
+        sent = datetime.datetime.fromtimestamp(message.send_time_ns / 1e9).strftime("%H:%M:%S.%f")
+        head = f"{message.sequence_number:>8}  {sent}  "
+        if not as_hex:
+            return head + visible(message.data)
+        return head + f"{len(message)} bytes" + "".join(f"\n{row}" for row in _hex_rows(message.data))
+
+    return show
+
+
+def _event(message: Message) -> str:
+    first, last = message.first_sequence_number, message.sequence_number
+    numbers = f"  {first} to {last}, {last - first + 1} lost" if last >= 0 else ""
+    return f"-- {message.type.name}  {message.topic}  {message.source}{numbers}"
+
+
+def _hex_rows(data: bytes) -> list[str]:
+    rows = (data[at : at + _HEX_ROW] for at in range(0, len(data), _HEX_ROW))
+    return [
+        f"    {index * _HEX_ROW:06x}  {row.hex(' '):<{3 * _HEX_ROW}} "
+        + "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
+        for index, row in enumerate(rows)
+    ]

@@ -1,0 +1,180 @@
+"""`ipcbus list`: who publishes and receives what, read from the statistics alone."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from ipcbus import stats
+from ipcbus.config import Config
+from ipcbus_tools.common import age, bus_options, duration, json_option, number, output, print_json, size, visible
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ipcbus.stats import DomainSnapshot, SessionStats, SlotStats
+
+    Row = dict[str, object]
+
+_LEFT = ("context", "name", "command", "note", "topic", "source", "pacing", "state")
+_NONE = "-"
+
+
+@click.command("list")
+@click.option("-v", "--verbose", is_flag=True, help="Also sessions, and who reads them with which lag and latency.")
+@click.option("--all", "everywhere", is_flag=True, help="All domains of this host.")
+@bus_options
+@json_option
+def command(verbose: bool, everywhere: bool, domain: str, config: str | None, as_json: bool) -> None:
+    r"""Lists contexts, topics and receivers of the domain; nobody is disturbed.
+
+    What another user's process keeps private is listed with the reason.
+
+    \b
+    Examples:
+      ipcbus list
+      ipcbus list -v --domain trading
+      ipcbus list --all --json | jq '.[].contexts[].pid'
+    """
+    Config.load(config)  # nothing of it matters here, but a wrong file should not pass in silence
+    found = stats.snapshot_all() if everywhere else (stats.snapshot(domain),)
+    if as_json:
+        print_json([each.to_dict() for each in found] if everywhere else found[0].to_dict())
+        return
+    console = output()
+    if not any(each.contexts for each in found):
+        where = "on this host" if everywhere else f"in domain {domain!r}"
+        console.print(Text(f"nothing runs {where}" + ("" if everywhere else "; --all shows every domain")))
+    for each in found:
+        if each.contexts:
+            _show(console, each, verbose)
+
+
+def _show(console: Console, found: DomainSnapshot, verbose: bool) -> None:
+    console.print(Text(f"domain {found.domain}", style="bold"))
+    console.print(_table("contexts", _contexts(found)))
+    console.print(_table("topics", _topics(found)))
+    console.print(_table("receivers", _receivers(found)))
+    if verbose:
+        console.print(_table("sessions", _sessions(found)))
+        console.print(_table("readers", _readers(found)))
+
+
+def _table(title: str, rows: list[Row]) -> Table | Text:
+    """A table of the columns in which something stands; nothing when there are no rows."""
+    columns = [column for column in (rows[0] if rows else {}) if any(str(row[column]) for row in rows)]
+    if not columns:
+        return Text(end="")
+    table = Table(title=title, title_justify="left", title_style="italic", box=None)
+    for column in columns:
+        left = column in _LEFT
+        table.add_column(column, justify="left" if left else "right", no_wrap=not left, overflow="fold")
+    for row in rows:
+        # As Text: what others named must not be taken for markup, nor do anything to the terminal.
+        table.add_row(*(Text(visible(str(row[column]).encode())) for column in columns))
+    return table
+
+
+def _contexts(found: DomainSnapshot) -> list[Row]:
+    now = time.time_ns()
+    return [
+        {
+            "context": f"{context.context_id:08x}",
+            "name": context.name,
+            "pid": context.pid or _NONE,
+            "up": age((now - context.start_ns) / 1e9) if context.start_ns else _NONE,
+            "topics": sum(len(session.sources) for session in context.sessions),
+            "receivers": len(context.receivers),
+            "command": context.command,
+            "note": context.reason,
+        }
+        for context in found.contexts
+    ]
+
+
+def _topics(found: DomainSnapshot) -> list[Row]:
+    pairs = [(session, source) for session in found.sessions for source in session.sources]
+    return [
+        {
+            "topic": source.topic,
+            "source": session.source,
+            "pid": session.pid,
+            "messages": number(source.counters["lbm_msgs_sent"]) if source.counters else _NONE,
+            "bytes": size(source.counters["bytes_sent"]) if source.counters else _NONE,
+            "receivers": source.receivers if source.counters else _NONE,
+            "note": session.reason,
+        }
+        for session, source in sorted(pairs, key=lambda pair: (pair[1].topic, pair[0].source))
+    ]
+
+
+def _receivers(found: DomainSnapshot) -> list[Row]:
+    pairs = [(context, receiver) for context in found.contexts for receiver in context.receivers]
+    return [
+        {
+            "topic": receiver.topic,
+            "context": f"{context.context_id:08x}",
+            "name": context.name,
+            "pid": context.pid,
+            "messages": number(receiver.counters["lbm_msgs_rcved"]),
+            "bytes": size(receiver.counters["bytes_rcved"]),
+            "lost": number(receiver.counters["lost"]),
+            "queued": number(receiver.counters["queued"]),
+        }
+        for context, receiver in sorted(pairs, key=lambda pair: (pair[1].topic, pair[0].start_ns))
+    ]
+
+
+def _sessions(found: DomainSnapshot) -> list[Row]:
+    return [
+        {
+            "source": session.source,
+            "pid": session.pid,
+            "pacing": session.pacing,
+            "window": size(session.capacity),
+            "topics": len(session.sources),
+            **_sent(session),
+            "note": session.reason,
+        }
+        for session in found.sessions
+    ]
+
+
+def _sent(session: SessionStats) -> Row:
+    sent = session.counters
+    if not sent:
+        return dict.fromkeys(("receivers", "datagrams", "messages", "bytes", "blocked", "waited"), _NONE)
+    return {
+        "receivers": f"{sent['num_clients']}/{session.slots_max}",
+        "datagrams": number(sent["msgs_sent"]),
+        "messages": number(sent["lbm_msgs_sent"]),
+        "bytes": size(sent["bytes_sent"]),
+        "blocked": number(sent["send_blocked"]),
+        "waited": duration(sent["blocked_ns"]),
+    }
+
+
+def _readers(found: DomainSnapshot) -> list[Row]:
+    return [_reader(session, slot) for session in found.sessions for slot in session.receivers]
+
+
+def _reader(session: SessionStats, slot: SlotStats) -> Row:
+    latency = slot.latency.percentiles()
+    return {
+        "source": session.source,
+        "pid": slot.pid,
+        "name": slot.context_name,
+        "state": slot.state if slot.alive else "dead",
+        "topics": len(slot.topics),
+        "messages": number(slot.counters["lbm_msgs_rcved"]),
+        "lost": number(slot.counters["lost"]),
+        "overruns": number(slot.counters["overruns"]),
+        "behind": f"{size(slot.lag)} ({slot.lag / session.capacity:.0%})" if session.capacity else size(slot.lag),
+        "p50": duration(latency.p50 if latency else None),
+        "p99": duration(latency.p99 if latency else None),
+        "max": duration(latency.max if latency else None),
+    }

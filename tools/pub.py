@@ -1,0 +1,133 @@
+"""`ipcbus pub`: sends messages from the command line or from stdin."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+import ipcbus
+from ipcbus_tools.common import (
+    bus_options,
+    json_option,
+    notes,
+    number,
+    print_json,
+    source_options,
+    transport_option,
+)
+from ipcbus_tools.stopping import Stopped, Stopper
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+
+@click.command("pub")
+@click.argument("topic")
+@click.argument("texts", metavar="[TEXT]...", nargs=-1)
+@transport_option
+@click.option(
+    "--wait-receivers",
+    metavar="N",
+    type=click.IntRange(min=0),
+    default=1,
+    show_default=True,
+    help="Start when N contexts receive the topic; they miss nothing. 0 starts at once.",
+)
+@click.option("--timeout", metavar="SECONDS", type=float, default=10, show_default=True, help="Wait at most this long.")
+@click.option(
+    "--repeat",
+    metavar="N",
+    type=click.IntRange(min=0),
+    default=1,
+    show_default=True,
+    help="Send the TEXTs N times; 0 goes on until Ctrl-C.",
+)
+@click.option("--interval", metavar="SECONDS", type=float, default=0, help="Time between two messages.")
+@bus_options
+@json_option
+def command(
+    topic: str,
+    texts: tuple[str, ...],
+    transport: str | None,
+    wait_receivers: int,
+    timeout: float,
+    repeat: int,
+    interval: float,
+    domain: str,
+    config: str | None,
+    as_json: bool,
+) -> None:
+    r"""Sends each TEXT as a message of TOPIC; without TEXT, each line of stdin.
+
+    \b
+    Examples:
+      ipcbus pub greetings "good morning" "good night"
+      tail -F access.log | ipcbus pub access
+      ipcbus pub beat tick --repeat 0 --interval 1
+      ipcbus pub alarms fire --wait-receivers 3 --timeout 60
+    """
+    sent = Sent()
+    with Stopper() as stopper, ipcbus.Context(config, domain=domain) as context:
+        source = context.source(topic, **source_options(transport))
+        try:
+            with stopper.allowed():
+                source.wait_for_receivers(wait_receivers, timeout)
+                sent.send_all(source, _messages(texts, repeat), interval, stopper)
+        except Stopped:
+            _report(source, sent, as_json)
+            raise
+        _report(source, sent, as_json)
+
+
+class Sent:
+    """What was sent so far; stays right when a signal cuts the sending short."""
+
+    def __init__(self) -> None:
+        """Nothing yet."""
+        self.messages = self.bytes = 0
+        self._begin = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """Time since the sending began."""
+        return time.monotonic() - self._begin
+
+    def send_all(self, source: ipcbus.Source, messages: Iterable[bytes], interval: float, stopper: Stopper) -> None:
+        """Sends messages, one each interval; without one as fast as they come."""
+        self._begin = time.monotonic()
+        for message in messages:
+            if interval and self.messages:
+                stopper.wait(interval)
+            source.send(message, flush=bool(interval))
+            self.messages += 1
+            self.bytes += len(message)
+        source.flush()
+
+
+def _messages(texts: tuple[str, ...], repeat: int) -> Iterator[bytes]:
+    if not texts:
+        # What is no UTF-8 goes through unchanged, so the bytes are read, not the text.
+        yield from (line.removesuffix(b"\n") for line in sys.stdin.buffer)
+        return
+    rounds = itertools.repeat(texts, repeat) if repeat else itertools.repeat(texts)
+    for text in itertools.chain.from_iterable(rounds):
+        yield text.encode(errors="surrogateescape")
+
+
+def _report(source: ipcbus.Source, sent: Sent, as_json: bool) -> None:
+    if as_json:
+        print_json(
+            {
+                "topic": source.topic,
+                "source": source.source,
+                "messages": sent.messages,
+                "bytes": sent.bytes,
+                "seconds": round(sent.seconds, 6),
+            }
+        )
+    elif sys.stderr.isatty():
+        notes().print(f"{number(sent.messages)} messages, {number(sent.bytes)} bytes, on {source.source}", style="dim")
