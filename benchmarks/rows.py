@@ -97,15 +97,6 @@ def _bytes(measure: Callable[[float], float], size: int) -> Callable[[float], fl
 BUDGETS = [
     Row("send -> callback, LBT-SMX", "msg/s", 12e6, 20e6, False, _throughput(10_000_000, SMX), "ring"),
     Row("send -> callback, LBT-IPC batching", "msg/s", 12e6, 25e6, False, _throughput(10_000_000, IPC), "ring_batch"),
-    Row(
-        "send -> callback, LBT-IPC source-paced",
-        "msg/s",
-        None,
-        None,
-        False,
-        _throughput(10_000_000, {**IPC, "transport_lbtipc_behavior": "source_paced"}),
-        "ring_batch",
-    ),
     Row("send_many -> receive_into", "msg/s", 60e6, 130e6, False, _rows(50_000_000, 64, 10_000, SMX), "ring_batch"),
     Row("round trip, median", "ns", 500, 350, True, _round_trip("p50", parked=False, messages=500_000), "ring_trip"),
     Row("round trip, p99", "ns", 2000, 800, True, _round_trip("p99", parked=False, messages=500_000), "ring_trip_p99"),

@@ -155,6 +155,7 @@ class Receiver:
         queue = self._sink.queue
         while queue and self._sink.row_accepts(queue[0]):
             queue.popleft()
+        self._sink.row_queue_taken()
         return self._sink.rows_filled()
 
     async def areceive(self) -> Message:

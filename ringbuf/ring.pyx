@@ -19,6 +19,7 @@ from ringbuf.errors import SegmentMismatch
 
 cdef enum:
     SLOT_BYTES = sizeof(Slot)
+    LAPS_MAX = 1000             # laps in a row by which a source-paced ring is known to be damaged
     UNFENCED_NS = 1_000_000     # longest sleep where nothing promises that readers see that the writer sleeps
 
 
@@ -84,7 +85,8 @@ cdef const Record *reader_copy(Reader *r) noexcept nogil:
     cdef uint64_t capacity = r.mask + 1
     cdef const Record *record
     cdef uint32_t frame
-    while True:
+    cdef int lap
+    for lap in range(LAPS_MAX):
         record = <const Record *>(r.data + (r.position & r.mask))
         frame = _atomics.load_acquire32(&record.frame)  # SYNC frame
         if _atomics.load_relaxed64(&r.header.intent) <= r.position + capacity:
@@ -100,6 +102,9 @@ cdef const Record *reader_copy(Reader *r) noexcept nogil:
                 return <const Record *>r.copy
         r.overruns += 1
         r.position = _atomics.load_acquire64(&r.header.tail)  # SYNC tail
+    # Lapped at every new tail at once: no writer of ours is a ring ahead of itself.
+    r.broken = True
+    return NULL
 
 
 cdef bint reader_show(Reader *r) noexcept nogil:

@@ -186,7 +186,7 @@ class Show:
             source.send(told[source.topic], flush=True)
 
     def _session(self, transport: str) -> SessionStats | None:
-        return stats.snapshot(self._domain).session(self._feeds[transport].source)
+        return stats.take_snapshot(self._domain).session(self._feeds[transport].source)
 
     def _slots(self, transport: str) -> tuple[SlotStats, ...]:
         session = self._session(transport)

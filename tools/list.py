@@ -41,7 +41,7 @@ def command(verbose: bool, everywhere: bool, domain: str, config: str | None, as
       ipcbus list --all --json | jq '.[].contexts[].pid'
     """
     Config.load(config)  # nothing of it matters here, but a wrong file should not pass in silence
-    found = stats.snapshot_all() if everywhere else (stats.snapshot(domain),)
+    found = stats.take_snapshots() if everywhere else (stats.take_snapshot(domain),)
     if as_json:
         print_json([each.to_dict() for each in found] if everywhere else found[0].to_dict())
         return

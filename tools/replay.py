@@ -246,7 +246,7 @@ def _wait_until_read(domain: str, sources: Collection[ipcbus.Source], linger: fl
     mine = {source.source for source in sources}
     deadline = time.monotonic() + linger
     while True:
-        sessions = [session for session in stats.snapshot(domain).sessions if session.source in mine]
+        sessions = [session for session in stats.take_snapshot(domain).sessions if session.source in mine]
         behind = [slot for session in sessions for slot in session.receivers if slot.alive and slot.lag]
         if not behind:
             return True

@@ -1,3 +1,4 @@
+from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from ipcbus.delivery.message cimport Message, Origin
@@ -14,6 +15,8 @@ cdef class Sink:
     cdef public bint closed
     cdef char *rows                     # where receive_into wants the payloads, or NULL
     cdef Py_ssize_t row_bytes, row_count, row_next
+    cdef bint rows_open                 # rows are wanted and nothing in the queue comes before them
+    cdef Py_buffer row_view
     cdef readonly uint64_t delivered, bytes_delivered, lost, events, callback_errors
     cdef RegistryEntry *line            # where others read these counters
     cdef Mapping line_mapping
@@ -39,6 +42,7 @@ cdef class Demux:
     cdef readonly RingReader ring
     cdef Reader *r
     cdef list controllers               # by line; None where nobody receives
+    cdef PyObject **table               # the same, borrowed: what the message path looks into
     cdef uint32_t topics_max
     cdef const char *cursor             # the next message of the record in hand; NULL when none is in hand
     cdef const char *end
@@ -57,5 +61,6 @@ cdef class Demux:
     cdef int give(self, Controller controller, const MessageHeader *header) except -1
     cdef int call(self, Sink sink, Controller controller, const MessageHeader *header) except -1
     cdef void finish_record(self) noexcept
+    cdef int callback_raised(self, Sink sink) except -1
     cdef void show_counters(self) noexcept
     cdef bint jump(self, Controller controller, uint64_t sequence) except -1

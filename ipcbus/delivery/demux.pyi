@@ -61,6 +61,9 @@ class Sink:
     def row_accepts(self, message: Message) -> bool:
         """Copies a queued message into the next row; False when it is an event, has another length, or none is left."""
 
+    def row_queue_taken(self) -> None:
+        """Sends payloads straight into the rows after all, once the queue is empty."""
+
 class Controller:
     """Delivery controller of one topic on one session: numbers in, order and loss out."""
 

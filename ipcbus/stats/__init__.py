@@ -3,7 +3,7 @@
 from ipcbus.stats.counters import COUNTERS, Counter, counters_of
 from ipcbus.stats.histogram import Histogram, Percentiles
 from ipcbus.stats.model import ContextStats, DomainSnapshot, ReceiverStats, SessionStats, SlotStats, SourceStats
-from ipcbus.stats.snapshot import domains, snapshot, snapshot_all
+from ipcbus.stats.snapshot import domains, take_snapshot, take_snapshots
 
 __all__ = [
     "COUNTERS",
@@ -18,6 +18,6 @@ __all__ = [
     "SourceStats",
     "counters_of",
     "domains",
-    "snapshot",
-    "snapshot_all",
+    "take_snapshot",
+    "take_snapshots",
 ]

@@ -33,19 +33,19 @@ _NONE: MappingProxyType[str, int] = MappingProxyType({})
 Commands = Callable[[int], str]
 
 
-def snapshot(domain: str = "default") -> DomainSnapshot:
+def take_snapshot(domain: str = "default") -> DomainSnapshot:
     """Everything that the shared memory of one domain says."""
     return _snapshot(names.domain_tag(domain), domain)
 
 
-def snapshot_all() -> tuple[DomainSnapshot, ...]:
+def take_snapshots() -> tuple[DomainSnapshot, ...]:
     """The snapshots of all domains of this host, by name."""
     return tuple(sorted((_snapshot(tag, None) for tag in _tags()), key=lambda taken: taken.domain))
 
 
 def domains() -> tuple[str, ...]:
     """The names of all domains of this host."""
-    return tuple(taken.domain for taken in snapshot_all())
+    return tuple(taken.domain for taken in take_snapshots())
 
 
 def _tags() -> set[str]:

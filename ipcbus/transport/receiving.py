@@ -114,10 +114,10 @@ class ReceivingSession:
         done = [number for number, until in self._draining.items() if position >= until]
         for number in done:
             controller = self.demux.controller(number)
-            had_bos = self._had_bos.get(number, set())
-            self.stop_topic(number, drain=False)
+            self._draining.pop(number, None)
             if controller is not None:
-                self._end(controller, had_bos)
+                self._end(controller)
+            self.stop_topic(number, drain=False)
         return bool(done)
 
     # What the demux hands over (delivery.demux.Rare).
@@ -131,6 +131,9 @@ class ReceivingSession:
     def gap(self, controller: Controller, first: int, last: int) -> None:
         """Reports lost messages: one event a message, or one for all when there are very many."""
         self.demux.count_lost(last - first + 1)
+        # Who loses the very first messages is told of the beginning all the same.
+        self._started = True
+        self._give_bos(controller, controller.sinks)
         if last - first >= self._burst_loss:
             self._tell(controller, MessageType.UNRECOVERABLE_LOSS_BURST, first, last)
             return
@@ -165,7 +168,7 @@ class ReceivingSession:
     def finish(self) -> None:
         """The session is over and read to its end: last losses, then EOS."""
         for controller in self.topics():
-            self._end(controller, self._had_bos.get(controller.topic_number, set()))
+            self._end(controller)
         self.ended = True
 
     def counters(self) -> dict[str, int]:
@@ -192,8 +195,9 @@ class ReceivingSession:
         """Closes descriptors only; for a child after a fork."""
         self.channel.abandon()
 
-    def _end(self, controller: Controller, had_bos: set[Sink]) -> None:
+    def _end(self, controller: Controller) -> None:
         self._report_missing(controller, self._published(controller))
+        had_bos = self._had_bos.pop(controller.topic_number, set())
         for sink in controller.sinks:
             if sink in had_bos:
                 self._event(sink, controller, MessageType.EOS, -1, -1)
@@ -207,8 +211,8 @@ class ReceivingSession:
     def _report_missing(self, controller: Controller, until: int) -> None:
         missing = controller.missing_until(until)
         if missing:
-            self.gap(controller, until - missing, until - 1)
             controller.skip_to(until)
+            self.gap(controller, until - missing, until - 1)
 
     def _give_bos(self, controller: Controller, sinks: Sequence[Sink]) -> None:
         if not self._started:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 import pickle
+import select
 import signal
 import sys
 import traceback
@@ -142,10 +143,41 @@ class Flag:
         """Waits until somebody raises it."""
         os.read(self._read, 1)
 
+    def is_up(self) -> bool:
+        """Whether somebody has raised it."""
+        return bool(select.select([self._read], [], [], 0)[0])
+
     def wait_or_end(self) -> None:
         """Waits until somebody raises it, or nobody can any more; the waiting process itself no longer can."""
         os.close(self._write)
         os.read(self._read, 1)
+
+
+class Notes:
+    """A pipe into which children write lines that outlive them."""
+
+    def __init__(self) -> None:
+        """Empty."""
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._read, False)
+
+    def __enter__(self) -> Notes:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._read)
+        os.close(self._write)
+
+    def write(self, line: str) -> None:
+        """Adds a line."""
+        os.write(self._write, f"{line}\n".encode())
+
+    def lines(self) -> list[str]:
+        """Takes out the lines that are there."""
+        try:
+            return os.read(self._read, 1 << 16).decode().splitlines()
+        except BlockingIOError:
+            return []
 
 
 def kill_myself() -> None:

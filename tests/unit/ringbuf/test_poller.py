@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import gc
 import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
 from ringbuf.poller import Poller
+from ringbuf.ring import RingReader
 from tests.rings.channels import join, owned
 
 if TYPE_CHECKING:
@@ -100,8 +102,12 @@ def test_look_without_end_is_ended_from_another_thread(channel: OwnedChannel, re
     assert found == [False, True]
 
 
-def test_watched_readers_live_as_long_as_they_are_watched(channel: OwnedChannel, domain: str) -> None:
-    poller = watching([join(domain)])
+def test_watched_readers_live_as_long_as_they_are_watched(
+    channel: OwnedChannel, readers: list[JoinedChannel]
+) -> None:
+    poller = Poller()
+    poller.watch([RingReader(readers[0].ring, readers[0].control, readers[0].index)])
+    gc.collect()
     assert not poller.spin(10, FOREVER)
     channel.writer.write(b"x")
     assert poller.spin(10, FOREVER)

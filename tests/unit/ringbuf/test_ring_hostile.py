@@ -60,7 +60,7 @@ def test_possible_frame_around_nonsense_is_read_within_the_ring(domain: str, sou
         assert len(body) == frame - layout.RECORD_HEADER
 
 
-@pytest.mark.parametrize("behind", [-1, -8, -(1 << 62), 2 * WINDOW + 1, 3 * WINDOW, 1 << 62])
+@pytest.mark.parametrize("behind", [-10 * WINDOW, -(1 << 62), 2 * WINDOW + 1, 3 * WINDOW, 1 << 62])
 def test_impossible_position_holds_up_nobody_and_is_counted(domain: str, behind: int) -> None:
     with owned(domain) as channel, joined(domain) as reader:
         for _ in range(5 * WINDOW // 100):
@@ -94,8 +94,8 @@ def test_slot_in_an_unknown_state_does_not_count(domain: str, state: int) -> Non
 def test_slots_beyond_the_ones_made_do_not_appear(domain: str) -> None:
     """The writer took the number of slots when it began; what a receiver writes there later is not believed."""
     with owned(domain) as channel, joined(domain):
-        control_of(channel)["slots_max"] = 0xFFFFFFFF
-        control_of(channel)["slots_offset"] = 0xFFFFFFC0
+        header = control_of(channel)
+        header["slots_max"], header["slots_offset"] = 0xFFFFFFFF, 0xFFFFFFC0
         assert channel.writer.write(b"x")
         assert channel.slots.active_mask() == 1
         assert channel.slots.reclaim() == []
@@ -110,6 +110,15 @@ def test_waiting_writer_survives_a_forged_wanted_position(domain: str, wanted: i
         control_of(channel)["wanted"] = wanted
         read_all(reader)
         assert channel.writer.wait_room(84, 1, 1_000_000)
+
+
+def test_intent_that_stays_beyond_the_ring_breaks_the_reader_and_does_not_hang_it(domain: str) -> None:
+    with owned(domain, source_paced=True) as channel, joined(domain) as reader:
+        channel.writer.write(b"x")
+        header_of(channel)["intent"] = 1 << 40
+        assert reader.reader.read() is None
+        assert reader.reader.broken
+        assert not reader.reader.ready()
 
 
 def scribble(rng: random.Random, channel: OwnedChannel, what: str) -> None:
