@@ -68,7 +68,7 @@ def _round_trip(key: str, *, parked: bool, messages: int) -> Callable[[float], f
 
     def measure(factor: float) -> float:
         if key == "p50":
-            parts = [(scenarios.ping, 0), (scenarios.pong, 1)]
+            parts = [(scenarios.ping_parked if parked else scenarios.ping, 0), (scenarios.pong, 1)]
             _round_trips[parked] = run(parts, int(messages * factor), 64, source=SMX, parked=parked)[0]
         return _round_trips[parked][key]
 
@@ -120,7 +120,7 @@ BUDGETS = [
     ),
     Row("second receiver: cost of a send", "%", 10, 2, True, _second_receiver),
     Row(
-        "parked round trip, median", "ns", 1.5, 1.1, True, _round_trip("p50", parked=True, messages=5_000), "futex_trip"
+        "parked round trip, median", "ns", 1.5, 1.1, True, _round_trip("p50", parked=True, messages=3_000), "futex_trip"
     ),
     Row("parked receiver, processor time", "%", 0.1, 0.1, True, _idle),
 ]
@@ -129,10 +129,10 @@ BUDGETS = [
 RATIO_ROWS = {"memcpy", "futex_trip"}
 
 
-def native_figures(pause_us: int = 0) -> dict[str, float]:
+def native_figures() -> dict[str, float]:
     """The limits of this machine now: a ping-pong, a ring, a futex, a memcpy, all in C."""
     ring = native.run("ring", "stamp", "8")
-    wake = native.run("wake", "2000", "1", str(pause_us))["two_cores"]
+    wake = native.run("wake", "300", "1", str(scenarios.PAUSE_US))["two_cores"]
     copy = native.run("memcpy")
     return {
         "line": native.run("pingpong")["round_trip_p50_ns"],

@@ -29,11 +29,11 @@ from ringbuf.doorbell import Doorbell
 from ringbuf.errors import RingError
 
 if TYPE_CHECKING:
-    from collections import deque
     from collections.abc import Callable, Iterator
     from types import TracebackType
     from typing import Self
 
+    from ipcbus.delivery.demux import Sink
     from ipcbus.message import Message, SourceEvent
 
 log = logging.getLogger("ipcbus")
@@ -264,14 +264,14 @@ class Context:
             yield
 
     @contextlib.contextmanager
-    def _wheel_of(self, queue: deque[Message], timeout: float | None = None) -> Iterator[Driver | None]:
-        """The driver for a thread that pulls; None when somebody else filled the queue meanwhile."""
+    def _wheel_of(self, sink: Sink, timeout: float | None = None) -> Iterator[Driver | None]:
+        """The driver for a thread that pulls; None when somebody else filled the queue or closed it meanwhile."""
         driver = self._driver
         if self._sequential:
             with driver.alone():
                 yield driver
                 driver.rearm()
-        elif driver.take(lambda: queue or self._closed, timeout):
+        elif driver.take(lambda: sink.queue or sink.closed or self._closed, timeout):
             try:
                 yield driver
             finally:
@@ -312,12 +312,13 @@ class Context:
         self._driver.stop()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
-        for receiver in list(self._receivers):
-            receiver._sink.closed = True
-            receiver._sink.stop_counting()
-            self._waiters.wake(receiver._sink)
-        self._receivers.clear()
-        self._inbox.close()
+        with self._wheel():  # a thread that pulls lets go first
+            for receiver in list(self._receivers):
+                receiver._sink.closed = True
+                receiver._sink.stop_counting()
+                self._waiters.wake(receiver._sink)
+            self._receivers.clear()
+            self._inbox.close()
         self._outbox.close()
         self._bell.close()
         self._registry.close()

@@ -117,7 +117,7 @@ class Receiver:
             Otherwise as `receive`.
         """
         self._check_pull()
-        with self._context._wheel_of(self._sink.queue, timeout) as driver:
+        with self._context._wheel_of(self._sink, timeout) as driver:
             rows = self._sink.rows_from(array)
             try:
                 filled = self._queued_rows()
@@ -215,7 +215,7 @@ class Receiver:
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            with self._context._wheel_of(queue, left) as driver:
+            with self._context._wheel_of(self._sink, left) as driver:
                 if driver is not None:
                     driver.drive(FOREVER_NS if left is None else int(left * 1e9), once=True)
             if queue or self._sink.closed or (deadline is not None and time.monotonic() >= deadline):

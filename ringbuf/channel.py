@@ -150,7 +150,9 @@ class JoinedChannel:
         try:
             _check_owner(self.fd, control_name, owner_uid)
             if (size := os.fstat(self.fd).st_size) < layout.PAGE:
-                raise SegmentMismatch(f"{control_name} has {size} bytes, too few for a control block; restart its source")
+                raise SegmentMismatch(
+                    f"{control_name} has {size} bytes, too few for a control block; restart its source"
+                )
             self.control = segment.map_fd(self.fd, write=True)
             # Checked as a ring before any slot is touched.
             RingReader(self.ring, self.control, 0)

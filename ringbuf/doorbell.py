@@ -19,6 +19,8 @@ DATA = b"d"
 """A ring has records, or room again."""
 NEWS = b"n"
 """A registry of the domain changed."""
+CALL = b"c"
+"""A receiver joined, left, or made room that a source waited for."""
 
 
 class Doorbell:

@@ -6,6 +6,7 @@ cdef class Pump:
     cdef list demuxes
     cdef readonly Poller poller
     cdef public unsigned long owner     # ident of the thread that drives, or 0
+    cdef public bint attention          # a session needs looking after
     cdef public bint open               # `quick` may drive
     cdef uint64_t timer_ticks
 

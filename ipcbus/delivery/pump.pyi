@@ -11,6 +11,8 @@ class Pump:
     poller: Poller
     owner: int
     """Ident of the thread that drives, or 0."""
+    attention: bool
+    """Whether a session needs looking after: it ended, broke, has a full receiver, or its source wants an event."""
     open: bool
     """Whether `quick` may drive: nothing but messages is to be looked after between its calls."""
 

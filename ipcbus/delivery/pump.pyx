@@ -47,20 +47,19 @@ cdef class Pump:
         cdef uint32_t clock = clock_kind()
         cdef Poller poller = self.poller
         cdef long total = 0, handled
-        cdef bint attention, ready
+        cdef bint ready
         cdef Demux demux
         while True:
             handled = 0
-            attention = False
             for each in self.demuxes:
                 demux = <Demux>each
                 if demux.blocked:
                     continue
                 handled += demux.poll(1024)
                 if demux.attention or demux.blocked or demux.wakes_writer:
-                    attention = True
+                    self.attention = True
             total += handled
-            if attention or poller.poked or (once and total):
+            if self.attention or poller.poked or (once and total):
                 poller.poked = 0
                 return total
             if handled:

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Protocol
 from ipcbus.delivery.pump import Pump
 from ipcbus.errors import IpcBusError, WrongThread
 from ringbuf import wake
-from ringbuf.doorbell import NEWS, Doorbell
+from ringbuf.doorbell import CALL, NEWS, Doorbell
+from ringbuf.ring import RingReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -59,11 +60,14 @@ def _timerfd_set(fd: int, delay_ns: int) -> None:
 class Work(Protocol):
     """What the driver does besides reading rings."""
 
-    def attend(self) -> None:
-        """Looks after sessions that ended, broke, or wait."""
+    def attend(self) -> bool:
+        """Looks after sessions that ended, broke, or wait; says whether one still waits."""
 
     def news(self) -> None:
         """Another context's registry changed."""
+
+    def call(self) -> None:
+        """A receiver joined, left, or made room."""
 
     def events(self) -> int:
         """Events told to receivers since the last call."""
@@ -95,7 +99,7 @@ class Driver:
         self._work = work
         self._spins = spins
         self.loops = 1 << 62 if spins else linger
-        self._sessions: list[ReceivingSession] = []
+        self._readers: list[RingReader] = []
         self._epoll = select.epoll()
         self._kick = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._timer_fd = -1
@@ -144,15 +148,16 @@ class Driver:
                     "a context cannot be driven from inside one of its callbacks; return from the callback, or receive "
                     "in another thread or context"
                 )
-            if self.pump.owner:
+            # Who wants the wheel urgently goes first, or a guest that comes again and again would keep it away.
+            if self.pump.owner or self._urgent:
                 self._guests += 1
                 if self._own_thread == self.pump.owner:
                     self.interrupt()
                 try:
-                    self._changed.wait_for(lambda: not self.pump.owner or until(), timeout)
+                    self._changed.wait_for(lambda: not (self.pump.owner or self._urgent) or until(), timeout)
                 finally:
                     self._guests -= 1
-            if self.pump.owner or until():
+            if self.pump.owner or self._urgent or until():
                 return False
             self.pump.owner = me
             self._last_guest_ns = time.monotonic_ns()
@@ -190,7 +195,8 @@ class Driver:
 
     def watch(self, sessions: Sequence[ReceivingSession]) -> None:
         """Sets the sessions to read; for the driver only."""
-        self._sessions = list(sessions)
+        self._readers = [session.channel.reader for session in sessions if not session.demux.blocked]
+        self.pump.attention = True
         self.pump.watch([session.demux for session in sessions])
 
     def poll(self) -> int:
@@ -271,8 +277,8 @@ class Driver:
         self._attend()
 
     def _attend(self) -> None:
-        if any(s.demux.attention or s.demux.blocked or s.demux.wakes_writer for s in self._sessions):
-            self._work.attend()
+        if self.pump.attention:
+            self.pump.attention = self._work.attend()
 
     def stop(self) -> None:
         """Ends the loop of the context's own thread and every wait for the wheel."""
@@ -293,14 +299,14 @@ class Driver:
 
     def _arm(self) -> bool:
         """Shows every session that this context sleeps; False when there is something to do already."""
-        for session in self._sessions:
-            session.channel.reader.arm(True)
+        for reader in self._readers:
+            reader.arm(True)
         self._fenced = wake.barrier()  # SYNC park
-        return not any(s.channel.reader.ready() and not s.demux.blocked for s in self._sessions)
+        return not any(map(RingReader.ready, self._readers))
 
     def _disarm(self) -> None:
-        for session in self._sessions:
-            session.channel.reader.arm(False)
+        for reader in self._readers:
+            reader.arm(False)
 
     def _sleep(self, timeout_ns: int) -> None:
         if timeout_ns <= 0:
@@ -340,9 +346,13 @@ class Driver:
                 with contextlib.suppress(BlockingIOError):
                     os.eventfd_read(self._kick)
             elif fd == self._bell.fd:
-                if NEWS in self._bell.drain():
+                rung = self._bell.drain()
+                if NEWS in rung:
                     self._work.news()
-                self.hurry()
+                elif CALL in rung:
+                    self._work.call()
+                if NEWS in rung or CALL in rung:
+                    self.hurry()
             elif fd == self._timer_fd:
                 with contextlib.suppress(BlockingIOError):
                     os.read(self._timer_fd, 8)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ipcbus.transport.sending import SendingSession
 
 SECOND_NS = 1_000_000_000
+SWEEP_NS = 5 * SECOND_NS
 
 
 class Told(Protocol):
@@ -60,16 +61,18 @@ class Duties:
             "scan": options.resolution_scan_interval * 1_000_000,
             "clock": SECOND_NS,
             "upkeep": SECOND_NS,
+            "sweep": SWEEP_NS,
         }
         self._next = dict.fromkeys(self._every, 0)
+        self._called = True
 
     def attach(self, driver: Driver, inbox: Inbox, outbox: Outbox, waiters: AsyncWaiters) -> None:
         """Gives what is to be looked after."""
         self._driver, self._inbox, self._outbox, self._waiters = driver, inbox, outbox, waiters
 
-    def attend(self) -> None:
-        """Looks after sessions that ended, broke, or wait."""
-        self._inbox.attend()
+    def attend(self) -> bool:
+        """Looks after sessions that ended, broke, or wait; says whether one still waits."""
+        return self._inbox.attend()
 
     def events(self) -> int:
         """Events told to receivers since the last call."""
@@ -78,6 +81,11 @@ class Duties:
     def news(self) -> None:
         """Another context's registry changed."""
         self._next["scan"] = 0
+        self._called = True
+
+    def call(self) -> None:
+        """A receiver joined, left, or made room."""
+        self._called = True
 
     def someone_waits(self) -> bool:
         """Whether an asyncio task waits for a message."""
@@ -91,11 +99,14 @@ class Duties:
         """Runs what is due; returns when something will be next."""
         for task, interval in self._every.items():
             if now_ns >= self._next[task]:
-                self._next[task] = now_ns + interval
+                # On a common grid, so that a sleeping context wakes once for several tasks.
+                self._next[task] = (now_ns // interval + 1) * interval
                 getattr(self, f"_do_{task}")()
-        self._inbox.refresh()
-        self._tell_sources()
-        self._driver.notify()
+        if self._called:
+            self._called = False
+            self._inbox.refresh()
+            self._tell_sources()
+            self._driver.notify()
         flush_in = self._outbox.flush_due()
         upcoming = min(self._next.values())
         return upcoming if flush_in is None else min(upcoming, now_ns + flush_in)
@@ -114,19 +125,23 @@ class Duties:
         for session in self._outbox.sessions():
             for _ in session.channel.slots.reclaim():
                 session.channel.writer.count_reclaimed()
+                self._called = True
         self._inbox.check()
 
     def _do_scan(self) -> None:
         self._inbox.scan()
         self._inbox.retry()
+        self._called = True
 
     def _do_clock(self) -> None:
         clock.recalibrate()
 
     def _do_upkeep(self) -> None:
-        sweep(self._domain)
         for session in self._outbox.sessions():
             session.touch(time.monotonic_ns())
+
+    def _do_sweep(self) -> None:
+        sweep(self._domain)
 
     def _tell_sources(self) -> None:
         served = self._outbox.served()

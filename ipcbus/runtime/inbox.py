@@ -13,7 +13,7 @@ from ipcbus.resolution.adverts import TRANSPORT_NAMES, ContextAdvert, SessionAdv
 from ipcbus.resolution.registry import PeerRegistry
 from ipcbus.transport.receiving import ReceivingSession
 from ringbuf import segment
-from ringbuf.doorbell import DATA, BellRope
+from ringbuf.doorbell import CALL, BellRope
 from ringbuf.errors import RingError, SegmentGone
 from ringbuf.slots import Identity
 
@@ -77,6 +77,7 @@ class Inbox:
         self._ended: set[SessionAdvert] = set()
         self._errors_told: set[tuple[int, str]] = set()
         self._told = 0
+        self._unsettled = False
         self.blocked = False
 
     def take_told(self) -> int:
@@ -94,6 +95,7 @@ class Inbox:
     def add(self, interest: Interest) -> None:
         """Receives one more topic."""
         self._interests.append(interest)
+        self._unsettled = True
         self.scan()
 
     def remove(self, interest: Interest) -> None:
@@ -120,13 +122,16 @@ class Inbox:
 
     def refresh(self) -> None:
         """Reads the registries that changed and joins or leaves accordingly."""
+        changed = False
         for peer in self._peers.values():
             if peer.registry.version() == peer.version:
                 continue
             contents = peer.registry.read()
             if contents is not None:
                 peer.version, peer.advert = contents
-        self._reconcile()
+                changed = True
+        if changed or self._unsettled:
+            self._reconcile()
 
     def _meet(self, name: str) -> None:
         try:
@@ -142,9 +147,11 @@ class Inbox:
     def _forget(self, present: set[str]) -> None:
         for name in self._peers.keys() - present:
             self._peers.pop(name).registry.close()
+            self._unsettled = True
         self._unusable &= present
 
     def _reconcile(self) -> None:
+        self._unsettled = False
         wanted: dict[str, list[Sink]] = {}
         for interest in self._interests:
             wanted.setdefault(interest.topic, []).append(interest.sink)
@@ -179,7 +186,8 @@ class Inbox:
                 session.receive(source, sinks)
                 self.ring(advert.context_id)
             else:
-                self._driver.hurry()
+                # The line is free once the topic that had it before is read to its end.
+                self._unsettled = True
 
     def _join(self, advert: SessionAdvert) -> ReceivingSession | None:
         peer = next(p for p in self._peers.values() if p.advert is not None and advert in p.advert.sessions)
@@ -244,13 +252,17 @@ class Inbox:
         """Wakes another context."""
         with contextlib.suppress(OSError, RingError):
             rope = BellRope(names.bell(self._domain, context_id))
-            rope.ring(DATA)
+            rope.ring(CALL)
             rope.close()
 
     # ------------------------------------------------------------------ looking after sessions
 
-    def attend(self) -> None:
-        """Looks after sessions that ended, broke, have a full receiver, or whose source wants an event."""
+    def attend(self) -> bool:
+        """Looks after sessions that ended, broke, have a full receiver, or whose source wants an event.
+
+        Returns:
+            Whether a session still waits for room in a receiver's queue.
+        """
         changed = False
         for session in filter(self._has, self.sessions()):
             demux = session.demux
@@ -278,6 +290,7 @@ class Inbox:
         if changed or blocked != self.blocked:
             self.blocked = blocked
             self._driver.watch(self.sessions())
+        return blocked
 
     def check(self) -> None:
         """By timer: sources that died, losses with nothing behind them, topics that are drained."""
@@ -289,6 +302,8 @@ class Inbox:
             session.check_loss()
             if session.settle() and not session.topics():
                 self._leave(session)
+        if self._unsettled:
+            self._reconcile()
 
     def retry(self) -> None:
         """Tries again to join what was refused."""

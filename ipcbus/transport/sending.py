@@ -15,7 +15,7 @@ from ipcbus.wire import layout
 from ringbuf.channel import OwnedChannel, Shape
 from ringbuf.doorbell import DATA, BellRope
 from ringbuf.errors import SegmentRefused
-from ringbuf.layout import CONTROL_HEADER, RECORD_HEADER, RING_HEADER, WRITER_WANTS_EVENT
+from ringbuf.layout import CONTROL_HEADER, RECORD_HEADER, RING_HEADER, SLOT, WRITER_WANTS_EVENT, slots_offset
 from ringbuf.words import Words
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ipcbus")
 
+_CONTEXT_ID = 72  # offset of Slot.context_id
 _PARKED = 64  # offset of ControlHeader.parked
 _WAITS = 128  # offset of ControlHeader.writer_waits
 
@@ -81,6 +82,7 @@ class SendingSession:
         self._ropes: dict[int, tuple[int, BellRope | None]] = {}
         self.sources = 0
         self._next_sm_ns = 0
+        self._slots_at = slots_offset(shape.control_user)
 
     def start(self, policy: Policy) -> None:
         """Makes the open batch; `policy` says what happens when there is no room."""
@@ -179,7 +181,7 @@ class SendingSession:
 
     def _rope(self, slot: int) -> BellRope | None:
         """The doorbell rope of the context in a slot; None when it cannot be rung."""
-        context_id = self.channel.slots.identity(slot).context_id
+        context_id = self._joined.load64(self._slots_at + slot * SLOT.itemsize + _CONTEXT_ID)
         known = self._ropes.get(slot)
         if known is not None and known[0] == context_id:
             return known[1]

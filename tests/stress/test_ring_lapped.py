@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 import pytest
@@ -24,6 +25,9 @@ class Load:
         return number.to_bytes(8, "little") * (self.unit * (number % self.spread + 1))
 
 
+BURSTS = (1, 2, 32, 3, 100, 4) * 4
+"""Records that the writer writes in one go; the smallest ring holds about five."""
+
 SMALL = Load(window=4096, spread=200, unit=1)
 LARGE = Load(window=1 << 16, spread=60, unit=64)
 
@@ -36,9 +40,12 @@ def write_until(domain: str, load: Load, ready: Flag, done: Flag) -> int:
     number = 0
     try:
         while not done.is_up():
-            for number in range(number, number + 512):
-                write(body(number))
-            number += 1
+            for burst in BURSTS:
+                # Processes on one core have to take turns for one to lap the other, or to be read at all.
+                os.sched_yield()
+                for number in range(number, number + burst):
+                    write(body(number))
+                number += 1
     finally:
         channel.close()
     return number
@@ -50,7 +57,7 @@ def read_lapped(domain: str, load: Load, laps: int, work: int, joined: Flag, don
     Args:
         domain: names the ring.
         load: what is in the records.
-        laps: how often.
+        laps: how often, and at least how many records.
         work: what makes the reader slow: turns of an empty loop after each record.
         joined: raised when this reader has joined.
         done: raised when it was lapped often enough.
@@ -68,11 +75,12 @@ def read_lapped(domain: str, load: Load, laps: int, work: int, joined: Flag, don
     while True:
         body = read()
         if body is None:
-            if not told and reader.overruns >= laps:
+            if not told and reader.overruns >= laps <= count:
                 told = True
                 done.raise_it()
             if reader.ended:
                 break
+            os.sched_yield()
             continue
         mark = body[:8]
         number = int.from_bytes(mark, "little")
@@ -91,7 +99,7 @@ def read_lapped(domain: str, load: Load, laps: int, work: int, joined: Flag, don
         count += 1
         for _ in range(work):
             pass
-        if not told and not count & 1023 and reader.overruns >= laps:
+        if not told and not count & 1023 and reader.overruns >= laps <= count:
             told = True
             done.raise_it()
     assert not reader.broken
@@ -116,7 +124,7 @@ def lap(domain: str, load: Load, laps: int) -> None:
             last, count, overruns, knows = reader.result()
             print(f"{written} written, {count} read, lapped {overruns} times")
             assert last == written - 1 or (knows and last < written)
-            assert overruns >= laps // 2
+            assert min(overruns, count) >= laps // 2
 
 
 @pytest.mark.stress

@@ -74,7 +74,9 @@ class Stage:
         self.number += done
         return done
 
-    def kill_everywhere(self, work: Callable[[str, Callable[[str], None]], None], check: Callable[[], None]) -> list[str]:
+    def kill_everywhere(
+        self, work: Callable[[str, Callable[[str], None]], None], check: Callable[[], None]
+    ) -> list[str]:
         """Lets children die at the first step of `work`, the second, and so on; the names of the steps."""
         reached: list[str] = []
         for at in itertools.count():

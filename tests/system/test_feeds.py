@@ -1,0 +1,160 @@
+"""The real feeds through the bus: every byte, in order, to every receiver.
+
+Run as a module it is one of the receiving processes.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import ipcbus
+from ipcbus import MessageType
+from tests.kit.look import objects
+
+if TYPE_CHECKING:
+    from ipcbus import Message
+
+ROOT = Path(__file__).resolve().parents[2]
+DATA = ROOT.parent / "shared" / "data"
+FEEDS = ("binance_usdm_btcusdt_20240808.gz", "binance_spot_btcusdt_20240808.gz")
+MESSAGES = 135_203
+LONGEST = 64_046  # 64,047 with the end of the line
+RECEIVERS = 3
+
+
+@dataclass
+class Chain:
+    """The messages of one topic of one session: how many, which bytes in which order, and what they say themselves."""
+
+    messages: int = 0
+    longest: int = 0
+    broken: int = 0
+    digest: Any = field(default_factory=hashlib.blake2b)
+    last: dict[str, int] = field(default_factory=dict)
+
+    def add(self, payload: bytes) -> None:
+        """The next message."""
+        self.messages += 1
+        self.longest = max(self.longest, len(payload))
+        self.digest.update(len(payload).to_bytes(4, "little"))
+        self.digest.update(payload)
+        content = json.loads(payload)
+        self._follow(content.get("data", content))
+
+    def _follow(self, data: dict[str, Any]) -> None:
+        """Compares with what the exchange says came before."""
+        kind = data.get("e")
+        if kind == "depthUpdate":
+            # The futures feed names its predecessor, the spot feed begins one after it.
+            begin = data["pu"] if "pu" in data else data["U"] - 1
+            self.broken += self.last.get("u", begin) != begin
+            self.last["u"] = data["u"]
+        elif kind == "trade":
+            self.broken += self.last.get("t", data["t"] - 1) != data["t"] - 1
+            self.last["t"] = data["t"]
+
+    def facts(self) -> dict[str, Any]:
+        """What has to be the same on both sides."""
+        return {
+            "messages": self.messages,
+            "longest": self.longest,
+            "broken": self.broken,
+            "digest": self.digest.hexdigest(),
+        }
+
+
+@cache
+def expected(feed: str) -> dict[str, dict[str, Any]]:
+    """The chains of a file, by topic; read without any help of ours."""
+    chains: dict[str, Chain] = {}
+    with gzip.open(DATA / feed) as lines:
+        for line in lines:
+            payload = line.rstrip(b"\n").split(b" ", 1)[1]
+            topic = json.loads(payload).get("stream", "feed")
+            chains.setdefault(topic, Chain()).add(payload)
+    return {topic: chain.facts() for topic, chain in chains.items()}
+
+
+def receive(domain: str, topics: list[str]) -> None:
+    """Receives until stdin ends, then prints what came of each topic of each session."""
+    chains: dict[tuple[str, str], Chain] = {}
+    events: Counter[str] = Counter()
+
+    def on_message(message: Message) -> None:
+        if message.type == MessageType.DATA:
+            key = (message.source, message.topic)
+            if key not in chains:
+                chains[key] = Chain()
+            chains[key].add(message.data)
+        else:
+            events[message.type.name] += 1
+
+    with ipcbus.Context(domain=domain) as context:
+        for topic in topics:
+            context.receiver(topic, on_message)
+        sys.stdin.read()
+    found = [{"source": source, "topic": topic, **chain.facts()} for (source, topic), chain in chains.items()]
+    print(json.dumps({"chains": found, "events": events}))
+
+
+def replay(feed: str, domain: str, transport: str) -> dict[str, Any]:
+    """Sends a feed; returns what `ipcbus replay` reports."""
+    arguments = ("--transport", transport, "--wait-receivers", str(RECEIVERS), "--linger", "60", "--domain", domain)
+    ended = subprocess.run(
+        [sys.executable, "-m", "ipcbus_tools", "replay", str(DATA / feed), *arguments, "--json"],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert ended.returncode == 0, ended.stderr
+    report: dict[str, Any] = json.loads(ended.stdout)
+    return report
+
+
+@pytest.mark.skipif(not all((DATA / feed).exists() for feed in FEEDS), reason=f"the captured feeds are not in {DATA}")
+@pytest.mark.parametrize("transport", ["lbtipc", "lbtsmx"])
+def test_feeds_arrive_whole_and_in_order(domain: str, transport: str) -> None:
+    topics = sorted({topic for feed in FEEDS for topic in expected(feed)})
+    crew = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.system.test_feeds", domain, *topics],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        for _ in range(RECEIVERS)
+    ]
+    try:
+        reports = {feed: replay(feed, domain, transport) for feed in FEEDS}
+        found = [json.loads(process.communicate()[0]) for process in crew]
+    finally:
+        for process in crew:
+            process.kill()
+            process.communicate()
+    assert sum(report["messages"] for report in reports.values()) == MESSAGES
+    assert all(report["everything_read"] for report in reports.values())
+    for receiver in found:
+        for feed, report in reports.items():
+            chains = [chain for chain in receiver["chains"] if chain.pop("source") in report["sessions"]]
+            assert {chain.pop("topic"): chain for chain in chains} == expected(feed)
+        assert receiver["events"] == {kind: sum(len(expected(feed)) for feed in FEEDS) for kind in ("BOS", "EOS")}
+    everything = [chain for feed in FEEDS for chain in expected(feed).values()]
+    assert sum(chain["messages"] for chain in everything) == MESSAGES
+    assert max(chain["longest"] for chain in everything) == LONGEST
+    assert not any(chain["broken"] for chain in everything)
+    assert objects(domain) == []
+
+
+if __name__ == "__main__":
+    receive(sys.argv[1], sys.argv[2:])

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import pytest
+
+from ipcbus_tools.common import Failure, Misuse, age, duration, number, size, source_options, visible
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"),
+    [
+        *((None, "-"), (0, "0 ns"), (812, "812 ns"), (999.7, "1 us"), (1500, "1.5 us"), (108_500, "108 us")),
+        *((999_600, "1 ms"), (12_340_000, "12.3 ms"), (2_500_000_000, "2.5 s")),
+    ],
+)
+def test_duration(ns: float | None, text: str) -> None:
+    assert duration(ns) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (2**22, "4.0 MiB"), (2**31, "2.0 GiB")]
+)
+def test_size(value: float, text: str) -> None:
+    assert size(value) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(-1, "0 s"), (119, "119 s"), (150, "2 min"), (7200, "2 h"), (172_800, "2 d")],
+)
+def test_age(seconds: float, text: str) -> None:
+    assert age(seconds) == text
+
+
+def test_number() -> None:
+    assert number(1234567) == "1,234,567"
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"plain", "plain"),
+        ("wört".encode(), "wört"),
+        (b"", ""),
+        (b"\x1b[31mred\n\t\x07", "\\x1b[31mred\\n\\t\\x07"),
+        (b"\xff\xfe", "\\xff\\xfe"),
+        ("\u202eevil".encode(), "\\u202eevil"),
+    ],
+)
+def test_visible_text_cannot_do_anything(data: bytes, text: str) -> None:
+    assert visible(data) == text
+
+
+def test_source_options() -> None:
+    assert source_options(None) == {}
+    assert source_options("lbtsmx") == {"transport": "lbtsmx"}
+
+
+def test_failures_are_one_line() -> None:
+    assert Failure("first\n  second").message == "first second"
+    assert (Failure("").exit_code, Misuse("").exit_code) == (1, 2)

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+import ipcbus
+from ipcbus.config import Config
+from ipcbus_tools.common import Failure
+from ipcbus_tools.feed import Survey
+from ipcbus_tools.replay import MAX_SPEED, Pace, _open_sources
+from ipcbus_tools.stopping import Stopper
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SECOND = 1_000_000_000
+
+
+def open_sources(domain: str, longest: int, transport: str, config: Mapping[str, Mapping[str, object]]) -> int:
+    """Makes the sources for a feed and sends the longest message on one; returns the longest possible."""
+    settings = Config.load(config)
+    with ipcbus.Context(settings, domain=domain) as context:
+        sources = _open_sources(context, settings, transport, Survey(2, longest, longest, {"a": 1, "b": 1}))
+        sources["a"].send(bytes(longest), flush=True)
+        return sources["b"].message_max
+
+
+@pytest.mark.parametrize("longest", [0, 8176, 8177, 64_046, 1_000_003])
+def test_smx_session_carries_the_longest_message(domain: str, longest: int) -> None:
+    assert open_sources(domain, longest, "lbtsmx", {}) >= longest
+
+
+def test_smx_options_of_the_user_are_only_raised(domain: str) -> None:
+    config = {
+        "source": {"transport_lbtsmx_datagram_max_size": 16384, "transport_lbtsmx_transmission_window_size": 4_194_304}
+    }
+    assert open_sources(domain, 10_000, "lbtsmx", config) == 16384 - 16
+
+
+def test_ipc_session_carries_the_longest_datagram(domain: str) -> None:
+    assert open_sources(domain, 65_519, "lbtipc", {}) == 65_519
+
+
+def test_too_long_for_ipc(domain: str) -> None:
+    with pytest.raises(Failure, match=r"65520 bytes, more than the 65519 of a datagram; .*--transport lbtsmx"):
+        open_sources(domain, 65_520, "lbtipc", {})
+
+
+@pytest.mark.parametrize(("speed", "seconds"), [(1.0, 100.0), (10.0, 10.0), (0.5, 200.0)])
+def test_pace_follows_the_time_stamps(monkeypatch: pytest.MonkeyPatch, speed: float, seconds: float) -> None:
+    now = 5.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    pace = Pace(speed, 7 * SECOND, Stopper())
+    assert pace.early(107 * SECOND) == pytest.approx(seconds)
+    now += seconds + 1
+    assert pace.early(107 * SECOND) == pytest.approx(-1)
+    assert not pace.as_fast_as_possible
+
+
+def test_pace_of_maximum_speed() -> None:
+    assert Pace(MAX_SPEED, 0, Stopper()).as_fast_as_possible
