@@ -8,7 +8,6 @@ import logging
 import os
 import secrets
 import threading
-import weakref
 from typing import TYPE_CHECKING, Any
 
 from ipcbus.config import Config, ConfigLike
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ipcbus")
 
-_contexts: weakref.WeakSet[Context] = weakref.WeakSet()
+_contexts: set[Context] = set()
 
 
 class Context:
@@ -349,6 +348,7 @@ class Context:
             raise ClosedError(f"the context {self.name!r} of domain {self.domain!r} is closed; make a new one")
 
     def _sessions_of(self, topic: str) -> list[SessionInfo]:
+        self._check()
         with self._wheel():
             return self._inbox.info(topic)
 

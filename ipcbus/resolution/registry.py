@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import os
 import threading
 import time
@@ -62,6 +63,7 @@ class Registry:
         header["context_name"], header["domain"] = context_name.encode()[:31], domain.encode()[:63]
         header["release"] = release.encode()[:15]
         header["entries"] = (size - layout.REGISTRY_HEADER.itemsize) // layout.REGISTRY_ENTRY.itemsize
+        self._free = list(range(int(header["entries"])))
         header["magic"] = MAGIC
 
     def add_session(self, advert: SessionAdvert) -> int:
@@ -93,6 +95,7 @@ class Registry:
         """Takes an entry out."""
         with self._lock, self._changing():
             self._entry(entry)["state"] = layout.ENTRY_FREE
+            heapq.heappush(self._free, entry)
 
     def close(self) -> None:
         """Removes the registry; the last thing a context removes."""
@@ -108,10 +111,9 @@ class Registry:
 
     def _add(self, **fields: object) -> int:
         with self._lock:
-            count = int(self._header["entries"])
-            free = next((i for i in range(count) if self._entry(i)["state"] == layout.ENTRY_FREE), count)
-            if free == count:
-                self._grow(count)
+            if not self._free:
+                self._grow(int(self._header["entries"]))
+            free = heapq.heappop(self._free)
             with self._changing():
                 entry = self._entry(free)
                 state = fields.pop("state")
@@ -126,6 +128,7 @@ class Registry:
         size = min(layout.registry_bytes(2 * count), _RESERVE)
         segment.allocate(self.fd, self.name, size)
         self._header["entries"] = (size - layout.REGISTRY_HEADER.itemsize) // layout.REGISTRY_ENTRY.itemsize
+        self._free = list(range(count, int(self._header["entries"])))
 
     def _entry(self, index: int) -> np.ndarray[tuple[()], np.dtype[np.void]]:
         view = self.mapping.view(self.entry_offset(index), layout.REGISTRY_ENTRY.itemsize)

@@ -394,3 +394,4 @@ class Driver:
             self._kick = -1
             if self._timer_fd >= 0:
                 os.close(self._timer_fd)
+                self._timer_fd = -1

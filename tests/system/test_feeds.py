@@ -124,12 +124,12 @@ def replay(feed: str, domain: str, transport: str) -> dict[str, Any]:
 
 @pytest.mark.skipif(not all((DATA / feed).exists() for feed in FEEDS), reason=f"the captured feeds are not in {DATA}")
 @pytest.mark.parametrize("transport", ["lbtipc", "lbtsmx"])
-def test_feeds_arrive_whole_and_in_order(domain: str, transport: str) -> None:
+def test_feeds_arrive_whole_and_in_order(domain: str, transport: str, pytestconfig: pytest.Config) -> None:
     topics = sorted({topic for feed in FEEDS for topic in expected(feed)})
     crew = [
         subprocess.Popen(
             [sys.executable, "-m", "tests.system.test_feeds", domain, *topics],
-            cwd=ROOT,
+            cwd=pytestconfig.rootpath,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
@@ -146,7 +146,8 @@ def test_feeds_arrive_whole_and_in_order(domain: str, transport: str) -> None:
     assert all(report["everything_read"] for report in reports.values())
     for receiver in found:
         for feed, report in reports.items():
-            chains = [chain for chain in receiver["chains"] if chain.pop("source") in report["sessions"]]
+            chains = [dict(chain) for chain in receiver["chains"] if chain["source"] in report["sessions"]]
+            assert all(chain.pop("source") for chain in chains)
             assert {chain.pop("topic"): chain for chain in chains} == expected(feed)
         assert receiver["events"] == {kind: sum(len(expected(feed)) for feed in FEEDS) for kind in ("BOS", "EOS")}
     everything = [chain for feed in FEEDS for chain in expected(feed).values()]

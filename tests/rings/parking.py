@@ -1,0 +1,87 @@
+"""Sleeping readers and the writer that wakes them, as `ipcbus` does it: arm, barrier, last look, sleep on a doorbell."""
+
+from __future__ import annotations
+
+import select
+from typing import TYPE_CHECKING
+
+from ringbuf import wake
+from ringbuf.doorbell import DATA, BellRope, Doorbell
+from ringbuf.words import Words
+from tests.rings.channels import PARKED
+
+if TYPE_CHECKING:
+    from ringbuf.channel import JoinedChannel, OwnedChannel
+
+MASK64 = 0xFFFFFFFFFFFFFFFF
+
+
+class Sleeper:
+    """A reader's way to wait: without end, and woken by its doorbell only."""
+
+    def __init__(self, name: str) -> None:
+        """Makes the doorbell."""
+        self.bell = Doorbell(name)
+        self._epoll = select.epoll()
+        self._epoll.register(self.bell.fd, select.EPOLLIN)
+
+    def sleep(self, channel: JoinedChannel) -> bool:
+        """Waits until the reader has something to do; whether it really slept."""
+        reader = channel.reader
+        reader.arm(True)
+        wake.barrier()  # SYNC park
+        slept = not reader.ready()
+        if slept:
+            self._epoll.poll()
+        reader.arm(False)
+        self.bell.drain()
+        return slept
+
+    def close(self) -> None:
+        """Removes the doorbell."""
+        self._epoll.close()
+        self.bell.close()
+
+
+class Waker:
+    """The writer's end of all doorbells."""
+
+    def __init__(self, channel: OwnedChannel, domain: str) -> None:
+        """The bell of the reader with context id n is called `ipcbus.<domain>.b<n>`."""
+        self._channel, self._domain = channel, domain
+        self._words = Words(channel.control)
+        self._ropes: dict[int, BellRope] = {}
+
+    def wake(self, mask: int) -> None:
+        """Rings for each sleeping reader in the mask."""
+        was = self._words.and64(PARKED, ~mask & MASK64) & mask
+        for slot in range(was.bit_length()):
+            if was >> slot & 1:
+                self._rope(self._channel.slots.identity(slot).context_id).ring(DATA)
+
+    def publish(self, body: bytes) -> None:
+        """Writes a record, however long that takes, and wakes who sleeps."""
+        writer = self._channel.writer
+        while (place := writer.claim(len(body))) is None:
+            # Without a time limit: what a reader frees has to be told.
+            writer.wait_room(len(body), 100, -1)
+        place[:] = body
+        if mask := writer.commit():
+            self.wake(mask)
+
+    def close(self) -> None:
+        """Ends the session, wakes who sleeps, lets go of the bells."""
+        self._channel.close()
+        self.wake(self._words.load64(PARKED))
+        for rope in self._ropes.values():
+            rope.close()
+
+    def _rope(self, context_id: int) -> BellRope:
+        if context_id not in self._ropes:
+            self._ropes[context_id] = BellRope(bell_name(self._domain, context_id))
+        return self._ropes[context_id]
+
+
+def bell_name(domain: str, context_id: int) -> str:
+    """Name of a reader's doorbell."""
+    return f"ipcbus.{domain}.b{context_id}"
