@@ -61,21 +61,26 @@ cdef class BatchWriter:
 
     @cython.final
     cdef char *reserve_slowly(self, TopicSource source, uint64_t need, bint block) except NULL:
-        """A place for `need` bytes when the ring is full or a gate is closed: waits as the policy says."""
+        """A place for `need` bytes when there is none at once: passes the gate, publishes, waits as the policy says.
+
+        Each of these may let another thread send, so after each of them everything is looked at again.
+        """
         cdef char *place
         while True:
-            if self.w.used and self.w.messages:
-                # Readers that wait for the batch are the ones who make room.
-                self.publish()
-            self.policy.full(need, block, source.topic)
-            if self.gate:
+            if self.gate or source.closed:
+                source.check_open()
                 self.pass_gate(source, block)
-            # While this thread waited, another one may have opened a record.
-            if self.w.used + need > RECORD_HEADER + self.datagram_max:
+            elif self.w.used + need > RECORD_HEADER + self.datagram_max:
                 self.publish()
-            place = writer_claim(self.w, need)
-            if place != NULL:
-                return place
+            else:
+                place = writer_claim(self.w, need)
+                if place != NULL:
+                    return place
+                if self.w.used and self.w.messages:
+                    # Readers that wait for the batch are the ones who make room.
+                    self.publish()
+                else:
+                    self.policy.full(need, block, source.topic)
 
     @cython.final
     cdef int pass_gate(self, TopicSource source, bint block) except -1:
@@ -135,22 +140,17 @@ cdef class TopicSource:
 
     @cython.final
     cdef inline char *place(self, uint64_t length, bint block) except NULL:
-        """Where a message of `length` bytes goes; publishes the open record first if it would not fit."""
+        """Where a message of `length` bytes goes. Between this and `put` nothing may let another thread run."""
         cdef BatchWriter batch = self.batch
         cdef Writer *w = batch.w
         cdef uint64_t need = MESSAGE_HEADER_BYTES + aligned(length)
         cdef char *place
         if length > self.message_max:
             self.too_large(length)
-        if batch.gate or self.closed:
-            self.check_open()
-            batch.pass_gate(self, block)
-        if w.used + need > RECORD_HEADER + batch.datagram_max:
-            batch.publish()
+        if batch.gate or self.closed or w.used + need > RECORD_HEADER + batch.datagram_max:
+            return batch.reserve_slowly(self, need, block)
         place = writer_claim(w, need)
-        if place == NULL:
-            place = batch.reserve_slowly(self, need, block)
-        return place
+        return place if place != NULL else batch.reserve_slowly(self, need, block)
 
     @cython.final
     cdef inline void put(self, char *place, uint64_t length, uint32_t flags) noexcept:
@@ -217,11 +217,12 @@ cdef class TopicSource:
     def send_many(self, messages, *, bint flush=False, bint block=True):
         cdef uint64_t first = self.next_sequence
         cdef Py_buffer view
-        # With a minimum of 0 each message would be a datagram; within one call a datagram takes what fits into it.
-        cdef bint at_once = self.batch.minimum_length == 0
+        # With a minimum of 0 each message would be a datagram; of messages that are all there a datagram takes what fits.
+        cdef bint is_buffer = PyObject_CheckBuffer(messages)
+        cdef bint at_once = self.batch.minimum_length == 0 and (is_buffer or isinstance(messages, (list, tuple)))
         self.batch.held += at_once
         try:
-            if PyObject_CheckBuffer(messages):
+            if is_buffer:
                 PyObject_GetBuffer(messages, &view, PyBUF_C_CONTIGUOUS)
                 try:
                     self.append_rows(&view, block)

@@ -32,10 +32,14 @@ class Sleeper:
         wake.barrier()  # SYNC park
         slept = not reader.ready()
         if slept:
-            self._epoll.poll()
+            self.wait()
         reader.arm(False)
-        self.bell.drain()
         return slept
+
+    def wait(self) -> None:
+        """Sleeps until the bell is rung."""
+        self._epoll.poll()
+        self.bell.drain()
 
     def close(self) -> None:
         """Removes the doorbell."""

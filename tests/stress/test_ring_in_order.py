@@ -123,12 +123,12 @@ def run(domain: str, count: int, before: int, stops: int) -> None:
 @pytest.mark.stress
 @pytest.mark.parametrize("before", range(READERS + 1))
 def test_every_reader_gets_every_record_in_every_start_order(domain: str, before: int) -> None:
-    run(domain, 25_000, before, 0)
+    run(domain, 50_000, before, 0)
 
 
 @pytest.mark.stress
 def test_writer_waits_for_a_stopped_reader_and_nothing_is_lost(domain: str) -> None:
-    run(domain, 20_000, READERS, 20)
+    run(domain, 50_000, READERS, 50)
 
 
 @pytest.mark.long
