@@ -7,8 +7,10 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import pytest
+if TYPE_CHECKING:
+    import pytest
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
 
@@ -27,7 +29,7 @@ def test_the_two_terminals_see_each_other(domain: str) -> None:
         [sys.executable, "-m", "ipcbus_tools", *shlex.split(line)[1:], "--domain", domain]
         for line in re.findall(r"^    (ipcbus (?:echo|pub) .*)$", README, re.MULTILINE)
     )
-    with subprocess.Popen([*echo, "-n", "3"], stdout=subprocess.PIPE, text=True) as listener:
+    with subprocess.Popen([*echo, "-n", "2"], stdout=subprocess.PIPE, text=True) as listener:
         sent = subprocess.run(pub, capture_output=True, text=True, check=False)
         shown, _ = listener.communicate()
     assert sent.returncode == 0, sent.stderr
