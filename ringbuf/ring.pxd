@@ -171,3 +171,4 @@ cdef class RingReader:
     cdef readonly Mapping ring, control
     cdef readonly uint64_t capacity
     cdef readonly int slot_index
+    cdef bint owes_event    # `read` showed the position and the writer wants an event; `show` tells

@@ -364,7 +364,8 @@ cdef class RingReader:
         body = PyBytes_FromStringAndSize(<const char *>record + RECORD_HEADER, self.r.frame - RECORD_HEADER)
         self.r.since_sample += 1
         reader_sample(&self.r, record, ns_per_tick())
-        reader_done(&self.r)
+        if reader_done(&self.r):
+            self.owes_event = True
         return body
 
     def arm(self, bint mask_on):
@@ -379,7 +380,9 @@ cdef class RingReader:
         return bool(reader_ready(&self.r))
 
     def show(self):
-        return bool(reader_show(&self.r))
+        cdef bint owed = self.owes_event
+        self.owes_event = False
+        return bool(reader_show(&self.r)) or owed
 
     def skip_to_tail(self):
         self.r.position = _atomics.load_acquire64(&self.r.header.tail)  # SYNC tail

@@ -47,10 +47,11 @@ _LOOK_S = 0.005
 @config_option
 @json_option
 def command(seconds: float, messages: int | None, domain: str | None, config: str | None, as_json: bool) -> None:
-    r"""Shows the bus at work: telemetry of this host and a made-up feed, over both transports, to three processes.
+    r"""Shows the bus at work and accounts for every message.
 
-    On each transport messages first come at a steady pace, which shows the latency, and then as fast as they go, which
-    shows the throughput. At the end every message is accounted for: sent = received + lost, or the exit code is 1.
+    Telemetry of this host and a made-up feed go over both transports to three receiving processes. On each transport
+    messages first come at a steady pace, which shows the latency, and then as fast as they go, which shows the
+    throughput. At the end sent = received + lost for every receiver, or the exit code is 1.
 
     \b
     Examples:
@@ -109,12 +110,13 @@ class Show:
         for name, source in self._feeds.items():
             bar = Bar(view, name, each)
             self._paced(source, each * PACED_SHARE, bar)
-            self._wait_read(name, crew)
-            latencies |= {(name, slot.pid): slot.latency.percentiles() for slot in self._slots(name)}
-            first, started = source.sequence_number, time.monotonic()
+            paced = self._wait_read(name, crew)
+            latencies |= {(name, pid): slot.latency.percentiles() for pid, (slot, _) in paced.items()}
+            started = time.monotonic()
             self._full_speed(source, each * (1 - PACED_SHARE), messages, bar)
-            sent = source.sequence_number - first
-            rates |= {(name, pid): sent / (end - started) for pid, end in self._wait_read(name, crew).items()}
+            for pid, (slot, ended) in self._wait_read(name, crew).items():
+                received = slot.counters["lbm_msgs_rcved"] - paced[pid][0].counters["lbm_msgs_rcved"]
+                rates[name, pid] = received / (ended - started)
             bar.finish(source.sequence_number + 1)
         for name in self._feeds:
             self._wait_read(name, crew)  # telemetry went on meanwhile
@@ -192,17 +194,17 @@ class Show:
         session = self._session(transport)
         return session.receivers if session else ()
 
-    def _wait_read(self, transport: str, crew: Crew) -> dict[int, float]:
-        """Waits until the crew has read all of a transport's session; returns when each was seen at its end."""
+    def _wait_read(self, transport: str, crew: Crew) -> dict[int, tuple[SlotStats, float]]:
+        """Waits until the crew has read all of a transport; returns each by its pid, and when it was seen there."""
         pids = {process.pid for process in crew.members.values()}
-        ended: dict[int, float] = {}
+        ended: dict[int, tuple[SlotStats, float]] = {}
         best, patience = -1, time.monotonic() + _PATIENCE_S
         while len(ended) < len(pids):
             now = time.monotonic()
             slots = [slot for slot in self._slots(transport) if slot.pid in pids]
             for slot in slots:
                 if slot.lag == 0:
-                    ended.setdefault(slot.pid, now)
+                    ended.setdefault(slot.pid, (slot, now))
             if (read := sum(slot.position for slot in slots)) > best:
                 best, patience = read, now + _PATIENCE_S
             crew.check()

@@ -23,7 +23,7 @@ _MANY = 1024
 _HEX_ROW = 16
 
 
-@click.command("echo")
+@click.command("echo", short_help="Prints the messages of a topic.")
 @click.argument("topic")
 @click.option("-n", "--count", metavar="N", type=click.IntRange(min=1), help="End after N messages.")
 @click.option("--hex", "as_hex", is_flag=True, help="Show the bytes in hexadecimal.")
@@ -103,13 +103,19 @@ def _as_line(as_hex: bool) -> Callable[[Message], str]:
     def show(message: Message) -> str:
         if message.type != MessageType.DATA:
             return _event(message)
-        sent = datetime.datetime.fromtimestamp(message.send_time_ns / 1e9).strftime("%H:%M:%S.%f")
-        head = f"{message.sequence_number:>8}  {sent}  "
+        head = f"{message.sequence_number:>8}  {_clock(message.send_time_ns)}  "
         if not as_hex:
             return head + visible(message.data)
         return head + f"{len(message)} bytes" + "".join(f"\n{row}" for row in _hex_rows(message.data))
 
     return show
+
+
+def _clock(time_ns: int) -> str:
+    try:
+        return datetime.datetime.fromtimestamp(time_ns / 1e9).strftime("%H:%M:%S.%f")
+    except (ValueError, OverflowError, OSError):
+        return "??:??:??.??????"  # what a damaged source says of its time
 
 
 def _event(message: Message) -> str:

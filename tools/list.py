@@ -24,7 +24,7 @@ _LEFT = ("context", "name", "command", "note", "topic", "source", "pacing", "sta
 _NONE = "-"
 
 
-@click.command("list")
+@click.command("list", short_help="Lists contexts, topics and receivers.")
 @click.option("-v", "--verbose", is_flag=True, help="Also sessions, and who reads them with which lag and latency.")
 @click.option("--all", "everywhere", is_flag=True, help="All domains of this host.")
 @bus_options
@@ -75,7 +75,7 @@ def _table(title: str, rows: list[Row]) -> Table | Text:
         table.add_column(column, justify="left" if left else "right", no_wrap=not left, overflow="fold")
     for row in rows:
         # As Text: what others named must not be taken for markup, nor do anything to the terminal.
-        table.add_row(*(Text(visible(str(row[column]).encode())) for column in columns))
+        table.add_row(*(Text(visible(str(row[column]).encode(errors="surrogateescape"))) for column in columns))
     return table
 
 

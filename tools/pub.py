@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 
-@click.command("pub")
+@click.command("pub", short_help="Sends messages.")
 @click.argument("topic")
 @click.argument("texts", metavar="[TEXT]...", nargs=-1)
 @transport_option

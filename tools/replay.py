@@ -64,7 +64,7 @@ class Progressed:
     seconds: float = 0.0
 
 
-@click.command("replay")
+@click.command("replay", short_help="Sends the messages recorded in a file.")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
     "--speed",

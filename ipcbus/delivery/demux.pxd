@@ -21,7 +21,7 @@ cdef class Sink:
     cdef RegistryEntry *line            # where others read these counters
     cdef Mapping line_mapping
 
-    cdef int accept(self, Controller controller, const MessageHeader *header, Demux demux) except -1
+    cdef int accept(self, Controller controller, const MessageHeader *header, uint32_t length, Demux demux) except -1
     cdef bint is_full(self) noexcept
     cdef void count(self, uint64_t length) noexcept
     cdef int fail(self, error, rare) except -1
@@ -51,6 +51,7 @@ cdef class Demux:
     cdef readonly bint attention        # something for Python: the end, a broken ring
     cdef readonly bint blocked          # a receiver that pulls has no room
     cdef readonly bint wakes_writer     # the source waits for an event
+    cdef public bint watched            # the poller looks at its ring
     cdef public bint stop               # set from inside a callback: return after this message
     cdef object rare
     cdef Message spare
@@ -58,8 +59,8 @@ cdef class Demux:
 
     cdef long poll(self, long limit) except -1
     cdef bint next_record(self) except -1
-    cdef int give(self, Controller controller, const MessageHeader *header) except -1
-    cdef int call(self, Sink sink, Controller controller, const MessageHeader *header) except -1
+    cdef int give(self, Controller controller, const MessageHeader *header, uint32_t length) except -1
+    cdef int call(self, Sink sink, Controller controller, const MessageHeader *header, uint32_t length) except -1
     cdef void finish_record(self) noexcept
     cdef int callback_raised(self, Sink sink) except -1
     cdef void show_counters(self) noexcept

@@ -102,6 +102,8 @@ class Demux:
     attention: bool
     blocked: bool
     wakes_writer: bool
+    watched: bool
+    """Whether the poller looks at its ring; not so while a receiver that pulls has no room."""
     stop: bool
 
     def __init__(self, ring: RingReader, topics_max: int, rare: Rare) -> None: ...

@@ -66,21 +66,23 @@ cdef class Sink:
         return bool(self.is_full())
 
     @cython.final
-    cdef int accept(self, Controller controller, const MessageHeader *header, Demux demux) except -1:
+    cdef int accept(
+        self, Controller controller, const MessageHeader *header, uint32_t length, Demux demux
+    ) except -1:
         """Takes a message into a row or the queue."""
         cdef const char *payload = <const char *>header + MESSAGE_HEADER_BYTES
         if self.closed:
             return 0
-        if self.rows_open and <Py_ssize_t>header.length == self.row_bytes:
+        if self.rows_open and <Py_ssize_t>length == self.row_bytes:
             memcpy(self.rows + self.row_next * self.row_bytes, payload, self.row_bytes)
             self.row_next += 1
         else:
             # A message that fits no row goes to the queue, and everything after it behind it.
             self.rows_open = False
             self.queue.append(own_message(
-                controller.origin, payload, header.length, header.sequence, header.topic >> TOPIC_BITS, demux.send_ticks
+                controller.origin, payload, length, header.sequence, header.topic >> TOPIC_BITS, demux.send_ticks
             ))
-        self.count(header.length)
+        self.count(length)
         return 0
 
     def event(self, Message message, rare):
@@ -266,15 +268,18 @@ cdef class Demux:
 
     @cython.final
     cdef long poll(self, long limit) except -1:
-        """Delivers up to `limit` messages; may stop within a record and go on there the next time."""
-        cdef long handled = 0
+        """Takes up to `limit` messages and delivers what somebody receives; returns how many were delivered.
+
+        May stop within a record and go on there the next time.
+        """
+        cdef long handled = 0, taken = 0
         cdef const MessageHeader *header
         cdef Controller controller
         cdef PyObject *found
         cdef uint32_t number, length
-        cdef uint64_t left
+        cdef int64_t left   # signed: the padding of the last message may reach past the end
         self.stop = False
-        while handled < limit and not self.blocked and not self.stop:
+        while taken < limit and not self.blocked and not self.stop:
             if self.cursor == NULL and not self.next_record():
                 break
             while True:
@@ -284,7 +289,7 @@ cdef class Demux:
                     break
                 header = <const MessageHeader *>self.cursor
                 length = header.length
-                if length > left - MESSAGE_HEADER_BYTES:
+                if <int64_t>length > left - MESSAGE_HEADER_BYTES:
                     self.malformed += 1
                     self.finish_record()
                     break
@@ -292,6 +297,7 @@ cdef class Demux:
                 found = self.table[number & (self.topics_max - 1)]
                 if found == NULL or (<Controller>found).topic_number != number:
                     self.no_topic += 1
+                    taken += 1
                     self.cursor += MESSAGE_HEADER_BYTES + aligned(length)
                     continue
                 controller = <Controller>found
@@ -301,14 +307,16 @@ cdef class Demux:
                 self.cursor += MESSAGE_HEADER_BYTES + aligned(length)
                 if header.sequence != controller.expected or not controller.started:
                     if not self.jump(controller, header.sequence):
+                        taken += 1
                         continue
                 controller.expected += 1
                 self.messages += 1
                 handled += 1
-                self.give(controller, header)
-                if handled >= limit or self.stop:
+                taken += 1
+                self.give(controller, header, length)
+                if taken >= limit or self.stop:
                     break
-        if handled:
+        if taken:
             self.show_counters()
             # A writer without room, or an idle ring: now is the time to say how far this reader is.
             if reader_show(self.r):
@@ -329,22 +337,24 @@ cdef class Demux:
         return True
 
     @cython.final
-    cdef inline int give(self, Controller controller, const MessageHeader *header) except -1:
+    cdef inline int give(self, Controller controller, const MessageHeader *header, uint32_t length) except -1:
         cdef Sink sink = controller.only
         if sink is not None:
             if sink.pulls:
-                return sink.accept(controller, header, self)
-            return self.call(sink, controller, header)
+                return sink.accept(controller, header, length, self)
+            return self.call(sink, controller, header, length)
         for each in controller.sinks:
             sink = <Sink>each
             if sink.pulls:
-                sink.accept(controller, header, self)
+                sink.accept(controller, header, length, self)
             else:
-                self.call(sink, controller, header)
+                self.call(sink, controller, header, length)
         return 0
 
     @cython.final
-    cdef inline int call(self, Sink sink, Controller controller, const MessageHeader *header) except -1:
+    cdef inline int call(
+        self, Sink sink, Controller controller, const MessageHeader *header, uint32_t length
+    ) except -1:
         """Calls back with a message that looks into the ring."""
         cdef Message message = self.spare
         cdef PyObject *result
@@ -359,7 +369,7 @@ cdef class Demux:
         if message.origin is not controller.origin:
             message.origin = controller.origin
         message.start = <const char *>header + MESSAGE_HEADER_BYTES
-        message.length = header.length
+        message.length = length
         message.sequence = header.sequence
         message.first_sequence = header.sequence
         message.flags = header.topic >> TOPIC_BITS

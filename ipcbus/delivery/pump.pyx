@@ -10,6 +10,8 @@ from ringbuf.poller cimport Poller
 
 
 cdef double QUICK_S = 0.0002
+# A reader may seem ready and yet give nothing, as with messages of topics that nobody receives; Python looks up then.
+cdef long FRUITLESS_MAX = 64
 
 
 cdef class Pump:
@@ -36,8 +38,12 @@ cdef class Pump:
         return total
 
     def watch(self, demuxes):
+        cdef Demux demux
         self.demuxes = list(demuxes)
-        self.poller.watch([(<Demux?>demux).ring for demux in self.demuxes if not (<Demux>demux).blocked])
+        for each in self.demuxes:
+            demux = <Demux?>each
+            demux.watched = not demux.blocked
+        self.poller.watch([demux.ring for demux in self.demuxes if demux.watched])
 
     def run(self, uint64_t timeout_ns, uint64_t loops, bint once):
         return self.turn(read_ticks(clock_kind()) + <uint64_t>(<double>timeout_ns / ns_per_tick()), loops, once)
@@ -46,7 +52,7 @@ cdef class Pump:
     cdef long turn(self, uint64_t until, uint64_t loops, bint once) except -1:
         cdef uint32_t clock = clock_kind()
         cdef Poller poller = self.poller
-        cdef long total = 0, handled
+        cdef long total = 0, handled, fruitless = 0
         cdef bint ready
         cdef Demux demux
         while True:
@@ -54,6 +60,9 @@ cdef class Pump:
             for each in self.demuxes:
                 demux = <Demux>each
                 if demux.blocked:
+                    # The poller must not look at it any more, or it would find it ready for ever.
+                    if demux.watched:
+                        self.attention = True
                     continue
                 handled += demux.poll(1024)
                 if demux.attention or demux.blocked or demux.wakes_writer:
@@ -63,10 +72,12 @@ cdef class Pump:
                 poller.poked = 0
                 return total
             if handled:
+                fruitless = 0
                 if read_ticks(clock) >= until:
                     return total
                 continue
-            if loops == 0:
+            fruitless += 1
+            if loops == 0 or fruitless > FRUITLESS_MAX:
                 return total
             with nogil:
                 ready = poller.wait(loops, until, clock)

@@ -263,7 +263,6 @@ class Inbox:
         Returns:
             Whether a session still waits for room in a receiver's queue.
         """
-        changed = False
         for session in filter(self._has, self.sessions()):
             demux = session.demux
             if demux.wakes_writer:
@@ -274,7 +273,6 @@ class Inbox:
                 for sink in each.sinks
             ):
                 demux.unblock()
-                changed = True
             attention = demux.attention
             demux.seen()
             if attention and demux.ring.broken:
@@ -286,11 +284,10 @@ class Inbox:
                 self._end(session)
             elif attention and demux.ring.ended and not demux.blocked:
                 self._end(session)
-        blocked = any(session.demux.blocked for session in self.sessions())
-        if changed or blocked != self.blocked:
-            self.blocked = blocked
+        self.blocked = any(session.demux.blocked for session in self.sessions())
+        if any(session.demux.blocked == session.demux.watched for session in self.sessions()):
             self._driver.watch(self.sessions())
-        return blocked
+        return self.blocked
 
     def check(self) -> None:
         """By timer: sources that died, losses with nothing behind them, topics that are drained."""

@@ -76,7 +76,7 @@ class Histogram:
     @property
     def count(self) -> int:
         """How many datagrams were counted."""
-        return int(self.counts.sum())
+        return sum(self.counts.tolist())
 
     def __add__(self, other: Histogram) -> Histogram:
         """Both together."""
@@ -102,9 +102,10 @@ class Histogram:
         total = self.count
         if total == 0:
             return None
-        rank = max(1, math.ceil(share * total))
-        bucket = int(np.searchsorted(np.cumsum(self.counts), np.uint64(rank)))
-        middle = int(_MIDDLES[bucket])
+        # In floating point, which does not wrap around whatever a damaged peer has put there.
+        below = np.cumsum(self.counts, dtype=np.float64)
+        bucket = int(np.searchsorted(below, max(1, math.ceil(share * total))))
+        middle = int(_MIDDLES[min(bucket, len(_MIDDLES) - 1)])
         return min(middle, self.max_ns) if self.max_ns else middle
 
     def percentiles(self) -> Percentiles | None:

@@ -176,7 +176,7 @@ class RingMachine(RuleBasedStateMachine):
             assert reading.channel.reader.position == reading.position
             assert not reading.channel.reader.broken
             assert self.source_paced or self.head - reading.position <= WINDOW
-            assert layout.SLOT_ACTIVE == slots_of(self.ring)[reading.channel.index]["state"]
+            assert slots_of(self.ring)[reading.channel.index]["state"] == layout.SLOT_ACTIVE
 
 
 class SourcePacedMachine(RingMachine):

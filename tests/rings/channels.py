@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from ringbuf import layout
 from ringbuf.channel import JoinedChannel, OwnedChannel, Shape
@@ -37,32 +37,36 @@ def who(context_id: int = 1) -> Identity:
     return Identity(os.getpid(), os.geteuid(), context_id, f"context {context_id}")
 
 
-def shape(
-    *,
-    source_paced: bool = False,
-    window: int = WINDOW,
-    record_max: int = 0,
-    slots_max: int = 4,
-    control_user: int = 64,
-    group: str = "",
-) -> Shape:
+class Options(TypedDict, total=False):
+    """What tests choose about a ring."""
+
+    source_paced: bool
+    window: int
+    record_max: int
+    slots_max: int
+    control_user: int
+    group: str
+
+
+def shape(**options: Unpack[Options]) -> Shape:
     """A ring's shape; the longest record is half the window unless said."""
+    window = options.get("window", WINDOW)
     return Shape(
         session_id=0x51E55104,
         window=window,
-        record_max=record_max or window // 2,
-        source_paced=source_paced,
-        slots_max=slots_max,
+        record_max=options.get("record_max", window // 2),
+        source_paced=options.get("source_paced", False),
+        slots_max=options.get("slots_max", 4),
         ring_user=128,
-        control_user=control_user,
-        group=group,
+        control_user=options.get("control_user", 64),
+        group=options.get("group", ""),
     )
 
 
 @contextmanager
-def owned(domain: str, **values: Any) -> Iterator[OwnedChannel]:
+def owned(domain: str, **options: Unpack[Options]) -> Iterator[OwnedChannel]:
     """The writing side; closed and removed at the end."""
-    channel = OwnedChannel(ring_name(domain), control_name(domain), shape(**values))
+    channel = OwnedChannel(ring_name(domain), control_name(domain), shape(**options))
     try:
         yield channel
     finally:

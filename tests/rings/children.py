@@ -14,11 +14,12 @@ import sys
 import traceback
 import warnings
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 _PR_SET_PDEATHSIG = 1
@@ -31,7 +32,7 @@ class ChildFailedError(AssertionError):
 class Child(Generic[T]):
     """One forked process that runs one function."""
 
-    def __init__(self, work: Callable[..., T], *args: Any) -> None:
+    def __init__(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> None:
         """Forks and runs `work(*args)` in the child."""
         self._name = getattr(work, "__name__", repr(work))
         self._pipe, write_end = os.pipe()
@@ -42,9 +43,10 @@ class Child(Generic[T]):
             self.pid = os.fork()
         if self.pid == 0:
             os.close(self._pipe)
-            _run(write_end, parent, work, args)
+            _run(write_end, parent, lambda: work(*args, **kwargs))
         os.close(write_end)
         self._status: int | None = None
+        self._sent = b""
 
     def result(self) -> T:
         """Waits for the end; what `work` returned.
@@ -52,16 +54,25 @@ class Child(Generic[T]):
         Raises:
             ChildFailedError: `work` raised, or the child was killed; the text says which.
         """
-        sent = b""
-        while block := os.read(self._pipe, 1 << 16):
-            sent += block
+        while self.take():
+            pass
         status = self.wait()
         if status < 0:
             raise ChildFailedError(f"{self._name} was ended by {signal.Signals(-status).name}")
-        done, value = pickle.loads(sent)
+        done, value = pickle.loads(self._sent)
         if not done:
             raise ChildFailedError(f"{self._name} failed:\n{value}")
         return value  # type: ignore[no-any-return]
+
+    def take(self) -> bool:
+        """Takes what it sent of its result; False when that was all, at its end."""
+        block = os.read(self._pipe, 1 << 16)
+        self._sent += block
+        return bool(block)
+
+    def fileno(self) -> int:
+        """Readable when there is something to take."""
+        return self._pipe
 
     def wait(self) -> int:
         """Waits for the end; the exit status, or minus the signal that ended it."""
@@ -110,13 +121,33 @@ class Children:
     def __enter__(self) -> Children:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, failure: type[BaseException] | None, *_: object) -> None:
         for child in self._all:
+            if failure and child.ended():
+                # What one child did wrong is often why the test waited for another in vain.
+                try:
+                    child.result()
+                except ChildFailedError as error:
+                    print(error)
             child.close()
 
-    def run(self, work: Callable[..., T], *args: Any) -> Child[T]:
+    def results(self, children: Sequence[Child[T]]) -> list[T]:
+        """Waits for all of them; raises as soon as one has failed.
+
+        Raises:
+            ChildFailedError: as `Child.result`.
+        """
+        running = list(children)
+        while running:
+            for child in select.select(running, [], [])[0]:
+                if not child.take():
+                    child.result()
+                    running.remove(child)
+        return [child.result() for child in children]
+
+    def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Child[T]:
         """Starts one more."""
-        child = Child(work, *args)
+        child = Child(work, *args, **kwargs)
         self._all.append(child)
         return child
 
@@ -186,7 +217,7 @@ def kill_myself() -> None:
     signal.pause()
 
 
-def _run(pipe: int, parent: int, work: Callable[..., T], args: tuple[Any, ...]) -> None:
+def _run(pipe: int, parent: int, work: Callable[[], object]) -> None:
     """What a child does; never returns."""
     code = 1
     try:
@@ -195,7 +226,7 @@ def _run(pipe: int, parent: int, work: Callable[..., T], args: tuple[Any, ...]) 
             with suppress(ValueError):
                 signal.signal(signal.SIGALRM, signal.SIG_DFL)
             try:
-                answer = pickle.dumps((True, work(*args)))
+                answer = pickle.dumps((True, work()))
             except BaseException:
                 answer = pickle.dumps((False, traceback.format_exc()))
             with os.fdopen(pipe, "wb") as file:

@@ -1,4 +1,4 @@
-"""Sleeping readers and the writer that wakes them, as `ipcbus` does it: arm, barrier, last look, sleep on a doorbell."""
+"""Readers that sleep and the writer that wakes them, as `ipcbus` does it: arm, barrier, a last look, a doorbell."""
 
 from __future__ import annotations
 

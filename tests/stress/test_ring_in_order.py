@@ -34,9 +34,9 @@ def write(domain: str, count: int, ready: Flag, go: Flag, all_joined: Flag) -> i
     joined = False
     while number < count or not joined:
         joined = joined or all_joined.is_up()
-        for number in range(number, number + 100):
+        for _ in range(100):
             waker.publish(body(number))
-        number += 1
+            number += 1
     waker.close()
     return number
 
@@ -70,7 +70,8 @@ def read(domain: str, context_id: int, joined: Flag) -> tuple[int, int, int]:
 
 def stop_and_go_on(domain: str, writer: Child[int], stopped: Child[tuple[int, int, int]]) -> None:
     """Stops the reader in slot 0 until the writer cannot go on, and lets it go on."""
-    ring_fd, control_fd = segment.open_fd(ring_name(domain), write=False), segment.open_fd(control_name(domain), write=True)
+    ring_fd = segment.open_fd(ring_name(domain), write=False)
+    control_fd = segment.open_fd(control_name(domain), write=True)
     tail = Words(segment.map_fd(ring_fd, write=False))
     table = SlotTable(segment.map_fd(control_fd, write=True), control_fd)
     stopped.stop()
@@ -111,10 +112,10 @@ def run(domain: str, count: int, before: int, stops: int) -> None:
         for _ in range(stops):
             stop_and_go_on(domain, writer, readers[0])
         all_joined.raise_it()
+        found = children.results(readers)
         written = writer.result()
         assert written >= count
-        for number, reader in enumerate(readers):
-            first, last, slept = reader.result()
+        for number, (first, last, slept) in enumerate(found):
             print(f"reader {number}: {first} to {last} of {written}, slept {slept} times")
             assert last == written - 1
             assert first == 0 or number >= before

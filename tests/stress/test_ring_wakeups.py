@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 import time
 
 import pytest
@@ -51,11 +52,11 @@ def answer(domain: str, edges: int, seed: int, ready: Flag, other_ready: Flag, f
     mine, others = (domain + ".1", domain + ".2") if first else (domain + ".2", domain + ".1")
     pauses = Pauses(seed + first)
     owned = OwnedChannel(ring_name(mine), control_name(mine), shape())
-    sleeper = Sleeper(bell_name(mine, first))
+    sleeper = Sleeper(bell_name(mine, 1))
     ready.raise_it()
     other_ready.wait()
     waker = Waker(owned, others)
-    joined = join(others, first)
+    joined = join(others, 1)
     ready.raise_it()
     other_ready.wait()
     slept = 0
@@ -82,7 +83,7 @@ def take_turns(domain: str, edges: int) -> None:
             children.run(answer, domain, edges, seed, one, two, True),
             children.run(answer, domain, edges, seed, two, one, False),
         ]
-        slept = [end.result() for end in ends]
+        slept = children.results(ends)
     print(f"{edges} edges, slept {slept}")
     assert min(slept) > 0
 
@@ -141,7 +142,7 @@ def wait_for_room(domain: str, edges: int, by_event: bool) -> None:
         writer = children.run(write_halves, domain, edges, ready, joined, by_event)
         ready.wait()
         reader = children.run(read_halves, domain, edges, seed, joined)
-        waited, events = writer.result(), reader.result()
+        waited, events = children.results([writer, reader])
     print(f"{edges} records, waited {waited} times, {events} events")
     assert waited > 0
     assert (events > 0) == by_event
@@ -171,7 +172,7 @@ def echo(domain: str, transport: str, edges: int, ready: Flag) -> int:
     """A context that sends back what it gets, from its callback, and sleeps in between."""
     with ipcbus.Context(OPTIONS, domain=domain) as context:
         back = context.source("back", transport=transport)
-        done = Flag()
+        done = threading.Event()
         seen = 0
 
         def on_message(message: ipcbus.Message) -> None:
@@ -180,16 +181,17 @@ def echo(domain: str, transport: str, edges: int, ready: Flag) -> int:
                 back.send(message.data, flush=True)
                 seen += 1
             if seen == edges or message.type is ipcbus.MessageType.EOS:
-                done.raise_it()
+                done.set()
 
-        context.receiver("there", on_message)
         ready.raise_it()
+        # Only who is joined gets the answers; so this one is not joined before.
         back.wait_for_receivers(1, 30)
+        context.receiver("there", on_message)
         done.wait()
         return seen
 
 
-def ask(domain: str, transport: str, mode: str, edges: int, seed: int) -> None:
+def ask(domain: str, transport: str, mode: str, edges: int, seed: int) -> int:
     """A context that asks and waits for the answer."""
     pauses = Pauses(seed)
     with ipcbus.Context(OPTIONS, domain=domain, operational_mode=mode) as context:
@@ -197,7 +199,6 @@ def ask(domain: str, transport: str, mode: str, edges: int, seed: int) -> None:
         back = context.receiver("back")
         there.wait_for_receivers(1, 30)
         number = 0
-        # An answer that is not waited for by name: the receiver may join the other's session first.
         there.send(number.to_bytes(4, "little"), flush=True)
         while number < edges:
             message = back.receive()
@@ -209,6 +210,7 @@ def ask(domain: str, transport: str, mode: str, edges: int, seed: int) -> None:
             pauses.take()
             if number < edges:
                 there.send(number.to_bytes(4, "little"), flush=True)
+        return number
 
 
 def ask_and_echo(domain: str, transport: str, mode: str, edges: int) -> None:
@@ -217,8 +219,7 @@ def ask_and_echo(domain: str, transport: str, mode: str, edges: int) -> None:
         other = children.run(echo, domain, transport, edges, ready)
         ready.wait()
         asking = children.run(ask, domain, transport, mode, edges, seed)
-        asking.result()
-        assert other.result() == edges
+        assert children.results([other, asking]) == [edges, edges]
 
 
 @pytest.mark.stress

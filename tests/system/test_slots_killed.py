@@ -89,6 +89,7 @@ class Stage:
                 return reached
             assert status == -signal.SIGKILL
             reached += self.notes.lines()
+        raise AssertionError("the steps have no end")
 
     def goes_on(self) -> None:
         """The keeper is untouched, the writer gets on, and the slot can be taken again."""
@@ -291,7 +292,7 @@ def test_owner_killed_between_its_objects_leaves_them_to_be_removed(domain: str)
                 kill_myself()
             return made(name, size, **options)  # type: ignore[arg-type]
 
-        segment.create = create  # type: ignore[assignment]
+        segment.create = create
         OwnedChannel(ring_name(domain), control_name(domain), shape())
         kill_myself()
 

@@ -25,9 +25,14 @@ GENERATED = Path(ringbuf.__file__).with_name("_layout.pxd")
 FIELDS = [(name, field) for name, dtype in layout.STRUCTS.items() for field in dtype.names or ()]
 
 
+def fields_of(name: str) -> Mapping[str, Any]:
+    """Format and offset of each field of a struct."""
+    return layout.STRUCTS[name].fields or {}
+
+
 def rows(name: str) -> list[tuple[str, Any, int]]:
     """The fields of a struct as `layout.struct` takes them."""
-    fields: Mapping[str, Any] = layout.STRUCTS[name].fields or {}
+    fields = fields_of(name)
     return [(field, fields[field][0], fields[field][1]) for field in fields]
 
 
@@ -45,7 +50,11 @@ def compile_c(text: str) -> subprocess.CompletedProcess[str]:
     """Has the C compiler check a text."""
     compiler = shlex.split(os.environ.get("CC", "gcc"))
     return subprocess.run(
-        [*compiler, "-std=c11", "-fsyntax-only", "-x", "c", "-"], input=text, capture_output=True, text=True, check=False
+        [*compiler, "-std=c11", "-fsyntax-only", "-x", "c", "-"],
+        input=text,
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
 
@@ -97,7 +106,7 @@ def test_every_struct_and_field_has_its_static_assert() -> None:
     for name, dtype in layout.STRUCTS.items():
         assert f"_Static_assert(sizeof(ipcbus_{name}) == {dtype.itemsize}," in text
     for name, field in FIELDS:
-        offset = (layout.STRUCTS[name].fields or {})[field][1]
+        offset = fields_of(name)[field][1]
         assert f"_Static_assert(offsetof(ipcbus_{name}, {field}) == {offset}," in text
 
 
@@ -129,7 +138,7 @@ def test_fields_are_aligned_and_do_not_overlap(name: str) -> None:
     ],
 )
 def test_what_different_sides_write_lies_on_different_cache_lines(name: str, lines: list[str]) -> None:
-    fields = layout.STRUCTS[name].fields or {}
+    fields = fields_of(name)
     assert len({fields[field][1] // layout.CACHE_LINE for field in lines}) == len(lines)
     assert layout.STRUCTS[name].itemsize % layout.CACHE_LINE == 0
 

@@ -79,7 +79,9 @@ def test_descriptor_may_be_closed_after_mapping(name: str) -> None:
     assert bytes(mapping.view(0, 3)) == b"xyz"
 
 
-@pytest.mark.parametrize(("offset", "length"), [(-1, 1), (0, -1), (0, SIZE + 1), (SIZE, 1), (1 << 62, 1), (1, (1 << 63) - 1)])
+@pytest.mark.parametrize(
+    ("offset", "length"), [(-1, 1), (0, -1), (0, SIZE + 1), (SIZE, 1), (1 << 62, 1), (1, (1 << 63) - 1)]
+)
 def test_view_outside_is_refused(fd: int, offset: int, length: int) -> None:
     with pytest.raises(ValueError, match=f"lie outside the mapping of {SIZE} bytes"):
         Mapping(fd, SIZE, False).view(offset, length)

@@ -57,9 +57,7 @@ def test_end_of_a_session_ends_the_look(channel: OwnedChannel, readers: list[Joi
 
 
 @pytest.mark.parametrize(("loops", "timeout_ns"), [(0, FOREVER), (1000, FOREVER), (FOREVER, 0), (FOREVER, 1_000_000)])
-def test_look_without_a_record_ends_by_loops_or_time(
-    readers: list[JoinedChannel], loops: int, timeout_ns: int
-) -> None:
+def test_look_without_a_record_ends_by_loops_or_time(readers: list[JoinedChannel], loops: int, timeout_ns: int) -> None:
     assert not watching(readers).spin(loops, timeout_ns)
 
 
@@ -102,9 +100,7 @@ def test_look_without_end_is_ended_from_another_thread(channel: OwnedChannel, re
     assert found == [False, True]
 
 
-def test_watched_readers_live_as_long_as_they_are_watched(
-    channel: OwnedChannel, readers: list[JoinedChannel]
-) -> None:
+def test_watched_readers_live_as_long_as_they_are_watched(channel: OwnedChannel, readers: list[JoinedChannel]) -> None:
     poller = Poller()
     poller.watch([RingReader(readers[0].ring, readers[0].control, readers[0].index)])
     gc.collect()

@@ -161,6 +161,18 @@ def test_reader_behind_the_wanted_place_wakes_nobody(channel: OwnedChannel, doma
         assert reader.reader.show()
 
 
+def test_event_that_the_writer_wants_is_not_lost_while_a_reader_is_busy(channel: OwnedChannel, domain: str) -> None:
+    """A busy reader shows its position by itself; `show` still tells of the event."""
+    with joined(domain) as reader:
+        fill(channel)
+        assert channel.writer.want_event(len(BODY))
+        while reader.reader.read() is not None:
+            pass
+        assert int(control_of(channel)["writer_waits"]) == layout.WRITER_RUNS
+        assert reader.reader.show()
+        assert not reader.reader.show()
+
+
 def test_source_paced_writer_never_waits(lapping: OwnedChannel, domain: str) -> None:
     with joined(domain) as reader:
         for _ in range(10 * FIT):

@@ -75,7 +75,7 @@ def test_unknown_group_is_refused_and_nothing_is_left(name: str) -> None:
 def test_group_of_others_is_refused(name: str) -> None:
     def give_to_root() -> str:
         as_nobody()
-        with pytest.raises(SegmentRefused, match="cannot be given to group .* group that exists") as caught:
+        with pytest.raises(SegmentRefused, match=r"cannot be given to group .* group that exists") as caught:
             make(name, group=grp.getgrgid(0).gr_name)
         return str(caught.value)
 
@@ -96,7 +96,12 @@ def test_taken_name_is_refused_and_the_object_stays_as_it_was(name: str) -> None
 
 @pytest.mark.parametrize("bad", ["", "a/b", "/a", "n" * (segment.NAME_MAX + 1)])
 def test_unusable_name_is_refused(bad: str) -> None:
-    for use in (lambda: segment.create(bad, 1), lambda: segment.open_fd(bad, write=False), lambda: segment.remove(bad)):
+    uses: list[Callable[[], object]] = [
+        lambda: segment.create(bad, 1),
+        lambda: segment.open_fd(bad, write=False),
+        lambda: segment.remove(bad),
+    ]
+    for use in uses:
         with pytest.raises(ValueError, match="is no name for a shared object: 1 to 30 characters, no slash"):
             use()
 
@@ -163,7 +168,7 @@ def in_full_shm(ask: Callable[[], object], *, unasked: bool = False) -> Refusal 
     before = segment.free_bytes()
     if unasked:
         real, first = segment.free_bytes, iter([None])
-        segment.free_bytes = lambda: next(first, real())  # type: ignore[assignment]
+        segment.free_bytes = lambda: next(first, real())
     with pytest.raises(SegmentFull) as caught:
         ask()
     return Refusal(str(caught.value), before, segment.free_bytes(), segment.names(""))
@@ -205,7 +210,11 @@ def test_channel_that_does_not_fit_leaves_nothing(domain: str, size: int) -> Non
         with owned(domain, window=size):
             pass
 
-    found = refusal(ask) if size == SMALL else refusal(lambda: (make("x", SMALL // 2), ask()))
+    def ask_for_the_rest() -> None:
+        make("x", SMALL // 2)
+        ask()
+
+    found = refusal(ask if size == SMALL else ask_for_the_rest)
     assert "bytes of /dev/shm" in found.text
     assert found.left == ([] if size == SMALL else ["x"])
 

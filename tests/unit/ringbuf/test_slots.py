@@ -74,7 +74,9 @@ def test_slots_are_given_one_by_one_and_each_once(channel: OwnedChannel, domain:
     assert [state(channel, index) for index in range(SLOTS)] == [layout.SLOT_JOINING] * SLOTS
 
 
-def test_claimed_slot_does_not_count_before_it_has_joined(channel: OwnedChannel, domain: str, opened: ExitStack) -> None:
+def test_claimed_slot_does_not_count_before_it_has_joined(
+    channel: OwnedChannel, domain: str, opened: ExitStack
+) -> None:
     one = table(domain, opened)
     index = one.claim(Identity(11, 22, 33, "a name of more than thirty-one characters"), 44)
     slot = slots_of(channel)[index]

@@ -90,6 +90,13 @@ def test_to_dict_holds_what_merging_needs() -> None:
     assert (found["count"], found["p50_ns"], found["max_ns"]) == (3, 1, 1000)
 
 
+def test_counts_that_a_damaged_peer_has_written() -> None:
+    found = Histogram(np.full(layout.HISTOGRAM_BUCKETS, 2**64 - 1, np.uint64), 2**64 - 1)
+    assert found.count == 560 * (2**64 - 1)
+    assert found.percentiles() is not None
+    assert len(found.to_dict()["buckets"]) == 560
+
+
 def test_is_a_value() -> None:
     one, same, other = histogram([5, 7]), histogram([5, 7]), histogram([5, 8])
     assert one == same

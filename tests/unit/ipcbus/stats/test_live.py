@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -84,7 +84,8 @@ def test_takes_no_slot_and_changes_nothing(bus: Bus) -> None:
 def test_many_topics(bus: Bus) -> None:
     sending, reading = bus.context("sending"), bus.context("reading")
     names = [f"t{number}" for number in range(12)]
-    sources = [bus.source(name, sending, **bus.kind.id(100)) for name in names]
+    session_id: dict[str, Any] = bus.kind.id(100)
+    sources = [bus.source(name, sending, **session_id) for name in names]
     for name in names[::2]:
         bus.receiver(name, lambda message: None, reading)
     for source in sources[::2]:
@@ -119,7 +120,8 @@ def test_loss_of_a_source_paced_session_is_counted(domain: str) -> None:
     bus = Bus(domain, LBTIPC, "sequential")
     try:
         receiver = bus.receiver("t", lambda message: None)
-        source = bus.source("t", transport_lbtipc_behavior="source_paced", **LBTIPC.small())
+        options: dict[str, Any] = LBTIPC.small()
+        source = bus.source("t", transport_lbtipc_behavior="source_paced", **options)
         bus.joined(source)
         for _ in range(5000):
             source.send(b"x" * 64)
