@@ -304,6 +304,7 @@ class Context:
             return
         self._closed = True
         self._driver.pump.open = False
+        self._waiters.close()
         for source in list(self._sources):
             source.batch.flush()
             source.drop()

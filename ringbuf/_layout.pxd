@@ -126,8 +126,7 @@ typedef struct {
     uint64_t parks;
     uint64_t latency_max;
     uint64_t clock_faults;
-    uint64_t callback_errors;
-    uint8_t pad_224[32];
+    uint8_t pad_216[40];
     uint64_t latency[560];
 } ipcbus_Slot;
 _Static_assert(sizeof(ipcbus_Slot) == 4736, "Slot size");
@@ -150,7 +149,6 @@ _Static_assert(offsetof(ipcbus_Slot, latency_samples) == 184, "Slot.latency_samp
 _Static_assert(offsetof(ipcbus_Slot, parks) == 192, "Slot.parks");
 _Static_assert(offsetof(ipcbus_Slot, latency_max) == 200, "Slot.latency_max");
 _Static_assert(offsetof(ipcbus_Slot, clock_faults) == 208, "Slot.clock_faults");
-_Static_assert(offsetof(ipcbus_Slot, callback_errors) == 216, "Slot.callback_errors");
 _Static_assert(offsetof(ipcbus_Slot, latency) == 256, "Slot.latency");
 typedef struct {
     uint32_t frame;
@@ -228,7 +226,6 @@ _Static_assert(offsetof(ipcbus_Record, send_ticks) == 8, "Record.send_ticks");
         uint64_t parks
         uint64_t latency_max
         uint64_t clock_faults
-        uint64_t callback_errors
         uint64_t latency[560]
 
     ctypedef struct Record "ipcbus_Record":

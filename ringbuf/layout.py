@@ -178,7 +178,6 @@ SLOT = struct(
         ("parks", "<u8", 192),
         ("latency_max", "<u8", 200),
         ("clock_faults", "<u8", 208),
-        ("callback_errors", "<u8", 216),
         ("latency", ("<u8", (HISTOGRAM_BUCKETS,)), 256),
     ],
 )

@@ -125,7 +125,7 @@ class RingReader:
         """Whether there is something to do; may be wrong only in saying yes."""
 
     def show(self) -> bool:
-        """Publishes position and counters in the slot; True when the writer waits for an event, also from a `read` before."""
+        """Publishes position and counters in the slot; True when the writer waits for an event, since a `read` too."""
 
     def skip_to_tail(self) -> None:
         """Goes to the end without reading, as after an overrun."""

@@ -123,7 +123,6 @@ def _receivers(found: DomainSnapshot) -> list[Row]:
             "messages": number(receiver.counters["lbm_msgs_rcved"]),
             "bytes": size(receiver.counters["bytes_rcved"]),
             "lost": number(receiver.counters["lost"]),
-            "queued": number(receiver.counters["queued"]),
         }
         for context, receiver in sorted(pairs, key=lambda pair: (pair[1].topic, pair[0].start_ns))
     ]

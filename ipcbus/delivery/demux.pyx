@@ -316,7 +316,8 @@ cdef class Demux:
                 self.give(controller, header, length)
                 if taken >= limit or self.stop:
                     break
-        if taken:
+        # Without a message, too: a lapped reader may stand somewhere else now.
+        if taken or self.r.position != self.r.shown:
             self.show_counters()
             # A writer without room, or an idle ring: now is the time to say how far this reader is.
             if reader_show(self.r):

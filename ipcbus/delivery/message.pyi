@@ -62,6 +62,9 @@ class Message:
     def ack(self) -> None:
         """Acknowledges a guaranteed message. Other messages need none; for them it does nothing."""
 
+    def __bool__(self) -> bool:
+        """True, also for an empty message and for an event, so that only the absence of a message is false."""
+
     def __len__(self) -> int:
         """Bytes of the payload."""
 

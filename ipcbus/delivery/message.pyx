@@ -64,6 +64,9 @@ cdef class Message:
     def ack(self):
         pass
 
+    def __bool__(self):
+        return True
+
     def __len__(self):
         return self.length
 

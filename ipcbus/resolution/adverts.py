@@ -52,7 +52,6 @@ class ReceiverAdvert:
     lost: int
     events: int
     callback_errors: int
-    queued: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +104,7 @@ def decode(header: np.void, entries: np.ndarray[tuple[int], np.dtype[np.void]]) 
         ReceiverAdvert(
             text(row["name"]),
             int(row["since_ns"]),
-            *(
-                int(row[counter])
-                for counter in ("lbm_msgs_rcved", "bytes_rcved", "lost", "events", "callback_errors", "queued")
-            ),
+            *(int(row[counter]) for counter in ("lbm_msgs_rcved", "bytes_rcved", "lost", "events", "callback_errors")),
         )
         for row in by_state[layout.ENTRY_RECEIVER]
     )

@@ -163,9 +163,7 @@ class PeerRegistry:
             self.uid = stat.st_uid
             if stat.st_size < layout.registry_bytes(1):
                 raise SegmentGone(f"{name} has {stat.st_size} bytes, too few for a registry; its owner is starting")
-            self.mapping = segment.map_fd(self.fd, write=False, reserve=_RESERVE)
-            self._words = Words(self.mapping)
-            header = layout.registry_view(self.mapping.view())
+            header = self._header()
             self.pid = int(header["pid"])
             if header["magic"] == 0:
                 raise SegmentGone(f"{name} is not ready yet; its owner is starting")
@@ -180,8 +178,9 @@ class PeerRegistry:
             raise
 
     def version(self) -> int:
-        """Changes whenever an entry does."""
-        return self._words.load64(_VERSION)
+        """Changes whenever an entry does; -1 when the registry was cut short."""
+        word = os.pread(self.fd, 8, _VERSION)
+        return int.from_bytes(word, "little") if len(word) == 8 else -1
 
     def alive(self) -> bool:
         """Whether the owner still holds its lock."""
@@ -193,7 +192,6 @@ class PeerRegistry:
             before = self.version()
             if before % 2 == 0:
                 copy = self._copy()
-                self._words.fence()
                 if self.version() == before:
                     return before, decode(*copy)
             os.sched_yield()
@@ -205,11 +203,14 @@ class PeerRegistry:
             os.close(self.fd)
             self.fd = -1
 
+    def _header(self) -> Any:  # noqa: ANN401 - one structured item
+        size = layout.REGISTRY_HEADER.itemsize
+        # Read, not mapped: a file that another user cuts short is then short instead of a SIGBUS.
+        return np.frombuffer(os.pread(self.fd, size, 0).ljust(size, b"\0"), layout.REGISTRY_HEADER, 1)[0]
+
     def _copy(self) -> tuple[Any, np.ndarray[tuple[int], np.dtype[np.void]]]:
-        header: Any = layout.registry_view(self.mapping.view()).copy()[()]
-        fits = (
-            min(os.fstat(self.fd).st_size, _RESERVE) - layout.REGISTRY_HEADER.itemsize
-        ) // layout.REGISTRY_ENTRY.itemsize
-        count = min(int(header["entries"]), fits)
-        view = self.mapping.view(layout.REGISTRY_HEADER.itemsize, count * layout.REGISTRY_ENTRY.itemsize)
-        return header, np.frombuffer(view, layout.REGISTRY_ENTRY, count).copy()
+        header = self._header()
+        item = layout.REGISTRY_ENTRY.itemsize
+        size = min(int(header["entries"]) * item, _RESERVE)
+        data = os.pread(self.fd, size, layout.REGISTRY_HEADER.itemsize)
+        return header, np.frombuffer(data, layout.REGISTRY_ENTRY, len(data) // item)

@@ -31,6 +31,7 @@ class AsyncWaiters:
         self._work = work
         self._waiting: dict[Sink, list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]]] = {}
         self._watching: asyncio.AbstractEventLoop | None = None
+        self._watched = -1
 
     def any(self) -> bool:
         """Whether a task waits."""
@@ -67,15 +68,22 @@ class AsyncWaiters:
             if not self._waiting:
                 self._unwatch()
 
+    def close(self) -> None:
+        """Wakes every task and stops watching, before the context's descriptors are closed."""
+        for sink in list(self._waiting):
+            self.wake(sink)
+        self._unwatch()
+
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._watching is None:
             self._watching = loop
-            loop.add_reader(self._driver.fileno(), self._turn)
+            self._watched = self._driver.fileno()
+            loop.add_reader(self._watched, self._turn)
         self._turn()
 
     def _unwatch(self) -> None:
         if self._watching is not None:
-            self._watching.remove_reader(self._driver.fileno())
+            self._watching.remove_reader(self._watched)
             self._watching = None
 
     def _turn(self) -> None:

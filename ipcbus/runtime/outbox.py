@@ -43,11 +43,11 @@ class RoomPolicy:
         self._session = session
         self._free = threading.Condition()
 
-    def full(self, need: int, block: bool, topic: str) -> None:
-        """Waits until there is room, or refuses."""
+    def full(self, need: int, block: bool, topic: str) -> bool:
+        """Waits until there is room, or refuses; says whether it waited."""
         writer = self._session.channel.writer
         if writer.has_room(need):
-            return
+            return False
         inside = self._outbox.inside_callback()
         if inside or not block:
             if writer.want_event(need):
@@ -63,8 +63,9 @@ class RoomPolicy:
                     )
                     + f" (slowest receiver: {self._outbox.slowest(self._session)})"
                 )
-            return
+            return False
         self._wait(need)
+        return True
 
     def _wait(self, need: int) -> None:
         session, outbox = self._session, self._outbox

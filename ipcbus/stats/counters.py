@@ -74,13 +74,11 @@ COUNTERS: Final = (
     _row(SLOT, "latency_max", "ns", "The longest latency sampled."),
     _row(SLOT, "parks", "times", "How often the reader went to sleep."),
     _row(SLOT, "clock_faults", "samples", "Samples that were received before they were sent."),
-    _row(SLOT, "callback_errors", "errors", "Exceptions that callbacks raised."),
     _row(RECEIVER, "lbm_msgs_rcved", "messages", "Messages delivered to the receiver, from all sessions."),
     _row(RECEIVER, "bytes_rcved", "bytes", "Payload bytes of these messages."),
     _row(RECEIVER, "lost", "messages", "Messages lost for good, as told to the receiver."),
     _row(RECEIVER, "events", "events", "Events delivered: BOS, EOS, losses."),
     _row(RECEIVER, "callback_errors", "errors", "Exceptions that the callback raised."),
-    _row(RECEIVER, "queued", "messages, now", "Messages that wait in the queue of a receiver without a callback."),
 )
 """Every counter, in the order in which it is shown."""
 

@@ -20,6 +20,7 @@ cdef class BatchWriter:
 
     cdef int publish(self) except -1
     cdef char *reserve_slowly(self, TopicSource source, uint64_t need, bint block) except NULL
+    cdef int wait_for_room(self, TopicSource source, uint64_t need, bint block) except -1
     cdef int pass_gate(self, TopicSource source, bint block) except -1
 
 cdef class TopicSource:

@@ -9,7 +9,7 @@ from libc.string cimport memcpy
 
 cimport cython
 
-from ipcbus.errors import ClosedError, MessageTooLarge, ReservationError, WrongProcess
+from ipcbus.errors import ClosedError, MessageTooLarge, ReservationError, WouldBlock, WrongProcess
 from ipcbus.wire._layout cimport (
     FLAG_END_BATCH, FLAG_START_BATCH, MESSAGE_HEADER_BYTES, TOPIC_BITS, MessageHeader, TopicLine,
 )
@@ -80,7 +80,19 @@ cdef class BatchWriter:
                     # Readers that wait for the batch are the ones who make room.
                     self.publish()
                 else:
-                    self.policy.full(need, block, source.topic)
+                    self.wait_for_room(source, need, block)
+
+    @cython.final
+    cdef int wait_for_room(self, TopicSource source, uint64_t need, bint block) except -1:
+        """Asks the policy, and counts for the topic what came of it."""
+        cdef TopicLine *line = source.line
+        try:
+            if self.policy.full(need, block, source.topic):
+                _atomics.store_relaxed64(&line.send_blocked, line.send_blocked + 1)
+        except WouldBlock:
+            _atomics.store_relaxed64(&line.send_would_block, line.send_would_block + 1)
+            raise
+        return 0
 
     @cython.final
     cdef int pass_gate(self, TopicSource source, bint block) except -1:

@@ -8,8 +8,8 @@ from typing import Protocol
 class Policy(Protocol):
     """What the batch writer asks the layer above, all off the message path."""
 
-    def full(self, need: int, block: bool, topic: str) -> None:
-        """The ring has no `need` bytes; returns when to try again, or raises."""
+    def full(self, need: int, block: bool, topic: str) -> bool:
+        """The ring has no `need` bytes; returns when to try again and whether that took waiting, or raises."""
 
     def reserved(self, block: bool) -> None:
         """Another thread writes in place; returns when to try again, or raises."""

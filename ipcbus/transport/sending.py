@@ -53,7 +53,8 @@ class SendingSession:
         self.topics_max = 1 << (plan.topics_max - 1).bit_length()
         shape = Shape(
             session_id=session_id,
-            window=plan.window,
+            # Room for two datagrams with their record headers, also where the window was given to the byte.
+            window=max(plan.window, 2 * (RECORD_HEADER + plan.datagram_max)),
             record_max=RECORD_HEADER + plan.datagram_max,
             source_paced=plan.source_paced,
             slots_max=plan.receivers_max,

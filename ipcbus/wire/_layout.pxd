@@ -79,8 +79,7 @@ typedef struct {
     uint64_t lost;
     uint64_t events;
     uint64_t callback_errors;
-    uint64_t queued;
-    uint8_t pad_368[16];
+    uint8_t pad_360[24];
 } ipcbus_RegistryEntry;
 _Static_assert(sizeof(ipcbus_RegistryEntry) == 384, "RegistryEntry size");
 _Static_assert(offsetof(ipcbus_RegistryEntry, state) == 0, "RegistryEntry.state");
@@ -99,7 +98,6 @@ _Static_assert(offsetof(ipcbus_RegistryEntry, bytes_rcved) == 328, "RegistryEntr
 _Static_assert(offsetof(ipcbus_RegistryEntry, lost) == 336, "RegistryEntry.lost");
 _Static_assert(offsetof(ipcbus_RegistryEntry, events) == 344, "RegistryEntry.events");
 _Static_assert(offsetof(ipcbus_RegistryEntry, callback_errors) == 352, "RegistryEntry.callback_errors");
-_Static_assert(offsetof(ipcbus_RegistryEntry, queued) == 360, "RegistryEntry.queued");
     """
     ctypedef struct MessageHeader "ipcbus_MessageHeader":
         uint32_t length
@@ -146,7 +144,6 @@ _Static_assert(offsetof(ipcbus_RegistryEntry, queued) == 360, "RegistryEntry.que
         uint64_t lost
         uint64_t events
         uint64_t callback_errors
-        uint64_t queued
 
 cdef enum:
     MESSAGE_HEADER_BYTES = 16

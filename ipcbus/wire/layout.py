@@ -109,7 +109,6 @@ REGISTRY_ENTRY = struct(
         ("lost", "<u8", 336),
         ("events", "<u8", 344),
         ("callback_errors", "<u8", 352),
-        ("queued", "<u8", 360),
     ],
 )
 

@@ -50,8 +50,16 @@ class Sleeper:
 class Waker:
     """The writer's end of all doorbells."""
 
-    def __init__(self, channel: OwnedChannel, domain: str) -> None:
-        """The bell of the reader with context id n is called `ipcbus.<domain>.b<n>`."""
+    def __init__(self, channel: OwnedChannel, domain: str, slice_ns: int = -1) -> None:
+        """Over a ring whose readers have the bells `bell_name(domain, <their context id>)`.
+
+        Args:
+            channel: the ring.
+            domain: names the bells.
+            slice_ns: longest sleep without room. By default it has no end: what a reader frees has to be told. Only a
+                reader that is stopped or killed just when it wants to tell needs more.
+        """
+        self._slice_ns = slice_ns
         self._channel, self._domain = channel, domain
         self._words = Words(channel.control)
         self._ropes: dict[int, BellRope] = {}
@@ -67,8 +75,7 @@ class Waker:
         """Writes a record, however long that takes, and wakes who sleeps."""
         writer = self._channel.writer
         while (place := writer.claim(len(body))) is None:
-            # Without a time limit: what a reader frees has to be told.
-            writer.wait_room(len(body), 100, -1)
+            writer.wait_room(len(body), 100, self._slice_ns)
         place[:] = body
         if mask := writer.commit():
             self.wake(mask)

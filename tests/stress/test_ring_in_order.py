@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack
 
 import pytest
 
@@ -10,7 +11,7 @@ from ringbuf import layout, segment
 from ringbuf.channel import OwnedChannel
 from ringbuf.slots import SlotTable
 from ringbuf.words import Words
-from tests.rings.channels import control_name, join, ring_name, shape
+from tests.rings.channels import WRITER_WAITS, control_name, join, ring_name, shape
 from tests.rings.children import Child, Children, Flag
 from tests.rings.parking import Sleeper, Waker, bell_name
 
@@ -24,10 +25,10 @@ def body(number: int) -> bytes:
     return number.to_bytes(8, "little") * (number % (LONGEST // 8) + 1)
 
 
-def write(domain: str, count: int, ready: Flag, go: Flag, all_joined: Flag) -> int:
+def write(domain: str, count: int, slice_ns: int, ready: Flag, go: Flag, all_joined: Flag) -> int:
     """Publishes at least `count` records, and more until every reader has joined."""
     channel = OwnedChannel(ring_name(domain), control_name(domain), shape(window=WINDOW))
-    waker = Waker(channel, domain)
+    waker = Waker(channel, domain, slice_ns)
     ready.raise_it()
     go.wait()
     number = 0
@@ -70,21 +71,26 @@ def read(domain: str, context_id: int, joined: Flag) -> tuple[int, int, int]:
 
 def stop_and_go_on(domain: str, writer: Child[int], stopped: Child[tuple[int, int, int]]) -> None:
     """Stops the reader in slot 0 until the writer cannot go on, and lets it go on."""
-    ring_fd = segment.open_fd(ring_name(domain), write=False)
-    control_fd = segment.open_fd(control_name(domain), write=True)
-    tail = Words(segment.map_fd(ring_fd, write=False))
-    table = SlotTable(segment.map_fd(control_fd, write=True), control_fd)
-    stopped.stop()
-    full = WINDOW - LONGEST - layout.RECORD_HEADER - layout.RECORD_ALIGN
-    while not writer.ended() and tail.load64(TAIL) - table.positions()[0] < full:
-        os.sched_yield()
-    at = tail.load64(TAIL)
-    assert table.reclaim() == []
-    stopped.go_on()
-    while not writer.ended() and tail.load64(TAIL) == at:
-        os.sched_yield()
-    os.close(ring_fd)
-    os.close(control_fd)
+    with ExitStack() as opened:
+        ring_fd = segment.open_fd(ring_name(domain), write=False)
+        opened.callback(os.close, ring_fd)
+        control_fd = segment.open_fd(control_name(domain), write=True)
+        opened.callback(os.close, control_fd)
+        tail = Words(segment.map_fd(ring_fd, write=False))
+        control = segment.map_fd(control_fd, write=True)
+        waits, table = Words(control), SlotTable(control, control_fd)
+        stopped.stop()
+        # A writer that found the ring full sleeps until a quarter of it is free.
+        held = WINDOW - WINDOW // 4 - LONGEST - layout.RECORD_HEADER - layout.RECORD_ALIGN
+        while not (waits.load32(WRITER_WAITS) and tail.load64(TAIL) - table.positions()[0] >= held):
+            assert not writer.ended()
+            os.sched_yield()
+        at = tail.load64(TAIL)
+        assert table.reclaim() == []
+        stopped.go_on()
+        while tail.load64(TAIL) == at:
+            assert not writer.ended()
+            os.sched_yield()
 
 
 def run(domain: str, count: int, before: int, stops: int) -> None:
@@ -96,7 +102,7 @@ def run(domain: str, count: int, before: int, stops: int) -> None:
         Flag() as joined,
         Flag() as all_joined,
     ):
-        writer = children.run(write, domain, count, ready, go, all_joined)
+        writer = children.run(write, domain, count, 20_000_000 if stops else -1, ready, go, all_joined)
         ready.wait()
         readers = []
         for number in range(READERS):

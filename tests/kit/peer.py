@@ -1,0 +1,229 @@
+"""A process of a test: does what its parent writes to its standard input, one JSON line a command.
+
+Run as `python -m tests.kit.peer`. Every command is a method of `Peer`; the answer is one JSON line on standard output.
+In sequential mode the context's descriptor is watched beside the standard input.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import ipcbus
+from ipcbus import MessageType
+from tests.kit.bus import GIVE_UP_S
+from tests.kit.payload import Books, body
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ipcbus import Context, Message, Receiver, Source
+
+_STREAM_BURST = 50
+
+
+class Peer:
+    """The commands."""
+
+    def __init__(self) -> None:
+        self.context: Context | None = None
+        self.sequential = False
+        self.receivers: dict[str, Receiver] = {}
+        self.books: dict[str, Books] = {}
+        self.slow: dict[str, tuple[int, float]] = {}
+        self.sources: dict[str, Source] = {}
+        self.events: dict[str, list[list[Any]]] = {}
+        self._stop_streams = threading.Event()
+        self._streams: list[threading.Thread] = []
+        self._flowing: dict[str, int] = {}
+        self._never = threading.Event()
+
+    def open(self, domain: str, mode: str = "embedded", name: str = "", **options: object) -> int:
+        """Opens the context; `options` are of scope context."""
+        self.context = ipcbus.Context({"context": options}, name=name, domain=domain, operational_mode=mode)
+        self.sequential = mode == "sequential"
+        return os.getpid()
+
+    def close(self) -> None:
+        """Closes the context; what its receivers have entered stays."""
+        self.halt()
+        if self.context is not None:
+            self.context.close()
+        self.context = None
+        self.sources.clear()
+
+    def receiver(self, topic: str, every: int = 0, pause: float = 0.0, **options: object) -> None:
+        """Makes a receiver with a ledger; with `every` it pauses after so many messages."""
+        self.books[topic] = Books()
+        self.slow[topic] = (every, pause)
+        self.receivers[topic] = self._opened().receiver(topic, self._callback(topic), **options)
+
+    def _callback(self, topic: str) -> Callable[[Message], None]:
+        books = self.books[topic]
+
+        def on_message(message: Message) -> None:
+            books.enter(message)
+            every, pause = self.slow[topic]
+            if every and message.type is MessageType.DATA and message.sequence_number % every == every - 1:
+                self._never.wait(pause)
+
+        return on_message
+
+    def hurry(self, topic: str) -> None:
+        """Makes a slow receiver fast."""
+        self.slow[topic] = (0, 0.0)
+
+    def leave(self, topic: str) -> None:
+        """Closes a receiver."""
+        self.receivers.pop(topic).close()
+
+    def source(self, topic: str, **options: object) -> str:
+        """Makes a source; returns its source string."""
+        told = self.events[topic] = []
+        self.sources[topic] = self._opened().source(
+            topic, on_event=lambda event: told.append([event.type.name, event.pid, event.context_name]), **options
+        )
+        return self.sources[topic].source
+
+    def joined(self, topic: str, receivers: int = 1) -> None:
+        """Waits until so many contexts receive the topic."""
+        self.sources[topic].wait_for_receivers(receivers, GIVE_UP_S)
+
+    def send(self, topic: str, count: int, size: int = 64) -> int:
+        """Sends so many messages and publishes them; returns how many the source has sent in all."""
+        source = self.sources[topic]
+        for number in range(source.sequence_number + 1, source.sequence_number + 1 + count):
+            source.send(body(number, size))
+        source.flush()
+        return source.sequence_number + 1
+
+    def stream(self, topic: str, size: int = 64) -> None:
+        """Sends on and on: in a thread of its own, or between commands where one thread has to do it all."""
+        if self.sequential:
+            self._flowing[topic] = size
+            return
+
+        def run() -> None:
+            while not self._stop_streams.is_set():
+                self._burst(topic, size)
+
+        self._streams.append(threading.Thread(target=run))
+        self._streams[-1].start()
+
+    def _burst(self, topic: str, size: int) -> None:
+        source = self.sources[topic]
+        first = source.sequence_number + 1
+        for number in range(first, first + _STREAM_BURST):
+            source.send(body(number, size))
+
+    def halt(self) -> dict[str, int]:
+        """Ends the streams; returns how many messages each source has sent, all of them published."""
+        self._stop_streams.set()
+        for thread in self._streams:
+            thread.join(GIVE_UP_S)
+        self._streams.clear()
+        self._flowing.clear()
+        self._stop_streams.clear()
+        for source in self.sources.values():
+            source.flush()
+        return self.sent()
+
+    def sent(self) -> dict[str, int]:
+        """How many messages each source has sent."""
+        return {topic: source.sequence_number + 1 for topic, source in self.sources.items()}
+
+    def end(self, topic: str) -> int:
+        """Closes a source; returns how many messages it has sent."""
+        source = self.sources.pop(topic)
+        source.close()
+        return source.sequence_number + 1
+
+    def told(self, topic: str, kind: str, count: int = 1) -> list[list[Any]]:
+        """Waits for so many events of a kind; returns the source's events as kind, pid and context name."""
+        self._until(lambda: sum(event[0] == kind for event in self.events[topic]) >= count)
+        return self.events[topic]
+
+    def await_messages(self, topic: str, count: int) -> dict[str, Any]:
+        """Waits until so many messages came or were reported lost; returns the ledgers."""
+        self._until(lambda: self.books[topic].accounted >= count)
+        return self.report(topic)
+
+    def await_end(self, topic: str, count: int = 1) -> dict[str, Any]:
+        """Waits for so many EOS events; returns the ledgers."""
+        self._until(lambda: self.books[topic].ended >= count)
+        return self.report(topic)
+
+    def await_sessions(self, topic: str, count: int, state: str = "joined") -> list[dict[str, Any]]:
+        """Waits until the receiver knows so many sessions in a state; returns them."""
+
+        def found() -> list[dict[str, Any]]:
+            return [
+                {"source": each.source, "pid": each.owner_pid, "reason": each.reason, "counters": each.counters}
+                for each in self.receivers[topic].sessions
+                if each.state == state
+            ]
+
+        self._until(lambda: len(found()) == count)
+        return found()
+
+    def report(self, topic: str) -> dict[str, Any]:
+        """The ledgers of a receiver by source string, and what the receiver itself counted."""
+        ledgers = {source: ledger.as_dict() for source, ledger in self.books[topic].ledgers.items()}
+        receiver = self.receivers[topic]
+        return {"ledgers": ledgers, "lost": receiver.lost, "delivered": receiver.delivered}
+
+    def exit(self) -> None:
+        """Ends the process as a program would that closes nothing."""
+        sys.exit()
+
+    # ------------------------------------------------------------------ the loop
+
+    def _opened(self) -> Context:
+        if self.context is None:
+            raise RuntimeError("no context is open")
+        return self.context
+
+    def _until(self, condition: Callable[[], object]) -> None:
+        deadline = time.monotonic() + GIVE_UP_S
+        while not condition():
+            if time.monotonic() > deadline:
+                raise TimeoutError("waited in vain")
+            if self.sequential and self.context is not None:
+                self.context.process_events(0.01)
+            else:
+                self._never.wait(0.001)
+
+    def run(self) -> None:
+        """Takes commands until the standard input ends."""
+        while True:
+            watched: list[Any] = [sys.stdin]
+            if self.sequential and self.context is not None:
+                watched.append(self.context.fileno())
+            ready, _, _ = select.select(watched, [], [], 0 if self._flowing else None)
+            if sys.stdin not in ready:
+                if len(watched) > 1:
+                    self._opened().process_events(0)
+                for topic, size in self._flowing.items():
+                    self._burst(topic, size)
+                continue
+            line = sys.stdin.buffer.raw.readline()  # type: ignore[attr-defined]
+            if not line:
+                self.halt()
+                return
+            print(json.dumps(self._do(json.loads(line))), flush=True)
+
+    def _do(self, command: dict[str, Any]) -> dict[str, Any]:
+        name = command.pop("do")
+        try:
+            return {"is": getattr(self, name)(**command)}
+        except Exception as error:  # noqa: BLE001 - the parent is told
+            return {"error": f"{type(error).__name__}: {error}"}
+
+
+if __name__ == "__main__":
+    Peer().run()
