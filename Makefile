@@ -14,7 +14,7 @@ SHELL := bash
 .SHELLFLAGS := -e -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test stress lint check bench clean
+.PHONY: help demo test stress lint check bench picture clean
 
 help: ## list the targets
 	@awk -F ': .*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +41,10 @@ check: lint test ## lint, then test: what has to pass before a commit
 
 bench: $(STAMPS)/installed ## measure throughput and latency beside the native limit of this machine
 	$(BIN)/python -m benchmarks $(ARGS)
+
+picture: $(STAMPS)/installed ## the picture in the README, made by a live run
+	@mkdir -p docs/images
+	$(BIN)/ipcbus demo --svg docs/images/demo.svg
 
 clean: ## remove what was built; .venv stays
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis $(STAMPS) $(PYX:.pyx=.c)

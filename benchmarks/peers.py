@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import importlib.util
 import multiprocessing
 import os
@@ -89,8 +90,7 @@ def _zmq() -> Any:  # noqa: ANN401
 
 
 def _open_zmq(handle: str, role: str) -> Send | Receive:
-    import zmq  # type: ignore[import-not-found]  # only where it is installed
-
+    zmq: Any = importlib.import_module("zmq")
     socket_ = zmq.Context.instance().socket(zmq.PUSH if role == "send" else zmq.PULL)
     socket_.set_hwm(100_000)
     socket_.bind(handle) if role == "receive" else socket_.connect(handle)

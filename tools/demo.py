@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import secrets
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 import ipcbus
@@ -40,13 +43,29 @@ _PATIENCE_S = 10.0
 _LOOK_S = 0.005
 
 
+_PICTURE_WIDTH = 84
+
+
+def _show_result(console: Console, entries: list[ledger.Entry]) -> None:
+    console.print(ledger.table(entries))
+    console.print(
+        f"latency (p50, p99, p99.9) at {number(PACE)} msg/s, msg/s at full speed", style="dim", highlight=False
+    )
+    console.print(ledger.verdict(entries), style="bold", highlight=False, soft_wrap=True)
+
+
 @click.command("demo")
 @click.option("--seconds", type=click.FloatRange(0.1, 3600), default=6, show_default=True, help="How long to send.")
 @click.option("--messages", type=click.IntRange(1), metavar="N", help="Send N at full speed on each transport instead.")
 @click.option("--domain", metavar="NAME", help="Where; by default in a domain that nobody else uses.")
 @config_option
+@click.option(
+    "--svg", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write the table as a picture."
+)
 @json_option
-def command(seconds: float, messages: int | None, domain: str | None, config: str | None, as_json: bool) -> None:
+def command(
+    seconds: float, messages: int | None, domain: str | None, config: str | None, svg: Path | None, as_json: bool
+) -> None:
     r"""Shows the bus at work and accounts for every message.
 
     Telemetry of this host and a made-up feed go over both transports to three receiving processes. On each transport
@@ -68,14 +87,12 @@ def command(seconds: float, messages: int | None, domain: str | None, config: st
     if as_json:
         print_json(ledger.facts(entries, spent))
     else:
-        console = output()
-        console.print(ledger.table(entries))
-        console.print(
-            f"latency (p50, p99, p99.9) at {number(PACE)} msg/s, msg/s at full speed",
-            style="dim",
-            highlight=False,
-        )
-        console.print(ledger.verdict(entries), style="bold", highlight=False, soft_wrap=True)
+        _show_result(output(), entries)
+    if svg is not None:
+        picture = Console(record=True, width=_PICTURE_WIDTH, file=io.StringIO())
+        picture.print("[bold]$ ipcbus demo[/bold]")
+        _show_result(picture, entries)
+        picture.save_svg(str(svg), title="ipcbus demo", unique_id="ipcbus-demo")
     if not all(entry.balances for entry in entries):
         raise Failure(ledger.verdict(entries))
 

@@ -71,9 +71,7 @@ def test_no_datagram_exceeds_its_maximum(bus: Bus) -> None:
 @batching
 def test_flush_publishes_what_all_sources_of_the_session_batched(bus: Bus) -> None:
     context = bus.context("sending")
-    one, other = (
-        bus.source(topic, context, implicit_batching_interval=NEVER_MS, **bus.kind.id(100)) for topic in "ab"
-    )
+    one, other = (bus.source(topic, context, implicit_batching_interval=NEVER_MS, **bus.kind.id(100)) for topic in "ab")
     first, second = CallbackTaker(bus, "a"), CallbackTaker(bus, "b")
     bus.joined(one)
     bus.joined(other)

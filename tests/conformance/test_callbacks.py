@@ -44,9 +44,7 @@ class Acting:
                 self.acted.set()
 
 
-def test_exceptions_are_counted_logged_once_and_delivery_goes_on(
-    bus: Bus, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_exceptions_are_counted_logged_once_and_delivery_goes_on(bus: Bus, caplog: pytest.LogCaptureFixture) -> None:
     got = []
 
     def fail(message: Message) -> None:

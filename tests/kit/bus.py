@@ -98,9 +98,7 @@ class Bus:
     def context(self, name: str = "", *, mode: str = "", **options: object) -> Context:
         """One more context; `options` are of scope context."""
         given = {"transport_lbtipc_datagram_max_size": 8192, **options}
-        context = ipcbus.Context(
-            {"context": given}, name=name, domain=self.domain, operational_mode=mode or self.mode
-        )
+        context = ipcbus.Context({"context": given}, name=name, domain=self.domain, operational_mode=mode or self.mode)
         self.contexts.append(context)
         return context
 

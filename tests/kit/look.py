@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ipcbus import Context, Receiver, Source
     from ipcbus.resolution.adverts import ContextAdvert
 
-ROOT = "/dev/shm"  # noqa: S108 - where the objects are
+ROOT = "/dev/shm"
 
 
 def ring_header(source: Source) -> np.ndarray[Any, Any]:

@@ -1,6 +1,6 @@
 """A process of a test: does what its parent writes to its standard input, one JSON line a command.
 
-Run as `python -m tests.kit.peer`. Every command is a method of `Peer`; the answer is one JSON line on standard output.
+Every command is a method of `Peer`; the answer is one JSON line on standard output.
 In sequential mode the context's descriptor is watched beside the standard input.
 """
 
@@ -221,9 +221,5 @@ class Peer:
         name = command.pop("do")
         try:
             return {"is": getattr(self, name)(**command)}
-        except Exception as error:  # noqa: BLE001 - the parent is told
+        except Exception as error:
             return {"error": f"{type(error).__name__}: {error}"}
-
-
-if __name__ == "__main__":
-    Peer().run()

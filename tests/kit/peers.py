@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
 import signal
-import subprocess
-import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+import psutil
+
 from tests.kit.bus import GIVE_UP_S
 from tests.kit.payload import Ledger, balanced
-from tests.unit.sources import ROOT
 
 if TYPE_CHECKING:
     from typing import Self
+
+    from tests.kit.zygote import Zygote
 
 
 CLEAR_S = 5.0
@@ -29,16 +31,14 @@ class PeerError(Exception):
 class PeerProcess:
     """One process."""
 
-    def __init__(self, domain: str, mode: str = "embedded", name: str = "", **options: object) -> None:
+    def __init__(self, zygote: Zygote, domain: str, mode: str = "embedded", name: str = "", **options: object) -> None:
         """Starts it; its context is opened unless the domain is empty."""
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.kit.peer"],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            bufsize=0,
-        )
-        self.pid = self._process.pid
+        stdin, self._commands = os.pipe()
+        self._answers, stdout = os.pipe()
+        self.pid = zygote.fork(stdin, stdout)
+        self._ended = os.pidfd_open(self.pid)
+        os.close(stdin)
+        os.close(stdout)
         self._line = b""
         if domain:
             self.start("open", domain=domain, mode=mode, name=name, **options)
@@ -46,8 +46,7 @@ class PeerProcess:
 
     def start(self, do: str, **arguments: object) -> Self:
         """Gives a command without waiting for its answer."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"do": do, **arguments}).encode() + b"\n")
+        os.write(self._commands, json.dumps({"do": do, **arguments}).encode() + b"\n")
         return self
 
     def finish(self) -> Any:  # noqa: ANN401 - what the command returns
@@ -62,12 +61,11 @@ class PeerProcess:
         return self.start(do, **arguments).finish()
 
     def _read_line(self) -> bytes:
-        assert self._process.stdout is not None
         deadline = time.monotonic() + GIVE_UP_S
         while b"\n" not in self._line:
-            ready, _, _ = select.select([self._process.stdout], [], [], deadline - time.monotonic())
+            ready, _, _ = select.select([self._answers], [], [], deadline - time.monotonic())
             assert ready, f"process {self.pid} does not answer"
-            piece = os.read(self._process.stdout.fileno(), 65536)
+            piece = os.read(self._answers, 65536)
             assert piece, f"process {self.pid} has ended"
             self._line += piece
         line, _, self._line = self._line.partition(b"\n")
@@ -79,63 +77,59 @@ class PeerProcess:
 
     def kill(self) -> None:
         """Kills it at once, and waits until it is gone."""
-        self._process.kill()
-        self._process.wait()
+        os.kill(self.pid, signal.SIGKILL)
+        assert self._gone(GIVE_UP_S), f"process {self.pid} cannot be killed"
 
     def pause(self) -> None:
         """Stops it with SIGSTOP, and waits until it has."""
         os.kill(self.pid, signal.SIGSTOP)
-        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOWAIT)
+        while psutil.Process(self.pid).status() != psutil.STATUS_STOPPED:
+            os.sched_yield()
 
     def resume(self) -> None:
         """Lets it go on."""
         os.kill(self.pid, signal.SIGCONT)
 
-    def end(self) -> int:
-        """Ends it by ending its input; returns its exit status."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        return self._process.wait(GIVE_UP_S)
-
     def hang_up(self) -> None:
         """Lets it end by itself, stopped or not."""
-        if self._process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
             self.resume()
-        if self._process.stdin is not None:
-            self._process.stdin.close()
+        if self._commands >= 0:
+            os.close(self._commands)
+            self._commands = -1
+
+    def end(self) -> None:
+        """Lets it end by itself, and waits until it has."""
+        self.hang_up()
+        assert self._gone(GIVE_UP_S), f"process {self.pid} does not end"
 
     def clear(self) -> None:
         """Waits for its end, or makes it."""
-        try:
-            self._process.wait(CLEAR_S)
-        except subprocess.TimeoutExpired:
+        if not self._gone(CLEAR_S):
             self.kill()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
+        os.close(self._answers)
+        os.close(self._ended)
+
+    def _gone(self, timeout: float) -> bool:
+        return bool(select.select([self._ended], [], [], timeout)[0])
 
 
 class Peers:
     """The processes of one test, in one domain."""
 
-    def __init__(self, domain: str) -> None:
-        self.domain = domain
+    def __init__(self, zygote: Zygote, domain: str) -> None:
+        self._zygote, self.domain = zygote, domain
         self._all: list[PeerProcess] = []
 
     def start(self, mode: str = "embedded", name: str = "", **options: object) -> PeerProcess:
         """One more process with an open context; `options` are of scope context."""
-        peer = PeerProcess(self.domain, mode, name, **options)
+        peer = PeerProcess(self._zygote, self.domain, mode, name, **options)
         self._all.append(peer)
         return peer
 
     def several(self, count: int, mode: str = "embedded") -> list[PeerProcess]:
-        """So many processes at once, which takes less time than one after the other."""
-        peers = [PeerProcess("") for _ in range(count)]
-        self._all += peers
-        for number, peer in enumerate(peers):
-            peer.start("open", domain=self.domain, mode=mode, name=f"peer {number}")
-        for peer in peers:
-            peer.finish()
-        return peers
+        """So many processes."""
+        return [self.start(mode, f"peer {number}") for number in range(count)]
 
     def clear(self) -> None:
         """Ends them all; each leaves nothing behind unless it was killed."""

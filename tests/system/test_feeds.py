@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from ipcbus import Message
 
 ROOT = Path(__file__).resolve().parents[2]
-DATA = ROOT.parent / "shared" / "data"
+DATA = Path(os.environ.get("IPCBUS_FEEDS", ROOT.parent / "shared" / "data"))
 FEEDS = ("binance_usdm_btcusdt_20240808.gz", "binance_spot_btcusdt_20240808.gz")
 MESSAGES = 135_203
 LONGEST = 64_046  # 64,047 with the end of the line

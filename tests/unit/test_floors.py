@@ -40,9 +40,7 @@ SOURCES = files(*PACKAGES)
 EACH_FILE = pytest.mark.parametrize("path", SOURCES, ids=relative)
 
 _CYTHON_IMPORT = re.compile(r"^[ \t]*(?:cimport|import)[ \t]+(.+)$", re.MULTILINE)
-_CYTHON_FROM = re.compile(
-    r"^[ \t]*from[ \t]+([\w.]+)[ \t]+(?:cimport|import)[ \t]+(?:\(([^)]*)\)|(.+))$", re.MULTILINE
-)
+_CYTHON_FROM = re.compile(r"^[ \t]*from[ \t]+([\w.]+)[ \t]+(?:cimport|import)[ \t]+(?:\(([^)]*)\)|(.+))$", re.MULTILINE)
 
 
 def imports(text: str, module: str, *, package: bool, cython: bool) -> Iterator[str]:

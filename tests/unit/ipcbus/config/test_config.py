@@ -61,10 +61,7 @@ def test_values_of_other_scopes_are_not_mixed_in() -> None:
 
 
 def test_repr_names_what_was_set() -> None:
-    assert (
-        repr(Config.load({"source": {"transport": "LBT-SMX"}}))
-        == "Config({'source': {'transport': 'lbtsmx'}})"
-    )
+    assert repr(Config.load({"source": {"transport": "LBT-SMX"}})) == "Config({'source': {'transport': 'lbtsmx'}})"
 
 
 def test_toml(tmp_path: Path) -> None:
@@ -86,8 +83,7 @@ def test_toml_errors_name_the_file(tmp_path: Path) -> None:
     assert "is not TOML" in refusal(path)
     path.write_text("[source]\ntransport_lbtipc_id = -1\n")
     assert refusal(path) == (
-        f"option transport_lbtipc_id (scope source) = -1 (in {path}): "
-        "it must be a whole number from 0 to 65535"
+        f"option transport_lbtipc_id (scope source) = -1 (in {path}): it must be a whole number from 0 to 65535"
     )
 
 

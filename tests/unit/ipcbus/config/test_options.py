@@ -102,9 +102,7 @@ def test_time_and_size_have_units(row: Option[int]) -> None:
 
 
 def test_subject_to_change() -> None:
-    assert [row.name for row in TABLE if row.subject_to_change] == [
-        "transport_lbtipc_pend_behavior_linger_loop_count"
-    ]
+    assert [row.name for row in TABLE if row.subject_to_change] == ["transport_lbtipc_pend_behavior_linger_loop_count"]
 
 
 def test_defaults_satisfy_every_relation() -> None:
