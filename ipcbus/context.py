@@ -163,12 +163,16 @@ class Context:
 
         Raises:
             ConfigError: a bad option.
+            SharedMemoryFull: /dev/shm has no room for the context's registry to grow.
             ClosedError, WrongProcess: the context is closed, or belongs to the parent of a fork.
         """
         self._check()
         _check_topic(topic)
         receiver = Receiver(self, topic, on_message, self._config.values("receiver", **options))
-        receiver._entry = self._registry.add_receiver(topic)
+        try:
+            receiver._entry = self._registry.add_receiver(topic)
+        except RingError as error:
+            raise as_ipcbus_error(error) from error
         receiver._sink.count_into(self._registry.mapping, self._registry.entry_offset(receiver._entry))
         self._receivers[receiver] = None
         with self._wheel():

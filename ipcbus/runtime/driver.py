@@ -224,18 +224,24 @@ class Driver:
             self._housekeeping(now)
             left = max(0, min(self._next_timer_ns, deadline) - now)
             brief = once or self._work.someone_waits() or self._guests > 0
-            handled = self.pump.run(min(left, SLICE_NS), self.loops, brief)
-            self._attend()
-            handled += self._work.events()
+            handled = self._account(self.pump.run(min(left, SLICE_NS), self.loops, brief), brief)
             total += handled
-            if handled and brief:
-                self._delivered()
             now = time.monotonic_ns()
             if self._must_stop() or (once and total) or now >= deadline:
                 return total
             if not self._spins and not handled:
-                self._sleep(min(self._next_timer_ns, deadline) - now)
+                total += self._account(self._sleep(min(self._next_timer_ns, deadline) - now), brief)
+                if once and total:
+                    return total
                 now = time.monotonic_ns()
+
+    def _account(self, handled: int, brief: bool) -> int:
+        """What is to be done after each turn; returns messages and events."""
+        self._attend()
+        handled += self._work.events()
+        if handled and brief:
+            self._delivered()
+        return handled
 
     def _must_stop(self) -> bool:
         own = self.pump.owner == self._own_thread
@@ -308,18 +314,21 @@ class Driver:
         for reader in self._readers:
             reader.arm(False)
 
-    def _sleep(self, timeout_ns: int) -> None:
+    def _sleep(self, timeout_ns: int) -> int:
+        """Sleeps until woken; delivers first what it was woken for, then clears up. Returns messages delivered."""
         if timeout_ns <= 0:
-            return
+            return 0
         try:
             if not self._arm():
-                return
+                return 0
             # Without the system's fence nothing promises that a source saw this context fall asleep.
             limit = timeout_ns if self._fenced else min(timeout_ns, 1_000_000)
             woken = self._epoll.poll(limit / 1e9)
+            handled = self.pump.run(0, 0, True) if woken else 0
         finally:
             self._disarm()
         self._answer(woken)
+        return handled
 
     def fileno(self) -> int:
         """A descriptor that is readable when there is something to do; arms the wake-up from now on."""

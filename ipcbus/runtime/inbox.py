@@ -139,7 +139,7 @@ class Inbox:
             self._unusable.discard(name)
         except SegmentGone:
             pass
-        except RingError as error:
+        except (RingError, OSError) as error:  # OSError: somebody put a link or a directory there
             if name not in self._unusable:
                 self._unusable.add(name)
                 log.warning("a context of domain %r cannot be read: %s", self._domain, error)

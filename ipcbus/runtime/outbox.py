@@ -160,7 +160,11 @@ class Outbox:
         with self._lock:
             session = self._choose(kind, plan, options)
             number = session.add_topic()
-            entry = self._registry.add_source(session.local, topic, number)
+            try:
+                entry = self._registry.add_source(session.local, topic, number)
+            except RingError as error:
+                self._take_topic(session, number)
+                raise as_ipcbus_error(error) from error
         self._announce()
         return session, number, entry
 
@@ -168,10 +172,13 @@ class Outbox:
         """Takes a source away, and its session when it was the last one."""
         with self._lock:
             self._registry.remove(entry)
-            session.remove_topic(number)
-            if session.sources == 0:
-                self._drop(session)
+            self._take_topic(session, number)
         self._announce()
+
+    def _take_topic(self, session: SendingSession, number: int) -> None:
+        session.remove_topic(number)
+        if session.sources == 0:
+            self._drop(session)
 
     def _choose(self, kind: RingTransport, plan: SessionPlan, options: SourceOptions) -> SendingSession:
         explicit = kind.explicit_id(options)
@@ -216,8 +223,12 @@ class Outbox:
         except RingError as error:
             raise as_ipcbus_error(error) from error
         session.start(RoomPolicy(self, session))
+        try:
+            self._entries[session] = self._registry.add_session(session.advert)
+        except RingError as error:
+            session.close()
+            raise as_ipcbus_error(error) from error
         self._sessions[kind.code, transport_id] = session
-        self._entries[session] = self._registry.add_session(session.advert)
         return session
 
     def _drop(self, session: SendingSession) -> None:

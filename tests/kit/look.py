@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ipcbus.resolution import names
 from ipcbus.resolution.registry import PeerRegistry
+from ipcbus.wire.layout import TOPIC_LINE
 from ringbuf import layout
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from ipcbus import Context, Receiver, Source
     from ipcbus.resolution.adverts import ContextAdvert
 
@@ -63,3 +64,21 @@ def advert(context: Context) -> ContextAdvert:
 def objects(domain: str) -> list[str]:
     """Names of a domain's objects."""
     return sorted(name for name in os.listdir(ROOT) if name.startswith(names.domain_prefix(domain)))
+
+
+def rings(domain: str) -> list[str]:
+    """Names of the domain's rings."""
+    return [name for name in objects(domain) if name.rpartition(".")[2].startswith("r")]
+
+
+class DistantRing:
+    """A ring of another process, mapped for reading; it stays readable when its owner dies."""
+
+    def __init__(self, name: str) -> None:
+        self._bytes = memoryview(np.memmap(f"{ROOT}/{name}", np.uint8, "r"))  # type: ignore[arg-type]
+
+    def sent(self, line: int = 0) -> tuple[int, int]:
+        """How many messages of a topic were published for certain, and how many the source had begun."""
+        header, _ = layout.ring_view(self._bytes)
+        lines = np.frombuffer(self._bytes, TOPIC_LINE, line + 1, int(header["user_offset"]))
+        return int(lines[line]["published"]), int(lines[line]["sequence_next"])

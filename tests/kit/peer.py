@@ -6,6 +6,7 @@ In sequential mode the context's descriptor is watched beside the standard input
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import select
@@ -16,7 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import ipcbus
 from ipcbus import MessageType
+from ipcbus.resolution.sweep import sweep
+from tests.kit import forking
 from tests.kit.bus import GIVE_UP_S
+from tests.kit.look import objects
 from tests.kit.payload import Books, body
 
 if TYPE_CHECKING:
@@ -102,6 +106,12 @@ class Peer:
         source.flush()
         return source.sequence_number + 1
 
+    def put(self, topic: str, count: int) -> None:
+        """Sends so many messages and leaves them in the open batch."""
+        source = self.sources[topic]
+        for number in range(source.sequence_number + 1, source.sequence_number + 1 + count):
+            source.send(body(number))
+
     def stream(self, topic: str, size: int = 64) -> None:
         """Sends on and on: in a thread of its own, or between commands where one thread has to do it all."""
         if self.sequential:
@@ -171,15 +181,49 @@ class Peer:
         self._until(lambda: len(found()) == count)
         return found()
 
+    def await_objects(self, count: int) -> None:
+        """Waits until the domain has so many objects."""
+        self._until(lambda: len(objects(self._opened().domain)) == count)
+
     def report(self, topic: str) -> dict[str, Any]:
         """The ledgers of a receiver by source string, and what the receiver itself counted."""
         ledgers = {source: ledger.as_dict() for source, ledger in self.books[topic].ledgers.items()}
         receiver = self.receivers[topic]
         return {"ledgers": ledgers, "lost": receiver.lost, "delivered": receiver.delivered}
 
+    def fork(self, how: str) -> dict[str, str]:
+        """Forks, lets the child use every handle, and waits for its end; returns what each use raised.
+
+        Args:
+            how: `exit` ends the child like a program, `_exit` at once, `multiprocessing` takes that way to fork,
+                `stays` returns while the child lives on.
+        """
+        return forking.fork(self, how)
+
+    def fork_in_acquire(self, topic: str) -> dict[str, Any]:
+        """Forks inside an acquire block; the child leaves the block too."""
+        return forking.fork_in_acquire(self.sources[topic])
+
     def exit(self) -> None:
         """Ends the process as a program would that closes nothing."""
         sys.exit()
+
+    def sweep(self) -> list[str]:
+        """Clears what the dead of the domain left; returns the names."""
+        return sweep(self._opened().domain)
+
+    def drop(self) -> None:
+        """Forgets the context and every handle without closing them."""
+        self.context = None
+        self.receivers.clear()
+        self.sources.clear()
+        gc.collect()
+
+    def become(self, uid: int, gid: int) -> None:
+        """Becomes another user for good."""
+        os.setgroups([])
+        os.setgid(gid)
+        os.setuid(uid)
 
     # ------------------------------------------------------------------ the loop
 

@@ -122,8 +122,8 @@ class Peers:
         self._all: list[PeerProcess] = []
 
     def start(self, mode: str = "embedded", name: str = "", **options: object) -> PeerProcess:
-        """One more process with an open context; `options` are of scope context."""
-        peer = PeerProcess(self._zygote, self.domain, mode, name, **options)
+        """One more process with an open context, unless the mode is empty; `options` are of scope context."""
+        peer = PeerProcess(self._zygote, self.domain if mode else "", mode, name, **options)
         self._all.append(peer)
         return peer
 

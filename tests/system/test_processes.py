@@ -8,7 +8,6 @@ import pytest
 
 from ipcbus import Context
 from tests.kit.bus import GIVE_UP_S, KINDS, LBTIPC_SOURCE_PACED, LBTSMX, Bus, Kind
-from tests.kit.fixtures import mode, peers, zygote
 from tests.kit.forms import CallbackTaker
 from tests.kit.look import slots
 from tests.kit.payload import body
@@ -16,8 +15,6 @@ from tests.kit.peers import Peers, settled
 
 if TYPE_CHECKING:
     from typing import Any
-
-__all__ = ["mode", "peers", "zygote"]
 
 every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.name))
 COUNT = 3000

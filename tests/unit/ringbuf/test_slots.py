@@ -99,6 +99,23 @@ def test_left_slot_is_free_and_unlocked(channel: OwnedChannel, domain: str, open
     assert one.claim(who(), 2) == index
 
 
+def test_lock_is_held_from_the_first_step_to_the_last(channel: OwnedChannel, domain: str, opened: ExitStack) -> None:
+    """So whoever finds the lock free finds a slot that nobody works on."""
+    seen: dict[str, bool] = {}
+
+    def note(step: str) -> None:
+        seen[step] = liveness.held_by_other(channel.fd, 1)
+
+    join(domain, checkpoint=note).leave()
+    leave_dead(domain)
+    other = segment.open_fd(control_name(domain), write=True)
+    opened.callback(os.close, other)
+    SlotTable(segment.map_fd(other, write=True), other, note).reclaim()
+    assert seen.pop("leave: lock released") is False
+    assert all(seen.values()), seen
+    assert {step.split(":")[0] for step in seen} == {"claim", "join", "leave", "reclaim", "reset"}
+
+
 def test_live_slots_are_never_reclaimed(channel: OwnedChannel, domain: str, opened: ExitStack) -> None:
     own, other = table(domain, opened), table(domain, opened)
     joining = own.claim(who(), 1)
