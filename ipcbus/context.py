@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ipcbus")
 
+_ABSENT: Any = object()
+
 _contexts: set[Context] = set()
 
 
@@ -174,24 +176,23 @@ class Context:
         except RingError as error:
             raise as_ipcbus_error(error) from error
         receiver._sink.count_into(self._registry.mapping, self._registry.entry_offset(receiver._entry))
-        self._receivers[receiver] = None
         with self._wheel():
+            self._check()  # again: another thread may have closed the context meanwhile
+            self._receivers[receiver] = None
             self._inbox.add(receiver._interest)
         return receiver
 
     def _close_source(self, source: Source) -> None:
-        if self._forked or source not in self._sources:
+        if self._forked or self._sources.pop(source, _ABSENT) is _ABSENT:
             return
-        del self._sources[source]
         source.batch.flush()
         source.drop()
         self._outbox.close_topic(source._session, source._number, source._entry)
         self._refresh()
 
     def _close_receiver(self, receiver: Receiver) -> None:
-        if self._forked or receiver not in self._receivers:
+        if self._forked or self._receivers.pop(receiver, _ABSENT) is _ABSENT:
             return
-        del self._receivers[receiver]
         receiver._sink.closed = True
         with self._wheel():
             self._inbox.remove(receiver._interest)

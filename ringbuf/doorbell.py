@@ -96,7 +96,7 @@ class BellRope:
         try:
             os.write(self._fd, what)
         except BlockingIOError:
-            pass
+            return
 
     def close(self) -> None:
         """Lets go of it."""

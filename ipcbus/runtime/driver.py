@@ -188,7 +188,7 @@ class Driver:
 
     def kick(self) -> None:
         """Wakes the driver if it sleeps."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, ValueError):  # ValueError: closed
             os.eventfd_write(self._kick, 1)
 
     # ------------------------------------------------------------------ driving
@@ -239,7 +239,8 @@ class Driver:
         """What is to be done after each turn; returns messages and events."""
         self._attend()
         handled += self._work.events()
-        if handled and brief:
+        # Asked again: who began to wait while this turn was under way wants to know what it brought.
+        if handled and (brief or self._guests or self._work.someone_waits()):
             self._delivered()
         return handled
 

@@ -219,10 +219,13 @@ class Inbox:
         self, session: ReceivingSession, offered: dict[int, SourceAdvert] | None, wanted: dict[str, list[Sink]]
     ) -> None:
         for controller in session.topics():
-            sinks = wanted.get(controller.origin.topic)
-            if sinks is None:
+            # Only who had its beginning gets the rest: a receiver made after the source has ended does not.
+            wanting = wanted.get(controller.origin.topic, ())
+            sinks = [sink for sink in controller.sinks if sink in wanting]
+            if not sinks:
                 session.stop_topic(controller.topic_number, drain=False)
-            elif controller.sinks != sinks:
+                continue
+            if controller.sinks != sinks:
                 controller.set_sinks(sinks)
             # A session that is no longer offered has been closed: its own end mark says when it is read out.
             if offered is not None and controller.topic_number not in offered:

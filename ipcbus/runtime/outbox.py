@@ -8,7 +8,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from ipcbus.errors import ConfigError, WouldBlock
+from ipcbus.errors import ClosedError, ConfigError, WouldBlock
 from ipcbus.runtime.faults import as_ipcbus_error
 from ipcbus.transport.kinds import RingTransport, SessionPlan
 from ipcbus.transport.lbtipc import LBTIPC
@@ -133,6 +133,7 @@ class Outbox:
         self._driver = driver
         self._announce = announce
         self._lock = threading.Lock()
+        self._closed = False
         self._sessions: dict[tuple[int, int], SendingSession] = {}
         self._entries: dict[SendingSession, int] = {}
         self._locals = itertools.count()
@@ -153,11 +154,14 @@ class Outbox:
 
         Raises:
             ConfigError: no session with these options can be had.
+            ClosedError: the context was closed meanwhile.
             ipcbus.TransportError: the session cannot be made.
         """
         kind = TRANSPORTS[options.transport]
         plan = kind.plan(self._options, options)
         with self._lock:
+            if self._closed:
+                raise ClosedError(f"topic {topic!r}: its context is closed; make a new one")
             session = self._choose(kind, plan, options)
             number = session.add_topic()
             try:
@@ -171,6 +175,8 @@ class Outbox:
     def close_topic(self, session: SendingSession, number: int, entry: int) -> None:
         """Takes a source away, and its session when it was the last one."""
         with self._lock:
+            if session not in self._entries:
+                return  # the context is being closed, and its sessions are gone already
             self._registry.remove(entry)
             self._take_topic(session, number)
         self._announce()
@@ -241,6 +247,7 @@ class Outbox:
     def close(self) -> None:
         """Ends all sessions."""
         with self._lock:
+            self._closed = True
             for session in self.sessions():
                 self._drop(session)
 

@@ -168,6 +168,12 @@ class Peer:
         self._until(lambda: self.books[topic].ended >= count)
         return self.report(topic)
 
+    def await_number(self, topic: str, source: str, number: int) -> dict[str, Any]:
+        """Waits until a source's messages below a number came or were reported lost, if any came; returns its ledger."""
+        ledgers = self.books[topic].ledgers
+        self._until(lambda: source not in ledgers or ledgers[source].first < 0 or ledgers[source].next >= number)
+        return ledgers[source].as_dict() if source in ledgers else {}
+
     def await_sessions(self, topic: str, count: int, state: str = "joined") -> list[dict[str, Any]]:
         """Waits until the receiver knows so many sessions in a state; returns them."""
 

@@ -137,6 +137,7 @@ class Peers:
             peer.hang_up()
         for peer in self._all:
             peer.clear()
+        self._all.clear()
 
 
 def settled(peer: PeerProcess, topic: str, source: str, sent: int) -> Ledger:

@@ -4,6 +4,7 @@ import ctypes
 import platform
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -41,7 +42,8 @@ def test_a_process_that_only_reads_takes_part_in_the_barrier(domain: str) -> Non
     with owned(domain):
         # A fork's child would have inherited the registration of this process.
         code = f"from {__name__} import show_after_joining; show_after_joining({domain!r})"
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        root = Path(__file__).parents[3]
+        done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
     before, after = map(int, done.stdout.split())
     assert not before & GLOBAL_EXPEDITED
     assert after & GLOBAL_EXPEDITED
