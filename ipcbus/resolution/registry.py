@@ -13,6 +13,7 @@ import numpy as np
 
 from ipcbus.resolution import names
 from ipcbus.resolution.adverts import ContextAdvert, SessionAdvert, decode
+from ipcbus.resolution.sweep import same_file
 from ipcbus.wire import layout
 from ringbuf import liveness, segment
 from ringbuf.errors import SegmentGone, SegmentMismatch
@@ -49,8 +50,8 @@ class Registry:
         self.name = names.registry(domain, context_id)
         size = layout.registry_bytes(_FIRST_ENTRIES)
         self.fd = segment.create(self.name, size, group=group, mode=0o600 if hidden else 0o644)
-        if not liveness.take(self.fd, OWNER_BYTE):
-            # A sweep found the object before its lock and removes it.
+        if not (liveness.take(self.fd, OWNER_BYTE) and same_file(self.fd, self.name)):
+            # A sweep found the object before its lock, and removes it just now or has done so already.
             os.close(self.fd)
             raise FileExistsError(f"registry {self.name} was swept away while it was made")
         self.mapping: Mapping = segment.map_fd(self.fd, write=True, reserve=_RESERVE)

@@ -50,7 +50,7 @@ def _sweep_context(registry: str, members: list[str]) -> list[str]:
     try:
         if os.fstat(fd).st_uid != os.geteuid() or liveness.held_by_other(fd, 0) or not liveness.take(fd, 0):
             return []
-        if not _same_file(fd, registry):
+        if not same_file(fd, registry):
             return []
         ours = [name for name in members if name != registry]
         return [name for name in [*ours, registry] if _remove(name)]
@@ -58,7 +58,7 @@ def _sweep_context(registry: str, members: list[str]) -> list[str]:
         os.close(fd)
 
 
-def _same_file(fd: int, name: str) -> bool:
+def same_file(fd: int, name: str) -> bool:
     """Whether the name still means the file behind the descriptor."""
     with contextlib.suppress(OSError):
         return os.path.samestat(os.fstat(fd), os.stat(segment.ROOT / name, follow_symlinks=False))

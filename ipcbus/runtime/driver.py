@@ -271,7 +271,7 @@ class Driver:
             rest = self._last_guest_ns + STAND_BACK_NS - time.monotonic_ns()
             if self.closing:
                 return False
-            if self._urgent or rest > 0:
+            if self._urgent or self._guests or rest > 0:
                 self._changed.wait(max(rest, 100_000) / 1e9)
                 return False
             self.pump.owner = me

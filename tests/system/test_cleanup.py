@@ -127,8 +127,9 @@ def test_a_handle_works_on_when_its_context_is_dropped(domain: str, mode: str) -
 
 
 SCRIPT = """
-import sys, threading
+import signal, sys
 import ipcbus
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job inherits it ignored
 context = ipcbus.Context(domain=sys.argv[1], operational_mode=sys.argv[2])
 source = context.source("t")
 receiver = context.receiver("t")
