@@ -19,11 +19,10 @@ from ipcbus.resolution.sweep import sweep
 from ipcbus.runtime.aio import AsyncWaiters
 from ipcbus.runtime.driver import FOREVER_NS, Driver
 from ipcbus.runtime.duties import Duties
-from ipcbus.runtime.faults import as_ipcbus_error
+from ipcbus.runtime.faults import as_ipcbus_error, check_topic
 from ipcbus.runtime.inbox import Inbox, SessionInfo
 from ipcbus.runtime.outbox import Outbox
 from ipcbus.source import Source
-from ipcbus.wire.layout import TOPIC_NAME_MAX
 from ringbuf.doorbell import Doorbell
 from ringbuf.errors import RingError
 
@@ -76,6 +75,7 @@ class Context:
         self.name = self._options.context_name
         self._forked = False
         self._closed = False
+        self._ended = False
         self._sources: dict[Source, None] = {}
         self._receivers: dict[Receiver, None] = {}
         sweep(domain)
@@ -83,13 +83,21 @@ class Context:
         options = self._options
         self._sequential = options.operational_mode == "sequential"
         self._duties = Duties(domain, self._id, options, lambda: list(self._sources))
-        self._driver = Driver(
-            self._bell,
-            self._duties,
-            spins="busy_wait"
-            in (options.transport_lbtipc_receiver_thread_behavior, options.transport_lbtsmx_receiver_thread_behavior),
-            linger=options.transport_lbtipc_pend_behavior_linger_loop_count,
+        behaviors = (
+            options.transport_lbtipc_receiver_thread_behavior,
+            options.transport_lbtsmx_receiver_thread_behavior,
         )
+        try:
+            self._driver = Driver(
+                self._bell,
+                self._duties,
+                spins="busy_wait" in behaviors,
+                linger=options.transport_lbtipc_pend_behavior_linger_loop_count,
+            )
+        except BaseException:  # no descriptors left
+            self._bell.close()
+            self._registry.close()
+            raise
         self._quick, self._loops = self._driver.pump.quick, self._driver.loops
         self._driver.pump.open = self._sequential
         self._inbox = Inbox(domain, self._id, options, self._driver)
@@ -145,7 +153,7 @@ class Context:
             ClosedError, WrongProcess: the context is closed, or belongs to the parent of a fork.
         """
         self._check()
-        _check_topic(topic)
+        check_topic(topic)
         values = self._config.values("source", **options)
         session, number, entry = self._outbox.open_topic(topic, values)
         source = Source(self, topic, session, number, entry, on_event)
@@ -169,14 +177,14 @@ class Context:
             ClosedError, WrongProcess: the context is closed, or belongs to the parent of a fork.
         """
         self._check()
-        _check_topic(topic)
+        check_topic(topic)
         receiver = Receiver(self, topic, on_message, self._config.values("receiver", **options))
         try:
             receiver._entry = self._registry.add_receiver(topic)
         except RingError as error:
             raise as_ipcbus_error(error) from error
         receiver._sink.count_into(self._registry.mapping, self._registry.entry_offset(receiver._entry))
-        with self._wheel():
+        with self._driver.wheel():
             self._check()  # again: another thread may have closed the context meanwhile
             self._receivers[receiver] = None
             self._inbox.add(receiver._interest)
@@ -185,8 +193,9 @@ class Context:
     def _close_source(self, source: Source) -> None:
         if self._forked or self._sources.pop(source, _ABSENT) is _ABSENT:
             return
-        source.batch.flush()
+        source.batch.settle()
         source.drop()
+        source.batch.flush()
         self._outbox.close_topic(source._session, source._number, source._entry)
         self._refresh()
 
@@ -194,7 +203,7 @@ class Context:
         if self._forked or self._receivers.pop(receiver, _ABSENT) is _ABSENT:
             return
         receiver._sink.closed = True
-        with self._wheel():
+        with self._driver.wheel():
             self._inbox.remove(receiver._interest)
             self._registry.remove(receiver._entry)
             receiver._sink.stop_counting()
@@ -256,16 +265,12 @@ class Context:
                 os.sched_setaffinity(0, {cpu})
             except OSError as error:
                 log.warning("thread_cpu = %d cannot be used (%s); the thread runs on any processor", cpu, error)
-        try:
-            self._driver.run()
-        except Exception:
-            log.exception("the thread of context %r in domain %r stopped", self.name, self.domain)
-
-    @contextlib.contextmanager
-    def _wheel(self) -> Iterator[None]:
-        """The right to change what the driver works on."""
-        with self._driver.wheel():
-            yield
+        while not self._closed:
+            try:
+                self._driver.run()
+            except BaseException:  # also SystemExit from a callback: only its own context's end stops this thread
+                log.exception("the thread of context %r in domain %r goes on after", self.name, self.domain)
+                self._driver.wait_changed(0.01)
 
     @contextlib.contextmanager
     def _wheel_of(self, sink: Sink, timeout: float | None = None) -> Iterator[Driver | None]:
@@ -298,38 +303,45 @@ class Context:
     def _refresh(self) -> None:
         """Lets this context see its own registry's change."""
         if self._receivers:
-            with self._wheel():
+            with self._driver.wheel():
                 self._inbox.refresh()
 
     # ------------------------------------------------------------------ end
 
     def close(self) -> None:
-        """Ends all handles and the context; nothing of it is left. Closing twice does nothing."""
-        if self._closed or self._forked:
+        """Ends all handles and the context; nothing of it is left. Closing twice does nothing.
+
+        A close that an exception such as KeyboardInterrupt cut short may be called again, and is at exit.
+        """
+        if self._ended or self._forked:
             return
+        if not self._closed:
+            for source in list(self._sources):
+                source.batch.settle()
         self._closed = True
         self._driver.pump.open = False
         self._waiters.close()
         for source in list(self._sources):
-            source.batch.flush()
             source.drop()
-        self._sources.clear()
+            source.batch.flush()
         self._driver.stop()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
-        with self._wheel():  # a thread that pulls lets go first
+        with self._driver.wheel():  # a thread that pulls lets go first
             for receiver in list(self._receivers):
                 receiver._sink.closed = True
                 receiver._sink.stop_counting()
                 self._waiters.wake(receiver._sink)
-            self._receivers.clear()
             self._inbox.close()
         self._outbox.close()
         self._bell.close()
         self._registry.close()
         self._duties.announce()
         self._driver.close()
+        self._sources.clear()
+        self._receivers.clear()
         sweep(self.domain)
+        self._ended = True
         _contexts.discard(self)
 
     def __enter__(self) -> Self:
@@ -355,7 +367,7 @@ class Context:
 
     def _sessions_of(self, topic: str) -> list[SessionInfo]:
         self._check()
-        with self._wheel():
+        with self._driver.wheel():
             return self._inbox.info(topic)
 
     def _after_fork(self) -> None:
@@ -367,12 +379,6 @@ class Context:
         self._bell.abandon()
         self._registry.abandon()
         self._driver.close()
-
-
-def _check_topic(topic: Any) -> None:  # noqa: ANN401 - whatever the caller gave
-    size = len(topic.encode()) if isinstance(topic, str) else 0
-    if not 0 < size <= TOPIC_NAME_MAX or "\0" in topic:
-        raise ConfigError(f"topic {topic!r} is no topic name: 1 to {TOPIC_NAME_MAX} bytes of text without zero bytes")
 
 
 def _close_all() -> None:

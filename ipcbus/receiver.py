@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,7 @@ class Receiver:
         self._half = options.receive_queue_maximum // 2
         self._interest = Interest(topic, self._sink, options.delivery_control_maximum_burst_loss)
         self._entry = -1
+        self._rows_lock = threading.Lock()
 
     @property
     def sessions(self) -> list[SessionInfo]:
@@ -75,14 +77,14 @@ class Receiver:
             IpcBusError: the receiver has a callback, or the caller is inside one.
             WrongProcess: the context was made before a fork, in the parent.
         """
-        queue = self._sink.queue
-        if not queue:
+        message = self._take()
+        if message is None:
             self._check_pull()
             self._fill(timeout)
-            if not queue:
+            message = self._take()
+            if message is None:
                 self._check_pull()  # closed meanwhile
-                return None
-        return self._take()
+        return message
 
     def receive_many(self, limit: int, timeout: float | None = None) -> list[Message]:
         """Up to `limit` messages and events: waits for the first, takes what else is there.
@@ -96,7 +98,11 @@ class Receiver:
             self._fill(timeout if not queue else 0)
             if not queue:
                 self._check_pull()  # closed meanwhile
-        return [self._take() for _ in range(min(limit, len(queue)))]
+        taken: list[Message] = []
+        # Another thread may pull from the same receiver, so the queue's length promises nothing.
+        while len(taken) < limit and (message := self._take()) is not None:
+            taken.append(message)
+        return taken
 
     def receive_into(self, array: Any, timeout: float | None = None) -> int:  # noqa: ANN401 - any writable buffer
         """Messages of equal length straight into the rows of an array.
@@ -117,11 +123,12 @@ class Receiver:
             Otherwise as `receive`.
         """
         self._check_pull()
-        with self._context._wheel_of(self._sink, timeout) as driver:
+        with self._rows_lock, self._context._wheel_of(self._sink, timeout) as driver:
             rows = self._sink.rows_from(array)
             try:
                 filled = self._queued_rows()
                 if not self._sink.queue and filled < rows and driver is not None:
+                    self._sink.row_queue_taken()
                     self._drive_rows(driver, rows, filled, timeout)
             finally:
                 # In this order: whoever drives fills rows until they are done.
@@ -129,15 +136,24 @@ class Receiver:
                 filled = self._sink.rows_filled()
                 if driver is not None:
                     driver.hurry_attend()
+            refused = self._refused_row() if filled == 0 else None
         self._made_room()
         if filled == 0 and not self._sink.queue:
             self._check_pull()  # closed meanwhile
-        if filled == 0 and self._sink.queue and self._sink.queue[0].type == 0:
+        if refused is not None:
             raise ValueError(
-                f"topic {self.topic!r}: the next message has {len(self._sink.queue[0])} bytes and fits no row of "
-                "the array; take it with receive()"
+                f"topic {self.topic!r}: the next message has {refused} bytes and fits no row of the array; take it "
+                "with receive()"
             )
         return filled
+
+    def _refused_row(self) -> int | None:
+        """Length of the next queued message when it is none that rows could take."""
+        try:
+            message = self._sink.queue[0]
+        except IndexError:
+            return None
+        return len(message) if message.type == 0 else None
 
     def _drive_rows(self, driver: Any, rows: int, filled: int, timeout: float | None) -> None:  # noqa: ANN401
         wait_ns = FOREVER_NS if timeout is None else int(timeout * 1e9)
@@ -153,10 +169,14 @@ class Receiver:
 
     def _queued_rows(self) -> int:
         queue = self._sink.queue
-        while queue and self._sink.row_accepts(queue[0]):
-            queue.popleft()
-        self._sink.row_queue_taken()
-        return self._sink.rows_filled()
+        while True:
+            try:
+                message = queue.popleft()
+            except IndexError:
+                return self._sink.rows_filled()
+            if not self._sink.row_accepts(message):
+                queue.appendleft(message)
+                return self._sink.rows_filled()
 
     async def areceive(self) -> Message:
         """The next message or event, in asyncio.
@@ -165,8 +185,9 @@ class Receiver:
             As `receive`.
         """
         while True:
-            if self._sink.queue:
-                return self._take()
+            message = self._take()
+            if message is not None:
+                return message
             self._check_pull()
             await self._context._waiters.wait(self._sink)
 
@@ -221,8 +242,11 @@ class Receiver:
             if queue or self._sink.closed or (deadline is not None and time.monotonic() >= deadline):
                 return
 
-    def _take(self) -> Message:
-        message = self._sink.queue.popleft()
+    def _take(self) -> Message | None:
+        try:
+            message: Message = self._sink.queue.popleft()
+        except IndexError:
+            return None
         if self._context._inbox.blocked:
             self._made_room()
         return message

@@ -10,6 +10,7 @@ import errno
 import fcntl
 import grp
 import os
+import stat
 from pathlib import Path
 
 import posix_ipc
@@ -83,8 +84,8 @@ def allocate(fd: int, name: str, size: int) -> None:
 
 def free_bytes() -> int | None:
     """Free bytes of /dev/shm, or None where it has no limit."""
-    stat = os.statvfs(ROOT)
-    return stat.f_bavail * stat.f_frsize if stat.f_blocks else None
+    limits = os.statvfs(ROOT)
+    return limits.f_bavail * limits.f_frsize if limits.f_blocks else None
 
 
 def give_to(fd: int, name: str, group: str, mode: int) -> None:
@@ -116,15 +117,23 @@ def open_fd(name: str, *, write: bool) -> int:
         SegmentRefused: this user may not open it; the text names the owner.
     """
     check_name(name)
+    # Not shm_open: that would wait for ever on a FIFO that somebody put there.
+    flags = os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC | (os.O_RDWR if write else os.O_RDONLY)
     try:
-        return int(posix_ipc.SharedMemory("/" + name, read_only=not write).fd)
-    except posix_ipc.ExistentialError as error:
+        fd = os.open(ROOT / name, flags)
+    except FileNotFoundError as error:
         raise SegmentGone(f"shared object {name} does not exist (any more)") from error
-    except posix_ipc.PermissionsError as error:
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENXIO, errno.EISDIR):
+            raise
         raise SegmentRefused(
             f"no permission to open {name} (owner uid {_owner(name)}, this process uid {os.geteuid()}); run both "
             "sides as one user, or set shared_memory_group to a group of both"
         ) from error
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise SegmentRefused(f"{name} in {ROOT} is no shared object; somebody took its name: remove it")
+    return fd
 
 
 def map_fd(fd: int, *, write: bool, twice_from: int = 0, reserve: int = 0) -> Mapping:

@@ -48,9 +48,10 @@ cdef class Demux:
     cdef const char *end
     cdef uint64_t send_ticks
     cdef readonly bint begun            # a record was seen
-    cdef readonly bint attention        # something for Python: the end, a broken ring
-    cdef readonly bint blocked          # a receiver that pulls has no room
-    cdef readonly bint wakes_writer     # the source waits for an event
+    cdef public bint attention        # something for Python: the end, a broken ring
+    cdef public bint blocked          # a receiver that pulls has no room
+    cdef public bint wakes_writer     # the source waits for an event
+    cdef public bint left               # the slot was given back: nothing is read or shown any more
     cdef public bint watched            # the poller looks at its ring
     cdef public bint stop               # set from inside a callback: return after this message
     cdef object rare
@@ -62,6 +63,6 @@ cdef class Demux:
     cdef int give(self, Controller controller, const MessageHeader *header, uint32_t length) except -1
     cdef int call(self, Sink sink, Controller controller, const MessageHeader *header, uint32_t length) except -1
     cdef void finish_record(self) noexcept
-    cdef int callback_raised(self, Sink sink) except -1
+    cdef int callback_raised(self, Sink sink, Message message) except -1
     cdef void show_counters(self) noexcept
     cdef bint jump(self, Controller controller, uint64_t sequence) except -1

@@ -62,7 +62,7 @@ class Sink:
         """Copies a queued message into the next row; False when it is an event, has another length, or none is left."""
 
     def row_queue_taken(self) -> None:
-        """Sends payloads straight into the rows after all, once the queue is empty."""
+        """Lets payloads go straight into the rows if the queue is empty; only for who drives the context."""
 
 class Controller:
     """Delivery controller of one topic on one session: numbers in, order and loss out."""
@@ -102,6 +102,8 @@ class Demux:
     attention: bool
     blocked: bool
     wakes_writer: bool
+    left: bool
+    """The slot was given back: nothing is read or shown any more."""
     watched: bool
     """Whether the poller looks at its ring; not so while a receiver that pulls has no room."""
     stop: bool
@@ -118,12 +120,6 @@ class Demux:
 
     def poll_once(self, limit: int) -> int:
         """Delivers up to `limit` messages; returns how many."""
-
-    def seen(self) -> None:
-        """Clears `attention` and `wakes_writer`."""
-
-    def unblock(self) -> None:
-        """Reads on after a full queue got room."""
 
     def count_lost(self, messages: int) -> None:
         """Counts lost messages in the slot."""

@@ -1,9 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=True
 """From records to receivers; see the stub for the words."""
 cimport cython
-from cpython.buffer cimport (
-    PyBUF_C_CONTIGUOUS, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer,
-)
+from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
@@ -73,7 +71,7 @@ cdef class Sink:
         cdef const char *payload = <const char *>header + MESSAGE_HEADER_BYTES
         if self.closed:
             return 0
-        if self.rows_open and <Py_ssize_t>length == self.row_bytes:
+        if self.rows_open and <Py_ssize_t>length == self.row_bytes and self.row_next < self.row_count:
             memcpy(self.rows + self.row_next * self.row_bytes, payload, self.row_bytes)
             self.row_next += 1
         else:
@@ -127,7 +125,7 @@ cdef class Sink:
             )
         self.rows = <char *>view.buf
         self.row_next = 0
-        self.rows_open = not self.queue
+        self.rows_open = False
         return self.row_count
 
     def rows_filled(self):
@@ -220,18 +218,13 @@ cdef class Demux:
     def poll_once(self, long limit):
         return self.poll(limit)
 
-    def seen(self):
-        self.attention = False
-        self.wakes_writer = False
-
-    def unblock(self):
-        self.blocked = False
-
     def count_lost(self, uint64_t messages):
         self.lost += messages
         _atomics.store_relaxed64(&self.r.slot.lost, self.lost)
 
     def show(self):
+        if self.left:
+            return False
         self.show_counters()
         return bool(reader_show(self.r))
 
@@ -263,6 +256,8 @@ cdef class Demux:
     @cython.final
     cdef inline void finish_record(self) noexcept:
         self.cursor = NULL
+        if self.left:
+            return  # the slot may be another context's by now
         if reader_done(self.r):
             self.wakes_writer = True
 
@@ -279,7 +274,7 @@ cdef class Demux:
         cdef uint32_t number, length
         cdef int64_t left   # signed: the padding of the last message may reach past the end
         self.stop = False
-        while taken < limit and not self.blocked and not self.stop:
+        while taken < limit and not self.blocked and not self.stop and not self.left:
             if self.cursor == NULL and not self.next_record():
                 break
             while True:
@@ -314,10 +309,10 @@ cdef class Demux:
                 handled += 1
                 taken += 1
                 self.give(controller, header, length)
-                if taken >= limit or self.stop:
+                if taken >= limit or self.stop or self.left:
                     break
         # Without a message, too: a lapped reader may stand somewhere else now.
-        if taken or self.r.position != self.r.shown:
+        if not self.left and (taken or self.r.position != self.r.shown):
             self.show_counters()
             # A writer without room, or an idle ring: now is the time to say how far this reader is.
             if reader_show(self.r):
@@ -328,6 +323,9 @@ cdef class Demux:
     cdef bint jump(self, Controller controller, uint64_t sequence) except -1:
         """A number that is not the expected one; False when the message is to be dropped."""
         cdef uint64_t first = controller.expected if controller.started else controller.floor
+        if sequence >> 63:
+            self.malformed += 1
+            return False
         if controller.started and sequence < first:
             controller.duplicates += 1
             return False
@@ -380,8 +378,7 @@ cdef class Demux:
         # Called without Cython's own exception frame around it: that costs as much as half the call.
         result = PyObject_CallOneArg(<PyObject *>sink.callback, <PyObject *>message)
         if result == NULL:
-            message.keep()
-            return self.callback_raised(sink)
+            return self.callback_raised(sink, message)
         Py_DECREF(result)
         if Py_REFCNT(<PyObject *>message) == 1:
             message.take_back()
@@ -390,10 +387,14 @@ cdef class Demux:
             message.keep()
         return 0
 
-    cdef int callback_raised(self, Sink sink) except -1:
+    cdef int callback_raised(self, Sink sink, Message message) except -1:
         """Counts and logs what a callback raised; what is no Exception goes on to whoever drives."""
         try:
             pending_error()
         except Exception as error:
+            message.keep()
             sink.fail(error, self.rare)
+        except BaseException:
+            message.keep()
+            raise
         return 0

@@ -58,3 +58,8 @@ def parse(name: str) -> tuple[str, int, str] | None:
     """Domain tag, context id and kind with number of a name; None when it is none of ours."""
     match = _name.fullmatch(name)
     return (match[1], int(match[2], 16), match[3]) if match else None
+
+
+def of_kind(found: list[str], kind: str) -> list[str]:
+    """Those of the found names that are ours and of a kind; whatever else lies there is left out."""
+    return [name for name in found if (parsed := parse(name)) is not None and parsed[2] == kind]

@@ -44,7 +44,7 @@ def sweep(domain: str | None) -> list[str]:
 def _sweep_context(registry: str, members: list[str]) -> list[str]:
     """Removes a context's objects if its owner is dead."""
     try:
-        fd = os.open(segment.ROOT / registry, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        fd = os.open(segment.ROOT / registry, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return []
     try:
@@ -74,7 +74,7 @@ def _is_orphan(name: str) -> bool:
         parsed = names.parse(name)
         if parsed is None or not parsed[2].startswith("c"):
             return True
-        fd = os.open(segment.ROOT / name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        fd = os.open(segment.ROOT / name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return False
     try:

@@ -8,7 +8,6 @@ and so drives by itself: a message then reaches the one who waits for it without
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import logging
 import os
 import select
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ipcbus.delivery.pump import Pump
 from ipcbus.errors import IpcBusError, WrongThread
+from ipcbus.runtime import timerfd
 from ringbuf import wake
 from ringbuf.doorbell import CALL, NEWS, Doorbell
 from ringbuf.ring import RingReader
@@ -34,27 +34,6 @@ STAND_BACK_NS = 2_000_000
 SLICE_NS = 10_000_000
 """A spinning wait looks up after so long: for signals, and for threads that want in."""
 FOREVER_NS = 1 << 62
-
-
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-class _Itimerspec(ctypes.Structure):
-    _fields_ = (("interval", ctypes.c_long * 2), ("value", ctypes.c_long * 2))
-
-
-def _timerfd_create() -> int:
-    # os.timerfd_create came with Python 3.13.
-    fd = int(_libc.timerfd_create(time.CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC))
-    if fd < 0:
-        code = ctypes.get_errno()
-        raise OSError(code, f"timerfd_create: {os.strerror(code)}")
-    return fd
-
-
-def _timerfd_set(fd: int, delay_ns: int) -> None:
-    spec = _Itimerspec((0, 0), (delay_ns // 1_000_000_000, delay_ns % 1_000_000_000))
-    _libc.timerfd_settime(fd, 0, ctypes.byref(spec), None)
 
 
 class Work(Protocol):
@@ -130,14 +109,20 @@ class Driver:
             self._urgent += 1
             self.interrupt()
             try:
-                self._changed.wait_for(lambda: not self.pump.owner)
+                while self.pump.owner:
+                    # In sequential mode who drives does not tell when it stops: looked at every millisecond.
+                    self._changed.wait(0.001 if self.pump.open else 0.05)
+                    self.pump.poller.poke()
                 self.pump.owner = threading.get_ident()
             finally:
                 self._urgent -= 1
         try:
             yield
         finally:
-            self.give()
+            # No guest: it did not drive, so the context's own thread goes on at once.
+            with self._changed:
+                self.pump.owner = 0
+                self._changed.notify_all()
 
     def take(self, until: Callable[[], object], timeout: float | None) -> bool:
         """Waits for the wheel as a guest; False when `until` came true or the time ran out before it was free."""
@@ -205,7 +190,10 @@ class Driver:
         self._looks += 1
         if handled == 0 or not self._looks & 1023:
             self._housekeeping(time.monotonic_ns())
-        return handled + self._work.events()
+        handled += self._work.events()
+        if handled and (self._guests or self._work.someone_waits()):
+            self._delivered()
+        return handled
 
     def drive(self, timeout_ns: int, *, once: bool) -> int:
         """Delivers what comes within the time; for the driver only.
@@ -335,7 +323,7 @@ class Driver:
         """A descriptor that is readable when there is something to do; arms the wake-up from now on."""
         if self._timer_fd < 0:
             self.pump.open = False  # every call has to arm the wake-up again
-            self._timer_fd = _timerfd_create()
+            self._timer_fd = timerfd.create()
             self._epoll.register(self._timer_fd, select.EPOLLIN)
             self.rearm()
         return self._epoll.fileno()
@@ -346,7 +334,7 @@ class Driver:
             return
         self._answer(self._epoll.poll(0))
         self._housekeeping(time.monotonic_ns())
-        _timerfd_set(self._timer_fd, max(1, self._next_timer_ns - time.monotonic_ns()))
+        timerfd.arm(self._timer_fd, max(1, self._next_timer_ns - time.monotonic_ns()))
         if not self._arm():
             self.kick()
 

@@ -114,18 +114,16 @@ class Duties:
     def announce(self) -> None:
         """Tells every other context of the domain that this one's registry changed."""
         own = names.bell(self._domain, self._context_id)
-        for name in segment.names(names.domain_prefix(self._domain)):
-            if name.endswith("." + names.BELL) and name != own:
+        for name in names.of_kind(segment.names(names.domain_prefix(self._domain)), names.BELL):
+            if name != own:
                 with contextlib.suppress(OSError, RingError):
                     rope = BellRope(name)
                     rope.ring(NEWS)
                     rope.close()
 
     def _do_liveness(self) -> None:
-        for session in self._outbox.sessions():
-            for _ in session.channel.slots.reclaim():
-                session.channel.writer.count_reclaimed()
-                self._called = True
+        if self._outbox.reclaim():
+            self._called = True
         self._inbox.check()
 
     def _do_scan(self) -> None:

@@ -1,8 +1,11 @@
-"""From the errors of the rings to the errors of the public face."""
+"""From the errors of the rings, and of the caller, to the errors of the public face."""
 
 from __future__ import annotations
 
-from ipcbus.errors import LayoutMismatch, PermissionRefused, SessionGone, SharedMemoryFull, TransportError
+from typing import Any
+
+from ipcbus.errors import ConfigError, LayoutMismatch, PermissionRefused, SessionGone, SharedMemoryFull, TransportError
+from ipcbus.wire.layout import TOPIC_NAME_MAX
 from ringbuf import errors
 
 _same = {
@@ -16,3 +19,14 @@ _same = {
 def as_ipcbus_error(error: errors.RingError) -> TransportError:
     """The public error with the same text."""
     return _same.get(type(error), TransportError)(str(error))
+
+
+def check_topic(topic: Any) -> None:  # noqa: ANN401 - whatever the caller gave
+    """Refuses what is no topic name.
+
+    Raises:
+        ConfigError: it is no text, empty, too long, or has zero bytes.
+    """
+    size = len(topic.encode()) if isinstance(topic, str) else 0
+    if not 0 < size <= TOPIC_NAME_MAX or "\0" in topic:
+        raise ConfigError(f"topic {topic!r} is no topic name: 1 to {TOPIC_NAME_MAX} bytes of text without zero bytes")

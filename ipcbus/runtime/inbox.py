@@ -14,7 +14,7 @@ from ipcbus.resolution.registry import PeerRegistry
 from ipcbus.transport.receiving import ReceivingSession
 from ringbuf import segment
 from ringbuf.doorbell import CALL, BellRope
-from ringbuf.errors import RingError, SegmentGone
+from ringbuf.errors import RingError, SegmentGone, SegmentRefused
 from ringbuf.slots import Identity
 
 if TYPE_CHECKING:
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from ipcbus.runtime.driver import Driver
 
 log = logging.getLogger("ipcbus")
+
+_BURST_LOSS = 1024
+"""What counts as a burst for a session whose receivers were all closed while it was joined."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +84,12 @@ class Inbox:
         self.blocked = False
 
     def take_told(self) -> int:
-        """Events told to receivers since the last call."""
+        """Events, and messages read outside of the pump, that were given to receivers since the last call."""
         told, self._told = self._told, 0
         return told
 
-    def _count_told(self) -> None:
-        self._told += 1
+    def _count_told(self, told: int) -> None:
+        self._told += told
 
     def sessions(self) -> list[ReceivingSession]:
         """The joined sessions."""
@@ -112,9 +115,7 @@ class Inbox:
         if not self._interests:
             self._forget(set())
             return
-        present = {
-            name for name in segment.names(names.domain_prefix(self._domain)) if name.endswith("." + names.REGISTRY)
-        }
+        present = set(names.of_kind(segment.names(names.domain_prefix(self._domain)), names.REGISTRY))
         self._forget(present)
         for name in present - self._peers.keys():
             self._meet(name)
@@ -178,7 +179,9 @@ class Inbox:
         if session is None:
             return
         for source in sources:
-            sinks = wanted[source.topic]
+            sinks = [sink for sink in wanted[source.topic] if not sink.closed]
+            if not sinks:
+                continue  # closed by a callback of this very round
             known = session.demux.controller(source.topic_number)
             if known is not None and known.sinks == sinks:
                 continue
@@ -192,13 +195,14 @@ class Inbox:
     def _join(self, advert: SessionAdvert) -> ReceivingSession | None:
         peer = next(p for p in self._peers.values() if p.advert is not None and advert in p.advert.sessions)
         try:
+            self._check_uid(peer.registry)
             session = ReceivingSession(
                 self._domain,
                 advert,
                 self._who,
                 owner_uid=peer.registry.uid,
                 sample_every=self._options.latency_sampling_interval,
-                burst_loss=min(interest.burst_loss for interest in self._interests),
+                burst_loss=min((interest.burst_loss for interest in self._interests), default=_BURST_LOSS),
                 failed=self.failed,
                 told=self._count_told,
             )
@@ -214,6 +218,18 @@ class Inbox:
         self._sessions[advert] = session
         self._driver.watch(self.sessions())
         return session
+
+    def _check_uid(self, registry: PeerRegistry) -> None:
+        """Refuses the memory of another user, who could cut it short under us, unless a group was agreed on.
+
+        Raises:
+            SegmentRefused: another user's, and no group.
+        """
+        if registry.uid != os.geteuid() and not self._options.shared_memory_group:
+            raise SegmentRefused(
+                f"no permission to map the sessions of {registry.name}: owner uid {registry.uid}, this process uid {os.geteuid()}; "
+                "run both sides as one user, or set shared_memory_group to a group of both, here and there"
+            )
 
     def _prune(
         self, session: ReceivingSession, offered: dict[int, SourceAdvert] | None, wanted: dict[str, list[Sink]]
@@ -275,9 +291,9 @@ class Inbox:
                 for each in session.topics()
                 for sink in each.sinks
             ):
-                demux.unblock()
+                demux.blocked = False
             attention = demux.attention
-            demux.seen()
+            demux.attention = demux.wakes_writer = False
             if attention and demux.ring.broken:
                 log.error(
                     "%s (pid %d) holds a record that no source writes; it is left",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ipcbus.config import ContextOptions, SourceOptions
     from ipcbus.resolution.registry import Registry
     from ipcbus.runtime.driver import Driver
+    from ipcbus.topic.batch import TopicSource
 
 TRANSPORTS = {kind.option: kind for kind in (LBTIPC, LBTSMX)}
 
@@ -43,7 +44,7 @@ class RoomPolicy:
         self._session = session
         self._free = threading.Condition()
 
-    def full(self, need: int, block: bool, topic: str) -> bool:
+    def full(self, need: int, block: bool, source: TopicSource) -> bool:
         """Waits until there is room, or refuses; says whether it waited."""
         writer = self._session.channel.writer
         if writer.has_room(need):
@@ -54,7 +55,7 @@ class RoomPolicy:
                 writer.count_would_block()
                 self._outbox.would_block(self._session)
                 raise WouldBlock(
-                    f"topic {topic!r}: the window of {self._session.source_string} is full"
+                    f"topic {source.topic!r}: the window of {self._session.source_string} is full"
                     + (
                         "; a send inside a callback never waits: keep the message and send it after the source's "
                         "WAKEUP event, or send from another thread"
@@ -64,14 +65,14 @@ class RoomPolicy:
                     + f" (slowest receiver: {self._outbox.slowest(self._session)})"
                 )
             return False
-        self._wait(need)
+        self._wait(need, source)
         return True
 
-    def _wait(self, need: int) -> None:
+    def _wait(self, need: int, source: TopicSource) -> None:
         session, outbox = self._session, self._outbox
         begin = time.monotonic_ns()
         checked = begin
-        while not session.batch.gate:
+        while not session.batch.gate and not source.closed:
             wait_ns = DRIVEN_WAIT_NS if outbox.sequential else WAIT_NS
             if session.channel.writer.wait_room(need, SPINS, wait_ns):
                 break
@@ -80,7 +81,7 @@ class RoomPolicy:
                 outbox.drive_a_little()
             if now - checked >= outbox.liveness_ns:
                 checked = now
-                session.channel.slots.reclaim()
+                outbox.reclaim()
         session.channel.writer.count_blocked(time.monotonic_ns() - begin)
 
     def reserved(self, block: bool) -> None:
@@ -257,6 +258,16 @@ class Outbox:
             session.abandon()
 
     # ------------------------------------------------------------------ for the room policy
+
+    def reclaim(self) -> int:
+        """Takes back the slots of dead receivers; returns how many."""
+        freed = 0
+        with self._lock:  # no session is closed meanwhile
+            for session in self.sessions():
+                for _ in session.channel.slots.reclaim():
+                    session.channel.writer.count_reclaimed()
+                    freed += 1
+        return freed
 
     def inside_callback(self) -> bool:
         """Whether the calling thread is inside a callback of this context."""

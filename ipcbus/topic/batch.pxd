@@ -11,6 +11,7 @@ cdef class BatchWriter:
     cdef uint32_t touched_count, topics_max
     cdef uint64_t record_number     # changes with each record, so that a source knows whether it is in `touched`
     cdef uint64_t minimum_length
+    cdef uint64_t record_limit          # most bytes of a record, its header and the last message's padding included
     cdef readonly uint64_t datagram_max
     cdef readonly int gate
     cdef readonly int held          # explicit batches that are open

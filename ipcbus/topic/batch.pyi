@@ -52,6 +52,9 @@ class BatchWriter:
     def flush_older(self, now_ticks: int, age_ns: int) -> int:
         """Publishes the open record if it is that old; returns the ns left until it will be, or -1 without one."""
 
+    def settle(self) -> None:
+        """Waits until no other thread writes in place any more, and publishes what is open."""
+
     def close(self) -> None:
         """Refuses sends from now on; the open record must have been flushed."""
 

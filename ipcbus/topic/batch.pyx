@@ -30,7 +30,8 @@ cdef class BatchWriter:
         self, RingWriter ring, policy, *, uint64_t minimum_length, uint64_t datagram_max, uint32_t topics_max,
         uint64_t topics_offset,
     ):
-        if RECORD_HEADER + datagram_max > ring.w.record_max or topics_max & (topics_max - 1):
+        self.record_limit = RECORD_HEADER + aligned(datagram_max)
+        if self.record_limit > ring.w.record_max or topics_max & (topics_max - 1):
             raise ValueError(f"datagrams of {datagram_max} bytes or {topics_max} topics do not fit the ring")
         self.ring = ring
         self.w = &ring.w
@@ -70,7 +71,7 @@ cdef class BatchWriter:
             if self.gate or source.closed:
                 source.check_open()
                 self.pass_gate(source, block)
-            elif self.w.used + need > RECORD_HEADER + self.datagram_max:
+            elif self.w.used + need > self.record_limit:
                 self.publish()
             else:
                 place = writer_claim(self.w, need)
@@ -87,7 +88,7 @@ cdef class BatchWriter:
         """Asks the policy, and counts for the topic what came of it."""
         cdef TopicLine *line = source.line
         try:
-            if self.policy.full(need, block, source.topic):
+            if self.policy.full(need, block, source):
                 _atomics.store_relaxed64(&line.send_blocked, line.send_blocked + 1)
         except WouldBlock:
             _atomics.store_relaxed64(&line.send_would_block, line.send_would_block + 1)
@@ -131,6 +132,13 @@ cdef class BatchWriter:
         self.flush()
         return -1
 
+    def settle(self):
+        while self.gate & GATE_RESERVED and not self.gate & GATE_FORKED:
+            if self.reserver == PyThread_get_thread_ident():
+                return  # its own block is left after the close, and quietly
+            self.policy.reserved(True)
+        self.flush()
+
     def close(self):
         self.gate |= GATE_CLOSED
 
@@ -159,7 +167,7 @@ cdef class TopicSource:
         cdef char *place
         if length > self.message_max:
             self.too_large(length)
-        if batch.gate or self.closed or w.used + need > RECORD_HEADER + batch.datagram_max:
+        if batch.gate or self.closed or w.used + need > batch.record_limit:
             return batch.reserve_slowly(self, need, block)
         place = writer_claim(w, need)
         return place if place != NULL else batch.reserve_slowly(self, need, block)
@@ -218,7 +226,8 @@ cdef class TopicSource:
 
     @cython.final
     cdef uint32_t batch_flags(self, bint start_batch, bint end_batch) except? 0xffffffff:
-        if start_batch and not self.holds:
+        # Where each message is a datagram of its own the flags are carried, and nothing is held.
+        if start_batch and not self.holds and self.batch.minimum_length:
             self.holds = True
             self.batch.held += 1
         if end_batch and self.holds:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from ipcbus.topic.batch import TopicSource
 
 
 class Policy(Protocol):
     """What the batch writer asks the layer above, all off the message path."""
 
-    def full(self, need: int, block: bool, topic: str) -> bool:
+    def full(self, need: int, block: bool, source: TopicSource) -> bool:
         """The ring has no `need` bytes; returns when to try again and whether that took waiting, or raises."""
 
     def reserved(self, block: bool) -> None:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ipcbus")
 
+_TOPIC = 24  # offset of TopicLine.topic
+
 
 class ReceivingSession:
     """One joined session. All its methods run on whoever drives the context."""
@@ -39,7 +41,7 @@ class ReceivingSession:
         sample_every: int,
         burst_loss: int,
         failed: Callable[[Sink, Exception], None],
-        told: Callable[[], None],
+        told: Callable[[int], None],
     ) -> None:
         """Joins a session at its end.
 
@@ -51,8 +53,10 @@ class ReceivingSession:
         control = names.control(domain, advert.context_id, advert.local)
         self.channel = JoinedChannel(ring, control, who, owner_uid=owner_uid, sample_every=sample_every)
         header = np.frombuffer(self.channel.ring.view(), RING_HEADER, 1)[0]
-        fits = header["user_bytes"] >= advert.topics_max * layout.TOPIC_LINE.itemsize
-        if not fits or header["session_id"] != advert.session_id or advert.topics_max & (advert.topics_max - 1):
+        lines = advert.topics_max
+        words = int(np.frombuffer(self.channel.control.view(), CONTROL_HEADER, 1)[0]["user_bytes"])
+        fits = header["user_bytes"] >= lines * layout.TOPIC_LINE.itemsize and words >= 8 * lines
+        if not fits or header["session_id"] != advert.session_id or lines < 1 or lines & (lines - 1):
             self.channel.leave()
             raise SegmentMismatch(
                 f"{ring} is not the ring that its registry describes; its owner is damaged, restart it"
@@ -87,6 +91,10 @@ class ReceivingSession:
         controller.set_sinks(sinks)
         self.demux.set_controller(controller)
         self._joined.or64(self._word(source.topic_number), 1 << self.channel.index)
+        if self._lines.load32(self._line(source.topic_number) + _TOPIC) != source.topic_number:
+            # The registry that was read is old: another topic has this line now, and nobody joined it here.
+            self.stop_topic(source.topic_number, drain=False)
+            return
         if self._started:
             self._give_bos(controller, sinks)
 
@@ -157,10 +165,14 @@ class ReceivingSession:
 
     def drain(self) -> bool:
         """Delivers everything that is there; False when a full receiver or a busy source kept it from the end."""
-        position = -1
+        reader = self.channel.reader
+        position, end = -1, reader.tail
         # Messages of topics that nobody receives move the position without being delivered.
-        while self.demux.poll_once(4096) or position != self.channel.reader.position:
-            position = self.channel.reader.position
+        while (handled := self.demux.poll_once(4096)) or position != reader.position:
+            self._told(handled)
+            position = reader.position
+            if position >= end:
+                break
         return not (self.demux.blocked or self.channel.reader.ready())
 
     def owner_died(self) -> bool:
@@ -189,8 +201,8 @@ class ReceivingSession:
 
     def leave(self) -> bool:
         """Leaves the session; True when the source waits for an event."""
-        self.demux.stop = True  # called back from the middle of a record, it reads no further
         self.demux.show()
+        self.demux.left = True  # called back from the middle of a record, it reads no further
         return self.channel.leave()
 
     def abandon(self) -> None:
@@ -231,7 +243,7 @@ class ReceivingSession:
             self._event(sink, controller, kind, first, last)
 
     def _event(self, sink: Sink, controller: Controller, kind: MessageType, first: int, last: int) -> None:
-        self._told()
+        self._told(1)
         sink.event(event(controller.origin, kind, first, last), self)
 
     def _line(self, number: int) -> int:

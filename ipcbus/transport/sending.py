@@ -15,7 +15,16 @@ from ipcbus.wire import layout
 from ringbuf.channel import OwnedChannel, Shape
 from ringbuf.doorbell import DATA, BellRope
 from ringbuf.errors import SegmentRefused
-from ringbuf.layout import CONTROL_HEADER, RECORD_HEADER, RING_HEADER, SLOT, WRITER_WANTS_EVENT, slots_offset
+from ringbuf.layout import (
+    CONTROL_HEADER,
+    RECORD_ALIGN,
+    RECORD_HEADER,
+    RING_HEADER,
+    SLOT,
+    WRITER_WANTS_EVENT,
+    round_up,
+    slots_offset,
+)
 from ringbuf.words import Words
 
 if TYPE_CHECKING:
@@ -54,8 +63,8 @@ class SendingSession:
         shape = Shape(
             session_id=session_id,
             # Room for two datagrams with their record headers, also where the window was given to the byte.
-            window=max(plan.window, 2 * (RECORD_HEADER + plan.datagram_max)),
-            record_max=RECORD_HEADER + plan.datagram_max,
+            window=max(plan.window, 2 * (RECORD_HEADER + round_up(plan.datagram_max, RECORD_ALIGN))),
+            record_max=RECORD_HEADER + round_up(plan.datagram_max, RECORD_ALIGN),
             source_paced=plan.source_paced,
             slots_max=plan.receivers_max,
             ring_user=self.topics_max * layout.TOPIC_LINE.itemsize,
@@ -80,6 +89,7 @@ class SendingSession:
         self._joined = Words(self.channel.control)
         self._numbers = [0] * self.topics_max
         self._used: set[int] = set()
+        self._next_line = 0
         self._ropes: dict[int, tuple[int, BellRope | None]] = {}
         self.sources = 0
         self._next_sm_ns = 0
@@ -107,7 +117,10 @@ class SendingSession:
 
     def add_topic(self) -> int:
         """A number for a new topic, never given before on this session."""
-        line = next(i for i in range(self.topics_max) if i not in self._used)
+        # The line freed longest ago: who still acts on an old registry then finds no new topic on it.
+        turns = (i % self.topics_max for i in range(self._next_line, self._next_line + self.topics_max))
+        line = next(i for i in turns if i not in self._used)
+        self._next_line = line + 1
         self._used.add(line)
         number = self._numbers[line] * self.topics_max + line
         self._numbers[line] += 1

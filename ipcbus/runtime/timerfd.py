@@ -1,0 +1,33 @@
+"""Timers as descriptors (timerfd_create(2)), which Python itself has from 3.13 on."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class _Itimerspec(ctypes.Structure):
+    _fields_ = (("interval", ctypes.c_long * 2), ("value", ctypes.c_long * 2))
+
+
+def create() -> int:
+    """A timer that is not set; its descriptor is readable once it has run out.
+
+    Raises:
+        OSError: the system has no descriptor left.
+    """
+    # os.timerfd_create came with Python 3.13.
+    fd = int(_libc.timerfd_create(time.CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC))
+    if fd < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"timerfd_create: {os.strerror(code)}")
+    return fd
+
+
+def arm(fd: int, delay_ns: int) -> None:
+    """Sets the timer to run out once, `delay_ns` from now."""
+    spec = _Itimerspec((0, 0), (delay_ns // 1_000_000_000, delay_ns % 1_000_000_000))
+    _libc.timerfd_settime(fd, 0, ctypes.byref(spec), None)

@@ -1,0 +1,47 @@
+"""Datagrams by hand: what the topic layer writes, read back, and what the demux reads, written."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ipcbus.wire import layout
+
+
+class Item(NamedTuple):
+    """A message in a datagram."""
+
+    topic: int
+    sequence: int
+    payload: bytes
+    flags: int = 0
+
+
+def parse(datagram: bytes) -> list[Item]:
+    """The messages of a datagram."""
+    found = []
+    at = 0
+    while len(datagram) - at >= layout.MESSAGE_HEADER_BYTES:
+        header = np.frombuffer(datagram, layout.MESSAGE_HEADER, 1, at)[0]
+        at += layout.MESSAGE_HEADER_BYTES
+        length, word = int(header["length"]), int(header["topic"])
+        payload = datagram[at : at + length]
+        assert len(payload) == length
+        found.append(
+            Item(word & layout.TOPIC_MASK, int(header["sequence"]), payload, word >> layout.TOPIC_BITS)
+        )
+        at += (length + 7) & ~7
+    return found
+
+
+def compose(*items: Item) -> bytes:
+    """A datagram of messages."""
+    parts = []
+    for item in items:
+        header = np.zeros(1, layout.MESSAGE_HEADER)
+        header["length"] = len(item.payload)
+        header["topic"] = item.topic | item.flags << layout.TOPIC_BITS
+        header["sequence"] = item.sequence
+        parts.append(header.tobytes() + item.payload.ljust((len(item.payload) + 7) & ~7, b"\0"))
+    return b"".join(parts)

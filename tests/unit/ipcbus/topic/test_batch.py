@@ -1,0 +1,319 @@
+"""The open datagram of a session, without anything around it: what is put where, and when it is published."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+import ipcbus
+from ipcbus.topic.batch import BatchWriter, TopicSource
+from ipcbus.wire.layout import TOPIC_LINE
+from ringbuf import clock
+from ringbuf.layout import RECORD_HEADER, RING_HEADER
+from tests.kit.datagrams import Item, parse
+from tests.rings import channels
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ringbuf.channel import JoinedChannel, OwnedChannel
+
+DATAGRAM_MAX = 1024
+LONGEST = DATAGRAM_MAX - 16
+
+
+class Answers:
+    """A policy that notes what it is asked and answers as the test says."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.when_parked: list[Callable[[], object]] = []
+        self.when_full: list[Callable[[], object]] = []
+
+    def full(self, need: int, block: bool, source: TopicSource) -> bool:
+        """Does what the test wants, then lets the sender try again."""
+        self.asked.append(f"full {source.topic}")
+        if not block or not self.when_full:
+            raise ipcbus.WouldBlock("as in the test")
+        self.when_full.pop(0)()
+        return True
+
+    def reserved(self, block: bool) -> None:
+        """Nobody waits in these tests."""
+        raise ipcbus.WouldBlock("reserved")
+
+    def released(self) -> None:
+        """Noted."""
+        self.asked.append("released")
+
+    def parked(self, mask: int) -> None:
+        """Lets something happen in the middle of a send."""
+        self.asked.append(f"parked {mask}")
+        if self.when_parked:
+            self.when_parked.pop(0)()
+
+    def opened(self) -> None:
+        """Noted."""
+        self.asked.append("opened")
+
+
+class Stand:
+    """A ring with a reader, a batch writer and two sources."""
+
+    def __init__(self, channel: OwnedChannel, reading: JoinedChannel, minimum: int) -> None:
+        self.channel, self.reading = channel, reading
+        self.policy = Answers()
+        self.batch = BatchWriter(
+            channel.writer,
+            self.policy,
+            minimum_length=minimum,
+            datagram_max=DATAGRAM_MAX,
+            topics_max=2,
+            topics_offset=RING_HEADER.itemsize,
+        )
+        self.one, self.two = TopicSource(self.batch, "one", 0), TopicSource(self.batch, "two", 1)
+
+    def datagrams(self) -> list[list[Item]]:
+        """What was published since the last call."""
+        found = []
+        while (body := self.reading.reader.read()) is not None:
+            assert len(body) <= DATAGRAM_MAX
+            found.append(parse(body))
+        self.reading.reader.show()
+        return found
+
+    def line(self, number: int) -> np.void:
+        """A topic's line in the ring."""
+        view = self.channel.ring.view(RING_HEADER.itemsize, 2 * TOPIC_LINE.itemsize)
+        line: np.void = np.frombuffer(view, TOPIC_LINE, 2)[number]
+        return line
+
+    def park(self) -> None:
+        """Lets the reader seem asleep."""
+        self.reading.reader.arm(True)
+
+
+@pytest.fixture
+def minimum() -> int:
+    return 200
+
+
+@pytest.fixture
+def stand(domain: str, minimum: int) -> Iterator[Stand]:
+    with channels.owned(domain) as channel:
+        reading = channels.join(domain)
+        yield Stand(channel, reading, minimum)
+        reading.leave()
+
+
+def test_messages_of_all_sources_share_a_datagram_in_the_order_of_sending(stand: Stand) -> None:
+    stand.one.send(b"a")
+    stand.two.send(b"bb", flush=False)
+    stand.one.send(b"", flush=True)
+    assert stand.datagrams() == [[Item(0, 0, b"a"), Item(1, 0, b"bb"), Item(0, 1, b"")]]
+    assert (stand.one.sequence_number, stand.two.sequence_number) == (1, 0)
+
+
+def test_the_minimum_length_counts_headers_and_padding(stand: Stand) -> None:
+    for _ in range(7):
+        stand.one.send(b"123456789")  # 16 + 16 bytes
+        assert bool(stand.datagrams()) == (stand.one.sequence_number == 6)
+
+
+def test_a_message_that_does_not_fit_goes_into_the_next_datagram(domain: str) -> None:
+    with channels.owned(domain) as channel:
+        reading = channels.join(domain)
+        stand = Stand(channel, reading, 2**20)
+        lengths = [LONGEST - 24, 1, 1, LONGEST - 16, LONGEST]
+        for length in lengths:
+            stand.one.send(bytes(length))
+        stand.batch.flush()
+        found = [[len(item.payload) for item in datagram] for datagram in stand.datagrams()]
+        assert found == [lengths[:2], lengths[2:3], lengths[3:4], lengths[4:]]
+        reading.leave()
+
+
+def test_the_line_tells_what_was_begun_and_what_is_published(stand: Stand) -> None:
+    stand.one.send(b"12345")
+    assert (stand.line(0)["sequence_next"], stand.line(0)["published"], stand.line(0)["bytes_sent"]) == (1, 0, 5)
+    stand.two.send(b"")
+    stand.batch.flush()
+    assert [int(stand.line(number)["published"]) for number in (0, 1)] == [1, 1]
+    stand.one.send(b"", flush=True)
+    assert [int(stand.line(number)["published"]) for number in (0, 1)] == [2, 1]
+
+
+def test_flushing_nothing_publishes_nothing(stand: Stand) -> None:
+    assert not stand.batch.flush()
+    stand.one.flush()
+    assert stand.datagrams() == []
+
+
+def test_the_age_of_a_batch_is_that_of_its_first_message(stand: Stand) -> None:
+    assert stand.batch.flush_older(clock.ticks(), 0) == -1
+    stand.one.send(b"a")
+    rest = stand.batch.flush_older(clock.ticks(), 10**12)
+    assert 0 < rest <= 10**12
+    assert stand.datagrams() == []
+    assert stand.batch.flush_older(clock.ticks(), 0) == -1
+    assert len(stand.datagrams()) == 1
+
+
+def test_the_interval_is_watched_from_the_first_message_on(stand: Stand) -> None:
+    stand.one.send(b"a")
+    stand.two.send(b"b")
+    assert stand.policy.asked == ["opened"]
+    stand.batch.flush()
+    stand.one.send(b"c")
+    assert stand.policy.asked == ["opened"]  # whoever watches still does
+    stand.batch.on_timer = False
+    stand.one.send(b"d")
+    assert stand.policy.asked == ["opened", "opened"]
+
+
+def test_held_batches_wait_for_all_who_hold_them(stand: Stand) -> None:
+    stand.one.send(bytes(300), start_batch=True)
+    stand.two.send(bytes(300), start_batch=True)
+    stand.one.send(b"", end_batch=True)
+    assert stand.batch.flush_older(clock.ticks(), 0) == -1
+    assert stand.datagrams() == []
+    stand.two.send(b"", end_batch=True)
+    (datagram,) = stand.datagrams()
+    assert [(item.topic, item.flags) for item in datagram] == [(0, 1), (1, 1), (0, 2), (1, 2)]
+
+
+@pytest.mark.parametrize("sleeper", [True, False], ids=["reader parked", "reader awake"])
+def test_parked_readers_are_told_after_each_datagram(stand: Stand, sleeper: bool) -> None:
+    if sleeper:
+        stand.park()
+    stand.one.send(b"a", flush=True)
+    stand.one.send(b"b", flush=True)
+    assert stand.policy.asked.count("parked 1") == (2 if sleeper else 0)
+
+
+# While a send publishes or waits, others may use the session.
+
+
+def fill(stand: Stand) -> int:
+    """Fills the ring; returns how many messages went in."""
+    sent = 0
+    with pytest.raises(ipcbus.WouldBlock):
+        while True:
+            stand.one.send(bytes(100), flush=True, block=False)
+            sent += 1
+    return sent
+
+
+def test_a_full_ring_takes_no_number_and_says_so(stand: Stand) -> None:
+    sent = fill(stand)
+    assert stand.one.sequence_number == sent - 1
+    assert stand.line(0)["send_would_block"] == 1
+    stand.datagrams()
+    stand.one.send(b"again", flush=True)
+    assert stand.datagrams() == [[Item(0, sent, b"again")]]
+
+
+def test_a_batch_is_published_before_its_sender_waits_for_room(stand: Stand) -> None:
+    sent = fill(stand)
+    first = stand.datagrams()
+    got: list[list[Item]] = []
+    stand.policy.when_full = [lambda: got.extend(stand.datagrams())] * 100
+    batched = 0
+    while not got:
+        stand.two.send(bytes(20))
+        batched += 1
+    assert sum(map(len, first)) == sent
+    stand.batch.flush()
+    items = [item for datagram in got + stand.datagrams() for item in datagram]
+    assert items == [Item(1, number, bytes(20)) for number in range(batched)]
+
+
+def test_what_others_send_while_one_waits_comes_first_and_nothing_is_mixed_up(stand: Stand) -> None:
+    sent = fill(stand)
+    before: list[list[Item]] = []
+
+    def another_thread() -> None:
+        before.extend(stand.datagrams())
+        stand.two.send(b"quicker")
+
+    stand.policy.when_full = [another_thread]
+    stand.one.send(bytes(LONGEST))
+    stand.batch.flush()
+    assert sum(map(len, before)) == sent
+    assert stand.datagrams() == [[Item(1, 0, b"quicker")], [Item(0, sent, bytes(LONGEST))]]
+
+
+@pytest.mark.parametrize("minimum", [2**20])
+def test_what_others_send_while_one_publishes_does_not_burst_the_datagram(stand: Stand) -> None:
+    stand.one.send(bytes(600))
+    stand.park()
+    stand.policy.when_parked = [lambda: stand.two.send(bytes(900))]
+    stand.one.send(bytes(600))  # publishes the first; meanwhile the other one opens a batch
+    stand.batch.flush()
+    assert stand.datagrams() == [[Item(0, 0, bytes(600))], [Item(1, 0, bytes(900))], [Item(0, 1, bytes(600))]]
+
+
+@pytest.mark.parametrize("minimum", [2**20])
+def test_a_source_closed_while_it_publishes_sends_no_more(stand: Stand) -> None:
+    stand.one.send(bytes(600))
+    stand.park()
+    stand.policy.when_parked = [stand.one.drop]
+    with pytest.raises(ipcbus.ClosedError):
+        stand.one.send(bytes(600))
+    assert stand.one.sequence_number == 0
+
+
+# Writing in place.
+
+
+def test_a_place_in_the_ring_is_published_at_its_end(stand: Stand) -> None:
+    stand.two.send(b"before")
+    with stand.one.acquire(3) as place:
+        place[:] = b"abc"
+        assert not stand.batch.flush()
+        assert stand.batch.flush_older(clock.ticks(), 0) == -1
+    assert stand.datagrams() == [[Item(1, 0, b"before"), Item(0, 0, b"abc")]]
+    assert stand.policy.asked[-1] == "released"
+
+
+def test_a_cancelled_place_is_used_again(stand: Stand) -> None:
+    with pytest.raises(RuntimeError), stand.one.acquire(300) as place:
+        place[:] = b"x" * 300
+        raise RuntimeError
+    stand.two.send(b"next", flush=True)
+    assert stand.datagrams() == [[Item(1, 0, b"next")]]
+    assert stand.one.sequence_number == -1
+
+
+def test_sources_of_a_closed_or_forked_batch_refuse(stand: Stand) -> None:
+    stand.batch.close()
+    with pytest.raises(ipcbus.ClosedError):
+        stand.one.send(b"")
+    stand.batch.fork_child()
+    with pytest.raises(ipcbus.WrongProcess):
+        stand.one.send(b"")
+    assert not stand.batch.flush()
+
+
+def test_sequence_numbers_have_64_bits(stand: Stand) -> None:
+    assert stand.one.sequence_number == -1
+    for _ in range(3):
+        stand.one.send(b"", flush=True)
+    assert stand.line(0)["sequence_next"].dtype == np.uint64
+    assert [item.sequence for datagram in stand.datagrams() for item in datagram] == [0, 1, 2]
+
+
+def test_what_does_not_fit_the_ring_is_refused_at_once(domain: str) -> None:
+    with channels.owned(domain) as channel:
+        for datagram_max, topics_max in ((2048 - RECORD_HEADER + 1, 2), (1024, 3)):
+            with pytest.raises(ValueError, match="do not fit"):
+                BatchWriter(
+                    channel.writer,
+                    Answers(),
+                    minimum_length=0,
+                    datagram_max=datagram_max,
+                    topics_max=topics_max,
+                    topics_offset=RING_HEADER.itemsize,
+                )

@@ -1,0 +1,93 @@
+"""The bytes that know about topics: sizes, places, and that the generated declarations are current."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from ipcbus.wire import layout
+from ringbuf import codegen
+from ringbuf import layout as ring_layout
+
+if TYPE_CHECKING:
+    from typing import Any
+
+
+def end_of(kind: np.dtype[np.void], field: str) -> int:
+    """The byte behind a field."""
+    assert kind.fields is not None
+    inner: tuple[np.dtype[Any], int] = kind.fields[field][:2]
+    return inner[1] + inner[0].itemsize
+
+
+@pytest.mark.parametrize("name", layout.STRUCTS)
+def test_fields_lie_inside_their_structure_one_behind_the_other(name: str) -> None:
+    kind = layout.STRUCTS[name]
+    assert kind.fields is not None
+    assert kind.names is not None
+    places = sorted((kind.fields[field][1], end_of(kind, field)) for field in kind.names)
+    assert places[-1][1] <= kind.itemsize
+    assert all(end <= begin for (_, end), (begin, _) in zip(places, places[1:], strict=False))
+    assert all(begin % min(end - begin, 8) == 0 for begin, end in places if (end - begin) in (1, 2, 4, 8))
+
+
+@pytest.mark.parametrize("name", ["TopicLine", "RegistryHeader", "RegistryEntry"])
+def test_structures_that_processes_share_are_whole_cache_lines(name: str) -> None:
+    assert layout.STRUCTS[name].itemsize % ring_layout.CACHE_LINE == 0
+
+
+def test_a_message_header_has_the_size_that_its_constant_says() -> None:
+    assert layout.MESSAGE_HEADER.itemsize == layout.MESSAGE_HEADER_BYTES
+    assert layout.MESSAGE_HEADER_BYTES % ring_layout.RECORD_ALIGN == 0
+
+
+def test_topic_number_and_flags_share_one_word() -> None:
+    assert layout.TOPIC_MASK == 2**layout.TOPIC_BITS - 1
+    assert (layout.FLAG_START_BATCH | layout.FLAG_END_BATCH) << layout.TOPIC_BITS < 2**32
+
+
+def test_a_topic_name_of_full_length_fits_with_its_zero() -> None:
+    assert layout.REGISTRY_ENTRY["name"].itemsize == layout.TOPIC_NAME_MAX + 1
+
+
+def test_a_registry_is_whole_pages_and_holds_what_was_asked() -> None:
+    for entries in (0, 1, 9, 10, 11, 1000):
+        size = layout.registry_bytes(entries)
+        assert size % ring_layout.PAGE == 0
+        assert size - layout.REGISTRY_HEADER.itemsize >= entries * layout.REGISTRY_ENTRY.itemsize
+
+
+def test_the_layout_id_changes_with_every_byte_of_either_layout() -> None:
+    assert layout.LAYOUT_ID != ring_layout.LAYOUT_ID
+    constants = {**ring_layout.CONSTANTS, **layout.CONSTANTS}
+    structs = {**ring_layout.STRUCTS, **layout.STRUCTS}
+    assert codegen.layout_id(structs, constants) == layout.LAYOUT_ID
+    assert codegen.layout_id(structs, {**constants, "VERSION": 99}) != layout.LAYOUT_ID
+    for name, kind in layout.STRUCTS.items():
+        grown = np.dtype({**_description(kind), "itemsize": kind.itemsize + 64})
+        assert codegen.layout_id({**structs, name: grown}, constants) != layout.LAYOUT_ID
+
+
+def _description(kind: np.dtype[np.void]) -> dict[str, Any]:
+    assert kind.names is not None
+    assert kind.fields is not None
+    return {
+        "names": list(kind.names),
+        "formats": [kind.fields[name][0] for name in kind.names],
+        "offsets": [kind.fields[name][1] for name in kind.names],
+    }
+
+
+def test_the_generated_declarations_are_current() -> None:
+    path = Path(layout.__file__).with_name("_layout.pxd")
+    assert path.read_text() == codegen.render("ipcbus.wire.layout", layout.STRUCTS, layout.CONSTANTS)
+
+
+def test_a_registry_is_seen_without_a_copy() -> None:
+    data = bytearray(layout.registry_bytes(1))
+    header = layout.registry_view(memoryview(data))
+    header["context_id"] = 0x1234
+    assert data[16:18] == b"\x34\x12"
