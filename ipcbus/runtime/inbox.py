@@ -227,7 +227,8 @@ class Inbox:
         """
         if registry.uid != os.geteuid() and not self._options.shared_memory_group:
             raise SegmentRefused(
-                f"no permission to map the sessions of {registry.name}: owner uid {registry.uid}, this process uid {os.geteuid()}; "
+                f"no permission to map the sessions of {registry.name}: owner uid {registry.uid}, this process uid "
+                f"{os.geteuid()}; "
                 "run both sides as one user, or set shared_memory_group to a group of both, here and there"
             )
 

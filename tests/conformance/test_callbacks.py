@@ -160,7 +160,12 @@ def test_a_callback_may_answer(bus: Bus) -> None:
     near, far = bus.context("near"), bus.context("far")
     ping = bus.source("ping", near)
     pong = bus.source("pong", far)
-    bus.receiver("ping", lambda message: message.type is DATA and pong.send(message.data, flush=True), far)
+
+    def answer(message: Message) -> None:
+        if message.type is DATA:
+            pong.send(message.data, flush=True)
+
+    bus.receiver("ping", answer, far)
     back = CallbackTaker(bus, "pong", near)
     bus.joined(ping)
     bus.joined(pong)

@@ -186,7 +186,7 @@ def test_a_waiting_send_ends_with_its_context(domain: str, kind: Kind) -> None:
     bus = Bus(domain, kind, "embedded")
     context = bus.context("sending")
     source = bus.source("t", context, **kind.small())
-    receiver = bus.receiver("t", receive_queue_maximum=1)
+    bus.receiver("t", receive_queue_maximum=1)
     source.wait_for_receivers(1, GIVE_UP_S)
     raised: list[BaseException] = []
 
@@ -203,6 +203,4 @@ def test_a_waiting_send_ends_with_its_context(domain: str, kind: Kind) -> None:
     context.close()
     thread.join(GIVE_UP_S)
     assert [type(error) for error in raised] == [ipcbus.ClosedError]
-    got = [message.sequence_number for message in receiver if message.type is DATA and message.data] if False else []
-    assert got == []
     bus.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -125,7 +125,7 @@ def test_messages_that_are_pulled_own_their_bytes(bus: Bus) -> None:
     for number in range(COUNT):
         source.send(body(number))
     source.flush()
-    got = []
+    got: list[Any] = []
     while len(got) < COUNT + 1:
         got += receiver.receive_many(10, 30)
     views = [message.view for message in got]

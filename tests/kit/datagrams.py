@@ -28,9 +28,7 @@ def parse(datagram: bytes) -> list[Item]:
         length, word = int(header["length"]), int(header["topic"])
         payload = datagram[at : at + length]
         assert len(payload) == length
-        found.append(
-            Item(word & layout.TOPIC_MASK, int(header["sequence"]), payload, word >> layout.TOPIC_BITS)
-        )
+        found.append(Item(word & layout.TOPIC_MASK, int(header["sequence"]), payload, word >> layout.TOPIC_BITS))
         at += (length + 7) & ~7
     return found
 

@@ -45,7 +45,7 @@ def uses(peer: Peer) -> dict[str, Callable[[], object]]:
         found |= {
             "receiver.receive": lambda receiver=receiver: receiver.receive(0),  # type: ignore[misc]
             "receiver.receive_many": lambda receiver=receiver: receiver.receive_many(1, 0),  # type: ignore[misc]
-            "receiver.receive_into": lambda receiver=receiver: receiver.receive_into(rows, 0),  # type: ignore[misc]
+            "receiver.receive_into": lambda receiver=receiver, rows=rows: receiver.receive_into(rows, 0),  # type: ignore[misc]
             "receiver.areceive": lambda receiver=receiver: asyncio.run(receiver.areceive()),  # type: ignore[misc]
             "receiver.sessions": lambda receiver=receiver: receiver.sessions,  # type: ignore[misc]
         }
@@ -58,7 +58,7 @@ def tried(peer: Peer) -> dict[str, str]:
     for name, use in uses(peer).items():
         try:
             use()
-        except Exception as error:  # noqa: BLE001 - all of them are told
+        except Exception as error:
             answers[name] = type(error).__name__
         else:
             answers[name] = ""

@@ -169,7 +169,7 @@ class Peer:
         return self.report(topic)
 
     def await_number(self, topic: str, source: str, number: int) -> dict[str, Any]:
-        """Waits until a source's messages below a number came or were reported lost, if any came; returns its ledger."""
+        """Waits until a source's messages below a number came or were reported lost, if any; returns its ledger."""
         ledgers = self.books[topic].ledgers
         self._until(lambda: source not in ledgers or ledgers[source].first < 0 or ledgers[source].next >= number)
         return ledgers[source].as_dict() if source in ledgers else {}
@@ -261,7 +261,7 @@ class Peer:
                 for topic, size in self._flowing.items():
                     self._burst(topic, size)
                 continue
-            line = sys.stdin.buffer.raw.readline()  # type: ignore[attr-defined]
+            line = sys.stdin.buffer.raw.readline()  # type: ignore[union-attr]
             if not line:
                 self.halt()
                 return

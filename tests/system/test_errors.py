@@ -6,7 +6,6 @@ import grp
 import logging
 import os
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from tests.kit.peers import Peers, settled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.name))
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
@@ -256,7 +256,8 @@ def test_a_registry_of_another_layout_is_not_read_and_that_is_logged(
 
 
 @pytest.mark.parametrize(
-    ("field", "reason"), [("layout_id", "0x01234567.*same release"), ("session_id", "expected.*01234567"), ("kind", "no ring")]
+    ("field", "reason"),
+    [("layout_id", "0x01234567.*same release"), ("session_id", "expected.*01234567"), ("kind", "no ring")],
 )
 def test_a_ring_of_another_layout_is_not_joined_and_says_why(domain: str, mode: str, field: str, reason: str) -> None:
     bus = Bus(domain, LBTIPC, mode)

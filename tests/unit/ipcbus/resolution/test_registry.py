@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from ipcbus.resolution import names, registry
+from ipcbus.resolution import names
 from ipcbus.resolution.adverts import SessionAdvert, decode, text
 from ipcbus.resolution.registry import PeerRegistry, Registry
 from ipcbus.resolution.sweep import sweep
 from ipcbus.wire import layout
 from ringbuf import liveness, segment
 from ringbuf.errors import SegmentGone, SegmentMismatch
+from ringbuf.layout import MAGIC
 from tests.kit.look import objects
 
 if TYPE_CHECKING:
@@ -165,9 +166,9 @@ def test_a_registry_that_a_sweep_takes_while_it_is_made_is_made_again(
             return take(fd, byte)
 
     if when == "in the middle":
-        monkeypatch.setattr(registry.liveness, "take", taken_by_a_sweep)
+        monkeypatch.setattr(liveness, "take", taken_by_a_sweep)
     else:
-        monkeypatch.setattr(registry.segment, "create", swept_at_once)
+        monkeypatch.setattr(segment, "create", swept_at_once)
     with pytest.raises(FileExistsError, match="swept"):
         Registry(domain, ID, "", "", hidden=False, group="")
     monkeypatch.undo()
@@ -191,7 +192,7 @@ def test_a_registry_that_is_not_ready_is_told_from_one_of_another_layout(owned: 
     header["magic"] = 0
     with pytest.raises(SegmentGone, match="starting"):
         PeerRegistry(owned.name)
-    header["magic"] = registry.MAGIC
+    header["magic"] = MAGIC
     header["layout_id"] = 0x99
     with pytest.raises(SegmentMismatch, match="0x00000099"):
         PeerRegistry(owned.name)
@@ -203,10 +204,10 @@ def test_a_registry_that_lies_about_its_length_is_read_as_far_as_it_goes(owned: 
     owned.add_receiver("a")
     layout.registry_view(owned.mapping.view())["entries"] = 2**32 - 1
     assert [receiver.topic for receiver in read(peer).receivers] == ["a"]
-    os.truncate(f"/dev/shm/{owned.name}", 100)  # noqa: S108
+    os.truncate(f"/dev/shm/{owned.name}", 100)
     contents = peer.read()
     assert contents is None or contents[1].receivers == ()
-    os.truncate(f"/dev/shm/{owned.name}", layout.registry_bytes(40))  # noqa: S108
+    os.truncate(f"/dev/shm/{owned.name}", layout.registry_bytes(40))
 
 
 # What a registry says that contradicts itself.

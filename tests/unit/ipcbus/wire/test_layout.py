@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pytest
@@ -30,7 +31,7 @@ def test_fields_lie_inside_their_structure_one_behind_the_other(name: str) -> No
     assert kind.names is not None
     places = sorted((kind.fields[field][1], end_of(kind, field)) for field in kind.names)
     assert places[-1][1] <= kind.itemsize
-    assert all(end <= begin for (_, end), (begin, _) in zip(places, places[1:], strict=False))
+    assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(places))
     assert all(begin % min(end - begin, 8) == 0 for begin, end in places if (end - begin) in (1, 2, 4, 8))
 
 
@@ -67,7 +68,7 @@ def test_the_layout_id_changes_with_every_byte_of_either_layout() -> None:
     assert codegen.layout_id(structs, constants) == layout.LAYOUT_ID
     assert codegen.layout_id(structs, {**constants, "VERSION": 99}) != layout.LAYOUT_ID
     for name, kind in layout.STRUCTS.items():
-        grown = np.dtype({**_description(kind), "itemsize": kind.itemsize + 64})
+        grown = np.dtype(cast("Any", {**_description(kind), "itemsize": kind.itemsize + 64}))
         assert codegen.layout_id({**structs, name: grown}, constants) != layout.LAYOUT_ID
 
 
