@@ -1,7 +1,9 @@
 """`python -m benchmarks`: the budgets, measured beside the native limit of the same run.
 
-Every figure is the median of interleaved runs in pinned processes. The state of the machine is printed with each: on a
-virtual machine two processors may lie near each other or far apart, and a cache line then takes several times as long.
+Every figure is the median of interleaved runs in pinned processes. On a virtual machine two processors may lie near
+each other or far apart, and change that while it runs; a cache line then takes several times as long. So the way of a
+cache line is measured before and after each run, and the runs that met near processors are the ones that count, if
+there are any.
 """
 
 from __future__ import annotations
@@ -21,9 +23,12 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from benchmarks import native
 from benchmarks.rows import BUDGETS, RATIO_ROWS, Row, native_figures
 
 Results = dict[str, list[float]]
+Runs = dict[str, list[tuple[float, bool]]]
+"""Value of each run, and whether the processors lay near each other before and after it."""
 
 
 def main() -> int:
@@ -65,9 +70,13 @@ def machine() -> dict[str, str]:
     }
 
 
-def _measure(rows: list[Row], runs: int, factor: float) -> tuple[Results, Results]:
+def _near() -> bool:
+    return bool(native.run("pingpong", "200000")["round_trip_p50_ns"] < native.NEAR_LINE_NS)
+
+
+def _measure(rows: list[Row], runs: int, factor: float) -> tuple[Results, Runs]:
     limits: Results = defaultdict(list)
-    results: Results = defaultdict(list)
+    results: Runs = defaultdict(list)
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("measuring", total=(runs + 1) * (len(rows) + 1))
         for run in range(runs + 1):
@@ -77,14 +86,15 @@ def _measure(rows: list[Row], runs: int, factor: float) -> tuple[Results, Result
             for row in rows:
                 progress.update(task, description=row.name)
                 # The first round warms the machine up; it does not count.
+                before = _near()
                 value = row.measure(factor if run else factor / 5)
                 if run:
-                    results[row.name].append(value)
+                    results[row.name].append((value, before and _near()))
                 progress.advance(task)
     return dict(limits), dict(results)
 
 
-def _print(rows: list[Row], limits: Results, results: Results, runs: int) -> None:
+def _print(rows: list[Row], limits: Results, results: Runs, runs: int) -> None:
     console = Console()
     for key, text in machine().items():
         console.print(f"{key:9} {text}", highlight=False)
@@ -92,10 +102,11 @@ def _print(rows: list[Row], limits: Results, results: Results, runs: int) -> Non
     line = ", ".join(f"{value:.0f}" for value in limits["line"])
     console.print(f"cache line there and back: {line} ns (near below 200, far above)", highlight=False)
     table = Table(title=f"64-byte messages unless said, two pinned processes, median of {runs} runs (min .. max)")
-    for column in ("figure", "value", "range", "native limit", "ratio", "budget", "stretch", ""):
+    for column in ("figure", "value", "range", "near", "native limit", "ratio", "budget", "stretch", ""):
         table.add_column(column, justify="left" if column in ("figure", "") else "right")
     for row in rows:
-        values = results[row.name]
+        near = [value for value, is_near in results[row.name] if is_near]
+        values = near or [value for value, _ in results[row.name]]
         value = statistics.median(values)
         limit = median.get(row.native)
         judged = value / limit if limit and row.native in RATIO_ROWS else value
@@ -103,6 +114,7 @@ def _print(rows: list[Row], limits: Results, results: Results, runs: int) -> Non
             row.name,
             _figure(value, row.unit),
             f"{_figure(min(values), '')} .. {_figure(max(values), '')}",
+            f"{len(near)} of {runs}",
             _figure(limit, row.unit) if limit else "",
             f"{value / limit:.3g}" if limit else "",
             _figure(row.budget, "") if row.budget is not None else "",
