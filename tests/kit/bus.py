@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 import time
 from dataclasses import dataclass, field
@@ -158,3 +159,8 @@ def is_sequential(context: Context) -> bool:
 def is_closed(context: Context) -> bool:
     """Whether it was closed."""
     return context._closed
+
+
+def fresh_domain() -> str:
+    """A domain that nobody else uses, for tests that need many; plain and short, so that it stands in names."""
+    return f"t{secrets.token_hex(3)}"

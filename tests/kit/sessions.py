@@ -1,0 +1,89 @@
+"""A sending session and its receiving ones without contexts around them, all in one thread."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from ipcbus.config import ContextOptions, SourceOptions
+from ipcbus.delivery.demux import Sink
+from ipcbus.resolution.adverts import SourceAdvert
+from ipcbus.topic.batch import TopicSource
+from ipcbus.transport.lbtipc import LBTIPC
+from ipcbus.transport.receiving import ReceivingSession
+from ipcbus.transport.sending import SendingSession
+from ringbuf.slots import Identity
+
+if TYPE_CHECKING:
+    from ipcbus import Message
+
+SMALL = {"transport_lbtipc_transmission_window_size": 65536, "transport_lbtipc_maximum_topics_per_transport": 5}
+SOURCE_PACED = {**SMALL, "transport_lbtipc_behavior": "source_paced"}
+
+
+class Quiet:
+    """A policy for rings that never fill, with readers that never sleep."""
+
+    def full(self, need: int, block: bool, source: TopicSource) -> bool:
+        raise AssertionError("the ring is full")
+
+    def reserved(self, block: bool) -> None:
+        raise AssertionError("reserved")
+
+    def released(self) -> None: ...
+
+    def parked(self, mask: int) -> None: ...
+
+    def opened(self) -> None: ...
+
+
+class Pair:
+    """A sending session, and as many receiving ones as the test wants."""
+
+    def __init__(self, domain: str, **options: object) -> None:
+        self.domain = domain
+        checked = {name: SourceOptions.rows[name].check(value) for name, value in options.items()}
+        context = ContextOptions({"transport_lbtipc_datagram_max_size": 8192})
+        plan = LBTIPC.plan(context, SourceOptions(checked))
+        self.sending = SendingSession(domain, 7, 0, 0xABC, 20001, plan, "")
+        self.sending.start(Quiet())
+        self.receiving: list[ReceivingSession] = []
+        self.got: list[str] = []
+        self.told = 0
+
+    def topic(self, name: str) -> tuple[TopicSource, SourceAdvert]:
+        """A new source and how others are told of it."""
+        number = self.sending.add_topic()
+        return TopicSource(self.sending.batch, name, number), SourceAdvert(self.sending.advert, name, number)
+
+    def join(self, burst_loss: int = 1000) -> ReceivingSession:
+        """One more receiving session."""
+        session = ReceivingSession(
+            self.domain,
+            self.sending.advert,
+            Identity(os.getpid(), os.geteuid(), 9, "joining"),
+            owner_uid=os.geteuid(),
+            sample_every=1,
+            burst_loss=burst_loss,
+            failed=lambda sink, error: self.got.append(repr(error)),
+            told=self._count,
+        )
+        self.receiving.append(session)
+        return session
+
+    def _count(self, told: int) -> None:
+        self.told += told
+
+    def sink(self) -> Sink:
+        """A sink that notes what it gets."""
+        return Sink(self._note, 1)
+
+    def _note(self, message: Message) -> None:
+        numbers = f" {message.first_sequence_number}..{message.sequence_number}"
+        self.got.append(message.data.decode() or message.type.name + (numbers if message.sequence_number >= 0 else ""))
+
+    def close(self) -> None:
+        """Ends all of it."""
+        for session in self.receiving:
+            session.leave()
+        self.sending.close()
