@@ -27,6 +27,9 @@ def check_topic(topic: Any) -> None:  # noqa: ANN401 - whatever the caller gave
     Raises:
         ConfigError: it is no text, empty, too long, or has zero bytes.
     """
-    size = len(topic.encode()) if isinstance(topic, str) else 0
+    try:
+        size = len(topic.encode()) if isinstance(topic, str) else 0
+    except UnicodeEncodeError:  # half of a surrogate pair
+        size = 0
     if not 0 < size <= TOPIC_NAME_MAX or "\0" in topic:
         raise ConfigError(f"topic {topic!r} is no topic name: 1 to {TOPIC_NAME_MAX} bytes of text without zero bytes")

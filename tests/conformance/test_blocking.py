@@ -9,8 +9,8 @@ import pytest
 
 import ipcbus
 from ipcbus import MessageType, SourceEvent, SourceEventType
-from tests.kit.bus import GIVE_UP_S, LBTIPC_SOURCE_PACED, RECEIVER_PACED
-from tests.kit.forms import CallbackTaker, ReceiveTaker
+from tests.kit.bus import GIVE_UP_S, LBTIPC, LBTIPC_SOURCE_PACED, RECEIVER_PACED
+from tests.kit.forms import FORMS, CallbackTaker, ReceiveTaker
 from tests.kit.look import queued, ring_header
 from tests.kit.payload import body
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tests.kit.bus import Bus
     from tests.kit.forms import Taker
 
+PULLING = [form for form in FORMS if form is not CallbackTaker]
 receiver_paced = pytest.mark.parametrize("kind", RECEIVER_PACED, ids=lambda kind: str(kind.name))
 
 
@@ -140,9 +141,8 @@ def test_a_send_that_waits_in_sequential_mode_drives_its_own_receivers(bus: Bus)
 
 
 @receiver_paced
+@pytest.mark.parametrize("form", PULLING, ids=lambda form: str(form.name))
 def test_a_full_receiver_holds_the_session_and_loses_nothing(bus: Bus, form: type[Taker]) -> None:
-    if form is CallbackTaker:
-        pytest.skip("a callback holds no messages")
     source = bus.source(**bus.kind.small())
     taker = form(bus, receive_queue_maximum=3)
     bus.joined(source)
@@ -215,10 +215,8 @@ def test_a_source_paced_send_never_waits(bus: Bus) -> None:
     assert taker.receiver.lost > 0
 
 
-@receiver_paced
+@pytest.mark.parametrize("kind", [LBTIPC], ids=lambda kind: str(kind.name))
 def test_a_batch_that_finds_no_room_is_sent_when_there_is(bus: Bus) -> None:
-    if not bus.kind.batches:
-        pytest.skip("no batches there")
     source = bus.source(**bus.kind.small(), implicit_batching_minimum_length=4000, implicit_batching_interval=10**6)
     taker = ReceiveTaker(bus, receive_queue_maximum=1)
     bus.joined(source)

@@ -9,7 +9,7 @@ import pytest
 
 import ipcbus
 from ipcbus import MessageType
-from tests.kit.bus import GIVE_UP_S, Bus, Kind
+from tests.kit.bus import GIVE_UP_S, RECEIVER_PACED, Bus, Kind
 from tests.kit.forms import CallbackTaker, ForTaker, ReceiveTaker
 from tests.kit.payload import body
 
@@ -180,13 +180,12 @@ def test_a_waiting_receive_ends_with_its_handle(domain: str, kind: Kind, ends: s
     bus.close()
 
 
+@pytest.mark.parametrize("kind", RECEIVER_PACED, ids=lambda kind: str(kind.name))
 def test_a_waiting_send_ends_with_its_context(domain: str, kind: Kind) -> None:
-    if kind.source_paced:
-        pytest.skip("a source-paced ring never waits")
     bus = Bus(domain, kind, "embedded")
     context = bus.context("sending")
     source = bus.source("t", context, **kind.small())
-    bus.receiver("t", receive_queue_maximum=1)
+    receiver = bus.receiver("t", receive_queue_maximum=1)
     source.wait_for_receivers(1, GIVE_UP_S)
     raised: list[BaseException] = []
 
@@ -203,4 +202,12 @@ def test_a_waiting_send_ends_with_its_context(domain: str, kind: Kind) -> None:
     context.close()
     thread.join(GIVE_UP_S)
     assert [type(error) for error in raised] == [ipcbus.ClosedError]
+    # All that was sent arrives, and then the end.
+    numbers: list[int] = []
+    for message in receiver:
+        if message.type is EOS:
+            break
+        if message.type is DATA:
+            numbers.append(message.sequence_number)
+    assert numbers == list(range(source.sequence_number + 1))
     bus.close()

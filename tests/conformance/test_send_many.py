@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import ipcbus
+from tests.kit.bus import RECEIVER_PACED
 from tests.kit.forms import CallbackTaker
 from tests.kit.payload import body
 
@@ -94,9 +95,8 @@ def test_nothing_is_sent_of_nothing(bus: Bus) -> None:
     assert source.sequence_number == 2
 
 
+@pytest.mark.parametrize("kind", RECEIVER_PACED, ids=lambda kind: str(kind.name))
 def test_more_than_the_ring_holds_goes_through_while_somebody_reads(bus: Bus) -> None:
-    if bus.kind.source_paced:
-        pytest.skip("a source-paced ring never waits")
     source = bus.source(**bus.kind.small())
     bus.mode = "embedded"  # the receiver has to read meanwhile
     taker = CallbackTaker(bus, context=bus.context())

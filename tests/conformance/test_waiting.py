@@ -12,7 +12,7 @@ import pytest
 
 import ipcbus
 from ipcbus import MessageType, SourceEventType
-from tests.kit.bus import GIVE_UP_S, LBTIPC, RECEIVER_PACED
+from tests.kit.bus import GIVE_UP_S, LBTIPC, LBTIPC_SOURCE_PACED, RECEIVER_PACED
 from tests.kit.forms import AsyncForTaker, CallbackTaker, ReceiveTaker
 from tests.kit.payload import body
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ipcbus import Message, SourceEvent
     from tests.kit.bus import Bus
 
+embedded = pytest.mark.parametrize("mode", ["embedded"])
 sequential = pytest.mark.parametrize("mode", ["sequential"])
 one_transport = pytest.mark.parametrize("kind", [LBTIPC], ids=lambda kind: str(kind.name))
 
@@ -73,9 +74,8 @@ def test_many_messages_keep_the_descriptor_readable_until_all_are_delivered(bus:
 
 
 @sequential
+@pytest.mark.parametrize("kind", [LBTIPC, LBTIPC_SOURCE_PACED], ids=lambda kind: str(kind.name))
 def test_a_timer_makes_the_descriptor_readable(bus: Bus) -> None:
-    if not bus.kind.batches:
-        pytest.skip("no batches there")
     sending = bus.context("sending")
     source = bus.source("t", sending, implicit_batching_interval=5)
     taker = CallbackTaker(bus, context=bus.context("receiving", mode="embedded"))
@@ -161,9 +161,8 @@ def test_what_does_not_come_in_time_is_none(bus: Bus) -> None:
     assert receiver.receive_into(np.zeros((4, 4), np.uint8), 0.001) == 0
 
 
+@embedded
 def test_what_does_not_come_in_time_is_none_also_while_another_waits(bus: Bus) -> None:
-    if bus.sequential:
-        pytest.skip("one thread at a time there")
     context = bus.context()
     waiting, hasty = bus.receiver("a", None, context), bus.receiver("b", None, context)
     thread = threading.Thread(target=waiting.receive)
@@ -178,9 +177,8 @@ def test_what_does_not_come_in_time_is_none_also_while_another_waits(bus: Bus) -
     assert not thread.is_alive()
 
 
+@embedded
 def test_many_threads_may_pull_in_one_context(bus: Bus) -> None:
-    if bus.sequential:
-        pytest.skip("one thread at a time there")
     context, sending = bus.context("receiving"), bus.context("sending")
     topics = [f"topic {number}" for number in range(4)]
     takers = [ReceiveTaker(bus, topic, context) for topic in topics]

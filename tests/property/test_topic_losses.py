@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -10,7 +9,6 @@ from ipcbus.delivery.demux import Sink
 from tests.kit.bus import fresh_domain
 from tests.kit.payload import Ledger, balanced, body
 from tests.kit.sessions import SOURCE_PACED, Pair
-
 
 step = st.one_of(
     st.tuples(st.just("send"), st.integers(1, 40), st.sampled_from([16, 64, 1000, 8000])),

@@ -138,6 +138,7 @@ def test_lapped_reader_of_long_records_never_returns_a_torn_one(domain: str) -> 
 
 
 @pytest.mark.long
+@pytest.mark.timeout(3600)
 def test_nothing_is_torn_in_a_hundred_million_lapped_reads(domain: str) -> None:
     lap(domain, SMALL, 100_000_000)
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from ipcbus.topic.batch import TopicSource
 
+
 @pytest.fixture
 def options() -> dict[str, object]:
     return dict(SMALL)
