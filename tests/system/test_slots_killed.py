@@ -217,7 +217,11 @@ def stop_myself() -> None:
 def wait_stopped(child: Child[None]) -> bool:
     """Waits until the child stops or ends; whether it stopped."""
     found = os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
-    return found is not None and found.si_code == os.CLD_STOPPED
+    if found is None or found.si_code != os.CLD_STOPPED:
+        return False
+    # Taken, so that the next call waits for the next stop; an end is left for who waits for the child.
+    os.waitid(os.P_PID, child.pid, os.WSTOPPED)
+    return True
 
 
 @pytest.mark.parametrize(
@@ -234,7 +238,6 @@ def test_reader_that_is_stopped_between_any_two_steps_keeps_its_slot(
                 assert stage.channel.slots.reclaim() == []
                 assert stage.keeper.slots.reclaim() == []
             child.go_on()
-            os.waitid(os.P_PID, child.pid, os.WCONTINUED)
         assert child.wait() == 0
         stage.goes_on()
 

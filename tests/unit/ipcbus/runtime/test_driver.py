@@ -223,6 +223,8 @@ def test_an_urgent_change_gets_the_wheel_from_guests_that_come_again_and_again(r
 
 def test_changes_one_after_the_other_do_not_keep_the_thread_from_driving(running: Driver, work: Work) -> None:
     work.every_ns = 1_000_000
+    running.hurry()
+    running.kick()
     deadline = time.monotonic() + GIVE_UP_S
     seen = 0
     while seen < 5:
