@@ -38,7 +38,8 @@ cdef class TopicSource:
     cdef char *place(self, uint64_t length, bint block) except NULL
     cdef void put(self, char *place, uint64_t length, uint32_t flags) noexcept
     cdef int after(self, bint flush) except -1
-    cdef uint32_t batch_flags(self, bint start_batch, bint end_batch) except? 0xffffffff
+    cdef int send_flagged(self, data, uint32_t flags, bint flush, bint block) except -1
+    cdef void hold(self, bint holds) noexcept
     cdef int append_rows(self, Py_buffer *view, bint block) except -1
     cdef int too_large(self, uint64_t length) except -1
     cdef int check_open(self) except -1

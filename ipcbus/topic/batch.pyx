@@ -211,29 +211,38 @@ cdef class TopicSource:
         return self.after(flush)
 
     def send(self, data, *, bint flush=False, bint start_batch=False, bint end_batch=False, bint block=True):
-        cdef Py_buffer view
-        cdef uint32_t flags = 0
-        if start_batch or end_batch:
-            flags = self.batch_flags(start_batch, end_batch)
-        if PyBytes_CheckExact(data):
-            self.append(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), flags, flush, block)
+        cdef bint held
+        if not (start_batch or end_batch):
+            self.send_flagged(data, 0, flush, block)
             return
+        held = self.holds
+        # Where each message is a datagram of its own the flags are carried, and nothing is held.
+        self.hold(not end_batch and (held or self.batch.minimum_length != 0))
+        try:
+            self.send_flagged(
+                data, (FLAG_START_BATCH if start_batch else 0) | (FLAG_END_BATCH if end_batch else 0), flush, block
+            )
+        except BaseException:
+            self.hold(held)  # a message that was not sent neither begins nor ends a batch
+            raise
+
+    @cython.final
+    cdef inline int send_flagged(self, data, uint32_t flags, bint flush, bint block) except -1:
+        cdef Py_buffer view
+        if PyBytes_CheckExact(data):
+            return self.append(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), flags, flush, block)
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
-            self.append(<const char *>view.buf, view.len, flags, flush, block)
+            return self.append(<const char *>view.buf, view.len, flags, flush, block)
         finally:
             PyBuffer_Release(&view)
 
     @cython.final
-    cdef uint32_t batch_flags(self, bint start_batch, bint end_batch) except? 0xffffffff:
-        # Where each message is a datagram of its own the flags are carried, and nothing is held.
-        if start_batch and not self.holds and self.batch.minimum_length:
-            self.holds = True
-            self.batch.held += 1
-        if end_batch and self.holds:
-            self.holds = False
-            self.batch.held -= 1
-        return (FLAG_START_BATCH if start_batch else 0) | (FLAG_END_BATCH if end_batch else 0)
+    cdef void hold(self, bint holds) noexcept:
+        """Begins or ends this source's explicit batch."""
+        if holds != self.holds:
+            self.holds = holds
+            self.batch.held += 1 if holds else -1
 
     def send_many(self, messages, *, bint flush=False, bint block=True):
         cdef uint64_t first = self.next_sequence
