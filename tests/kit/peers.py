@@ -63,7 +63,7 @@ class PeerProcess:
     def _read_line(self) -> bytes:
         deadline = time.monotonic() + GIVE_UP_S
         while b"\n" not in self._line:
-            ready, _, _ = select.select([self._answers], [], [], deadline - time.monotonic())
+            ready, _, _ = select.select([self._answers], [], [], max(0.0, deadline - time.monotonic()))
             assert ready, f"process {self.pid} does not answer"
             piece = os.read(self._answers, 65536)
             assert piece, f"process {self.pid} has ended"

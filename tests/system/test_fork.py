@@ -64,6 +64,7 @@ def test_a_fork_while_threads_send_and_receive_harms_nobody(peers: Peers) -> Non
 
 def test_a_child_that_lives_on_does_not_keep_its_dead_parent_alive(domain: str, peers: Peers) -> None:
     forking, other, there, _ = busy(peers, "embedded")
+    assert other.do("told", topic="back", kind="CONNECT")
     child = forking.do("fork", how="stays")["pid"]
     try:
         forking.kill()

@@ -113,6 +113,7 @@ def test_a_source_learns_that_a_receiving_process_died(peers: Peers) -> None:
     sender.do("source", topic="t")
     receiver.do("receiver", topic="t")
     sender.do("joined", topic="t")
+    sender.do("told", topic="t", kind="CONNECT")
     receiver.kill()
     assert sender.do("told", topic="t", kind="DISCONNECT")[-1] == ["DISCONNECT", receiver.pid, "short-lived"]
 
