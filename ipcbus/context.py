@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from ipcbus.delivery.demux import Sink
+    from ipcbus.delivery.sink import Sink
     from ipcbus.message import Message, SourceEvent
 
 log = logging.getLogger("ipcbus")

@@ -6,7 +6,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from ipcbus.delivery.demux import Sink
+from ipcbus.delivery.sink import Sink
 from ipcbus.errors import ClosedError, IpcBusError, WrongProcess
 from ipcbus.runtime.driver import FOREVER_NS
 from ipcbus.runtime.inbox import Interest, SessionInfo
@@ -39,7 +39,7 @@ class Receiver:
         self._sink = Sink(on_message, options.receive_queue_maximum)
         self._sink.owner = self
         self._half = options.receive_queue_maximum // 2
-        self._interest = Interest(topic, self._sink, options.delivery_control_maximum_burst_loss)
+        self._interest = Interest(topic, self._sink, options)
         self._entry = -1
         self._rows_lock = threading.Lock()
 

@@ -126,7 +126,11 @@ typedef struct {
     uint64_t parks;
     uint64_t latency_max;
     uint64_t clock_faults;
-    uint8_t pad_216[40];
+    uint64_t duplicates;
+    uint64_t msgs_reassembled;
+    uint64_t reassembly_refused;
+    uint64_t order_map_entries;
+    uint64_t reassembly_bytes;
     uint64_t latency[560];
 } ipcbus_Slot;
 _Static_assert(sizeof(ipcbus_Slot) == 4736, "Slot size");
@@ -149,6 +153,11 @@ _Static_assert(offsetof(ipcbus_Slot, latency_samples) == 184, "Slot.latency_samp
 _Static_assert(offsetof(ipcbus_Slot, parks) == 192, "Slot.parks");
 _Static_assert(offsetof(ipcbus_Slot, latency_max) == 200, "Slot.latency_max");
 _Static_assert(offsetof(ipcbus_Slot, clock_faults) == 208, "Slot.clock_faults");
+_Static_assert(offsetof(ipcbus_Slot, duplicates) == 216, "Slot.duplicates");
+_Static_assert(offsetof(ipcbus_Slot, msgs_reassembled) == 224, "Slot.msgs_reassembled");
+_Static_assert(offsetof(ipcbus_Slot, reassembly_refused) == 232, "Slot.reassembly_refused");
+_Static_assert(offsetof(ipcbus_Slot, order_map_entries) == 240, "Slot.order_map_entries");
+_Static_assert(offsetof(ipcbus_Slot, reassembly_bytes) == 248, "Slot.reassembly_bytes");
 _Static_assert(offsetof(ipcbus_Slot, latency) == 256, "Slot.latency");
 typedef struct {
     uint32_t frame;
@@ -226,6 +235,11 @@ _Static_assert(offsetof(ipcbus_Record, send_ticks) == 8, "Record.send_ticks");
         uint64_t parks
         uint64_t latency_max
         uint64_t clock_faults
+        uint64_t duplicates
+        uint64_t msgs_reassembled
+        uint64_t reassembly_refused
+        uint64_t order_map_entries
+        uint64_t reassembly_bytes
         uint64_t latency[560]
 
     ctypedef struct Record "ipcbus_Record":

@@ -178,6 +178,11 @@ SLOT = struct(
         ("parks", "<u8", 192),
         ("latency_max", "<u8", 200),
         ("clock_faults", "<u8", 208),
+        ("duplicates", "<u8", 216),
+        ("msgs_reassembled", "<u8", 224),
+        ("reassembly_refused", "<u8", 232),
+        ("order_map_entries", "<u8", 240),
+        ("reassembly_bytes", "<u8", 248),
         ("latency", ("<u8", (HISTOGRAM_BUCKETS,)), 256),
     ],
 )

@@ -114,6 +114,22 @@ class ContextOptions(OptionValues, scope="context"):
         meaning="How often the context reads all registries of its domain even without a sign of "
         "change. An addition to Ultra Messaging, which resolves topics over the network.",
     )
+    delivery_control_maximum_total_map_entries = Option(
+        default=200_000,
+        unit="entries",
+        minimum=0,
+        maximum=_MAX_COUNT,
+        meaning="Most messages waiting behind gaps, and gaps, of all topics of the context; above it the oldest gap "
+        "of the topic that needs one more is given up. 0 is no limit.",
+    )
+    delivery_control_maximum_reassembly_bytes = Option(
+        default=2**31,
+        unit="bytes",
+        minimum=64 * _KIB,
+        maximum=2**40,
+        meaning="Memory for messages of which fragments are missing, of all topics of the context; a message for which "
+        "there is none is reported lost. An addition to Ultra Messaging.",
+    )
     thread_cpu = Option(
         default=-1,
         minimum=-1,
@@ -252,6 +268,21 @@ class ReceiverOptions(OptionValues, scope="receiver"):
         minimum=0,
         maximum=_MAX_MS,
         meaning="How often the receiver looks for loss while nothing arrives; 0 is off. Ultra Messaging: 0.",
+    )
+    ordered_delivery = Option(
+        default=1,
+        minimum=-1,
+        maximum=1,
+        meaning="1: messages come by number, fragments put together; -1: as they arrive, fragments put together; "
+        "0: as they arrive, fragments too (not on LBT-SMX).",
+    )
+    otr_message_caching_threshold = Option(
+        default=10_000,
+        unit="messages",
+        minimum=0,
+        maximum=_MAX_COUNT,
+        meaning="Most messages that wait behind a gap of a topic; when there are more the oldest gap is given up. "
+        "0 is no limit. Ultra Messaging asks for the missing ones over another way then.",
     )
     receive_queue_maximum = Option(
         default=4096,

@@ -1,103 +1,68 @@
-"""From records to receivers: the demux of a session and its delivery controllers.
+"""From datagrams to receivers: the demux of a session, and of its delivery controllers the half for messages in order.
 
-In order, with nothing missing, everything here is compiled. A gap, a beginning or an end goes to the `Rare` beside it.
+In order, with nothing missing, everything here is compiled. What is not goes to `Controller.odd`.
 """
 
-from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from ipcbus.delivery.message import Message, Origin
-from ipcbus.delivery.rare import Rare
-from ringbuf.memory import Mapping
+from ipcbus.delivery.rare import Failures, Rare
+from ipcbus.delivery.sink import Sink
 from ringbuf.ring import RingReader
 
-class Sink:
-    """Where the messages of one receiver go: a callback, or a queue that is pulled from."""
+DROPPED: int
+"""What `Controller.odd` returns when a message is not delivered: its number has come, or was reported, before."""
+IN_PLACE: int
+"""What it returns when nothing was delivered yet and the message itself may go to the sinks from where it lies."""
 
-    owner: Any
-    queue: deque[Message]
-    pulls: bool
-    closed: bool
-    delivered: int
-    bytes_delivered: int
-    lost: int
-    events: int
-    callback_errors: int
+class Tally:
+    """What the delivery controllers of a session count."""
 
-    def __init__(self, callback: Callable[[Message], object] | None, queue_max: int) -> None:
-        """A sink.
-
-        Args:
-            callback: called with each message, or None for a queue.
-            queue_max: most messages in the queue; when it is full its sessions are not read on.
-        """
-
-    def count_into(self, mapping: Mapping, offset: int) -> None:
-        """Keeps the counters also in the registry entry at this byte."""
-
-    def stop_counting(self) -> None:
-        """Keeps the counters here only."""
-
-    def is_full_now(self) -> bool:
-        """Whether one more message has no place now."""
-
-    def event(self, message: Message, rare: Rare) -> None:
-        """Delivers an event."""
-
-    def rows_from(self, buffer: Any) -> int:  # noqa: ANN401 - any writable buffer
-        """Sends payloads straight into the rows of a writable 2-D uint8 or 1-D array; returns how many rows it has.
-
-        Raises:
-            TypeError, BufferError: not such an array.
-        """
-
-    def rows_filled(self) -> int:
-        """How many rows were filled since `rows_from`."""
-
-    def rows_done(self) -> None:
-        """Ends `rows_from`."""
-
-    def row_accepts(self, message: Message) -> bool:
-        """Copies a queued message into the next row; False when it is an event, has another length, or none is left."""
-
-    def row_queue_taken(self) -> None:
-        """Lets payloads go straight into the rows if the queue is empty; only for who drives the context."""
+    duplicates: int
+    malformed: int
+    msgs_reassembled: int
+    reassembly_refused: int
+    order_map_entries: int
+    reassembly_bytes: int
 
 class Controller:
-    """Delivery controller of one topic on one session: numbers in, order and loss out."""
+    """Delivery controller of one topic on one session, as far as messages in order need it."""
 
     origin: Origin
     topic_number: int
     expected: int
-    floor: int
-    started: bool
-    duplicates: int
+    """The number after the highest that has come or was told of."""
+    plain: bool
+    """Nothing is missing or half there: the message `expected` may go straight to the sinks."""
     sinks: list[Sink]
 
-    def __init__(self, origin: Origin, topic_number: int, floor: int) -> None:
-        """A controller.
-
-        Args:
-            origin: topic and source string.
-            topic_number: the session's number of the topic.
-            floor: messages with this number and above were sent after the receiver had joined; a lower one that is
-                missing before the first delivery is not a loss.
-        """
-
+    def __init__(self, origin: Origin, topic_number: int) -> None: ...
     def set_sinks(self, sinks: Sequence[Sink]) -> None:
         """Who gets the messages, in this order."""
 
-    def missing_until(self, published: int) -> int:
-        """How many messages below `published` have neither come nor been reported, supposing none is on its way."""
+    def odd(self, sequence: int, flags: int, payload: memoryview, send_ticks: int, now_ns: int) -> int:
+        """Takes what is not a whole message in order.
 
-    def skip_to(self, sequence: int) -> None:
-        """Takes everything below `sequence` as dealt with."""
+        Args:
+            sequence: its number, below 2**63.
+            flags: of `wire.layout`.
+            payload: valid during the call only.
+            send_ticks: when its datagram was sent.
+            now_ns: the time.
+
+        Returns:
+            How many messages were delivered, or `DROPPED`, or `IN_PLACE`.
+        """
+
+    def deliver(self, message: Message, rare: Failures) -> None:
+        """Gives a message that owns its bytes to every sink."""
 
 class Demux:
-    """Takes a session's records apart and gives each message to its topic's controller."""
+    """Takes a session's datagrams apart and gives each message to its topic's controller."""
 
     ring: RingReader
+    """Where records are polled from; None where datagrams are fed, and `poll_once` and `show` are not used."""
+    now_ns: int
     begun: bool
     attention: bool
     blocked: bool
@@ -107,8 +72,12 @@ class Demux:
     watched: bool
     """Whether the poller looks at its ring; not so while a receiver that pulls has no room."""
     stop: bool
+    tally: Tally
+    messages: int
+    no_topic: int
+    lost: int
 
-    def __init__(self, ring: RingReader, topics_max: int, rare: Rare) -> None: ...
+    def __init__(self, ring: RingReader | None, topics_max: int, rare: Rare) -> None: ...
     def set_controller(self, controller: Controller) -> None: ...
     def controller(self, topic_number: int) -> Controller | None: ...
     def remove_controller(self, topic_number: int) -> Controller | None: ...
@@ -119,10 +88,27 @@ class Demux:
         """All controllers, by line."""
 
     def poll_once(self, limit: int) -> int:
-        """Delivers up to `limit` messages; returns how many."""
+        """Delivers up to `limit` messages from the ring; returns how many."""
+
+    def feed(self, datagram: bytes, send_ticks: int, now_ns: int) -> int:
+        """Delivers a datagram; returns how many messages that gave.
+
+        Raises:
+            ValueError: the one before is in hand still (`holds`), because a receiver had no room.
+        """
+
+    def go_on(self, now_ns: int) -> int:
+        """Delivers the rest of the datagram in hand."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether a datagram is in hand."""
 
     def count_lost(self, messages: int) -> None:
         """Counts lost messages in the slot."""
+
+    def show_tally(self) -> None:
+        """Puts the tally into the slot."""
 
     def show(self) -> bool:
         """Publishes position and counters; True when the source waits for an event."""

@@ -1,20 +1,21 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=True
-"""From records to receivers; see the stub for the words."""
+"""From datagrams to receivers; see the stub for the words."""
 cimport cython
-from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_READ
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy
-
-from collections import deque
 
 from ipcbus.delivery.message cimport Message, Origin, own_message
-from ipcbus.wire._layout cimport MESSAGE_HEADER_BYTES, TOPIC_BITS, TOPIC_MASK, MessageHeader, RegistryEntry
+from ipcbus.delivery.sink cimport Sink, sink_count, sink_is_full, sink_row
+from ipcbus.wire._layout cimport (
+    FLAG_FRAGMENT, FLAG_TSNI, MESSAGE_HEADER_BYTES, TOPIC_BITS, TOPIC_MASK, MessageHeader,
+)
 from ringbuf cimport _atomics
 from ringbuf._layout cimport RECORD_HEADER, Record
 from ringbuf.clock cimport ns_per_tick
-from ringbuf.memory cimport Mapping
 from ringbuf.ring cimport (
     Reader, RingReader, aligned, reader_done, reader_next, reader_sample, reader_show,
 )
@@ -24,135 +25,22 @@ cdef extern from "Python.h":
     void Py_DECREF(PyObject *o) noexcept
     PyObject *PyObject_CallOneArg(PyObject *callable, PyObject *argument) noexcept
 
-
-cdef int pending_error() except -1:
-    """Hands the error that a C call has set to Cython."""
-    return -1
+cdef enum:
+    UNUSUAL = (FLAG_FRAGMENT | FLAG_TSNI) << TOPIC_BITS     # bits of a header's topic word
 
 
-cdef class Sink:
-    def __init__(self, callback, uint64_t queue_max):
-        self.callback = callback
-        self.pulls = callback is None
-        self.queue = deque()
-        self.queue_max = queue_max
+DROPPED = -1
+IN_PLACE = -2
 
-    def count_into(self, Mapping mapping, size_t offset):
-        self.line_mapping = mapping
-        self.line = <RegistryEntry *>(mapping.base + offset)
 
-    def stop_counting(self):
-        self.line = NULL
-        self.line_mapping = None
-
-    @cython.final
-    cdef inline void count(self, uint64_t length) noexcept:
-        self.delivered += 1
-        self.bytes_delivered += length
-        if self.line != NULL:
-            _atomics.store_relaxed64(&self.line.lbm_msgs_rcved, self.delivered)
-            _atomics.store_relaxed64(&self.line.bytes_rcved, self.bytes_delivered)
-
-    @cython.final
-    cdef inline bint is_full(self) noexcept:
-        """Whether one more message has no place now."""
-        if self.rows_open:
-            return self.row_next >= self.row_count
-        return <uint64_t>len(self.queue) >= self.queue_max
-
-    def is_full_now(self):
-        return bool(self.is_full())
-
-    @cython.final
-    cdef int accept(
-        self, Controller controller, const MessageHeader *header, uint32_t length, Demux demux
-    ) except -1:
-        """Takes a message into a row or the queue."""
-        cdef const char *payload = <const char *>header + MESSAGE_HEADER_BYTES
-        if self.closed:
-            return 0
-        if self.rows_open and <Py_ssize_t>length == self.row_bytes and self.row_next < self.row_count:
-            memcpy(self.rows + self.row_next * self.row_bytes, payload, self.row_bytes)
-            self.row_next += 1
-        else:
-            # A message that fits no row goes to the queue, and everything after it behind it.
-            self.rows_open = False
-            self.queue.append(own_message(
-                controller.origin, payload, length, header.sequence, header.topic >> TOPIC_BITS, demux.send_ticks
-            ))
-        self.count(length)
-        return 0
-
-    def event(self, Message message, rare):
-        if self.closed:
-            return
-        self.events += 1
-        if message.kind in (4, 5):
-            self.lost += message.sequence - message.first_sequence + 1
-        if self.line != NULL:
-            _atomics.store_relaxed64(&self.line.events, self.events)
-            _atomics.store_relaxed64(&self.line.lost, self.lost)
-        if self.pulls:
-            self.rows_open = False
-            self.queue.append(message)
-            return
-        try:
-            self.callback(message)
-        except Exception as error:
-            self.fail(error, rare)
-
-    cdef int fail(self, error, rare) except -1:
-        self.callback_errors += 1
-        if self.line != NULL:
-            _atomics.store_relaxed64(&self.line.callback_errors, self.callback_errors)
-        rare.failed(self, error)
-        return 0
-
-    def rows_from(self, buffer):
-        # Held until rows_done, so that nobody resizes what is being filled.
-        cdef Py_buffer *view = &self.row_view
-        PyObject_GetBuffer(buffer, view, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE)
-        if view.ndim == 2 and view.itemsize == 1:
-            self.row_count, self.row_bytes = view.shape[0], view.shape[1]
-        elif view.ndim == 1 and view.itemsize > 1:
-            self.row_count, self.row_bytes = view.shape[0], view.itemsize
-        else:
-            dimensions, itemsize = view.ndim, view.itemsize
-            PyBuffer_Release(view)
-            raise TypeError(
-                f"receive_into takes a 2-D uint8 array or a 1-D array of items; this buffer has {dimensions} dimensions "
-                f"of {itemsize}-byte items"
-            )
-        self.rows = <char *>view.buf
-        self.row_next = 0
-        self.rows_open = False
-        return self.row_count
-
-    def rows_filled(self):
-        return self.row_next
-
-    def rows_done(self):
-        self.rows_open = False
-        if self.rows != NULL:
-            self.rows = NULL
-            PyBuffer_Release(&self.row_view)
-
-    def row_accepts(self, Message message):
-        if message.kind != 0 or message.length != self.row_bytes or self.row_next >= self.row_count:
-            return False
-        memcpy(self.rows + self.row_next * self.row_bytes, <const char *>message.own, self.row_bytes)
-        self.row_next += 1
-        return True
-
-    def row_queue_taken(self):
-        self.rows_open = not self.queue
+cdef class Tally:
+    pass
 
 
 cdef class Controller:
-    def __init__(self, Origin origin, uint32_t topic_number, uint64_t floor):
+    def __init__(self, Origin origin, uint32_t topic_number):
         self.origin = origin
         self.topic_number = topic_number
-        self.floor = floor
         self.sinks = []
 
     def set_sinks(self, sinks):
@@ -161,34 +49,36 @@ cdef class Controller:
         self.pulls = any(sink.pulls for sink in self.sinks)
 
     @cython.final
-    cdef inline bint must_wait(self) noexcept:
+    cdef inline bint must_wait(self) except? True:
         cdef Sink sink = self.only
         if sink is not None:
-            return sink.is_full() and not sink.closed
-        for sink in self.sinks:
-            if sink.pulls and not sink.closed and sink.is_full():
+            return not sink.closed and sink_is_full(sink)
+        for each in self.sinks:
+            sink = <Sink>each
+            if sink.pulls and not sink.closed and sink_is_full(sink):
                 return True
         return False
 
-    def missing_until(self, uint64_t published):
-        cdef uint64_t next = self.expected if self.started else self.floor
-        return published - next if published > next else 0
+    def odd(self, uint64_t sequence, int flags, payload, uint64_t send_ticks, int64_t now_ns):
+        raise NotImplementedError("a controller that meets only messages in order")
 
-    def skip_to(self, uint64_t sequence):
-        self.expected = sequence
-        self.started = True
+    def deliver(self, Message message, rare):
+        for sink in list(self.sinks):
+            (<Sink>sink).take(message, rare)
 
 
 cdef class Demux:
     def __init__(self, RingReader ring, uint32_t topics_max, rare):
         self.ring = ring
-        self.r = &ring.r
+        if ring is not None:
+            self.r = &ring.r
         self.topics_max = topics_max
         self.controllers = [None] * topics_max
         self.table = <PyObject **>calloc(topics_max, sizeof(PyObject *))
         if self.table == NULL:
             raise MemoryError()
         self.rare = rare
+        self.tally = Tally()
 
     def __dealloc__(self):
         free(self.table)
@@ -218,9 +108,34 @@ cdef class Demux:
     def poll_once(self, long limit):
         return self.poll(limit)
 
+    def feed(self, bytes datagram, uint64_t send_ticks, int64_t now_ns):
+        if self.cursor != NULL:
+            raise ValueError("a datagram is in hand still; go on with it before the next is fed")
+        if not self.begun:
+            self.begun = True
+            self.rare.begin()
+        self.hand = datagram
+        self.cursor = PyBytes_AS_STRING(datagram)
+        self.end = self.cursor + PyBytes_GET_SIZE(datagram)
+        self.send_ticks = send_ticks
+        return self.go_on(now_ns)
+
+    def go_on(self, int64_t now_ns):
+        cdef long taken = 0
+        self.now_ns = now_ns
+        self.stop = False
+        if self.cursor == NULL or self.blocked or self.left:
+            return 0
+        return self.walk(0x7FFFFFFF, &taken)
+
+    @property
+    def holds(self):
+        return self.cursor != NULL
+
     def count_lost(self, uint64_t messages):
         self.lost += messages
-        _atomics.store_relaxed64(&self.r.slot.lost, self.lost)
+        if self.r != NULL and not self.left:
+            _atomics.store_relaxed64(&self.r.slot.lost, self.lost)
 
     def show(self):
         if self.left:
@@ -231,7 +146,17 @@ cdef class Demux:
     cdef void show_counters(self) noexcept:
         _atomics.store_relaxed64(&self.r.slot.lbm_msgs_rcved, self.messages)
         _atomics.store_relaxed64(&self.r.slot.lbm_msgs_no_topic_rcved, self.no_topic)
-        _atomics.store_relaxed64(&self.r.slot.malformed, self.malformed)
+
+    def show_tally(self):
+        cdef Tally tally = self.tally
+        if self.r == NULL or self.left:
+            return
+        _atomics.store_relaxed64(&self.r.slot.malformed, tally.malformed)
+        _atomics.store_relaxed64(&self.r.slot.duplicates, tally.duplicates)
+        _atomics.store_relaxed64(&self.r.slot.msgs_reassembled, tally.msgs_reassembled)
+        _atomics.store_relaxed64(&self.r.slot.reassembly_refused, tally.reassembly_refused)
+        _atomics.store_relaxed64(&self.r.slot.order_map_entries, tally.order_map_entries)
+        _atomics.store_relaxed64(&self.r.slot.reassembly_bytes, tally.reassembly_bytes)
 
     @cython.final
     cdef inline bint next_record(self) except -1:
@@ -256,6 +181,9 @@ cdef class Demux:
     @cython.final
     cdef inline void finish_record(self) noexcept:
         self.cursor = NULL
+        if self.r == NULL:
+            self.hand = None
+            return
         if self.left:
             return  # the slot may be another context's by now
         if reader_done(self.r):
@@ -268,49 +196,11 @@ cdef class Demux:
         May stop within a record and go on there the next time.
         """
         cdef long handled = 0, taken = 0
-        cdef const MessageHeader *header
-        cdef Controller controller
-        cdef PyObject *found
-        cdef uint32_t number, length
-        cdef int64_t left   # signed: the padding of the last message may reach past the end
         self.stop = False
         while taken < limit and not self.blocked and not self.stop and not self.left:
             if self.cursor == NULL and not self.next_record():
                 break
-            while True:
-                left = self.end - self.cursor
-                if left < MESSAGE_HEADER_BYTES:
-                    self.finish_record()
-                    break
-                header = <const MessageHeader *>self.cursor
-                length = header.length
-                if <int64_t>length > left - MESSAGE_HEADER_BYTES:
-                    self.malformed += 1
-                    self.finish_record()
-                    break
-                number = header.topic & TOPIC_MASK
-                found = self.table[number & (self.topics_max - 1)]
-                if found == NULL or (<Controller>found).topic_number != number:
-                    self.no_topic += 1
-                    taken += 1
-                    self.cursor += MESSAGE_HEADER_BYTES + aligned(length)
-                    continue
-                controller = <Controller>found
-                if controller.pulls and controller.must_wait():
-                    self.blocked = True
-                    break
-                self.cursor += MESSAGE_HEADER_BYTES + aligned(length)
-                if header.sequence != controller.expected or not controller.started:
-                    if not self.jump(controller, header.sequence):
-                        taken += 1
-                        continue
-                controller.expected += 1
-                self.messages += 1
-                handled += 1
-                taken += 1
-                self.give(controller, header, length)
-                if taken >= limit or self.stop or self.left:
-                    break
+            handled += self.walk(limit, &taken)
         # Without a message, too: a lapped reader may stand somewhere else now.
         if not self.left and (taken or self.r.position != self.r.shown):
             self.show_counters()
@@ -320,48 +210,112 @@ cdef class Demux:
         return handled
 
     @cython.final
-    cdef bint jump(self, Controller controller, uint64_t sequence) except -1:
-        """A number that is not the expected one; False when the message is to be dropped."""
-        cdef uint64_t first = controller.expected if controller.started else controller.floor
-        if sequence >> 63:
-            self.malformed += 1
-            return False
-        if controller.started and sequence < first:
-            controller.duplicates += 1
-            return False
-        controller.started = True
-        controller.expected = sequence
-        if sequence > first:
-            self.rare.gap(controller, first, sequence - 1)
-        return True
+    cdef inline long walk(self, long limit, long *taken) except -1:
+        """Delivers from the datagram in hand until it is used up, or something says stop; returns how many."""
+        cdef long handled = 0
+        cdef const MessageHeader *header
+        cdef Controller controller
+        cdef PyObject *found
+        cdef uint32_t number, length
+        cdef int64_t left   # signed: the padding of the last message may reach past the end
+        while True:
+            left = self.end - self.cursor
+            if left < MESSAGE_HEADER_BYTES:
+                self.finish_record()
+                return handled
+            header = <const MessageHeader *>self.cursor
+            length = header.length
+            if <int64_t>length > left - MESSAGE_HEADER_BYTES:
+                self.tally.malformed += 1
+                self.show_tally()
+                self.finish_record()
+                return handled
+            number = header.topic & TOPIC_MASK
+            found = self.table[number & (self.topics_max - 1)]
+            if found == NULL or (<Controller>found).topic_number != number:
+                self.no_topic += 1
+                taken[0] += 1
+                self.cursor += MESSAGE_HEADER_BYTES + aligned(length)
+                continue
+            controller = <Controller>found
+            if controller.pulls and controller.must_wait():
+                self.blocked = True
+                return handled
+            self.cursor += MESSAGE_HEADER_BYTES + aligned(length)
+            taken[0] += 1
+            if header.sequence != controller.expected or not controller.plain or header.topic & UNUSUAL:
+                handled += self.odd(controller, header, length)
+            else:
+                controller.expected += 1
+                self.messages += 1
+                handled += 1
+                self.give(controller, header, length)
+            if taken[0] >= limit or self.stop or self.left:
+                return handled
+
+    @cython.final
+    cdef int odd(self, Controller controller, const MessageHeader *header, uint32_t length) except -1:
+        """Gives the controller's other half what is not a message in order; returns how many were delivered."""
+        cdef int flags = header.topic >> TOPIC_BITS
+        cdef long given
+        if header.sequence >> 63:
+            self.tally.malformed += 1
+            self.show_tally()
+            return 0
+        payload = PyMemoryView_FromMemory(<char *>header + MESSAGE_HEADER_BYTES, length, PyBUF_READ)
+        given = controller.odd(header.sequence, flags, payload, self.send_ticks, self.now_ns)
+        payload.release()
+        self.show_tally()
+        if given == -1 or flags & FLAG_TSNI:
+            return max(given, 0)
+        self.messages += 1
+        if given == -2:
+            self.give(controller, header, length)
+            return 1
+        return given
 
     @cython.final
     cdef inline int give(self, Controller controller, const MessageHeader *header, uint32_t length) except -1:
         cdef Sink sink = controller.only
         if sink is not None:
             if sink.pulls:
-                return sink.accept(controller, header, length, self)
+                return self.store(sink, controller, header, length)
             return self.call(sink, controller, header, length)
         for each in controller.sinks:
             sink = <Sink>each
             if sink.pulls:
-                sink.accept(controller, header, length, self)
+                self.store(sink, controller, header, length)
             else:
                 self.call(sink, controller, header, length)
+        return 0
+
+    @cython.final
+    cdef inline int store(
+        self, Sink sink, Controller controller, const MessageHeader *header, uint32_t length
+    ) except -1:
+        """Puts a message into a row, or keeps a copy of it."""
+        cdef const char *payload = <const char *>header + MESSAGE_HEADER_BYTES
+        if sink.closed:
+            return 0
+        if not sink_row(sink, payload, length):
+            sink.keep(own_message(
+                controller.origin, payload, length, header.sequence, header.topic >> TOPIC_BITS, self.send_ticks
+            ))
+        sink_count(sink, length)
         return 0
 
     @cython.final
     cdef inline int call(
         self, Sink sink, Controller controller, const MessageHeader *header, uint32_t length
     ) except -1:
-        """Calls back with a message that looks into the ring."""
+        """Calls back with a message that looks into the datagram."""
         cdef Message message = self.spare
         cdef PyObject *result
         if sink.closed:
             return 0
         if message is None:
             message = Message.__new__(Message)
-            if not self.r.source_paced:
+            if self.r != NULL and not self.r.source_paced:
                 message.mapping = self.ring.ring
         else:
             self.spare = None
@@ -374,27 +328,15 @@ cdef class Demux:
         message.flags = header.topic >> TOPIC_BITS
         message.send_ticks = self.send_ticks
         message.lent = True
-        sink.count(message.length)
+        sink_count(sink, message.length)
         # Called without Cython's own exception frame around it: that costs as much as half the call.
         result = PyObject_CallOneArg(<PyObject *>sink.callback, <PyObject *>message)
         if result == NULL:
-            return self.callback_raised(sink, message)
+            return sink.raised(message, self.rare)
         Py_DECREF(result)
         if Py_REFCNT(<PyObject *>message) == 1:
             message.take_back()
             self.spare = message
         else:
             message.keep()
-        return 0
-
-    cdef int callback_raised(self, Sink sink, Message message) except -1:
-        """Counts and logs what a callback raised; what is no Exception goes on to whoever drives."""
-        try:
-            pending_error()
-        except Exception as error:
-            message.keep()
-            sink.fail(error, self.rare)
-        except BaseException:
-            message.keep()
-            raise
         return 0

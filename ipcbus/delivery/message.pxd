@@ -17,6 +17,7 @@ cdef class Message:
     cdef Mapping mapping        # what `start` lies in; None when it is the reader's copy
     cdef bytes own
     cdef object shown           # the memoryview given out, if any
+    cdef object fragment        # a FragmentInfo, or None
 
     cdef int take_back(self) except -1
     cdef int keep(self) except -1

@@ -57,7 +57,11 @@ class Message:
 
     @property
     def fragment_info(self) -> FragmentInfo | None:
-        """Where the fragments lay, or None for a message that came in one piece."""
+        """Where its bytes belong, or None for a message that was sent in one piece.
+
+        Of a reassembled message the first number of its fragments, offset 0 and its length; with `ordered_delivery` 0
+        of a fragment its own offset and the length of the whole.
+        """
 
     def ack(self) -> None:
         """Acknowledges a guaranteed message. Other messages need none; for them it does nothing."""
@@ -67,6 +71,11 @@ class Message:
 
     def __len__(self) -> int:
         """Bytes of the payload."""
+
+def whole_message(
+    origin: Origin, own: bytes, first: int, last: int, flags: int, send_ticks: int, fragment: FragmentInfo | None
+) -> Message:
+    """A message of these bytes, which span the numbers `first` to `last`."""
 
 def event(origin: Origin, kind: int, first: int, last: int) -> Message:
     """An event of a source; numbers are -1 where it has none."""

@@ -59,7 +59,7 @@ cdef class Message:
 
     @property
     def fragment_info(self):
-        return None
+        return self.fragment
 
     def ack(self):
         pass
@@ -117,6 +117,19 @@ cdef Message own_message(Origin origin, const char *start, Py_ssize_t length, ui
     message.first_sequence = sequence
     message.flags = flags
     message.send_ticks = send_ticks
+    return message
+
+
+def whole_message(Origin origin, bytes own, uint64_t first, uint64_t last, int flags, uint64_t send_ticks, fragment):
+    cdef Message message = Message.__new__(Message)
+    message.origin = origin
+    message.own = own
+    message.length = len(own)
+    message.first_sequence = first
+    message.sequence = last
+    message.flags = flags
+    message.send_ticks = send_ticks
+    message.fragment = fragment
     return message
 
 

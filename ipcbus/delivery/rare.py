@@ -1,21 +1,41 @@
-"""What the compiled delivery path hands to Python: everything that is not in order."""
+"""What the compiled delivery path hands to Python: everything that is not a message in order."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from ipcbus.delivery.demux import Controller, Sink
+    from ipcbus.delivery.demux import Controller
+    from ipcbus.delivery.message import Message
+    from ipcbus.delivery.sink import Sink
 
 
-class Rare(Protocol):
-    """What the demux hands to Python."""
-
-    def begin(self) -> None:
-        """The session's first record is there."""
-
-    def gap(self, controller: Controller, first: int, last: int) -> None:
-        """Messages `first` to `last` of a topic are lost for good."""
+class Failures(Protocol):
+    """Who is told of exceptions in callbacks."""
 
     def failed(self, sink: Sink, error: Exception) -> None:
         """A callback raised."""
+
+
+class Rare(Failures, Protocol):
+    """What the demux hands to Python."""
+
+    def begin(self) -> None:
+        """The session's first datagram is there."""
+
+
+class Losses(Rare, Protocol):
+    """What a delivery controller tells its session."""
+
+    def lost(self, controller: Controller, first: int, last: int, burst: bool) -> None:
+        """Messages `first` to `last` of a topic are lost for good."""
+
+
+class Shelf(Protocol):
+    """Keeps the messages of several receivers for another thread: an event queue."""
+
+    def is_full(self) -> bool:
+        """Whether one more message has no place now."""
+
+    def put(self, sink: Sink, message: Message) -> None:
+        """Keeps a message or event for the callback of a sink."""

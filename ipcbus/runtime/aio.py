@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ipcbus.delivery.demux import Sink
+    from ipcbus.delivery.sink import Sink
     from ipcbus.runtime.driver import Driver
 
 

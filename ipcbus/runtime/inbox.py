@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ipcbus.delivery.budget import Budget
 from ipcbus.resolution import names
 from ipcbus.resolution.adverts import TRANSPORT_NAMES, ContextAdvert, SessionAdvert, SourceAdvert
 from ipcbus.resolution.registry import PeerRegistry
@@ -18,14 +20,11 @@ from ringbuf.errors import RingError, SegmentGone, SegmentRefused
 from ringbuf.slots import Identity
 
 if TYPE_CHECKING:
-    from ipcbus.config import ContextOptions
-    from ipcbus.delivery.demux import Sink
+    from ipcbus.config import ContextOptions, ReceiverOptions
+    from ipcbus.delivery.sink import Sink
     from ipcbus.runtime.driver import Driver
 
 log = logging.getLogger("ipcbus")
-
-_BURST_LOSS = 1024
-"""What counts as a burst for a session whose receivers were all closed while it was joined."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +57,11 @@ class _Peer:
 
 @dataclass(slots=True)
 class Interest:
-    """A receiver's wish: a topic, where its messages go, and how much loss is a burst."""
+    """A receiver's wish: a topic, where its messages go, and how."""
 
     topic: str
     sink: Sink
-    burst_loss: int
+    options: ReceiverOptions
 
 
 class Inbox:
@@ -72,6 +71,9 @@ class Inbox:
         """An inbox without receivers."""
         self._domain, self._options, self._driver = domain, options, driver
         self._who = Identity(os.getpid(), os.geteuid(), context_id, options.context_name)
+        self._budget = Budget(
+            options.delivery_control_maximum_total_map_entries, options.delivery_control_maximum_reassembly_bytes
+        )
         self._interests: list[Interest] = []
         self._peers: dict[str, _Peer] = {}
         self._unusable: set[str] = set()
@@ -186,11 +188,15 @@ class Inbox:
             if known is not None and known.sinks == sinks:
                 continue
             if session.can_receive(source):
-                session.receive(source, sinks)
+                session.receive(source, sinks, self._options_of(source.topic))
                 self.ring(advert.context_id)
             else:
                 # The line is free once the topic that had it before is read to its end.
                 self._unsettled = True
+
+    def _options_of(self, topic: str) -> ReceiverOptions:
+        """Those of the topic's first receiver."""
+        return next(interest.options for interest in self._interests if interest.topic == topic)
 
     def _join(self, advert: SessionAdvert) -> ReceivingSession | None:
         peer = next(p for p in self._peers.values() if p.advert is not None and advert in p.advert.sessions)
@@ -202,7 +208,7 @@ class Inbox:
                 self._who,
                 owner_uid=peer.registry.uid,
                 sample_every=self._options.latency_sampling_interval,
-                burst_loss=min((interest.burst_loss for interest in self._interests), default=_BURST_LOSS),
+                budget=self._budget,
                 failed=self.failed,
                 told=self._count_told,
             )
@@ -316,7 +322,7 @@ class Inbox:
                 if session.drain():
                     self._end(session)
                 continue
-            session.check_loss()
+            session.check(time.monotonic_ns())
             if session.settle() and not session.topics():
                 self._leave(session)
         if self._unsettled:

@@ -1,15 +1,13 @@
-"""A session that this context has joined: ring, demux, the delivery controllers of its topics."""
+"""A session that this context has joined: its ring, and the delivery of what comes through it."""
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ipcbus.delivery.demux import Controller, Demux, Sink
-from ipcbus.delivery.message import Origin, event
-from ipcbus.delivery.types import MessageType
+from ipcbus.delivery.controller import Rules
+from ipcbus.delivery.session import DeliverySession
 from ipcbus.resolution import names
 from ipcbus.wire import layout
 from ringbuf.channel import JoinedChannel
@@ -20,12 +18,39 @@ from ringbuf.words import Words
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ipcbus.config import ReceiverOptions
+    from ipcbus.delivery.budget import Budget
+    from ipcbus.delivery.controller import DeliveryController
+    from ipcbus.delivery.sink import Sink
     from ipcbus.resolution.adverts import SessionAdvert, SourceAdvert
     from ringbuf.slots import Identity
 
-log = logging.getLogger("ipcbus")
-
 _TOPIC = 24  # offset of TopicLine.topic
+_COUNTERS = (
+    "msgs_rcved",
+    "bytes_rcved",
+    "lbm_msgs_rcved",
+    "lbm_msgs_no_topic_rcved",
+    "lost",
+    "overruns",
+    "malformed",
+    "duplicates",
+    "msgs_reassembled",
+    "reassembly_refused",
+    "order_map_entries",
+    "reassembly_bytes",
+)
+
+
+def ring_rules(options: ReceiverOptions) -> Rules:
+    """How a topic of a ring is delivered: a ring brings nothing twice, so what is missing is lost at once."""
+    return Rules(
+        ordered=options.ordered_delivery,
+        burst_loss=options.delivery_control_maximum_burst_loss,
+        caching=options.otr_message_caching_threshold,
+        loss_check_ns=options.delivery_control_loss_check_interval * 1_000_000,
+        recovery_ns=0,
+    )
 
 
 class ReceivingSession:
@@ -39,7 +64,7 @@ class ReceivingSession:
         *,
         owner_uid: int,
         sample_every: int,
-        burst_loss: int,
+        budget: Budget,
         failed: Callable[[Sink, Exception], None],
         told: Callable[[int], None],
     ) -> None:
@@ -64,47 +89,51 @@ class ReceivingSession:
         self.owner_pid = int(header["pid"])
         self._lines = Words(self.channel.ring)
         self._joined = Words(self.channel.control)
-        self.demux = Demux(self.channel.reader, advert.topics_max, self)
-        self.failed = failed
+        self.delivery = DeliverySession(
+            self.source_string,
+            lines,
+            ring=self.channel.reader,
+            budget=budget,
+            failed=failed,
+            told=told,
+            begun=self.channel.joined_at > 0,
+        )
+        self.demux = self.delivery.demux
         self._told = told
-        self._burst_loss = burst_loss
-        self._had_bos: dict[int, set[Sink]] = {}
-        self._started = self.channel.joined_at > 0
         self._draining: dict[int, int] = {}
-        self.ended = False
 
     @property
     def source_string(self) -> str:
         """The session's name."""
         return self.advert.source_string
 
-    def receive(self, source: SourceAdvert, sinks: Sequence[Sink]) -> None:
-        """Gives the topic's messages to these sinks from now on."""
-        known = self.demux.controller(source.topic_number)
-        if known is not None:
-            known.set_sinks(sinks)
-            for sink in sinks:
-                self._give_bos(known, [sink])
-            return
-        floor = self._lines.load64(self._line(source.topic_number) + 0)
-        controller = Controller(Origin(source.topic, self.source_string), source.topic_number, floor)
-        controller.set_sinks(sinks)
-        self.demux.set_controller(controller)
-        self._joined.or64(self._word(source.topic_number), 1 << self.channel.index)
-        if self._lines.load32(self._line(source.topic_number) + _TOPIC) != source.topic_number:
-            # The registry that was read is old: another topic has this line now, and nobody joined it here.
-            self.stop_topic(source.topic_number, drain=False)
-            return
-        if self._started:
-            self._give_bos(controller, sinks)
+    def receive(self, source: SourceAdvert, sinks: Sequence[Sink], options: ReceiverOptions) -> None:
+        """Gives the topic's messages to these sinks from now on.
+
+        Args:
+            source: the topic.
+            sinks: who gets its messages, in this order.
+            options: of its first receiver; not used when the topic is received already.
+        """
+        number = source.topic_number
+        known = self.delivery.topic(number) is not None
+        floor = self._lines.load64(self._line(number) + 0)
+        self.delivery.receive(number, source.topic, sinks, ring_rules(options), floor)
+        if not known:
+            self._joined.or64(self._word(number), 1 << self.channel.index)
+            if self._lines.load32(self._line(number) + _TOPIC) != number:
+                # The registry that was read is old: another topic has this line now, and nobody joined it here.
+                self.stop_topic(number, drain=False)
+                return
+        self.delivery.begin_topic(number)
 
     def can_receive(self, source: SourceAdvert) -> bool:
         """Whether the topic's line is free; not so while messages of a deleted topic may still come."""
         return source.topic_number < 1 << layout.TOPIC_BITS and not self.demux.line_taken(source.topic_number)
 
-    def topics(self) -> list[Controller]:
+    def topics(self) -> list[DeliveryController]:
         """The controllers of all topics that are received."""
-        return self.demux.controller_list()
+        return self.delivery.topics()
 
     def stop_topic(self, number: int, *, drain: bool) -> None:
         """Stops receiving a topic: at once, or after what is published now."""
@@ -112,56 +141,38 @@ class ReceivingSession:
             self._draining.setdefault(number, self.channel.reader.tail)
             return
         self._draining.pop(number, None)
-        self._had_bos.pop(number, None)
         self._joined.and64(self._word(number), ~(1 << self.channel.index) & 0xFFFFFFFFFFFFFFFF)
-        self.demux.remove_controller(number)
+        self.delivery.remove_topic(number)
 
     def settle(self) -> bool:
         """Ends the topics that are drained; says whether there were any."""
         position = self.channel.reader.position
         done = [number for number, until in self._draining.items() if position >= until]
         for number in done:
-            controller = self.demux.controller(number)
+            controller = self.delivery.topic(number)
             self._draining.pop(number, None)
             if controller is not None:
-                self._end(controller)
+                self.delivery.end_topic(controller, self._published(number))
             self.stop_topic(number, drain=False)
         return bool(done)
 
-    # What the demux hands over (delivery.demux.Rare).
-
-    def begin(self) -> None:
-        """The first record: the session has begun for every receiver of it."""
-        self._started = True
-        for controller in self.topics():
-            self._give_bos(controller, controller.sinks)
-
-    def gap(self, controller: Controller, first: int, last: int) -> None:
-        """Reports lost messages: one event a message, or one for all when there are very many."""
-        self.demux.count_lost(last - first + 1)
-        # Who loses the very first messages is told of the beginning all the same.
-        self._started = True
-        self._give_bos(controller, controller.sinks)
-        if last - first >= self._burst_loss:
-            self._tell(controller, MessageType.UNRECOVERABLE_LOSS_BURST, first, last)
+    def check(self, now_ns: int) -> None:
+        """By timer: finds losses behind which nothing follows, numbers that were published and will not come."""
+        if self.demux.blocked:
             return
-        for number in range(first, last + 1):
-            self._tell(controller, MessageType.UNRECOVERABLE_LOSS, number, number)
+        if self.advert.source_paced:
+            published = [
+                (each, self._published(each.topic_number)) for each in self.topics() if self._is_due(each, now_ns)
+            ]
+            # What was published before the numbers were read is either delivered by this, or overwritten.
+            if any(each.missing(until) for each, until in published) and self.drain():
+                for controller, until in published:
+                    controller.told_of(until, now_ns)
+        self.delivery.check(now_ns)
 
-    # Checks by timer.
-
-    def check_loss(self) -> None:
-        """Finds losses behind which nothing follows: numbers that were published and will not come any more."""
-        if not self.advert.source_paced or self.demux.blocked:
-            return
-        published = [(each, self._published(each)) for each in self.topics()]
-        if not any(each.missing_until(until) for each, until in published):
-            return
-        # What was published before the numbers were read is either delivered by this, or overwritten.
-        if not self.drain():
-            return
-        for controller, until in published:
-            self._report_missing(controller, until)
+    @staticmethod
+    def _is_due(controller: DeliveryController, now_ns: int) -> bool:
+        return controller.rules.loss_check_ns > 0 and now_ns >= controller.next_check_ns
 
     def drain(self) -> bool:
         """Delivers everything that is there; False when a full receiver or a busy source kept it from the end."""
@@ -182,22 +193,12 @@ class ReceivingSession:
     def finish(self) -> None:
         """The session is over and read to its end: last losses, then EOS."""
         for controller in self.topics():
-            self._end(controller)
-        self.ended = True
+            self.delivery.end_topic(controller, self._published(controller.topic_number))
 
     def counters(self) -> dict[str, int]:
         """This context's counters on the session, by their names in the statistics."""
         slot = control_view(self.channel.control.view())[2][self.channel.index]
-        wanted = (
-            "msgs_rcved",
-            "bytes_rcved",
-            "lbm_msgs_rcved",
-            "lbm_msgs_no_topic_rcved",
-            "lost",
-            "overruns",
-            "malformed",
-        )
-        return {name: int(slot[name]) for name in wanted}
+        return {name: int(slot[name]) for name in _COUNTERS}
 
     def leave(self) -> bool:
         """Leaves the session; True when the source waits for an event."""
@@ -209,42 +210,11 @@ class ReceivingSession:
         """Closes descriptors only; for a child after a fork."""
         self.channel.abandon()
 
-    def _end(self, controller: Controller) -> None:
-        self._report_missing(controller, self._published(controller))
-        had_bos = self._had_bos.pop(controller.topic_number, set())
-        for sink in controller.sinks:
-            if sink in had_bos:
-                self._event(sink, controller, MessageType.EOS, -1, -1)
-
-    def _published(self, controller: Controller) -> int:
+    def _published(self, number: int) -> int:
         """Messages of a topic with numbers below this one are published; 0 when its line is another topic's now."""
-        line = self._line(controller.topic_number)
+        line = self._line(number)
         published = self._lines.load64(line + 8)
-        return published if self._lines.load32(line + 24) == controller.topic_number else 0
-
-    def _report_missing(self, controller: Controller, until: int) -> None:
-        missing = controller.missing_until(until)
-        if missing:
-            controller.skip_to(until)
-            self.gap(controller, until - missing, until - 1)
-
-    def _give_bos(self, controller: Controller, sinks: Sequence[Sink]) -> None:
-        if not self._started:
-            return
-        had_bos = self._had_bos.setdefault(controller.topic_number, set())
-        had_bos -= {sink for sink in had_bos if sink.closed}
-        for sink in sinks:
-            if sink not in had_bos:
-                had_bos.add(sink)
-                self._event(sink, controller, MessageType.BOS, -1, -1)
-
-    def _tell(self, controller: Controller, kind: MessageType, first: int, last: int) -> None:
-        for sink in controller.sinks:
-            self._event(sink, controller, kind, first, last)
-
-    def _event(self, sink: Sink, controller: Controller, kind: MessageType, first: int, last: int) -> None:
-        self._told(1)
-        sink.event(event(controller.origin, kind, first, last), self)
+        return published if self._lines.load32(line + 24) == number else 0
 
     def _line(self, number: int) -> int:
         return RING_HEADER.itemsize + layout.TOPIC_LINE.itemsize * (number % self.advert.topics_max)

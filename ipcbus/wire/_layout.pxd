@@ -15,6 +15,15 @@ _Static_assert(offsetof(ipcbus_MessageHeader, length) == 0, "MessageHeader.lengt
 _Static_assert(offsetof(ipcbus_MessageHeader, topic) == 4, "MessageHeader.topic");
 _Static_assert(offsetof(ipcbus_MessageHeader, sequence) == 8, "MessageHeader.sequence");
 typedef struct {
+    uint64_t first;
+    uint32_t offset;
+    uint32_t total;
+} ipcbus_FragmentHeader;
+_Static_assert(sizeof(ipcbus_FragmentHeader) == 16, "FragmentHeader size");
+_Static_assert(offsetof(ipcbus_FragmentHeader, first) == 0, "FragmentHeader.first");
+_Static_assert(offsetof(ipcbus_FragmentHeader, offset) == 8, "FragmentHeader.offset");
+_Static_assert(offsetof(ipcbus_FragmentHeader, total) == 12, "FragmentHeader.total");
+typedef struct {
     uint64_t sequence_next;
     uint64_t published;
     uint64_t bytes_sent;
@@ -104,6 +113,11 @@ _Static_assert(offsetof(ipcbus_RegistryEntry, callback_errors) == 352, "Registry
         uint32_t topic
         uint64_t sequence
 
+    ctypedef struct FragmentHeader "ipcbus_FragmentHeader":
+        uint64_t first
+        uint32_t offset
+        uint32_t total
+
     ctypedef struct TopicLine "ipcbus_TopicLine":
         uint64_t sequence_next
         uint64_t published
@@ -151,6 +165,10 @@ cdef enum:
     TOPIC_MASK = 16777215
     FLAG_START_BATCH = 1
     FLAG_END_BATCH = 2
+    FLAG_FRAGMENT = 4
+    FLAG_TSNI = 8
+    FRAGMENT_HEADER_BYTES = 16
+    MESSAGE_MAX = 2147483647
     ENTRY_FREE = 0
     ENTRY_SESSION = 1
     ENTRY_SOURCE = 2

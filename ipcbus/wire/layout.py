@@ -11,6 +11,18 @@ A datagram is one ring record's body: messages one after the other, each on an 8
 modulo `topics_max` is its line; the number itself is never given twice, so that messages of a deleted topic cannot be
 taken for those of a later one on the same line.
 
+A message larger than a datagram is sent as fragments, each a message with a number of its own and FLAG_FRAGMENT, whose
+payload begins with a fragment header::
+
+    0                              8               12             16
+    +------------------------------+---------------+---------------+-------------------+
+    | first number of the message  | offset        | total length  | piece, padded     |
+    +------------------------------+---------------+---------------+-------------------+
+
+Its numbers follow one another, and every piece but the last has the same length; so one fragment tells which numbers
+the message spans, and which bytes each of them carries. FLAG_TSNI marks topic sequence number info: no payload, and
+in `sequence` the number that the topic's next message will have.
+
 The ring's user area holds one TopicLine a topic, written by the source. The control block's user area holds one
 64-bit word a topic: bit i is set while the context in slot i receives the topic.
 
@@ -42,6 +54,12 @@ TOPIC_MASK = (1 << TOPIC_BITS) - 1
 
 FLAG_START_BATCH = 0x1
 FLAG_END_BATCH = 0x2
+FLAG_FRAGMENT = 0x4
+FLAG_TSNI = 0x8
+
+FRAGMENT_HEADER_BYTES = 16
+MESSAGE_MAX = 2**31 - 1
+"""Longest message in bytes, fragmented or not."""
 
 TOPIC_NAME_MAX = 255
 """Longest topic name in bytes of UTF-8, as in Ultra Messaging (topic < 256)."""
@@ -57,6 +75,8 @@ TRANSPORT_LBTSMX = 2
 KIND_REGISTRY = 3
 
 MESSAGE_HEADER = struct(MESSAGE_HEADER_BYTES, [("length", "<u4", 0), ("topic", "<u4", 4), ("sequence", "<u8", 8)])
+
+FRAGMENT_HEADER = struct(FRAGMENT_HEADER_BYTES, [("first", "<u8", 0), ("offset", "<u4", 8), ("total", "<u4", 12)])
 
 TOPIC_LINE = struct(
     CACHE_LINE,
@@ -114,6 +134,7 @@ REGISTRY_ENTRY = struct(
 
 STRUCTS = {
     "MessageHeader": MESSAGE_HEADER,
+    "FragmentHeader": FRAGMENT_HEADER,
     "TopicLine": TOPIC_LINE,
     "RegistryHeader": REGISTRY_HEADER,
     "RegistryEntry": REGISTRY_ENTRY,
@@ -127,6 +148,10 @@ CONSTANTS = {
         "TOPIC_MASK",
         "FLAG_START_BATCH",
         "FLAG_END_BATCH",
+        "FLAG_FRAGMENT",
+        "FLAG_TSNI",
+        "FRAGMENT_HEADER_BYTES",
+        "MESSAGE_MAX",
         "ENTRY_FREE",
         "ENTRY_SESSION",
         "ENTRY_SOURCE",

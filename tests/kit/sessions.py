@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from ipcbus.config import ContextOptions, SourceOptions
-from ipcbus.delivery.demux import Sink
+from ipcbus.config import ContextOptions, ReceiverOptions, SourceOptions
+from ipcbus.delivery.budget import Budget
+from ipcbus.delivery.sink import Sink
 from ipcbus.resolution.adverts import SourceAdvert
 from ipcbus.topic.batch import TopicSource
 from ipcbus.transport.lbtipc import LBTIPC
@@ -56,7 +57,12 @@ class Pair:
         number = self.sending.add_topic()
         return TopicSource(self.sending.batch, name, number), SourceAdvert(self.sending.advert, name, number)
 
-    def join(self, burst_loss: int = 1000) -> ReceivingSession:
+    def receive(self, session: ReceivingSession, advert: SourceAdvert, *sinks: Sink, **options: object) -> None:
+        """Receives a topic."""
+        checked = {name: ReceiverOptions.rows[name].check(value) for name, value in options.items()}
+        session.receive(advert, sinks, ReceiverOptions(checked))
+
+    def join(self) -> ReceivingSession:
         """One more receiving session."""
         session = ReceivingSession(
             self.domain,
@@ -64,7 +70,7 @@ class Pair:
             Identity(os.getpid(), os.geteuid(), 9, "joining"),
             owner_uid=os.geteuid(),
             sample_every=1,
-            burst_loss=burst_loss,
+            budget=Budget(),
             failed=lambda sink, error: self.got.append(repr(error)),
             told=self._count,
         )

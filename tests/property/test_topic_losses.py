@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ipcbus.delivery.demux import Sink
+from ipcbus.delivery.sink import Sink
 from tests.kit.bus import fresh_domain
 from tests.kit.payload import Ledger, balanced, body
 from tests.kit.sessions import SOURCE_PACED, Pair
@@ -23,10 +23,10 @@ step = st.one_of(
 def test_sent_is_delivered_plus_lost(todo: list[tuple[str, int, int]], burst: int) -> None:
     pair = Pair(fresh_domain(), **SOURCE_PACED)
     source, advert = pair.topic("t")
-    session = pair.join(burst)
-    ledger = Ledger()
+    session = pair.join()
+    ledger, now_ns = Ledger(), 0
     sink = Sink(ledger.enter, 1)
-    session.receive(advert, [sink])
+    pair.receive(session, advert, sink, delivery_control_maximum_burst_loss=burst)
     for what, count, size in todo:
         if what in ("send", "lap"):
             for _ in range(count):
@@ -34,7 +34,7 @@ def test_sent_is_delivered_plus_lost(todo: list[tuple[str, int, int]], burst: in
         elif what == "poll":
             session.demux.poll_once(count)
         else:
-            session.check_loss()
+            session.check(now_ns := now_ns + 1_000_000_000)
     source.flush()
     sent = source.sequence_number + 1
     session.drain()

@@ -24,6 +24,8 @@ DEFAULTS: dict[str, dict[str, bool | int | str]] = {
         "registry_hidden": False,
         "liveness_check_interval": 250,
         "resolution_scan_interval": 1000,
+        "delivery_control_maximum_total_map_entries": 200_000,
+        "delivery_control_maximum_reassembly_bytes": 2**31,
         "thread_cpu": -1,
         "latency_sampling_interval": 16,
     },
@@ -47,6 +49,8 @@ DEFAULTS: dict[str, dict[str, bool | int | str]] = {
     "receiver": {
         "delivery_control_maximum_burst_loss": 1024,
         "delivery_control_loss_check_interval": 250,
+        "ordered_delivery": 1,
+        "otr_message_caching_threshold": 10_000,
         "receive_queue_maximum": 4096,
         "transport_lbtipc_activity_timeout": 60000,
         "transport_lbtsmx_activity_timeout": 60000,

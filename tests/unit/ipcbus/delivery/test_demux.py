@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from ipcbus.delivery.demux import Controller, Demux, Sink
+from ipcbus.delivery.budget import Budget
+from ipcbus.delivery.controller import DeliveryController, Rules
+from ipcbus.delivery.demux import Demux
 from ipcbus.delivery.message import Origin, event
+from ipcbus.delivery.sink import Sink
 from ipcbus.delivery.types import MessageType
 from ringbuf.layout import control_view
 from tests.kit.datagrams import Item, compose
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ipcbus import Message
+    from ipcbus.delivery.demux import Controller
     from ringbuf.channel import JoinedChannel, OwnedChannel
 
 TOPICS_MAX = 4
@@ -34,7 +38,7 @@ class Notes:
     def begin(self) -> None:
         self.begun += 1
 
-    def gap(self, controller: Controller, first: int, last: int) -> None:
+    def lost(self, controller: Controller, first: int, last: int, burst: bool) -> None:
         self.gaps.append((controller.topic_number, first, last))
 
     def failed(self, sink: Sink, error: Exception) -> None:
@@ -50,9 +54,17 @@ class Stand:
         self.demux = Demux(reading.reader, TOPICS_MAX, self.notes)
         self.got: list[tuple[int, bytes]] = []
 
-    def topic(self, number: int, *sinks: Sink, floor: int = 0) -> Controller:
+    def topic(self, number: int, *sinks: Sink, floor: int = 0) -> DeliveryController:
         """Receives a topic; into `got` without sinks."""
-        controller = Controller(Origin(f"topic {number}", "LBT-IPC:1:1"), number, floor)
+        controller = DeliveryController(
+            Origin(f"topic {number}", "LBT-IPC:1:1"),
+            number,
+            Rules(),
+            self.notes,
+            tally=self.demux.tally,
+            budget=Budget(),
+            floor=floor,
+        )
         controller.set_sinks(sinks or [Sink(self.note, 1)])
         self.demux.set_controller(controller)
         return controller
@@ -137,23 +149,23 @@ def test_what_was_sent_before_joining_is_no_gap(stand: Stand) -> None:
 
 def test_what_was_sent_after_joining_and_did_not_come_is_a_gap(stand: Stand) -> None:
     controller = stand.topic(1, floor=7)
-    assert controller.missing_until(7) == 0
-    assert controller.missing_until(9) == 2
     stand.write(Item(1, 9, b"x"))
     stand.poll()
     assert stand.notes.gaps == [(1, 7, 8)]
-    assert controller.missing_until(10) == 0
-    assert controller.missing_until(12) == 2
-    controller.skip_to(12)
-    assert controller.missing_until(12) == 0
+    assert not controller.missing(10)
+    assert controller.missing(12)
+    controller.told_of(12, 0)
+    assert stand.notes.gaps == [(1, 7, 8), (1, 10, 11)]
+    assert not controller.missing(12)
 
 
 def test_a_repeated_number_is_dropped_and_counted(stand: Stand) -> None:
-    controller = stand.topic(1)
+    stand.topic(1)
     stand.write(Item(1, 0, b"a"), Item(1, 1, b"b"), Item(1, 0, b"again"), Item(1, 1, b"again"), Item(1, 2, b"c"))
     assert stand.poll() == 3
     assert [data for _, data in stand.got] == [b"a", b"b", b"c"]
-    assert controller.duplicates == 2
+    assert stand.demux.tally.duplicates == 2
+    assert stand.slot["duplicates"] == 2
     assert stand.notes.gaps == []
 
 

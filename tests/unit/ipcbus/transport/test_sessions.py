@@ -77,7 +77,7 @@ def test_a_line_whose_numbers_are_used_up_is_retired(pair: Pair) -> None:
 def test_a_new_topic_begins_with_a_clean_line_and_nobody_joined(pair: Pair) -> None:
     source, advert = pair.topic("a")
     session = pair.join()
-    session.receive(advert, [pair.sink()])
+    pair.receive(session, advert, pair.sink())
     source.send(b"x", flush=True)
     number = advert.topic_number
     assert pair.sending.joined_slots(number) == 1
@@ -97,7 +97,7 @@ def test_an_old_advert_of_a_line_that_another_topic_has_now_joins_nothing(pair: 
     while pair.topic("new")[1].topic_number % 8 != old.topic_number % 8:
         pass
     session = pair.join()
-    session.receive(old, [pair.sink()])
+    pair.receive(session, old, pair.sink())
     assert session.topics() == []
     assert pair.sending.joined_slots(old.topic_number) == 0
 
@@ -108,13 +108,13 @@ def test_an_old_advert_of_a_line_that_another_topic_has_now_joins_nothing(pair: 
 def test_the_beginning_comes_with_the_first_record_or_at_once_when_there_was_one(pair: Pair) -> None:
     source, advert = pair.topic("a")
     session = pair.join()
-    session.receive(advert, [pair.sink()])
+    pair.receive(session, advert, pair.sink())
     assert pair.got == []
     source.send(b"first", flush=True)
     session.demux.poll_once(10)
     assert pair.got == ["BOS", "first"]
     later = pair.join()
-    later.receive(advert, [pair.sink()])
+    pair.receive(later, advert, pair.sink())
     assert pair.got == ["BOS", "first", "BOS"]
     assert pair.told == 2
 
@@ -123,16 +123,16 @@ def test_a_sink_that_comes_later_gets_its_own_beginning_once(pair: Pair) -> None
     source, advert = pair.topic("a")
     session = pair.join()
     first = pair.sink()
-    session.receive(advert, [first])
+    pair.receive(session, advert, first)
     source.send(b"x", flush=True)
     session.demux.poll_once(10)
     for _ in range(50):  # places in memory are used again
         sink = pair.sink()
-        session.receive(advert, [first, sink])
-        session.receive(advert, [first, sink])
+        pair.receive(session, advert, first, sink)
+        pair.receive(session, advert, first, sink)
         assert pair.got.pop() == "BOS"
         sink.closed = True
-        session.receive(advert, [first])
+        pair.receive(session, advert, first)
         del sink
     assert pair.got == ["BOS", "x"]
 
@@ -142,7 +142,7 @@ def test_a_topic_ends_when_what_was_published_is_read(pair: Pair) -> None:
     other, beside = pair.topic("b")
     session = pair.join()
     for each in (advert, beside):
-        session.receive(each, [pair.sink()])
+        pair.receive(session, each, pair.sink())
     source.send(b"last of a")
     other.send(b"one of b", flush=True)
     pair.sending.remove_topic(advert.topic_number)
@@ -158,7 +158,7 @@ def test_a_topic_ends_when_what_was_published_is_read(pair: Pair) -> None:
 def test_a_line_is_taken_until_its_topic_is_read_to_the_end(pair: Pair) -> None:
     source, advert = pair.topic("a")
     session = pair.join()
-    session.receive(advert, [pair.sink()])
+    pair.receive(session, advert, pair.sink())
     source.send(b"x", flush=True)
     following = SourceAdvert(pair.sending.advert, "b", advert.topic_number + 8)
     session.stop_topic(advert.topic_number, drain=True)
@@ -172,14 +172,13 @@ def test_a_line_is_taken_until_its_topic_is_read_to_the_end(pair: Pair) -> None:
 def test_the_end_of_the_session_tells_the_end_to_who_had_a_beginning(pair: Pair) -> None:
     source, advert = pair.topic("a")
     session, idle = pair.join(), pair.join()
-    session.receive(advert, [pair.sink()])
+    pair.receive(session, advert, pair.sink())
     source.send(b"x", flush=True)
     session.demux.poll_once(10)
     idle.finish()
     session.finish()
     session.finish()
     assert pair.got == ["BOS", "x", "EOS"]
-    assert session.ended
 
 
 # Losses.
@@ -193,36 +192,41 @@ def lap(pair: Pair, source: TopicSource) -> int:
     return source.sequence_number - before
 
 
+SECOND_NS = 1_000_000_000
+
+
 @source_paced
 def test_losses_are_told_singly_up_to_a_burst_and_then_as_one(pair: Pair) -> None:
     source, advert = pair.topic("a")
-    session = pair.join(burst_loss=3)
-    session.receive(advert, [pair.sink()])
+    session = pair.join()
+    pair.receive(session, advert, pair.sink(), delivery_control_maximum_burst_loss=3)
+    source.send(b"seen", flush=True)
+    session.demux.poll_once(10)
     controller = session.topics()[0]
-    session.gap(controller, 0, 2)
-    session.gap(controller, 3, 6)
+    controller.told_of(4, 0)
+    controller.told_of(8, 0)
     assert pair.got == [
         "BOS",
-        "UNRECOVERABLE_LOSS 0..0",
+        "seen",
         "UNRECOVERABLE_LOSS 1..1",
         "UNRECOVERABLE_LOSS 2..2",
-        "UNRECOVERABLE_LOSS_BURST 3..6",
+        "UNRECOVERABLE_LOSS 3..3",
+        "UNRECOVERABLE_LOSS_BURST 4..7",
     ]
     assert session.counters()["lost"] == 7
-    del source
 
 
 @source_paced
 def test_what_a_lapped_reader_missed_is_found_by_the_check_when_nothing_follows(pair: Pair) -> None:
     source, advert = pair.topic("a")
-    session = pair.join(burst_loss=2)
-    session.receive(advert, [pair.sink()])
+    session = pair.join()
+    pair.receive(session, advert, pair.sink(), delivery_control_maximum_burst_loss=2)
     source.send(b"seen", flush=True)
     session.demux.poll_once(10)
     missed = lap(pair, source)
-    session.check_loss()
+    session.check(1 * SECOND_NS)
     assert pair.got == ["BOS", "seen", f"UNRECOVERABLE_LOSS_BURST 1..{missed}"]
-    session.check_loss()
+    session.check(2 * SECOND_NS)
     assert len(pair.got) == 3
     assert session.counters()["lost"] == missed
     assert session.counters()["overruns"] >= 1
@@ -232,21 +236,23 @@ def test_what_a_lapped_reader_missed_is_found_by_the_check_when_nothing_follows(
 def test_the_check_delivers_what_is_there_and_reports_nothing(pair: Pair) -> None:
     source, advert = pair.topic("a")
     session = pair.join()
-    session.receive(advert, [pair.sink()])
+    pair.receive(session, advert, pair.sink())
+    source.send(b"x", flush=True)
+    session.demux.poll_once(10)
+    told = pair.told
     for _ in range(3):
         source.send(b"x", flush=True)
-    told = pair.told
-    session.check_loss()
-    assert pair.got == ["BOS", "x", "x", "x"]
-    assert pair.told == told + 1 + 3  # the beginning and the messages: somebody may wait for them
+    session.check(3 * SECOND_NS)
+    assert pair.got == ["BOS", "x", "x", "x", "x"]
+    assert pair.told == told + 3  # messages that were not polled: somebody may wait for them
     assert session.counters()["lost"] == 0
 
 
 @source_paced
 def test_losses_at_the_end_of_a_topic_are_told_before_its_end(pair: Pair) -> None:
     source, advert = pair.topic("a")
-    session = pair.join(burst_loss=2)
-    session.receive(advert, [pair.sink()])
+    session = pair.join()
+    pair.receive(session, advert, pair.sink(), delivery_control_maximum_burst_loss=2)
     missed = lap(pair, source)
     pair.sending.remove_topic(advert.topic_number)
     session.stop_topic(advert.topic_number, drain=True)
@@ -259,7 +265,7 @@ def test_losses_at_the_end_of_a_topic_are_told_before_its_end(pair: Pair) -> Non
 def test_a_line_that_another_topic_has_now_tells_nothing_of_losses(pair: Pair) -> None:
     source, advert = pair.topic("a")
     session = pair.join()
-    session.receive(advert, [pair.sink()])
+    pair.receive(session, advert, pair.sink())
     source.send(b"x", flush=True)
     session.demux.poll_once(10)
     pair.sending.remove_topic(advert.topic_number)
@@ -267,7 +273,7 @@ def test_a_line_that_another_topic_has_now_tells_nothing_of_losses(pair: Pair) -
         pass
     for _ in range(5):
         made[0].send(b"of another topic", flush=True)
-    session.check_loss()
+    session.check(SECOND_NS)
     session.finish()
     assert pair.got == ["BOS", "x", "EOS"]
 
@@ -303,7 +309,7 @@ def test_a_ring_that_its_registry_describes_otherwise_is_refused_and_its_place_f
 def test_leaving_twice_is_fine_and_stops_all_reading(pair: Pair) -> None:
     source, advert = pair.topic("a")
     session = pair.join()
-    session.receive(advert, [pair.sink()])
+    pair.receive(session, advert, pair.sink())
     source.send(b"x", flush=True)
     session.leave()
     session.leave()

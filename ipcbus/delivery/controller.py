@@ -1,0 +1,357 @@
+"""The delivery controller: order, reassembly and loss of one topic of one session.
+
+`Controller.odd` is where everything arrives that is not simply the next message. Three modes (`ordered_delivery`):
+
+    1   by number; what comes behind a gap waits in the order map; fragments are put together
+    -1  as it arrives; fragments are put together
+    0   as it arrives, fragments too
+
+A missing number is given up when the transport has had `recovery_ns` to bring it (LBT-IPC and LBT-SMX bring nothing
+twice, so at once), when too much waits behind it, or when very many are missing together. Each number is then either in
+exactly one delivered message or reported lost exactly once; one that comes later is a duplicate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ipcbus.delivery.demux import DROPPED, IN_PLACE, Controller, Tally
+from ipcbus.delivery.gaps import Gaps
+from ipcbus.delivery.message import Origin, whole_message
+from ipcbus.delivery.reassembly import Fragment, Partial, read_fragment
+from ipcbus.delivery.types import FragmentInfo
+from ipcbus.wire.layout import FLAG_END_BATCH, FLAG_FRAGMENT, FLAG_START_BATCH, FLAG_TSNI
+
+if TYPE_CHECKING:
+    from ipcbus.delivery.budget import Budget
+    from ipcbus.delivery.rare import Losses
+
+IN_ORDER, AS_IT_ARRIVES, RAW = 1, -1, 0
+_SHOWN_FLAGS = FLAG_START_BATCH | FLAG_END_BATCH
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How a controller delivers; the options of its receivers, and what its transport does about loss.
+
+    Attributes:
+        ordered: option ordered_delivery.
+        burst_loss: option delivery_control_maximum_burst_loss.
+        caching: option otr_message_caching_threshold.
+        loss_check_ns: option delivery_control_loss_check_interval.
+        recovery_ns: how long the transport tries to bring what is missing.
+    """
+
+    ordered: int = IN_ORDER
+    burst_loss: int = 1024
+    caching: int = 10_000
+    loss_check_ns: int = 250_000_000
+    recovery_ns: int = 0
+
+
+class DeliveryController(Controller):
+    """One topic of one session; its receivers share it."""
+
+    def __init__(
+        self,
+        origin: Origin,
+        topic_number: int,
+        rules: Rules,
+        losses: Losses,
+        *,
+        tally: Tally | None = None,
+        budget: Budget,
+        floor: int | None,
+    ) -> None:
+        """A controller that has met nothing yet.
+
+        Args:
+            origin: topic and source string.
+            topic_number: the session's number of the topic.
+            rules: how it delivers.
+            losses: who is told of losses and of exceptions in callbacks.
+            tally: where it counts.
+            budget: what it may hold, with others.
+            floor: messages with this number and above were sent after the receivers had joined, so one that does not
+                come is lost. None when that is not known: then the first message that comes is the beginning.
+        """
+        super().__init__(origin, topic_number)
+        self.rules = rules
+        self.floor = floor
+        self.started = False
+        self.next_check_ns = 0
+        self._losses, self._tally, self._budget = losses, tally or Tally(), budget
+        self._gaps = Gaps()
+        self._map: dict[int, tuple[int, bytes, int]] = {}
+        self._partials: dict[int, Partial] = {}
+        self._next = 0  # in order: below it everything was delivered or reported
+        self._entries = 0
+        self._given = 0
+
+    # ------------------------------------------------------------------ what arrives
+
+    def odd(self, sequence: int, flags: int, payload: memoryview, send_ticks: int, now_ns: int) -> int:
+        """Takes what is not a whole message in order; see `Controller.odd`."""
+        before = self._given
+        self._go_on_from_plain()
+        try:
+            if flags & FLAG_TSNI:
+                self._told_of(sequence, now_ns)
+            elif not self.started or sequence >= self.expected:
+                self._note_newest(sequence, now_ns)
+                self._settle(now_ns)
+                if self._given == before and not (self._map or flags & FLAG_FRAGMENT) and self._has_turn(sequence):
+                    self._break_off(sequence)
+                    return IN_PLACE
+                self._take_or_keep(sequence, flags, payload, send_ticks)
+            elif self._gaps.fill(sequence):
+                self._take_or_keep(sequence, flags, payload, send_ticks)
+            else:
+                self._tally.duplicates += 1
+                return DROPPED
+            self._settle(now_ns)
+        finally:
+            self._account()
+        return self._given - before
+
+    def told_of(self, next_sequence: int, now_ns: int) -> None:
+        """Topic sequence number info: the next message will have this number."""
+        self._go_on_from_plain()
+        try:
+            self._told_of(next_sequence, now_ns)
+            self._settle(now_ns)
+        finally:
+            self._account()
+
+    def check(self, now_ns: int) -> None:
+        """Gives up what is due, though nothing arrives."""
+        self._go_on_from_plain()
+        try:
+            self._settle(now_ns)
+        finally:
+            self._account()
+
+    def missing(self, next_sequence: int) -> bool:
+        """Whether a message below `next_sequence` is missing of which nobody knew, supposing none is on its way."""
+        if next_sequence >> 63:
+            return False
+        known = self.expected if self.started else self.floor
+        return known is not None and next_sequence > known
+
+    def finish(self, next_sequence: int) -> None:
+        """Nothing comes any more: reports everything that is missing below `next_sequence`, delivers the rest."""
+        self._go_on_from_plain()
+        try:
+            self._told_of(next_sequence, 0)
+            while self._gaps:
+                self._give_up()
+            self._drain()
+            for partial in list(self._partials.values()):
+                self._report(self._drop(partial, (self.expected, self.expected), self.expected))
+        finally:
+            self._account()
+
+    def forget(self) -> None:
+        """Gives back what it holds, when it is not used any more."""
+        self._map.clear()
+        self._gaps = Gaps()
+        for partial in list(self._partials.values()):
+            self._close(partial)
+        self._account()
+
+    # ------------------------------------------------------------------ numbers
+
+    def _go_on_from_plain(self) -> None:
+        if self.plain:
+            self._next = self.expected
+
+    def _begin(self, sequence: int) -> None:
+        self.started = True
+        self.expected = self._next = sequence
+
+    def _note_newest(self, sequence: int, now_ns: int) -> None:
+        """A number behind all others, or the first of all."""
+        if not self.started:
+            # What was sent before joining and comes all the same is the beginning.
+            self._begin(sequence if self.floor is None else min(self.floor, sequence))
+        self._miss(sequence, now_ns)
+        self.expected = sequence + 1
+
+    def _has_turn(self, sequence: int) -> bool:
+        """Whether a number is delivered now; in order, it is then the next one's turn."""
+        if self.rules.ordered == IN_ORDER:
+            if sequence != self._next:
+                return False
+            self._next = sequence + 1
+        return True
+
+    def _take_or_keep(self, sequence: int, flags: int, payload: memoryview, send_ticks: int) -> None:
+        if self._has_turn(sequence):
+            self._take(sequence, flags, payload, send_ticks)
+        else:
+            self._map[sequence] = (flags, bytes(payload), send_ticks)
+
+    def _told_of(self, next_sequence: int, now_ns: int) -> None:
+        # Without a floor nothing is known to be lost before the first message: the receiver may have come later.
+        if self.missing(next_sequence):
+            if not self.started:
+                self._begin(self.floor or 0)
+            self._miss(next_sequence, now_ns)
+            self.expected = next_sequence
+
+    def _miss(self, until: int, now_ns: int) -> None:
+        """The numbers from `expected` to below `until` are missing."""
+        if until == self.expected:
+            return
+        burst = until - self.expected > self.rules.burst_loss
+        self._gaps.open(self.expected, until - 1, 0 if burst else now_ns + self.rules.recovery_ns)
+        if burst and self.rules.ordered != IN_ORDER:
+            self._report_given_up(*self._gaps.give_up_last(), until)
+
+    def _settle(self, now_ns: int) -> None:
+        """Delivers what can be, gives up what is due or too much."""
+        self._drain()
+        while self._gaps and (self._gaps.due_ns <= now_ns or self._holds_too_much()):
+            self._give_up()
+
+    def _holds_too_much(self) -> bool:
+        self._count_entries()
+        return self._budget.exceeded or 0 < self.rules.caching < len(self._map)
+
+    def _drain(self) -> None:
+        """Delivers from the order map up to the first gap."""
+        while self._map and (message := self._map.pop(self._next, None)) is not None:
+            sequence, self._next = self._next, self._next + 1
+            flags, payload, send_ticks = message
+            self._take(sequence, flags, memoryview(payload), send_ticks)
+
+    def _give_up(self) -> None:
+        """The first gap is lost for good."""
+        first, last = self._gaps.give_up()
+        if self.rules.ordered == IN_ORDER:
+            self._next = last + 1
+        self._report_given_up(first, last, self.expected)
+        self._drain()
+
+    def _report_given_up(self, first: int, last: int, until: int) -> None:
+        """Reports a gap, and what it spoils: fragments of the same messages that have come, below `until`."""
+        lost = [(first, last)]
+        for partial in list(self._partials.values()):
+            if self.rules.ordered == IN_ORDER or (partial.like.first <= last and partial.like.last >= first):
+                lost += self._drop(partial, (first, last), until)
+        self._report(lost)
+
+    def _report(self, lost: list[tuple[int, int]]) -> None:
+        """Tells of lost ranges in the order of their numbers; those that touch are one."""
+        lost.sort()
+        at = 0
+        while at < len(lost):
+            first, last = lost[at]
+            at += 1
+            while at < len(lost) and lost[at][0] == last + 1:
+                last = lost[at][1]
+                at += 1
+            self._losses.lost(self, first, last, last - first + 1 > self.rules.burst_loss)
+
+    def _count_entries(self) -> None:
+        entries = len(self._map) + len(self._gaps)
+        self._budget.entries += entries - self._entries
+        self._tally.order_map_entries += entries - self._entries
+        self._entries = entries
+
+    def _account(self) -> None:
+        self._count_entries()
+        self.plain = self.started and not (self._gaps or self._map or self._partials)
+
+    # ------------------------------------------------------------------ messages and fragments
+
+    def _take(self, sequence: int, flags: int, payload: memoryview, send_ticks: int) -> None:
+        """A message or fragment whose turn it is."""
+        if not flags & FLAG_FRAGMENT:
+            self._break_off(sequence)
+            self._deliver(bytes(payload), sequence, sequence, flags, send_ticks, None)
+            return
+        fragment = read_fragment(sequence, payload)
+        if fragment is None:
+            self._tally.malformed += 1
+            self._break_off(sequence, lost_too=True)
+        elif self.rules.ordered == RAW:
+            info = FragmentInfo(fragment.first, fragment.offset, fragment.total)
+            self._deliver(bytes(fragment.piece), sequence, sequence, flags, send_ticks, info)
+        else:
+            self._assemble(sequence, fragment, flags, send_ticks)
+
+    def _assemble(self, sequence: int, fragment: Fragment, flags: int, send_ticks: int) -> None:
+        partial = self._partials.get(fragment.first)
+        if partial is None or not partial.like.same_message(fragment):
+            self._break_off(sequence)
+            partial = self._open(sequence, fragment, send_ticks)
+        if partial is None:
+            self._report([(sequence, sequence)])
+            return
+        whole = partial.put(fragment, flags)
+        if whole is not None:
+            self._close(partial)
+            self._tally.msgs_reassembled += 1
+            info = FragmentInfo(fragment.first, 0, fragment.total)
+            self._deliver(whole, fragment.first, fragment.last, partial.flags, partial.send_ticks, info)
+
+    def _open(self, sequence: int, fragment: Fragment, send_ticks: int) -> Partial | None:
+        """A new incomplete message; None when it can never become whole, or there is no memory for it."""
+        if fragment.first in self._partials:
+            return None
+        if self.rules.ordered == IN_ORDER:
+            possible = fragment.offset == 0
+        else:
+            behind = min(fragment.last, self.expected - 1)
+            possible = self._gaps.cover(fragment.first, sequence - 1) and self._gaps.cover(sequence + 1, behind)
+        if not possible:
+            return None
+        if self._budget.reserve(fragment.total):
+            try:
+                partial = self._partials[fragment.first] = Partial(fragment, send_ticks)
+            except MemoryError:
+                self._budget.release(fragment.total)
+            else:
+                self._tally.reassembly_bytes += fragment.total
+                return partial
+        self._tally.reassembly_refused += 1
+        return None
+
+    def _close(self, partial: Partial) -> None:
+        del self._partials[partial.like.first]
+        self._budget.release(partial.like.total)
+        self._tally.reassembly_bytes -= partial.like.total
+
+    def _drop(self, partial: Partial, without: tuple[int, int], until: int) -> list[tuple[int, int]]:
+        """Gives up an incomplete message.
+
+        Returns:
+            The numbers of it that came, below `until` and without those that the caller accounts for itself.
+        """
+        self._close(partial)
+        if self.rules.ordered == IN_ORDER:
+            until = without[0]
+        came = self._gaps.present(partial.like.first, min(partial.like.last, until - 1))
+        parts = [
+            part
+            for begin, end in came
+            for part in ((begin, min(end, without[0] - 1)), (max(begin, without[1] + 1), end))
+        ]
+        return [(begin, end) for begin, end in parts if begin <= end]
+
+    def _break_off(self, sequence: int, *, lost_too: bool = False) -> None:
+        """A number that does not belong to an incomplete message, but lies in it, ends it: its source gave it up."""
+        lost = [(sequence, sequence)] if lost_too else []
+        for partial in list(self._partials.values()):
+            if self.rules.ordered == IN_ORDER or partial.like.first <= sequence <= partial.like.last:
+                lost += self._drop(partial, (sequence, sequence), self.expected)
+        self._report(lost)
+
+    def _deliver(
+        self, own: bytes, first: int, last: int, flags: int, send_ticks: int, info: FragmentInfo | None
+    ) -> None:
+        self._given += 1
+        message = whole_message(self.origin, own, first, last, flags & _SHOWN_FLAGS, send_ticks, info)
+        self.deliver(message, self._losses)

@@ -1,0 +1,76 @@
+"""What a fragment says, and messages that have not come in full (the bytes are described in `wire.layout`)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ipcbus.delivery.assembly import Assembly
+from ipcbus.wire.layout import FRAGMENT_HEADER, FRAGMENT_HEADER_BYTES, MESSAGE_MAX
+
+_FIRST, _OFFSET = (slice(FRAGMENT_HEADER.fields[name][1], None) for name in ("first", "offset"))  # type: ignore[index]
+
+
+class Fragment(NamedTuple):
+    """A piece of a message, checked: its number, offset and length fit one another and the message."""
+
+    first: int
+    last: int
+    offset: int
+    total: int
+    piece_bytes: int
+    """Length of every piece but the last."""
+    piece: memoryview
+
+    def same_message(self, other: Fragment) -> bool:
+        """Whether both can be of one message."""
+        return self.first == other.first and self.total == other.total and self.piece_bytes == other.piece_bytes
+
+
+def read_fragment(sequence: int, payload: memoryview) -> Fragment | None:
+    """Reads a fragment; None when it contradicts itself.
+
+    Args:
+        sequence: the fragment's number.
+        payload: fragment header and piece.
+    """
+    length = len(payload) - FRAGMENT_HEADER_BYTES
+    if length <= 0:
+        return None
+    first = int.from_bytes(payload[0:8], "little")
+    offset = int.from_bytes(payload[8:12], "little")
+    total = int.from_bytes(payload[12:16], "little")
+    index = sequence - first
+    if index < 0 or total > MESSAGE_MAX or length >= total or offset + length > total:
+        return None
+    # The first piece tells the length of the others itself, later ones by where they lie.
+    piece_bytes = offset // index if index else length
+    if piece_bytes == 0 or offset != index * piece_bytes:
+        return None
+    is_last = offset + length == total
+    if length > piece_bytes if is_last else length != piece_bytes:
+        return None
+    count = -(-total // piece_bytes)
+    if is_last != (index == count - 1):
+        return None
+    return Fragment(first, first + count - 1, offset, total, piece_bytes, payload[FRAGMENT_HEADER_BYTES:])
+
+
+class Partial:
+    """A message of which some fragments have come, each once."""
+
+    def __init__(self, fragment: Fragment, send_ticks: int) -> None:
+        """Without any bytes yet; `put` the fragment too.
+
+        Raises:
+            MemoryError: there is no memory for it.
+        """
+        self.like = fragment._replace(piece=memoryview(b""))
+        self.send_ticks = send_ticks
+        self.flags = 0
+        self._assembly = Assembly(fragment.total)
+
+    def put(self, fragment: Fragment, flags: int) -> bytes | None:
+        """Adds a fragment; returns the message once it is whole."""
+        self._assembly.put(fragment.offset, fragment.piece)
+        self.flags |= flags
+        return self._assembly.bytes() if self._assembly.filled == self._assembly.total else None

@@ -1,0 +1,159 @@
+"""The receiving end of a session, whatever carries it: its topics, its beginning and end, losses into events."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ipcbus.delivery.controller import DeliveryController, Rules
+from ipcbus.delivery.demux import Demux
+from ipcbus.delivery.message import Origin, event
+from ipcbus.delivery.types import MessageType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ipcbus.delivery.budget import Budget
+    from ipcbus.delivery.demux import Controller
+    from ipcbus.delivery.sink import Sink
+    from ringbuf.ring import RingReader
+
+
+class DeliverySession:
+    """One session as its receivers see it (delivery.rare.Losses). No clock: the time is passed in."""
+
+    def __init__(
+        self,
+        source_string: str,
+        topics_max: int,
+        *,
+        ring: RingReader | None = None,
+        budget: Budget,
+        failed: Callable[[Sink, Exception], None],
+        told: Callable[[int], None],
+        begun: bool = False,
+    ) -> None:
+        """A session without topics.
+
+        Args:
+            source_string: its name.
+            topics_max: lines of topics, a power of two.
+            ring: where its records are read from; None when datagrams are fed to `demux`.
+            budget: what its controllers may hold, with those of other sessions.
+            failed: told of exceptions in callbacks.
+            told: told how many events were given to receivers.
+            begun: whether it had sent something before it was joined.
+        """
+        self.source_string = source_string
+        self.demux = Demux(ring, topics_max, self)
+        self.failed = failed
+        self._budget, self._told = budget, told
+        self._begun = begun
+        self._had_bos: dict[int, set[Sink]] = {}
+
+    # ------------------------------------------------------------------ topics
+
+    def topics(self) -> list[DeliveryController]:
+        """The controllers of all topics that are received."""
+        return self.demux.controller_list()  # type: ignore[return-value]
+
+    def topic(self, number: int) -> DeliveryController | None:
+        """The controller of a topic."""
+        return self.demux.controller(number)  # type: ignore[return-value]
+
+    def receive(self, number: int, topic: str, sinks: Sequence[Sink], rules: Rules, floor: int | None) -> None:
+        """Gives a topic's messages to these sinks from now on; `begin_topic` follows.
+
+        Args:
+            number: the session's number of the topic.
+            topic: its name.
+            sinks: who gets them, in this order.
+            rules: how they are delivered; not used when the topic is received already.
+            floor: see `DeliveryController`.
+        """
+        controller = self.topic(number)
+        if controller is None:
+            controller = DeliveryController(
+                Origin(topic, self.source_string),
+                number,
+                rules,
+                self,
+                tally=self.demux.tally,
+                budget=self._budget,
+                floor=floor,
+            )
+            self.demux.set_controller(controller)
+        controller.set_sinks(sinks)
+
+    def begin_topic(self, number: int) -> None:
+        """Tells the topic's sinks of the session's beginning, if it has begun; each is told once."""
+        controller = self.topic(number)
+        if controller is not None:
+            self._give_bos(controller)
+
+    def remove_topic(self, number: int) -> None:
+        """Receives a topic no more."""
+        self._had_bos.pop(number, None)
+        removed = self.demux.remove_controller(number)
+        if isinstance(removed, DeliveryController):
+            removed.forget()
+            self.demux.show_tally()
+
+    def end_topic(self, controller: DeliveryController, next_sequence: int) -> None:
+        """Nothing more comes of a topic: last losses, then EOS.
+
+        Args:
+            controller: of the topic.
+            next_sequence: the number its next message would have had; 0 when that is not known.
+        """
+        controller.finish(next_sequence)
+        had_bos = self._had_bos.pop(controller.topic_number, set())
+        for sink in list(controller.sinks):
+            if sink in had_bos:
+                self._event(sink, controller, MessageType.EOS, -1, -1)
+
+    def check(self, now_ns: int) -> None:
+        """Gives up what is due, in the topics whose loss check is due."""
+        self.demux.now_ns = now_ns
+        for controller in self.topics():
+            interval = controller.rules.loss_check_ns
+            if interval and now_ns >= controller.next_check_ns:
+                controller.next_check_ns = now_ns + interval
+                controller.check(now_ns)
+
+    # ------------------------------------------------------------------ what the demux and the controllers hand over
+
+    def begin(self) -> None:
+        """The first datagram: the session has begun for every receiver of it."""
+        self._begun = True
+        for controller in self.topics():
+            self._give_bos(controller)
+
+    def lost(self, controller: Controller, first: int, last: int, burst: bool) -> None:
+        """Tells of lost messages: one event a message, or one for all when there are very many."""
+        self.demux.count_lost(last - first + 1)
+        # Who loses the very first messages is told of the beginning all the same.
+        self._begun = True
+        self._give_bos(controller)
+        if burst:
+            self._tell(controller, MessageType.UNRECOVERABLE_LOSS_BURST, first, last)
+            return
+        for number in range(first, last + 1):
+            self._tell(controller, MessageType.UNRECOVERABLE_LOSS, number, number)
+
+    def _give_bos(self, controller: Controller) -> None:
+        if not self._begun:
+            return
+        had_bos = self._had_bos.setdefault(controller.topic_number, set())
+        had_bos -= {sink for sink in had_bos if sink.closed}
+        for sink in list(controller.sinks):
+            if sink not in had_bos:
+                had_bos.add(sink)
+                self._event(sink, controller, MessageType.BOS, -1, -1)
+
+    def _tell(self, controller: Controller, kind: MessageType, first: int, last: int) -> None:
+        for sink in list(controller.sinks):
+            self._event(sink, controller, kind, first, last)
+
+    def _event(self, sink: Sink, controller: Controller, kind: MessageType, first: int, last: int) -> None:
+        self._told(1)
+        sink.event(event(controller.origin, kind, first, last), self)

@@ -1,0 +1,54 @@
+from libc.stdint cimport uint64_t
+from libc.string cimport memcpy
+
+cimport cython
+
+from ipcbus.delivery.message cimport Message
+from ipcbus.wire._layout cimport RegistryEntry
+from ringbuf cimport _atomics
+from ringbuf.memory cimport Mapping
+
+cdef class Sink:
+    cdef public object owner
+    cdef object callback
+    cdef readonly object queue          # a deque: messages and events of a receiver that pulls
+    cdef uint64_t queue_max
+    cdef readonly object event_queue    # takes the messages of a receiver whose callback another thread calls
+    cdef readonly bint pulls            # messages are kept for later
+    cdef public bint closed
+    cdef char *rows                     # where receive_into wants the payloads, or NULL
+    cdef Py_ssize_t row_bytes, row_count, row_next
+    cdef bint rows_open                 # rows are wanted and nothing in the queue comes before them
+    cdef Py_buffer row_view
+    cdef readonly uint64_t delivered, bytes_delivered, lost, events, callback_errors
+    cdef RegistryEntry *line            # where others read these counters
+    cdef Mapping line_mapping
+
+    cdef int keep(self, Message message) except -1
+    cdef bint queue_is_full(self) except? True
+    cdef int fail(self, error, rare) except -1
+    cdef int raised(self, Message message, rare) except -1
+
+
+cdef inline void sink_count(Sink sink, uint64_t length) noexcept:
+    sink.delivered += 1
+    sink.bytes_delivered += length
+    if sink.line != NULL:
+        _atomics.store_relaxed64(&sink.line.lbm_msgs_rcved, sink.delivered)
+        _atomics.store_relaxed64(&sink.line.bytes_rcved, sink.bytes_delivered)
+
+
+cdef inline bint sink_is_full(Sink sink) except? True:
+    """Whether one more message has no place now."""
+    if sink.rows_open:
+        return sink.row_next >= sink.row_count
+    return sink.queue_is_full()
+
+
+cdef inline bint sink_row(Sink sink, const char *payload, Py_ssize_t length) noexcept:
+    """Copies a payload into the next row; False when rows are not wanted now, or it fits none."""
+    if not sink.rows_open or length != sink.row_bytes or sink.row_next >= sink.row_count:
+        return False
+    memcpy(sink.rows + sink.row_next * sink.row_bytes, payload, length)
+    sink.row_next += 1
+    return True

@@ -1,0 +1,143 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=True
+"""Where the messages of one receiver go; see the stub for the words."""
+from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from libc.stdint cimport uint64_t
+from libc.string cimport memcpy
+
+cimport cython
+
+from collections import deque
+
+from ipcbus.delivery.message cimport Message
+from ipcbus.wire._layout cimport RegistryEntry
+from ringbuf cimport _atomics
+from ringbuf.memory cimport Mapping
+
+
+cdef int pending_error() except -1:
+    """Hands the error that a C call has set to Cython."""
+    return -1
+
+
+cdef class Sink:
+    def __init__(self, callback, uint64_t queue_max, event_queue=None):
+        self.callback = callback
+        self.event_queue = event_queue
+        self.pulls = callback is None or event_queue is not None
+        self.queue = deque()
+        self.queue_max = queue_max
+
+    def count_into(self, Mapping mapping, size_t offset):
+        self.line_mapping = mapping
+        self.line = <RegistryEntry *>(mapping.base + offset)
+
+    def stop_counting(self):
+        self.line = NULL
+        self.line_mapping = None
+
+    @cython.final
+    cdef bint queue_is_full(self) except? True:
+        if self.event_queue is not None:
+            return self.event_queue.is_full()
+        return <uint64_t>len(self.queue) >= self.queue_max
+
+    def is_full_now(self):
+        return bool(sink_is_full(self))
+
+    @cython.final
+    cdef int keep(self, Message message) except -1:
+        """Puts a message or event behind those that are kept already."""
+        # What fits no row goes to the queue, and everything after it behind it.
+        self.rows_open = False
+        if self.event_queue is not None:
+            self.event_queue.put(self, message)
+        else:
+            self.queue.append(message)
+        return 0
+
+    def take(self, Message message, rare):
+        if self.closed:
+            return
+        sink_count(self, message.length)
+        if not self.pulls:
+            self.call_back(message, rare)
+        elif not sink_row(self, <const char *>message.own, message.length):
+            self.keep(message)
+
+    def event(self, Message message, rare):
+        if self.closed:
+            return
+        self.events += 1
+        if message.kind in (4, 5):
+            self.lost += message.sequence - message.first_sequence + 1
+        if self.line != NULL:
+            _atomics.store_relaxed64(&self.line.events, self.events)
+            _atomics.store_relaxed64(&self.line.lost, self.lost)
+        if self.pulls:
+            self.keep(message)
+        else:
+            self.call_back(message, rare)
+
+    def call_back(self, Message message, rare):
+        try:
+            self.callback(message)
+        except Exception as error:
+            self.fail(error, rare)
+
+    cdef int fail(self, error, rare) except -1:
+        self.callback_errors += 1
+        if self.line != NULL:
+            _atomics.store_relaxed64(&self.line.callback_errors, self.callback_errors)
+        rare.failed(self, error)
+        return 0
+
+    cdef int raised(self, Message message, rare) except -1:
+        """Counts and logs what a callback just raised; what is no Exception goes on to whoever drives."""
+        try:
+            pending_error()
+        except Exception as error:
+            message.keep()
+            self.fail(error, rare)
+        except BaseException:
+            message.keep()
+            raise
+        return 0
+
+    def rows_from(self, buffer):
+        # Held until rows_done, so that nobody resizes what is being filled.
+        cdef Py_buffer *view = &self.row_view
+        PyObject_GetBuffer(buffer, view, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE)
+        if view.ndim == 2 and view.itemsize == 1:
+            self.row_count, self.row_bytes = view.shape[0], view.shape[1]
+        elif view.ndim == 1 and view.itemsize > 1:
+            self.row_count, self.row_bytes = view.shape[0], view.itemsize
+        else:
+            dimensions, itemsize = view.ndim, view.itemsize
+            PyBuffer_Release(view)
+            raise TypeError(
+                f"receive_into takes a 2-D uint8 array or a 1-D array of items; this buffer has {dimensions} dimensions "
+                f"of {itemsize}-byte items"
+            )
+        self.rows = <char *>view.buf
+        self.row_next = 0
+        self.rows_open = False
+        return self.row_count
+
+    def rows_filled(self):
+        return self.row_next
+
+    def rows_done(self):
+        self.rows_open = False
+        if self.rows != NULL:
+            self.rows = NULL
+            PyBuffer_Release(&self.row_view)
+
+    def row_accepts(self, Message message):
+        if message.kind != 0 or message.length != self.row_bytes or self.row_next >= self.row_count:
+            return False
+        memcpy(self.rows + self.row_next * self.row_bytes, <const char *>message.own, self.row_bytes)
+        self.row_next += 1
+        return True
+
+    def row_queue_taken(self):
+        self.rows_open = not self.queue
