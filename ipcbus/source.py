@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ipcbus.errors import ClosedError, WrongProcess
 from ipcbus.message import SourceEvent, SourceEventType
-from ipcbus.topic.batch import TopicSource
+from ipcbus.topic.source import TopicSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +25,7 @@ class Source(TopicSource):
     """Sends the messages of one topic; made by `Context.source`.
 
     `send`, `send_many`, `acquire`, `flush`, `sequence_number`, `topic` and `message_max` are those of
-    `ipcbus.topic.batch.TopicSource`. May be used from several threads.
+    `ipcbus.topic.source.TopicSource`. May be used from several threads.
     """
 
     def __init__(

@@ -45,6 +45,27 @@ class Shape:
     group: str = ""
 
 
+def fill(ring: Mapping, control: Mapping, shape: Shape) -> None:
+    """Writes the headers of a new ring and control block."""
+    words = np.frombuffer(control.view(), layout.CONTROL_HEADER, 1)[0]
+    words["layout_id"], words["kind"] = layout.LAYOUT_ID, layout.KIND_CONTROL
+    words["total_bytes"], words["session_id"] = control.size, shape.session_id
+    words["slots_max"], words["slots_offset"] = shape.slots_max, layout.slots_offset(shape.control_user)
+    words["user_offset"], words["user_bytes"] = layout.CONTROL_HEADER.itemsize, shape.control_user
+    words["version"] = layout.VERSION
+    words["magic"] = layout.MAGIC
+    header = np.frombuffer(ring.view(), layout.RING_HEADER, 1)[0]
+    capacity, data = layout.ring_capacity(shape.window), layout.data_offset(shape.ring_user)
+    header["layout_id"], header["kind"] = layout.LAYOUT_ID, layout.KIND_RING
+    header["total_bytes"], header["capacity"], header["data_offset"] = ring.size, capacity, data
+    header["user_offset"], header["user_bytes"] = layout.RING_HEADER.itemsize, shape.ring_user
+    header["pacing"] = layout.SOURCE_PACED if shape.source_paced else layout.RECEIVER_PACED
+    header["record_max"], header["session_id"] = shape.record_max, shape.session_id
+    header["clock"], header["version"] = clock.kind(), layout.VERSION
+    header["pid"], header["uid"], header["start_ns"] = os.getpid(), os.geteuid(), time.time_ns()
+    header["magic"] = layout.MAGIC
+
+
 class OwnedChannel:
     """The writer's side: makes both objects, holds the owner's lock, removes them at the end."""
 
@@ -71,7 +92,7 @@ class OwnedChannel:
             finally:
                 os.close(ring_fd)
             self.control = segment.map_fd(self.fd, write=True)
-            self._fill(shape, capacity, data)
+            fill(self.ring, self.control, shape)
             self.writer = RingWriter(self.ring, self.control)
             self.slots = SlotTable(self.control, self.fd)
         except BaseException:
@@ -79,24 +100,6 @@ class OwnedChannel:
                 segment.remove(name)
             self.abandon()
             raise
-
-    def _fill(self, shape: Shape, capacity: int, data: int) -> None:
-        control = np.frombuffer(self.control.view(), layout.CONTROL_HEADER, 1)[0]
-        control["layout_id"], control["kind"] = layout.LAYOUT_ID, layout.KIND_CONTROL
-        control["total_bytes"], control["session_id"] = self.control.size, shape.session_id
-        control["slots_max"], control["slots_offset"] = shape.slots_max, layout.slots_offset(shape.control_user)
-        control["user_offset"], control["user_bytes"] = layout.CONTROL_HEADER.itemsize, shape.control_user
-        control["version"] = layout.VERSION
-        control["magic"] = layout.MAGIC
-        header = np.frombuffer(self.ring.view(), layout.RING_HEADER, 1)[0]
-        header["layout_id"], header["kind"] = layout.LAYOUT_ID, layout.KIND_RING
-        header["total_bytes"], header["capacity"], header["data_offset"] = self.ring.size, capacity, data
-        header["user_offset"], header["user_bytes"] = layout.RING_HEADER.itemsize, shape.ring_user
-        header["pacing"] = layout.SOURCE_PACED if shape.source_paced else layout.RECEIVER_PACED
-        header["record_max"], header["session_id"] = shape.record_max, shape.session_id
-        header["clock"], header["version"] = clock.kind(), layout.VERSION
-        header["pid"], header["uid"], header["start_ns"] = os.getpid(), os.geteuid(), time.time_ns()
-        header["magic"] = layout.MAGIC
 
     def close(self) -> None:
         """Marks the end and removes the names; readers that joined read on to the end."""

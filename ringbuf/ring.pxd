@@ -10,6 +10,9 @@ from ringbuf._layout cimport (
 from ringbuf.clock cimport read_ticks
 from ringbuf.memory cimport Mapping
 
+cdef enum:
+    VIRTUAL_CLOCK = 2       # the time is what `RingWriter.set_time` said last; the other kinds are those of ringbuf.clock
+
 cdef struct Writer:
     RingHeader *header
     ControlHeader *control
@@ -20,6 +23,7 @@ cdef struct Writer:
     uint64_t limit          # bytes below this position may be written
     uint64_t used           # bytes of the open record, its header included; 0 when none is open
     uint64_t open_ticks
+    uint64_t virtual_ticks
     uint64_t sent_records
     uint64_t sent_bytes
     uint64_t sent_messages
@@ -63,6 +67,10 @@ cdef inline uint64_t aligned(uint64_t length) noexcept nogil:
     return (length + RECORD_ALIGN - 1) & ~<uint64_t>(RECORD_ALIGN - 1)
 
 
+cdef inline uint64_t writer_ticks(const Writer *w) noexcept nogil:
+    return w.virtual_ticks if w.clock == VIRTUAL_CLOCK else read_ticks(w.clock)
+
+
 cdef inline char *writer_claim(Writer *w, uint64_t length) noexcept nogil:
     """Place for `length` more bytes (a multiple of RECORD_ALIGN) in the open record, or NULL while the ring is full.
 
@@ -76,7 +84,7 @@ cdef inline char *writer_claim(Writer *w, uint64_t length) noexcept nogil:
     if w.used == 0:
         w.used = RECORD_HEADER
         w.messages = 0
-        w.open_ticks = read_ticks(w.clock)
+        w.open_ticks = writer_ticks(w)
     return w.data + (w.head & w.mask) + used
 
 

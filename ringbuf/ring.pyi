@@ -31,6 +31,9 @@ class RingWriter:
     def open_bytes(self) -> int:
         """Bytes in the open record, its header included; 0 when none is open."""
 
+    def set_time(self, ticks: int) -> None:
+        """Makes time stand still here until the next call, for simulations; a tick is then a nanosecond."""
+
     def write(self, body: bytes, messages: int = 1) -> bool:
         """Writes and publishes one record; False when the ring is full. Wakes nobody.
 

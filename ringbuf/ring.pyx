@@ -222,6 +222,10 @@ cdef class RingWriter:
     def open_bytes(self):
         return self.w.used
 
+    def set_time(self, uint64_t ticks):
+        self.w.clock = VIRTUAL_CLOCK
+        self.w.virtual_ticks = ticks
+
     def write(self, bytes body, uint32_t messages=1):
         cdef Py_ssize_t n = PyBytes_GET_SIZE(body)
         place = self.claim(n)

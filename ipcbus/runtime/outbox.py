@@ -8,7 +8,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from ipcbus.errors import ClosedError, ConfigError, WouldBlock
+from ipcbus.errors import ClosedError, ConfigError, MessageTooLarge, WouldBlock
 from ipcbus.runtime.faults import as_ipcbus_error
 from ipcbus.transport.kinds import RingTransport, SessionPlan
 from ipcbus.transport.lbtipc import LBTIPC
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ipcbus.config import ContextOptions, SourceOptions
     from ipcbus.resolution.registry import Registry
     from ipcbus.runtime.driver import Driver
-    from ipcbus.topic.batch import TopicSource
+    from ipcbus.topic.source import TopicSource
 
 TRANSPORTS = {kind.option: kind for kind in (LBTIPC, LBTSMX)}
 
@@ -68,6 +68,22 @@ class RoomPolicy:
         self._wait(need, source)
         return True
 
+    def whole(self, need: int, block: bool, source: TopicSource) -> bool:
+        """Refuses a message in pieces that must not wait while there is no room for all of it."""
+        if block and not self._outbox.inside_callback():
+            return False
+        if not self._session.plan.source_paced:
+            window = self._session.channel.writer.capacity
+            if need > window:
+                raise MessageTooLarge(
+                    f"topic {source.topic!r}: a message of {need} bytes with its headers exceeds the window of "
+                    f"{window} of {self._session.source_string} and cannot be sent without waiting: raise "
+                    "transport_lbtipc_transmission_window_size, or let the send block, outside of callbacks"
+                )
+            while self.full(need, False, source):
+                pass
+        return True
+
     def _wait(self, need: int, source: TopicSource) -> None:
         session, outbox = self._session, self._outbox
         begin = time.monotonic_ns()
@@ -85,10 +101,11 @@ class RoomPolicy:
         session.channel.writer.count_blocked(time.monotonic_ns() - begin)
 
     def reserved(self, block: bool) -> None:
-        """Waits until another thread has left its acquire block."""
+        """Waits until another thread has left its acquire block, or sent the last piece of its message."""
         if not block or self._outbox.inside_callback():
             raise WouldBlock(
-                f"another thread is inside an acquire() block on {self._session.source_string}; send again after it"
+                f"another thread is inside an acquire() block, or in the middle of a message, on "
+                f"{self._session.source_string}; send again after it"
             )
         with self._free:
             self._free.wait(0.02)

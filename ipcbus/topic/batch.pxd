@@ -1,7 +1,13 @@
 from libc.stdint cimport uint32_t, uint64_t
 
 from ipcbus.wire._layout cimport TopicLine
-from ringbuf.ring cimport RingWriter, Writer
+from ringbuf cimport _atomics
+from ringbuf.ring cimport RingWriter, Writer, writer_publish
+
+cdef enum:
+    GATE_CLOSED = 1
+    GATE_FORKED = 2
+    GATE_RESERVED = 4   # one thread writes, the others wait for `policy.released`
 
 cdef class BatchWriter:
     cdef readonly RingWriter ring
@@ -15,36 +21,23 @@ cdef class BatchWriter:
     cdef readonly uint64_t datagram_max
     cdef readonly int gate
     cdef readonly int held          # explicit batches that are open
-    cdef object reserver
+    cdef object reserver            # ident of the thread that GATE_RESERVED lets in
     cdef TopicLine *lines
+    cdef readonly uint64_t infos_sent
     cdef public bint on_timer
 
-    cdef int publish(self) except -1
-    cdef char *reserve_slowly(self, TopicSource source, uint64_t need, bint block) except NULL
-    cdef int wait_for_room(self, TopicSource source, uint64_t need, bint block) except -1
-    cdef int pass_gate(self, TopicSource source, bint block) except -1
+    cdef int pass_gate(self, str topic, bint block) except -1
+    cdef double ns_per_tick(self) noexcept
 
-cdef class TopicSource:
-    cdef readonly BatchWriter batch
-    cdef TopicLine *line
-    cdef uint32_t topic_number
-    cdef uint64_t next_sequence, bytes_sent, record_number
-    cdef bint holds
-    cdef readonly bint closed
-    cdef readonly str topic
-    cdef readonly uint64_t message_max
 
-    cdef int append(self, const char *data, uint64_t length, uint32_t flags, bint flush, bint block) except -1
-    cdef char *place(self, uint64_t length, bint block) except NULL
-    cdef void put(self, char *place, uint64_t length, uint32_t flags) noexcept
-    cdef int after(self, bint flush) except -1
-    cdef int send_flagged(self, data, uint32_t flags, bint flush, bint block) except -1
-    cdef void hold(self, bint holds) noexcept
-    cdef int append_rows(self, Py_buffer *view, bint block) except -1
-    cdef int too_large(self, uint64_t length) except -1
-    cdef int check_open(self) except -1
-
-cdef class Reservation:
-    cdef TopicSource source
-    cdef uint64_t length
-    cdef object view
+cdef inline int batch_publish(BatchWriter batch) except -1:
+    """Publishes the open record."""
+    cdef uint64_t parked = writer_publish(batch.w)
+    cdef uint32_t i
+    for i in range(batch.touched_count):
+        _atomics.store_release64(&batch.touched[i].published, batch.touched[i].sequence_next)  # SYNC published
+    batch.touched_count = 0
+    batch.record_number += 1
+    if parked:
+        batch.policy.parked(parked)
+    return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from ipcbus.topic.batch import TopicSource
+    from ipcbus.topic.source import TopicSource
 
 
 class Policy(Protocol):
@@ -14,11 +14,18 @@ class Policy(Protocol):
     def full(self, need: int, block: bool, source: TopicSource) -> bool:
         """The ring has no `need` bytes; returns when to try again and whether that took waiting, or raises."""
 
+    def whole(self, need: int, block: bool, source: TopicSource) -> bool:
+        """A message in several datagrams, `need` bytes with all headers, is to begin; or raises.
+
+        Returns:
+            Whether nobody else may send until it is through, because it must not wait and there is room now.
+        """
+
     def reserved(self, block: bool) -> None:
-        """Another thread writes in place; returns when to try again, or raises."""
+        """Another thread writes in place, or sends a message in pieces; returns when to try again, or raises."""
 
     def released(self) -> None:
-        """A reservation ended."""
+        """A reservation, or a message in pieces, ended."""
 
     def parked(self, mask: int) -> None:
         """A record was published and these readers sleep."""

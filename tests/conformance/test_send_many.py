@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import ipcbus
-from tests.kit.bus import RECEIVER_PACED
+from tests.kit.bus import LBTSMX, RECEIVER_PACED
 from tests.kit.forms import CallbackTaker
 from tests.kit.payload import body
 
@@ -133,6 +133,7 @@ def test_rows_that_do_not_lie_together_are_refused(bus: Bus) -> None:
     assert source.sequence_number == 0
 
 
+@pytest.mark.parametrize("kind", [LBTSMX], ids=lambda kind: str(kind.name))
 def test_a_row_that_is_too_long_is_refused(bus: Bus) -> None:
     source = bus.source()
     with pytest.raises(ipcbus.MessageTooLarge):

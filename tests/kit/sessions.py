@@ -9,7 +9,7 @@ from ipcbus.config import ContextOptions, ReceiverOptions, SourceOptions
 from ipcbus.delivery.budget import Budget
 from ipcbus.delivery.sink import Sink
 from ipcbus.resolution.adverts import SourceAdvert
-from ipcbus.topic.batch import TopicSource
+from ipcbus.topic.source import TopicSource
 from ipcbus.transport.lbtipc import LBTIPC
 from ipcbus.transport.receiving import ReceivingSession
 from ipcbus.transport.sending import SendingSession

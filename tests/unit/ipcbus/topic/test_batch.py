@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import ipcbus
-from ipcbus.topic.batch import BatchWriter, TopicSource
+from ipcbus.topic.batch import BatchWriter
+from ipcbus.topic.source import TopicSource
 from ipcbus.wire.layout import TOPIC_LINE
 from ringbuf import clock
 from ringbuf.layout import RECORD_HEADER, RING_HEADER

@@ -18,7 +18,7 @@ from tests.kit.sessions import SMALL, SOURCE_PACED, Pair
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ipcbus.topic.batch import TopicSource
+    from ipcbus.topic.source import TopicSource
 
 
 @pytest.fixture

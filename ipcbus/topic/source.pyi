@@ -1,0 +1,108 @@
+"""Messages into the open datagram: numbering, fragments, writing in place; one compiled call a message."""
+
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any
+
+from ipcbus.topic.batch import BatchWriter
+
+Buffer = Any
+"""bytes, bytearray, memoryview, or an array: anything with a contiguous buffer."""
+
+class TopicSource:
+    """The sending handle of one topic."""
+
+    batch: BatchWriter
+    topic: str
+    closed: bool
+    message_max: int
+    """Longest message in bytes that goes in one piece; on LBT-SMX the longest of all."""
+
+    def __init__(self, batch: BatchWriter, topic: str, topic_number: int) -> None: ...
+    @property
+    def sequence_number(self) -> int:
+        """Number of the last message; -1 before the first."""
+
+    def send(
+        self,
+        data: Buffer,
+        *,
+        flush: bool = False,
+        start_batch: bool = False,
+        end_batch: bool = False,
+        block: bool = True,
+    ) -> None:
+        """Sends one message; its bytes are copied before the call returns.
+
+        A message longer than `message_max` is sent in fragments, each with a number of its own.
+
+        Args:
+            data: bytes-like, contiguous; empty is valid.
+            flush: publish at once, with whatever is batched before it (intelligent batching).
+            start_batch: the first message of an explicit batch; nothing is published for its size or age until its
+                end. The receiver sees the flag.
+            end_batch: the last message of an explicit batch. The receiver sees the flag.
+            block: wait while a receiver-paced ring is full.
+
+        Raises:
+            ipcbus.MessageTooLarge: longer than 2**31 - 1 bytes, on LBT-SMX than `message_max`; or longer than the
+                window holds, where it must not wait.
+            ipcbus.WouldBlock: the ring is full and `block` is false, or the caller is inside a message callback.
+            ipcbus.ClosedError: the source or its context is closed.
+            ipcbus.ReservationError: this thread is inside an `acquire` block of the session.
+            ipcbus.WrongProcess: the context was made before a fork, in the parent.
+            BufferError, TypeError: `data` is not bytes-like or not contiguous.
+        """
+
+    def send_many(self, messages: Buffer | Iterable[Buffer], *, flush: bool = False, block: bool = True) -> int:
+        """Sends many messages in one call.
+
+        Args:
+            messages: a 2-D uint8 array or a 1-D array of structured or other items, a row a message, C-contiguous;
+                or an iterable of bytes-like.
+            flush: publish the last batch at the end; LBT-SMX always does.
+            block: as in `send`; on `WouldBlock` `sequence_number` tells how far it came.
+
+        Returns:
+            How many messages were sent.
+
+        Raises:
+            As `send`.
+        """
+
+    def acquire(self, length: int) -> Reservation:
+        """Reserves `length` bytes in the ring for writing in place.
+
+        Used as `with src.acquire(n) as buf:`. At the block's end the message is published; an exception cancels it,
+        and its number is not used.
+
+        Raises:
+            ipcbus.MessageTooLarge: `length` exceeds `message_max`: what is written in place is not fragmented.
+            Otherwise as `send`; on entering the block.
+        """
+
+    def flush(self) -> None:
+        """Publishes what is batched on the whole session."""
+
+    def drop(self) -> None:
+        """Refuses sends from now on."""
+
+    def idle_ns(self, now_ticks: int) -> int | None:
+        """Time since its last message; None before the first."""
+
+    def uninformed_ns(self, now_ticks: int) -> int:
+        """Time since its last message or topic sequence number info, whichever was later."""
+
+    def put_info(self) -> bool:
+        """Puts topic sequence number info into the open datagram; False when there is no room.
+
+        Not published by this: `BatchWriter.inform` does both.
+        """
+
+class Reservation:
+    """A place in the ring; a context manager that gives a writable memoryview."""
+
+    def __enter__(self) -> memoryview: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...

@@ -1,0 +1,368 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=True
+"""Messages into the open datagram; see the stub for the words."""
+from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_SIMPLE, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
+from cpython.pythread cimport PyThread_get_thread_ident
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+cimport cython
+
+from ipcbus.errors import ClosedError, MessageTooLarge, WouldBlock
+from ipcbus.topic.batch cimport GATE_FORKED, GATE_RESERVED, BatchWriter, batch_publish
+from ipcbus.wire._layout cimport (
+    FLAG_END_BATCH, FLAG_FRAGMENT, FLAG_START_BATCH, FLAG_TSNI, FRAGMENT_HEADER_BYTES, MESSAGE_HEADER_BYTES, MESSAGE_MAX,
+    TOPIC_BITS, FragmentHeader, MessageHeader, TopicLine,
+)
+from ringbuf cimport _atomics
+from ringbuf._layout cimport RECORD_ALIGN, RECORD_HEADER
+from ringbuf.memory cimport window_view
+from ringbuf.ring cimport Writer, aligned, writer_claim, writer_drop_empty, writer_ticks
+
+
+cdef class TopicSource:
+    def __init__(self, BatchWriter batch, str topic, uint32_t topic_number):
+        self.batch = batch
+        self.topic = topic
+        self.topic_number = topic_number
+        self.line = batch.lines + (topic_number & (batch.topics_max - 1))
+        self.message_max = batch.datagram_max - MESSAGE_HEADER_BYTES
+        # Where each message is a datagram of its own (LBT-SMX) none is in several.
+        if batch.minimum_length:
+            self.piece_max = (self.message_max - FRAGMENT_HEADER_BYTES) & ~<uint64_t>(RECORD_ALIGN - 1)
+
+    @property
+    def sequence_number(self):
+        return <int64_t>self.next_sequence - 1
+
+    @property
+    def closed(self):
+        return bool(self.gate & SOURCE_CLOSED)
+
+    @cython.final
+    cdef inline char *place(self, uint64_t length, bint block) except NULL:
+        """Where a message of `length` bytes goes. Between this and `put` nothing may let another thread run."""
+        cdef BatchWriter batch = self.batch
+        cdef Writer *w = batch.w
+        cdef uint64_t need = MESSAGE_HEADER_BYTES + aligned(length)
+        cdef char *place
+        if batch.gate or self.gate or w.used + need > batch.record_limit:
+            return self.reserve_slowly(need, block, 0, 0)
+        place = writer_claim(w, need)
+        return place if place != NULL else self.reserve_slowly(need, block, 0, 0)
+
+    @cython.final
+    cdef char *reserve_slowly(self, uint64_t need, bint block, int own, int own_batch) except NULL:
+        """A place for `need` bytes when there is none at once: passes the gates, publishes, waits as the policy says.
+
+        Each of these may let another thread send, so after each of them everything is looked at again. The bits of `own`
+        and `own_batch` are gates that the caller itself has shut.
+        """
+        cdef BatchWriter batch = self.batch
+        cdef char *place
+        while True:
+            if batch.gate & ~own_batch:
+                batch.pass_gate(self.topic, block)
+            elif self.gate & ~own:
+                self.pass_gate(block)
+            elif batch.w.used + need > batch.record_limit:
+                batch_publish(batch)
+            else:
+                place = writer_claim(batch.w, need)
+                if place != NULL:
+                    return place
+                if batch.w.used and batch.w.messages:
+                    # Readers that wait for the batch are the ones who make room.
+                    batch_publish(batch)
+                else:
+                    self.wait_for_room(need, block)
+
+    @cython.final
+    cdef int wait_for_room(self, uint64_t need, bint block) except -1:
+        """Asks the policy, and counts for the topic what came of it."""
+        try:
+            if self.batch.policy.full(need, block, self):
+                _atomics.store_relaxed64(&self.line.send_blocked, self.line.send_blocked + 1)
+        except WouldBlock:
+            _atomics.store_relaxed64(&self.line.send_would_block, self.line.send_would_block + 1)
+            raise
+        return 0
+
+    @cython.final
+    cdef int pass_gate(self, bint block) except -1:
+        if self.gate & SOURCE_CLOSED:
+            raise ClosedError(f"the source of topic {self.topic!r} is closed; make a new one with ctx.source")
+        if self.gate:
+            self.batch.policy.reserved(block)
+        return 0
+
+    @cython.final
+    cdef inline void put(self, char *place, uint64_t length, uint32_t flags) noexcept:
+        """Makes the bytes behind the header at `place` the next message."""
+        cdef BatchWriter batch = self.batch
+        cdef Writer *w = batch.w
+        cdef MessageHeader *header = <MessageHeader *>place
+        header.length = <uint32_t>length
+        header.topic = self.topic_number | flags << TOPIC_BITS
+        header.sequence = self.next_sequence
+        self.next_sequence += 1
+        self.bytes_sent += length
+        self.sent_ticks = w.open_ticks
+        _atomics.store_relaxed64(&self.line.sequence_next, self.next_sequence)
+        _atomics.store_relaxed64(&self.line.bytes_sent, self.bytes_sent)
+        w.used += MESSAGE_HEADER_BYTES + aligned(length)
+        w.messages += 1
+        if self.record_number != batch.record_number:
+            self.record_number = batch.record_number
+            batch.touched[batch.touched_count] = self.line
+            batch.touched_count += 1
+
+    @cython.final
+    cdef inline int after(self, bint flush) except -1:
+        """Publishes if the message just put completes the datagram."""
+        cdef BatchWriter batch = self.batch
+        if flush or (batch.w.used - RECORD_HEADER >= batch.minimum_length and not batch.held):
+            batch_publish(batch)
+        elif not batch.on_timer:
+            batch.on_timer = True
+            batch.policy.opened()
+        return 0
+
+    @cython.final
+    cdef inline int append(self, const char *data, uint64_t length, uint32_t flags, bint flush, bint block) except -1:
+        cdef char *place
+        if length > self.message_max:
+            return self.append_pieces(data, length, flags, flush, block)
+        place = self.place(length, block)
+        memcpy(place + MESSAGE_HEADER_BYTES, data, length)
+        self.put(place, length, flags)
+        return self.after(flush)
+
+    @cython.final
+    cdef int append_pieces(self, const char *data, uint64_t length, uint32_t flags, bint flush, bint block) except -1:
+        """Sends a message as fragments: all of it, or, where it must not wait, nothing."""
+        cdef BatchWriter batch = self.batch
+        cdef uint64_t pieces
+        cdef bint alone
+        if self.piece_max == 0 or length > MESSAGE_MAX:
+            self.too_large(length)
+        while batch.gate or self.gate:
+            batch.pass_gate(self.topic, block)
+            self.pass_gate(block)
+        pieces = (length + self.piece_max - 1) // self.piece_max
+        alone = batch.policy.whole(
+            length + pieces * (RECORD_HEADER + MESSAGE_HEADER_BYTES + FRAGMENT_HEADER_BYTES + RECORD_ALIGN), block, self
+        )
+        if batch.gate or self.gate:
+            return self.append_pieces(data, length, flags, flush, block)
+        self.gate |= SOURCE_IN_PIECES
+        if alone:
+            # Nobody else takes the room that there is for it.
+            batch.gate |= GATE_RESERVED
+            batch.reserver = PyThread_get_thread_ident()
+        try:
+            return self.put_pieces(data, length, flags | FLAG_FRAGMENT, flush, GATE_RESERVED if alone else 0)
+        finally:
+            self.gate &= ~SOURCE_IN_PIECES
+            if alone:
+                batch.gate &= ~GATE_RESERVED
+                batch.reserver = None
+            batch.policy.released()
+
+    @cython.final
+    cdef int put_pieces(self, const char *data, uint64_t length, uint32_t flags, bint flush, int own) except -1:
+        cdef uint64_t offset = 0, piece, first = self.next_sequence
+        cdef FragmentHeader *header
+        cdef char *place
+        while offset < length:
+            piece = min(length - offset, self.piece_max)
+            place = self.reserve_slowly(
+                MESSAGE_HEADER_BYTES + FRAGMENT_HEADER_BYTES + aligned(piece), True, SOURCE_IN_PIECES, own
+            )
+            header = <FragmentHeader *>(place + MESSAGE_HEADER_BYTES)
+            header.first = first
+            header.offset = <uint32_t>offset
+            header.total = <uint32_t>length
+            memcpy(place + MESSAGE_HEADER_BYTES + FRAGMENT_HEADER_BYTES, data + offset, piece)
+            self.bytes_sent -= FRAGMENT_HEADER_BYTES
+            self.put(place, FRAGMENT_HEADER_BYTES + piece, flags)
+            offset += piece
+            self.after(flush and offset == length)
+        return 0
+
+    def send(self, data, *, bint flush=False, bint start_batch=False, bint end_batch=False, bint block=True):
+        cdef bint held
+        if not (start_batch or end_batch):
+            self.send_flagged(data, 0, flush, block)
+            return
+        held = self.holds
+        # Where each message is a datagram of its own the flags are carried, and nothing is held.
+        self.hold(not end_batch and (held or self.batch.minimum_length != 0))
+        try:
+            self.send_flagged(
+                data, (FLAG_START_BATCH if start_batch else 0) | (FLAG_END_BATCH if end_batch else 0), flush, block
+            )
+        except BaseException:
+            self.hold(held)  # a message that was not sent neither begins nor ends a batch
+            raise
+
+    @cython.final
+    cdef inline int send_flagged(self, data, uint32_t flags, bint flush, bint block) except -1:
+        cdef Py_buffer view
+        if PyBytes_CheckExact(data):
+            return self.append(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), flags, flush, block)
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        try:
+            return self.append(<const char *>view.buf, view.len, flags, flush, block)
+        finally:
+            PyBuffer_Release(&view)
+
+    @cython.final
+    cdef void hold(self, bint holds) noexcept:
+        """Begins or ends this source's explicit batch."""
+        if holds != self.holds:
+            self.holds = holds
+            self.batch.held += 1 if holds else -1
+
+    def send_many(self, messages, *, bint flush=False, bint block=True):
+        cdef uint64_t first = self.next_sequence
+        cdef Py_buffer view
+        cdef Py_ssize_t sent = 0
+        # With a minimum of 0 each message would be a datagram; of messages that are all there a datagram takes what fits.
+        cdef bint is_buffer = PyObject_CheckBuffer(messages)
+        cdef bint at_once = self.batch.minimum_length == 0 and (is_buffer or isinstance(messages, (list, tuple)))
+        self.batch.held += at_once
+        try:
+            if is_buffer:
+                PyObject_GetBuffer(messages, &view, PyBUF_C_CONTIGUOUS)
+                try:
+                    sent = self.append_rows(&view, block)
+                finally:
+                    PyBuffer_Release(&view)
+            else:
+                for message in messages:
+                    PyObject_GetBuffer(message, &view, PyBUF_SIMPLE)
+                    try:
+                        self.append(<const char *>view.buf, view.len, 0, False, block)
+                    finally:
+                        PyBuffer_Release(&view)
+                    sent += 1
+        finally:
+            self.batch.held -= at_once
+            if flush or at_once:
+                self.batch.flush()
+        return sent
+
+    @cython.final
+    cdef Py_ssize_t append_rows(self, Py_buffer *view, bint block) except -1:
+        cdef Py_ssize_t rows, length, i
+        cdef const char *data = <const char *>view.buf
+        if view.ndim == 2 and view.itemsize == 1:
+            rows, length = view.shape[0], view.shape[1]
+        elif view.ndim == 1 and view.itemsize > 1:
+            rows, length = view.shape[0], view.itemsize
+        else:
+            raise TypeError(
+                f"send_many takes a 2-D uint8 array, a 1-D array of items, or an iterable of bytes-like; this buffer "
+                f"has {view.ndim} dimensions of {view.itemsize}-byte items (for one message use send)"
+            )
+        for i in range(rows):
+            self.append(data + i * length, length, 0, False, block)
+        return rows
+
+    def acquire(self, length):
+        cdef Reservation reservation = Reservation.__new__(Reservation)
+        if length < 0:
+            raise ValueError(f"cannot reserve {length} bytes")
+        reservation.source = self
+        reservation.length = length
+        return reservation
+
+    def flush(self):
+        if self.batch.gate:
+            self.batch.pass_gate(self.topic, True)
+        self.batch.flush()
+
+    def drop(self):
+        if self.holds:
+            self.holds = False
+            self.batch.held -= 1
+        self.gate |= SOURCE_CLOSED
+
+    def idle_ns(self, uint64_t now_ticks):
+        if self.next_sequence == 0:
+            return None
+        return <int64_t>(<double>(<int64_t>(now_ticks - self.sent_ticks)) * self.batch.ns_per_tick())
+
+    def uninformed_ns(self, uint64_t now_ticks):
+        cdef uint64_t since = max(self.sent_ticks, self.informed_ticks)
+        return <int64_t>(<double>(<int64_t>(now_ticks - since)) * self.batch.ns_per_tick())
+
+    def put_info(self):
+        cdef BatchWriter batch = self.batch
+        cdef MessageHeader *header
+        if self.gate:
+            return True  # it is sending just now, or never more
+        if batch.w.used + MESSAGE_HEADER_BYTES > batch.record_limit:
+            batch_publish(batch)
+        header = <MessageHeader *>writer_claim(batch.w, MESSAGE_HEADER_BYTES)
+        if header == NULL:
+            return False
+        header.length = 0
+        header.topic = self.topic_number | <uint32_t>FLAG_TSNI << TOPIC_BITS
+        header.sequence = self.next_sequence
+        batch.w.used += MESSAGE_HEADER_BYTES
+        batch.infos_sent += 1
+        self.informed_ticks = writer_ticks(batch.w)
+        return True
+
+    @cython.final
+    cdef int too_large(self, uint64_t length) except -1:
+        if self.piece_max:
+            raise MessageTooLarge(
+                f"topic {self.topic!r}: a message of {length} bytes exceeds {MESSAGE_MAX}, the most that can be put "
+                "together from fragments; split it"
+            )
+        raise MessageTooLarge(
+            f"topic {self.topic!r}: a message of {length} bytes exceeds {self.message_max}, the datagram maximum of "
+            f"{self.batch.datagram_max} less {MESSAGE_HEADER_BYTES} for its header; raise transport_lbtsmx_datagram_max_size, "
+            "split the message, or use transport lbtipc, which sends it in fragments"
+        )
+
+
+cdef class Reservation:
+    def __enter__(self):
+        cdef TopicSource source = self.source
+        cdef BatchWriter batch = source.batch
+        cdef char *place
+        if self.length > source.message_max:
+            raise MessageTooLarge(
+                f"topic {source.topic!r}: {self.length} bytes to be written in place exceed {source.message_max}, the "
+                f"datagram maximum of {batch.datagram_max} less {MESSAGE_HEADER_BYTES} for the header; raise "
+                "transport_lbtsmx_datagram_max_size (LBT-SMX) or transport_lbtipc_datagram_max_size (LBT-IPC), or use send"
+            )
+        place = source.place(self.length, True)
+        batch.gate |= GATE_RESERVED
+        batch.reserver = PyThread_get_thread_ident()
+        self.view = window_view(batch.ring.ring, place + MESSAGE_HEADER_BYTES, self.length, True)
+        return self.view
+
+    def __exit__(self, kind, error, trace):
+        cdef BatchWriter batch = self.source.batch
+        cdef char *place
+        if batch.gate & GATE_FORKED:
+            return
+        batch.gate &= ~GATE_RESERVED
+        batch.reserver = None
+        try:
+            self.view.release()
+        except BufferError:
+            # An array made from the view lives on; it holds the mapping and looks at whatever comes there next.
+            pass
+        if kind is None:
+            place = batch.w.data + (batch.w.head & batch.w.mask) + batch.w.used
+            self.source.put(place, self.length, 0)
+            batch_publish(batch)
+        else:
+            writer_drop_empty(batch.w)
+        batch.policy.released()

@@ -1,0 +1,224 @@
+"""Messages larger than a datagram: sent in fragments, put together again, or given as they are."""
+
+from __future__ import annotations
+
+import random
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+import ipcbus
+from ipcbus import FragmentInfo, MessageType
+from tests.kit.bus import LBTIPC, LBTIPC_SOURCE_PACED, LBTSMX
+from tests.kit.forms import CallbackTaker, ReceiveTaker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ipcbus import Message, Source
+    from tests.kit.bus import Bus
+
+PIECE = 8192 - 32
+"""Bytes of a message in a fragment of the small ring of `Bus`."""
+
+fragmenting = pytest.mark.parametrize("kind", [LBTIPC, LBTIPC_SOURCE_PACED], ids=lambda kind: str(kind.name))
+embedded = pytest.mark.parametrize("mode", ["embedded"])
+sequential = pytest.mark.parametrize("mode", ["sequential"])
+waiting = pytest.mark.parametrize("kind", [LBTIPC], ids=lambda kind: str(kind.name))
+
+
+def random_bytes(length: int, seed: int = 1) -> bytes:
+    return random.Random(seed).randbytes(length)
+
+
+def in_thread(work: Callable[[], object]) -> threading.Thread:
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread
+
+
+def whole(message: Message) -> tuple[bytes, int, int, FragmentInfo | None]:
+    return message.data, message.first_sequence_number, message.sequence_number, message.fragment_info
+
+
+@fragmenting
+@pytest.mark.parametrize("length", [8177, PIECE * 2, PIECE * 2 + 1, PIECE * 5 - 1])
+def test_a_message_in_fragments_comes_whole_with_the_last_number(bus: Bus, length: int) -> None:
+    source = bus.source()
+    receiver = bus.receiver()
+    bus.joined(source)
+    source.send(b"before")
+    source.send(random_bytes(length))
+    source.send(b"behind", flush=True)
+    pieces = -(-length // PIECE)
+    assert source.sequence_number == pieces + 1
+    taken = [receiver.receive(5) for _ in range(4)]
+    assert [whole(message) for message in taken if message and message.type == MessageType.DATA] == [
+        (b"before", 0, 0, None),
+        (random_bytes(length), 1, pieces, FragmentInfo(1, 0, length)),
+        (b"behind", pieces + 1, pieces + 1, None),
+    ]
+    assert receiver.sessions[0].counters["msgs_reassembled"] == 1
+    assert receiver.sessions[0].counters["reassembly_bytes"] == 0
+
+
+@fragmenting
+def test_what_just_fits_a_datagram_is_not_fragmented(bus: Bus) -> None:
+    source = bus.source()
+    receiver = bus.receiver()
+    bus.joined(source)
+    source.send(bytes(source.message_max), flush=True)
+    assert source.sequence_number == 0
+    receiver.receive(5)
+    message = receiver.receive(5)
+    assert message is not None
+    assert (len(message), message.fragment_info) == (source.message_max, None)
+
+
+@pytest.mark.parametrize("kind", [LBTIPC, LBTIPC_SOURCE_PACED], ids=lambda kind: str(kind.name))
+def test_raw_fragments_say_where_they_belong(bus: Bus) -> None:
+    source = bus.source()
+    receiver = bus.receiver(ordered_delivery=0)
+    bus.joined(source)
+    sent = random_bytes(PIECE * 2 + 100)
+    source.send(sent, start_batch=True, end_batch=True)
+    source.send(b"plain", flush=True)
+    assert receiver.receive(5).type == MessageType.BOS
+    fragments = [receiver.receive(5) for _ in range(3)]
+    assert b"".join(fragment.data for fragment in fragments) == sent
+    assert [(each.sequence_number, each.first_sequence_number) for each in fragments] == [(0, 0), (1, 1), (2, 2)]
+    assert [each.fragment_info for each in fragments] == [FragmentInfo(0, k * PIECE, len(sent)) for k in range(3)]
+    assert {each.flags for each in fragments} == {3}
+    assert receiver.receive(5).fragment_info is None
+
+
+@pytest.mark.parametrize("kind", [LBTIPC], ids=lambda kind: str(kind.name))
+@pytest.mark.parametrize("ordered", [1, -1])
+def test_a_message_larger_than_the_window_comes_through(bus: Bus, ordered: int) -> None:
+    source = bus.source(**bus.kind.small())
+    taker = (
+        CallbackTaker(bus, ordered_delivery=ordered) if bus.sequential else ReceiveTaker(bus, ordered_delivery=ordered)
+    )
+    bus.joined(source)
+    sent = random_bytes(10 * bus.kind.window)
+    if bus.sequential:
+        # One context that sends to itself: the blocked send drives it.
+        own = bus.source("own", taker.context, **bus.kind.small(), **bus.kind.id(99))
+        mine = CallbackTaker(bus, "own", taker.context)
+        bus.joined(own)
+        own.send(sent, flush=True)
+        assert mine.data(1) == [sent]
+        return
+    thread = in_thread(lambda: source.send(sent, flush=True))
+    assert taker.data(1) == [sent]
+    thread.join()
+
+
+@waiting
+@sequential
+def test_what_must_not_wait_is_sent_whole_or_not_at_all(bus: Bus) -> None:
+    source = bus.source(**bus.kind.small())
+    taker = CallbackTaker(bus)
+    bus.joined(source)
+    for _ in range(4):
+        source.send(bytes(8000), flush=True)
+    with pytest.raises(ipcbus.WouldBlock):
+        source.send(bytes(40_000), block=False)
+    assert source.sequence_number == 3
+    with pytest.raises(ipcbus.MessageTooLarge, match="transport_lbtipc_transmission_window_size"):
+        source.send(bytes(bus.kind.window + 1), block=False)
+    taker.data(4)
+    source.send(random_bytes(40_000), block=False, flush=True)
+    assert taker.data(5)[4] == random_bytes(40_000)
+    assert source.sequence_number == 3 + 5
+
+
+@waiting
+@embedded
+def test_threads_that_send_large_messages_on_one_source_do_not_mix_them(bus: Bus) -> None:
+    sources = [bus.source("t", context := bus.context("sending"), **bus.kind.small(), **bus.kind.id(5))]
+    sources.append(bus.source("other", context, **bus.kind.small(), **bus.kind.id(5)))
+    takers = [ReceiveTaker(bus, "t"), ReceiveTaker(bus, "other")]
+    for source in sources:
+        bus.joined(source)
+    sent = [random_bytes(40_000 + 1000 * n, n) for n in range(6)]
+
+    def send(source: Source, mine: list[bytes]) -> None:
+        for message in mine:
+            source.send(message)
+            source.send(message[:10])
+
+    threads = [in_thread(lambda s=s, k=k: send(s, sent[k::2])) for s in sources for k in range(2)]  # type: ignore[misc]
+    for taker in takers:
+        got = taker.data(12)
+        assert sorted(got) == sorted(sent + [message[:10] for message in sent])
+        assert MessageType.UNRECOVERABLE_LOSS not in taker.kinds
+    for thread in threads:
+        thread.join()
+
+
+@waiting
+@embedded
+def test_a_message_given_up_in_the_middle_is_reported_lost(bus: Bus) -> None:
+    source = bus.source(**bus.kind.small())
+    other = bus.source("t", **bus.kind.id(77))
+    receiver = bus.receiver(receive_queue_maximum=1)
+    for each in (source, other):
+        bus.joined(each)
+    raised: list[BaseException] = []
+
+    def send() -> None:
+        try:
+            source.send(bytes(10 * bus.kind.window))
+        except ipcbus.ClosedError as error:
+            raised.append(error)
+
+    # Two messages stop the receiver; then the large one fills the window and waits.
+    other.send(b"1", flush=True)
+    bus.until(lambda: len(receiver._sink.queue) >= 1, "a full receiver")
+    for _ in range(2):
+        source.send(b"x", flush=True)
+    thread = in_thread(send)
+    bus.until(lambda: source.session.channel.writer.head > 40_000, "a part of the message")
+    source.close()
+    thread.join()
+    assert len(raised) == 1
+    lost = delivered = 0
+    while (message := receiver.receive(5)) is not None and message.type != MessageType.EOS:
+        if message.type in (MessageType.UNRECOVERABLE_LOSS, MessageType.UNRECOVERABLE_LOSS_BURST):
+            lost += message.sequence_number - message.first_sequence_number + 1
+        delivered += message.type == MessageType.DATA
+    assert (delivered, lost) == (3, source.sequence_number - 1)
+
+
+@pytest.mark.parametrize("kind", [LBTSMX], ids=lambda kind: str(kind.name))
+def test_lbtsmx_sends_no_fragments(bus: Bus) -> None:
+    source = bus.source(**bus.kind.small())
+    with pytest.raises(ipcbus.MessageTooLarge, match="transport_lbtsmx_datagram_max_size"):
+        source.send(bytes(source.message_max + 1))
+    assert source.sequence_number == -1
+
+
+@waiting
+@embedded
+def test_ten_thousand_messages_of_64047_bytes_through_datagrams_of_1500(bus: Bus) -> None:
+    context = bus.context("sending", transport_lbtipc_datagram_max_size=1500)
+    source = bus.source("t", context)
+    receiver = bus.receiver()
+    bus.joined(source)
+    pattern = random_bytes(64_047 + 10_000)
+
+    def send() -> None:
+        for number in range(10_000):
+            source.send(memoryview(pattern)[number : number + 64_047])
+        source.flush()
+
+    thread = in_thread(send)
+    assert receiver.receive(5).type == MessageType.BOS
+    view = memoryview(pattern)
+    for number in range(10_000):
+        message = receiver.receive(20)
+        assert message.data == view[number : number + 64_047]
+        assert message.sequence_number == 44 * (number + 1) - 1
+    thread.join()
