@@ -13,6 +13,9 @@
 #   SYNC intent     writer: store_relaxed(header.intent), fence_release, bytes
 #                   reader: bytes, fence_acquire, load_relaxed(header.intent)
 #                   a reader that copied overwritten bytes finds an intent that says so
+#   SYNC evict      writer: cas(slot.state) or load_acquire(slot.state), fence_release, bytes
+#                   reader: bytes, fence_acquire, load_relaxed(slot.state)
+#                   a reader that copied overwritten bytes finds that it was evicted
 #   SYNC position   reader: store_release(slot.position)     writer: load_acquire(slot.position)
 #                   the reader is done with the bytes before the writer may take them
 #   SYNC state      reader: store_release(slot.state)        writer: load_acquire(slot.state)
@@ -41,6 +44,9 @@ static inline void ib_store_relaxed64(void *p, uint64_t v) { __atomic_store_n((u
 static inline int ib_cas32(void *p, uint32_t old, uint32_t v) {
     return __atomic_compare_exchange_n((uint32_t *)p, &old, v, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 }
+static inline int ib_cas64(void *p, uint64_t old, uint64_t v) {
+    return __atomic_compare_exchange_n((uint64_t *)p, &old, v, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+}
 static inline uint32_t ib_exchange32(void *p, uint32_t v) { return __atomic_exchange_n((uint32_t *)p, v, __ATOMIC_SEQ_CST); }
 static inline uint32_t ib_or32(void *p, uint32_t v) { return __atomic_fetch_or((uint32_t *)p, v, __ATOMIC_SEQ_CST); }
 static inline uint64_t ib_or64(void *p, uint64_t v) { return __atomic_fetch_or((uint64_t *)p, v, __ATOMIC_SEQ_CST); }
@@ -68,6 +74,7 @@ static inline void ib_pause(void) {
     void store_relaxed32 "ib_store_relaxed32"(void *p, uint32_t v) noexcept nogil
     void store_relaxed64 "ib_store_relaxed64"(void *p, uint64_t v) noexcept nogil
     bint cas32 "ib_cas32"(void *p, uint32_t old, uint32_t v) noexcept nogil
+    bint cas64 "ib_cas64"(void *p, uint64_t old, uint64_t v) noexcept nogil
     uint32_t exchange32 "ib_exchange32"(void *p, uint32_t v) noexcept nogil
     uint32_t or32 "ib_or32"(void *p, uint32_t v) noexcept nogil
     uint64_t or64 "ib_or64"(void *p, uint64_t v) noexcept nogil

@@ -35,7 +35,8 @@ typedef struct {
     uint64_t wakes_sent;
     uint64_t slots_reclaimed;
     uint64_t position_errors;
-    uint8_t pad_304[16];
+    uint64_t receivers_evicted;
+    uint8_t pad_312[8];
     uint32_t pid;
     uint32_t uid;
     uint64_t start_ns;
@@ -68,6 +69,7 @@ _Static_assert(offsetof(ipcbus_RingHeader, blocked_ns) == 272, "RingHeader.block
 _Static_assert(offsetof(ipcbus_RingHeader, wakes_sent) == 280, "RingHeader.wakes_sent");
 _Static_assert(offsetof(ipcbus_RingHeader, slots_reclaimed) == 288, "RingHeader.slots_reclaimed");
 _Static_assert(offsetof(ipcbus_RingHeader, position_errors) == 296, "RingHeader.position_errors");
+_Static_assert(offsetof(ipcbus_RingHeader, receivers_evicted) == 304, "RingHeader.receivers_evicted");
 _Static_assert(offsetof(ipcbus_RingHeader, pid) == 320, "RingHeader.pid");
 _Static_assert(offsetof(ipcbus_RingHeader, uid) == 324, "RingHeader.uid");
 _Static_assert(offsetof(ipcbus_RingHeader, start_ns) == 328, "RingHeader.start_ns");
@@ -196,6 +198,7 @@ _Static_assert(offsetof(ipcbus_Record, send_ticks) == 8, "Record.send_ticks");
         uint64_t wakes_sent
         uint64_t slots_reclaimed
         uint64_t position_errors
+        uint64_t receivers_evicted
         uint32_t pid
         uint32_t uid
         uint64_t start_ns
@@ -252,9 +255,11 @@ cdef enum:
     KIND_CONTROL = 2
     RECEIVER_PACED = 0
     SOURCE_PACED = 1
+    RECEIVER_PACED_EVICTS = 2
     SLOT_FREE = 0
     SLOT_JOINING = 1
     SLOT_ACTIVE = 2
+    SLOT_EVICTED = 3
     WRITER_RUNS = 0
     WRITER_SLEEPS = 1
     WRITER_WANTS_EVENT = 2

@@ -29,6 +29,7 @@ class Shape:
         window: wanted bytes of data; the ring has the next power of two.
         record_max: longest record in bytes, its header included.
         source_paced: pacing; see `ringbuf.ring`.
+        evicts: whether readers may be evicted; not together with source_paced.
         slots_max: how many readers may join, 1 to 64.
         ring_user: bytes for the layer above in the ring object.
         control_user: bytes for the layer above in the control block: 64-bit words in which bit i belongs to slot i.
@@ -43,6 +44,7 @@ class Shape:
     ring_user: int
     control_user: int
     group: str = ""
+    evicts: bool = False
 
 
 def fill(ring: Mapping, control: Mapping, shape: Shape) -> None:
@@ -59,7 +61,8 @@ def fill(ring: Mapping, control: Mapping, shape: Shape) -> None:
     header["layout_id"], header["kind"] = layout.LAYOUT_ID, layout.KIND_RING
     header["total_bytes"], header["capacity"], header["data_offset"] = ring.size, capacity, data
     header["user_offset"], header["user_bytes"] = layout.RING_HEADER.itemsize, shape.ring_user
-    header["pacing"] = layout.SOURCE_PACED if shape.source_paced else layout.RECEIVER_PACED
+    receiver_paced = layout.RECEIVER_PACED_EVICTS if shape.evicts else layout.RECEIVER_PACED
+    header["pacing"] = layout.SOURCE_PACED if shape.source_paced else receiver_paced
     header["record_max"], header["session_id"] = shape.record_max, shape.session_id
     header["clock"], header["version"] = clock.kind(), layout.VERSION
     header["pid"], header["uid"], header["start_ns"] = os.getpid(), os.geteuid(), time.time_ns()

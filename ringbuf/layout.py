@@ -56,10 +56,14 @@ KIND_CONTROL = 2
 
 RECEIVER_PACED = 0
 SOURCE_PACED = 1
+RECEIVER_PACED_EVICTS = 2
+"""Receiver-paced, but a reader may lose its slot while it reads, so it reads from copies as with SOURCE_PACED."""
 
 SLOT_FREE = 0
 SLOT_JOINING = 1
 SLOT_ACTIVE = 2
+SLOT_EVICTED = 3
+"""Its reader held the writer up for too long: it does not count any more, but is the reader's until it leaves."""
 
 WRITER_RUNS = 0
 WRITER_SLEEPS = 1
@@ -124,6 +128,7 @@ RING_HEADER = struct(
         ("wakes_sent", "<u8", 280),
         ("slots_reclaimed", "<u8", 288),
         ("position_errors", "<u8", 296),
+        ("receivers_evicted", "<u8", 304),
         # line 5: facts about the owner, written once
         ("pid", "<u4", 320),
         ("uid", "<u4", 324),
@@ -198,9 +203,11 @@ CONSTANTS = {
         "KIND_CONTROL",
         "RECEIVER_PACED",
         "SOURCE_PACED",
+        "RECEIVER_PACED_EVICTS",
         "SLOT_FREE",
         "SLOT_JOINING",
         "SLOT_ACTIVE",
+        "SLOT_EVICTED",
         "WRITER_RUNS",
         "WRITER_SLEEPS",
         "WRITER_WANTS_EVENT",

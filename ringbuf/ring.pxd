@@ -40,7 +40,7 @@ cdef struct Reader:
     ControlHeader *control
     Slot *slot
     const char *data
-    char *copy              # where a source-paced record is copied to and validated
+    char *copy              # where a record that may be overwritten is copied to and validated
     uint64_t mask
     uint64_t position       # of the next record
     uint64_t shown          # what the slot says
@@ -53,12 +53,15 @@ cdef struct Reader:
     uint32_t record_max
     uint32_t frame          # of the record that reader_next returned, read once and checked
     uint32_t clock
-    bint source_paced
+    bint copies             # records are not read in place: the writer may overwrite them at any time
+    bint evicts             # it does so only after it evicted this reader; otherwise it is source-paced
     bint fences             # the asymmetric fence is missing, so each showing of the position fences
-    bint broken             # the ring holds what no writer of ours writes; nothing more is read from it
+    bint stopped            # nothing more is read: evicted, or the ring holds what no writer of ours writes
+    bint evicted
 
 cdef bint writer_make_room(Writer *w, uint64_t end) noexcept nogil
 cdef const Record *reader_copy(Reader *r) noexcept nogil
+cdef bint reader_must_look(const Reader *r) noexcept nogil
 cdef bint reader_show(Reader *r) noexcept nogil
 cdef void reader_sample(Reader *r, const Record *record, double ns_per_tick) noexcept nogil
 
@@ -123,13 +126,13 @@ cdef inline const Record *reader_next(Reader *r) noexcept nogil:
     """The next record, whole and checked to lie within the ring, or NULL when there is none now."""
     cdef const Record *record = <const Record *>(r.data + (r.position & r.mask))
     cdef uint32_t frame
-    if r.source_paced:
+    if r.copies:
         return reader_copy(r)
     frame = _atomics.load_acquire32(&record.frame)  # SYNC frame
     if frame == 0:
         return NULL
     if frame < RECORD_HEADER or frame > r.record_max:
-        r.broken = True
+        r.stopped = True
         return NULL
     r.frame = frame
     return record
@@ -146,12 +149,12 @@ cdef inline bint reader_done(Reader *r) noexcept nogil:
 
 
 cdef inline bint reader_ready(Reader *r) noexcept nogil:
-    """Whether there is something to do: a record, an overrun, or the end. May be wrong only in saying yes."""
-    if r.broken:
+    """Whether there is something to do: a record, an overrun, or an end. May be wrong only in saying yes."""
+    if r.stopped:
         return False
     if _atomics.load_acquire32(r.data + (r.position & r.mask)) != 0:  # SYNC frame
         return True
-    if r.source_paced and _atomics.load_relaxed64(&r.header.intent) > r.position + r.mask + 1:
+    if r.copies and reader_must_look(r):
         return True
     return _atomics.load_acquire32(&r.header.closed) != 0  # SYNC closed
 

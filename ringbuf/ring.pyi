@@ -4,6 +4,9 @@ Receiver-paced, a writer never overwrites what an active reader has not read: a 
 it never waits: before it overwrites a byte it says so (`intent`), and a reader that copied bytes looks there before it
 uses one of them, so a reader that was lapped knows it and goes on at the end, and never returns a torn record.
 
+Receiver-paced with eviction is receiver-paced until the writer's owner evicts a reader (`slots.SlotTable.evict`), which
+then does not count any more. A reader of such a ring copies too, and looks afterwards whether it was evicted.
+
 The compiled functions of `ring.pxd` are the message path; these classes are their owners and their face to Python.
 """
 
@@ -62,6 +65,9 @@ class RingWriter:
     def want_event(self, length: int) -> bool:
         """Asks the readers for an event once `length` bytes fit again; False when they fit already."""
 
+    def position_needed(self, length: int) -> int:
+        """Position that every reader must have reached before `length` more bytes fit."""
+
     def count_blocked(self, blocked_ns: int) -> None:
         """Counts a send that had to wait, and for how long."""
 
@@ -70,6 +76,7 @@ class RingWriter:
 
     def count_wakes(self, wakes: int) -> None: ...
     def count_reclaimed(self) -> None: ...
+    def count_evicted(self) -> None: ...
     def touch(self) -> None:
         """Raises the activity counter: the session message of a ring."""
 
@@ -106,6 +113,10 @@ class RingReader:
     @property
     def broken(self) -> bool:
         """Whether the ring held what no writer of ours writes; nothing more is read from it."""
+
+    @property
+    def evicted(self) -> bool:
+        """Whether the source has evicted this reader; nothing more is read from it."""
 
     @property
     def ended(self) -> bool:

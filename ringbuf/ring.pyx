@@ -7,14 +7,14 @@ from libc.string cimport memcpy
 
 from ringbuf cimport _atomics
 from ringbuf._layout cimport (
-    KIND_CONTROL, KIND_RING, SLOT_ACTIVE, SOURCE_PACED, SLOTS_MAX, WRITER_RUNS, WRITER_SLEEPS, WRITER_WANTS_EVENT,
+    RECEIVER_PACED, RECEIVER_PACED_EVICTS, SLOT_ACTIVE, SOURCE_PACED, WRITER_RUNS, WRITER_SLEEPS, WRITER_WANTS_EVENT,
     ControlHeader, Record, RingHeader, Slot,
 )
 from ringbuf.clock cimport clock_kind, monotonic_ns, ns_per_tick, read_ticks
+from ringbuf.headers cimport check_control, check_ring
 from ringbuf.memory cimport Mapping, window_view
 from ringbuf.wake cimport asymmetric, barrier, futex_wait, futex_wake_all
 
-from ringbuf import layout
 from ringbuf.errors import SegmentMismatch
 
 cdef enum:
@@ -57,6 +57,7 @@ cdef bint writer_make_room(Writer *w, uint64_t end) noexcept nogil:
         return True
     _atomics.fence_full()  # SYNC join
     w.limit = slowest(w) + w.mask + 1
+    _atomics.fence_release()  # SYNC evict
     return end <= w.limit
 
 
@@ -81,7 +82,28 @@ cdef bint writer_wait(Writer *w, uint64_t end, uint64_t spins, int64_t timeout_n
 
 
 cdef const Record *reader_copy(Reader *r) noexcept nogil:
-    """The next record of a source-paced ring, copied and then validated; NULL when there is none now."""
+    """The next record of a ring that is not read in place, copied and then validated; NULL when there is none now."""
+    return copy_unless_evicted(r) if r.evicts else copy_unless_lapped(r)
+
+
+cdef const Record *copy_unless_evicted(Reader *r) noexcept nogil:
+    cdef const Record *record = <const Record *>(r.data + (r.position & r.mask))
+    cdef uint32_t frame = _atomics.load_acquire32(&record.frame)  # SYNC frame
+    cdef bint possible = RECORD_HEADER <= frame and frame <= r.record_max
+    if possible:
+        memcpy(r.copy, record, frame)
+    _atomics.fence_acquire()  # SYNC evict
+    if _atomics.load_relaxed32(&r.slot.state) != SLOT_ACTIVE:
+        r.stopped = r.evicted = True
+        return NULL
+    if possible:
+        r.frame = frame
+        return <const Record *>r.copy
+    r.stopped = frame != 0
+    return NULL
+
+
+cdef const Record *copy_unless_lapped(Reader *r) noexcept nogil:
     cdef uint64_t capacity = r.mask + 1
     cdef const Record *record
     cdef uint32_t frame
@@ -93,7 +115,7 @@ cdef const Record *reader_copy(Reader *r) noexcept nogil:
             if frame == 0:
                 return NULL
             if frame < RECORD_HEADER or frame > r.record_max:
-                r.broken = True
+                r.stopped = True
                 return NULL
             memcpy(r.copy, record, frame)
             _atomics.fence_acquire()  # SYNC intent
@@ -103,8 +125,15 @@ cdef const Record *reader_copy(Reader *r) noexcept nogil:
         r.overruns += 1
         r.position = _atomics.load_acquire64(&r.header.tail)  # SYNC tail
     # Lapped at every new tail at once: no writer of ours is a ring ahead of itself.
-    r.broken = True
+    r.stopped = True
     return NULL
+
+
+cdef bint reader_must_look(const Reader *r) noexcept nogil:
+    """Whether a reader that copies was evicted or lapped."""
+    if r.evicts:
+        return _atomics.load_relaxed32(&r.slot.state) != SLOT_ACTIVE
+    return _atomics.load_relaxed64(&r.header.intent) > r.position + r.mask + 1
 
 
 cdef bint reader_show(Reader *r) noexcept nogil:
@@ -145,52 +174,6 @@ cdef void reader_sample(Reader *r, const Record *record, double ns_per_tick) noe
     if ns > r.slot.latency_max:
         _atomics.store_relaxed64(&r.slot.latency_max, ns)
     r.since_sample = 0
-
-
-cdef int check_ring(Mapping ring, RingHeader *h) except -1:
-    """Copies a ring's header, which its owner can change at any time, and checks the copy."""
-    if ring.size < sizeof(RingHeader):
-        raise SegmentMismatch(f"an object of {ring.size} bytes is no ring of ipcbus; remove it, or choose another domain")
-    memcpy(h, ring.base, sizeof(RingHeader))
-    _atomics.compiler_fence()
-    if h.magic != layout.MAGIC or h.kind != KIND_RING:
-        raise SegmentMismatch("the object is no ring of ipcbus; remove it, or choose another domain")
-    if h.layout_id != layout.LAYOUT_ID:
-        raise SegmentMismatch(
-            f"the ring was made by layout {h.layout_id:#010x} version {h.version}, this program has "
-            f"{layout.LAYOUT_ID:#010x} version {layout.VERSION}; run the same release of ipcbus on both sides"
-        )
-    if (
-        h.total_bytes != ring.size or h.capacity & (h.capacity - 1) or h.capacity < layout.PAGE
-        or h.data_offset + h.capacity != ring.size or ring.mapped < h.data_offset + 2 * h.capacity
-        or h.data_offset % layout.PAGE or <uint64_t>h.user_offset + h.user_bytes > h.data_offset
-        or h.record_max < RECORD_HEADER or h.record_max > h.capacity // 2 or h.pacing > SOURCE_PACED
-    ):
-        raise SegmentMismatch("the ring's header contradicts itself; its owner is damaged, restart it")
-    return 0
-
-
-cdef int check_control(Mapping control, uint32_t session_id, ControlHeader *h) except -1:
-    """Copies a control block's header, which every receiver can change at any time, and checks the copy."""
-    if control.size < sizeof(ControlHeader):
-        raise SegmentMismatch(f"an object of {control.size} bytes is no control block of ipcbus; remove it")
-    memcpy(h, control.base, sizeof(ControlHeader))
-    _atomics.compiler_fence()
-    if h.magic != layout.MAGIC or h.kind != KIND_CONTROL:
-        raise SegmentMismatch("the object is no control block of ipcbus; remove it, or choose another domain")
-    if h.layout_id != layout.LAYOUT_ID or h.session_id != session_id:
-        raise SegmentMismatch(
-            f"the control block has layout {h.layout_id:#010x} and session {h.session_id:08x}, expected "
-            f"{layout.LAYOUT_ID:#010x} and {session_id:08x}; run the same release of ipcbus on both sides"
-        )
-    if (
-        h.total_bytes != control.size or h.slots_max == 0 or h.slots_max > SLOTS_MAX
-        or h.slots_offset % layout.CACHE_LINE or h.user_offset % 8
-        or h.slots_offset + <uint64_t>h.slots_max * SLOT_BYTES > control.size
-        or <uint64_t>h.user_offset + h.user_bytes > h.slots_offset
-    ):
-        raise SegmentMismatch("the control block's header contradicts itself; its owner is damaged, restart it")
-    return 0
 
 
 cdef class RingWriter:
@@ -271,12 +254,15 @@ cdef class RingWriter:
         return fits
 
     def want_event(self, uint64_t length):
-        cdef uint64_t used = self.w.used if self.w.used else RECORD_HEADER
-        cdef uint64_t end = self.w.head + used + aligned(length) + RECORD_ALIGN
-        _atomics.store_relaxed64(&self.w.control.wanted, end - self.capacity if end > self.capacity else 0)
+        _atomics.store_relaxed64(&self.w.control.wanted, self.position_needed(length))
         _atomics.or32(&self.w.control.writer_waits, WRITER_WANTS_EVENT)
         barrier()  # SYNC wait
-        return not writer_make_room(&self.w, end)
+        return not self.has_room(length)
+
+    def position_needed(self, uint64_t length):
+        cdef uint64_t used = self.w.used if self.w.used else RECORD_HEADER
+        cdef uint64_t end = self.w.head + used + aligned(length) + RECORD_ALIGN
+        return end - self.capacity if end > self.capacity else 0
 
     def count_blocked(self, uint64_t blocked_ns):
         _atomics.store_relaxed64(&self.w.header.send_blocked, self.w.header.send_blocked + 1)
@@ -290,6 +276,9 @@ cdef class RingWriter:
 
     def count_reclaimed(self):
         _atomics.store_relaxed64(&self.w.header.slots_reclaimed, self.w.header.slots_reclaimed + 1)
+
+    def count_evicted(self):
+        _atomics.store_relaxed64(&self.w.header.receivers_evicted, self.w.header.receivers_evicted + 1)
 
     def touch(self):
         _atomics.store_relaxed32(&self.w.header.activity, self.w.header.activity + 1)
@@ -319,11 +308,12 @@ cdef class RingReader:
         self.r.mask = header.capacity - 1
         self.r.record_max = header.record_max
         self.r.clock = clock_kind()
-        self.r.source_paced = header.pacing == SOURCE_PACED
+        self.r.copies = header.pacing != RECEIVER_PACED
+        self.r.evicts = header.pacing == RECEIVER_PACED_EVICTS
         self.r.show_step = header.capacity // 32
         self.r.fences = not asymmetric()
         self.r.sample_every = sample_every
-        if self.r.source_paced:
+        if self.r.copies:
             self.r.copy = <char *>malloc(header.record_max)
             if self.r.copy == NULL:
                 raise MemoryError()
@@ -345,7 +335,12 @@ cdef class RingReader:
 
     @property
     def broken(self):
-        return self.r.broken
+        return self.r.stopped and not self.r.evicted
+
+    @property
+    def evicted(self):
+        # Looked up as well, for a reader that is not read from now.
+        return self.r.evicted or (self.r.evicts and reader_must_look(&self.r))
 
     @property
     def ended(self):

@@ -7,6 +7,9 @@ lock comes first and goes last, so at any moment, whatever was killed, one of th
     lock held, state any      somebody's who lives (or is just arriving, leaving, or reclaiming)
     lock free, state not FREE a dead reader's: whoever takes the lock may reset it
 
+The one exception is the writer's side, which without the lock makes EVICTED of ACTIVE, never of anything else: from
+then on the slot does not count, but stays its reader's, who may still show positions there, until it leaves or dies.
+
 Joining needs no answer from the writer (SYNC join): the reader shows itself at a tail it has read, and then reads the
 tail again. Either the writer's scans see it from then on, or the second tail is past every scan that did not.
 """
@@ -150,6 +153,27 @@ class SlotTable:
         if freed:
             nudge_writer(self._control)
         return freed
+
+    def evict(self, index: int, generation: int) -> bool:
+        """Stops counting a reader that holds the writer up; for the writer's side of a ring that evicts.
+
+        Args:
+            index: its slot.
+            generation: the slot's, by which a reader that came meanwhile is told from the one that is meant.
+
+        Returns:
+            Whether it was evicted: False when it has left meanwhile, or was evicted before.
+        """
+        was = generation << 32 | layout.SLOT_ACTIVE
+        if not self._words.cas64(self._state(index), was, generation << 32 | layout.SLOT_EVICTED):  # SYNC evict
+            return False
+        self._checkpoint("evict: state")
+        nudge_writer(self._control)
+        return True
+
+    def generation(self, index: int) -> int:
+        """Counts the readers that have had the slot."""
+        return int(self._slots[index]["generation"])
 
     def active_mask(self) -> int:
         """Bit i is set for each slot whose reader gets the records."""

@@ -17,6 +17,9 @@ class Words:
     def cas32(self, offset: int, old: int, new: int) -> bool:
         """Sets the word to `new` if it is `old`; says whether it did."""
 
+    def cas64(self, offset: int, old: int, new: int) -> bool:
+        """Sets the word to `new` if it is `old`; says whether it did."""
+
     def exchange32(self, offset: int, value: int) -> int:
         """Sets the word and returns what it was."""
 

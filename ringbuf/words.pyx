@@ -32,6 +32,9 @@ cdef class Words:
     def cas32(self, size_t offset, uint32_t old, uint32_t new):
         return bool(_atomics.cas32(self._at(offset, 4, True), old, new))
 
+    def cas64(self, size_t offset, uint64_t old, uint64_t new):
+        return bool(_atomics.cas64(self._at(offset, 8, True), old, new))
+
     def exchange32(self, size_t offset, uint32_t value):
         return _atomics.exchange32(self._at(offset, 4, True), value)
 

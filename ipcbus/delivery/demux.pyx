@@ -164,7 +164,7 @@ cdef class Demux:
         cdef Reader *r = self.r
         cdef const Record *record = reader_next(r)
         if record == NULL:
-            if r.broken or _atomics.load_acquire32(&r.header.closed):  # SYNC closed
+            if r.stopped or _atomics.load_acquire32(&r.header.closed):  # SYNC closed
                 self.attention = True
             return False
         if not self.begun:
@@ -315,7 +315,7 @@ cdef class Demux:
             return 0
         if message is None:
             message = Message.__new__(Message)
-            if self.r != NULL and not self.r.source_paced:
+            if self.r != NULL and not self.r.copies:
                 message.mapping = self.ring.ring
         else:
             self.spare = None

@@ -56,6 +56,12 @@ COUNTERS: Final = (
     _row(SESSION, "blocked_ns", "ns", "Time that sends have waited for room."),
     _row(SESSION, "wakes_sent", "wakes", "Sleeping receivers that the source has woken."),
     _row(SESSION, "slots_reclaimed", "slots", "Slots taken back from receivers that died."),
+    _row(
+        SESSION,
+        "receivers_evicted",
+        "receivers",
+        "Receivers that kept the source waiting for too long, and were evicted.",
+    ),
     _row(SESSION, "position_errors", "looks", "Impossible positions found in slots, and ignored."),
     _row(SESSION, "activity", "signs", "Signs of life of an idle session, in place of session messages."),
     _row(SOURCE, "lbm_msgs_sent", "messages", "Messages of the topic that are published.", "published"),

@@ -13,7 +13,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 
 from ringbuf import layout, segment
 from ringbuf.layout import RECORD_ALIGN, RECORD_HEADER, round_up
-from tests.rings.channels import WINDOW, header_of, join, owned, slots_of
+from tests.rings.channels import PACINGS, WINDOW, header_of, join, owned, slots_of
 
 if TYPE_CHECKING:
     from ringbuf.channel import JoinedChannel, OwnedChannel
@@ -44,12 +44,13 @@ class Reading:
     shown: int
     overruns: int = 0
     count: int = 0
+    evicted: bool = False
 
 
 class RingMachine(RuleBasedStateMachine):
     """One writer, some readers; the subclass says how the ring is paced."""
 
-    source_paced = False
+    pacing = "receiver-paced"
     readers = Bundle[Reading]("readers")
 
     @initialize()
@@ -57,7 +58,7 @@ class RingMachine(RuleBasedStateMachine):
         self.opened = ExitStack()
         # Not the fixture's: hypothesis runs many rings in one test.
         self.domain = "h" + secrets.token_hex(4)[:7]
-        self.ring: OwnedChannel = self.opened.enter_context(owned(self.domain, source_paced=self.source_paced))
+        self.ring: OwnedChannel = self.opened.enter_context(owned(self.domain, **PACINGS[self.pacing]))
         self.log: list[Record] = []
         self.head = 0
         self.number = 0
@@ -72,13 +73,21 @@ class RingMachine(RuleBasedStateMachine):
 
     # ------------------------------------------------------------------ the oracle
 
+    @property
+    def source_paced(self) -> bool:
+        return self.pacing == "source-paced"
+
+    def counting(self) -> list[Reading]:
+        """The readers that the writer waits for."""
+        return [reading for reading in self.living if not reading.evicted]
+
     def next_body(self, size: int) -> bytes:
         self.number += 1
         return (self.number.to_bytes(4, "little") * (size // 4 + 1))[:size]
 
     def fits(self, size: int) -> bool:
         """Whether the ring has to take a record of this size."""
-        least = min([reading.shown for reading in self.living], default=self.head)
+        least = min([reading.shown for reading in self.counting()], default=self.head)
         return self.source_paced or self.head + taken(size) + RECORD_ALIGN <= least + WINDOW
 
     def published(self, body: bytes) -> None:
@@ -87,6 +96,8 @@ class RingMachine(RuleBasedStateMachine):
 
     def expected(self, reading: Reading) -> Record | None:
         """What the reader has to get next; moves a lapped one to the end."""
+        if reading.evicted:
+            return None
         if self.source_paced and int(header_of(self.ring)["intent"]) > reading.position + WINDOW:
             reading.overruns += 1
             reading.position = self.head
@@ -137,6 +148,13 @@ class RingMachine(RuleBasedStateMachine):
         reading.channel.leave()
         self.living.remove(reading)
 
+    @precondition(lambda self: self.pacing == "evicting")
+    @rule(reading=readers)
+    def evict(self, reading: Reading) -> None:
+        index = reading.channel.index
+        assert self.ring.slots.evict(index, self.ring.slots.generation(index)) is not reading.evicted
+        reading.evicted = True
+
     @rule(reading=readers, count=st.integers(1, 100))
     def read(self, reading: Reading, count: int) -> None:
         reader = reading.channel.reader
@@ -170,22 +188,32 @@ class RingMachine(RuleBasedStateMachine):
         assert self.ring.writer.head == self.head == int(header_of(self.ring)["tail"])
         assert int(header_of(self.ring)["msgs_sent"]) == len(self.log)
         assert int(header_of(self.ring)["position_errors"]) == 0
-        positions = {reading.channel.index: reading.shown for reading in self.living}
+        positions = {reading.channel.index: reading.shown for reading in self.counting()}
         assert self.ring.slots.positions() == positions
         for reading in self.living:
             assert reading.channel.reader.position == reading.position
             assert not reading.channel.reader.broken
-            assert self.source_paced or self.head - reading.position <= WINDOW
-            assert slots_of(self.ring)[reading.channel.index]["state"] == layout.SLOT_ACTIVE
+            assert self.source_paced or reading.evicted or self.head - reading.position <= WINDOW
+            state = layout.SLOT_EVICTED if reading.evicted else layout.SLOT_ACTIVE
+            assert slots_of(self.ring)[reading.channel.index]["state"] == state
+            assert reading.channel.reader.evicted == reading.evicted
 
 
 class SourcePacedMachine(RingMachine):
     """The writer never waits."""
 
-    source_paced = True
+    pacing = "source-paced"
+
+
+class EvictingMachine(RingMachine):
+    """The writer waits for a reader until it evicts it."""
+
+    pacing = "evicting"
 
 
 TestReceiverPacedRing = RingMachine.TestCase
 TestReceiverPacedRing.settings = settings(max_examples=60, stateful_step_count=40)
 TestSourcePacedRing = SourcePacedMachine.TestCase
 TestSourcePacedRing.settings = settings(max_examples=60, stateful_step_count=40)
+TestEvictingRing = EvictingMachine.TestCase
+TestEvictingRing.settings = settings(max_examples=60, stateful_step_count=40)

@@ -41,11 +41,20 @@ class Options(TypedDict, total=False):
     """What tests choose about a ring."""
 
     source_paced: bool
+    evicts: bool
     window: int
     record_max: int
     slots_max: int
     control_user: int
     group: str
+
+
+PACINGS: dict[str, Options] = {
+    "receiver-paced": {},
+    "source-paced": {"source_paced": True},
+    "evicting": {"evicts": True},
+}
+"""Every pacing, by name."""
 
 
 def shape(**options: Unpack[Options]) -> Shape:
@@ -60,6 +69,7 @@ def shape(**options: Unpack[Options]) -> Shape:
         ring_user=128,
         control_user=options.get("control_user", 64),
         group=options.get("group", ""),
+        evicts=options.get("evicts", False),
     )
 
 

@@ -40,6 +40,7 @@ VICTIM = 1
 CLAIM = ["claim: lock taken", "claim: joining", "claim: introduced"]
 CLAIM_DEAD = ["claim: lock taken", "reset: bits cleared", "claim: joining", "claim: introduced"]
 JOIN = ["join: position shown", "join: active", "join: position final"]
+EVICTED = ["evict: state"]
 LEAVE = ["reset: bits cleared", "leave: reset", "leave: lock released"]
 RECLAIM = ["reclaim: lock taken", "reset: bits cleared", "reclaim: reset"]
 
@@ -153,6 +154,26 @@ def joins_and_leaves(domain: str, checkpoint: Callable[[str], None]) -> None:
     channel.leave()
 
 
+def is_evicted_and_leaves(domain: str, checkpoint: Callable[[str], None]) -> None:
+    """Is evicted as the writer does it; steps count from there on."""
+    late: list[Callable[[str], None]] = []
+    channel = join(domain, 2, lambda step: late[0](step) if late else None)
+    channel.reader.arm(True)
+    Words(channel.control).or64(JOINED_WORD, 1 << channel.index)
+    late.append(checkpoint)
+    assert channel.slots.evict(channel.index, channel.slots.generation(channel.index))
+    channel.reader.show()
+    channel.leave()
+
+
+def dies_evicted(domain: str) -> None:
+    """Is killed as an evicted reader that has not noticed."""
+    channel = join(domain, 9)
+    channel.reader.arm(True)
+    channel.slots.evict(channel.index, channel.slots.generation(channel.index))
+    kill_myself()
+
+
 def reclaims(domain: str, checkpoint: Callable[[str], None]) -> None:
     """Reclaims, as another process than the writer's."""
     fd = segment.open_fd(control_name(domain), write=True)
@@ -190,10 +211,26 @@ def test_kill_between_any_two_steps_of_leaving(stage: Stage) -> None:
     assert stage.kill_everywhere(joins_and_leaves, stage.goes_on) == LEAVE
 
 
-def test_kill_between_any_two_steps_of_reclaiming(stage: Stage) -> None:
+def test_kill_between_any_two_steps_from_an_eviction_to_the_leaving(stage: Stage) -> None:
+    assert stage.kill_everywhere(is_evicted_and_leaves, stage.goes_on) == EVICTED + LEAVE
+
+
+def test_next_reader_takes_what_a_killed_evicted_reader_left(stage: Stage) -> None:
+    def check() -> None:
+        stage.goes_on()
+        assert stage.children.run(dies_evicted, stage.domain).wait() == -9
+        assert slots_of(stage.channel)[VICTIM]["state"] == layout.SLOT_EVICTED
+
+    check()
+    assert stage.kill_everywhere(joins, check) == CLAIM_DEAD + JOIN
+    assert stage.channel.slots.reclaim() == [VICTIM]
+
+
+@pytest.mark.parametrize("die", [dies_while_reading, dies_evicted])
+def test_kill_between_any_two_steps_of_reclaiming(stage: Stage, die: Callable[[str], None]) -> None:
     def dead_again() -> None:
         stage.goes_on()
-        assert stage.children.run(dies_while_reading, stage.domain).wait() == -9
+        assert stage.children.run(die, stage.domain).wait() == -9
 
     dead_again()
     assert stage.kill_everywhere(reclaims, dead_again) == RECLAIM
@@ -225,7 +262,9 @@ def wait_stopped(child: Child[None]) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("work", "steps"), [(joins, CLAIM + JOIN), (joins_and_leaves, LEAVE[:2])], ids=["joining", "leaving"]
+    ("work", "steps"),
+    [(joins, CLAIM + JOIN), (joins_and_leaves, LEAVE[:2]), (is_evicted_and_leaves, EVICTED + LEAVE[:2])],
+    ids=["joining", "leaving", "evicted"],
 )
 def test_reader_that_is_stopped_between_any_two_steps_keeps_its_slot(
     stage: Stage, work: Callable[[str, Callable[[str], None]], None], steps: list[str]

@@ -226,7 +226,7 @@ RING_DAMAGE: list[tuple[str, Any]] = [
     ("data_offset", (1 << 32) - PAGE),
     ("user_offset", (1 << 32) - 1),
     ("user_bytes", (1 << 32) - 1),
-    ("pacing", 2),
+    ("pacing", 3),
     ("record_max", 0),
     ("record_max", layout.RECORD_HEADER - 1),
     ("record_max", WINDOW // 2 + 1),

@@ -1,4 +1,4 @@
-"""One suite over both pacings: what a writer and its readers promise when nobody is in a hurry."""
+"""One suite over every pacing: what a writer and its readers promise when nobody is in a hurry."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from ringbuf import clock, layout
 from ringbuf.slots import SlotTable
-from tests.rings.channels import WINDOW, control_of, header_of, joined, owned, read_all, slots_of
+from tests.rings.channels import PACINGS, WINDOW, control_of, header_of, joined, owned, read_all, slots_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,10 +20,10 @@ LONGEST = WINDOW // 2 - layout.RECORD_HEADER
 SIZES = [0, 1, 7, 8, 9, 100, LONGEST - 1, LONGEST]
 
 
-@pytest.fixture(params=[False, True], ids=["receiver-paced", "source-paced"])
+@pytest.fixture(params=PACINGS)
 def channel(request: pytest.FixtureRequest, domain: str) -> Iterator[OwnedChannel]:
     """The writing side of the smallest ring."""
-    with owned(domain, source_paced=request.param) as made:
+    with owned(domain, **PACINGS[request.param]) as made:
         yield made
 
 
@@ -218,8 +218,9 @@ def test_what_the_writer_counts_off_the_hot_path_is_in_the_header(channel: Owned
     channel.writer.count_would_block()
     channel.writer.count_wakes(3)
     channel.writer.count_reclaimed()
-    names = ("send_blocked", "blocked_ns", "send_would_block", "wakes_sent", "slots_reclaimed")
-    assert numbers(header_of(channel), *names) == [2, 1200, 1, 3, 1]
+    channel.writer.count_evicted()
+    names = ("send_blocked", "blocked_ns", "send_would_block", "wakes_sent", "slots_reclaimed", "receivers_evicted")
+    assert numbers(header_of(channel), *names) == [2, 1200, 1, 3, 1, 1]
 
 
 def test_writer_sees_who_reads_and_how_far(channel: OwnedChannel, domain: str) -> None:

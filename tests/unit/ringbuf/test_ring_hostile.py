@@ -12,13 +12,13 @@ from ringbuf import layout
 from ringbuf.errors import RingError
 from ringbuf.ring import RingReader
 from ringbuf.words import Words
-from tests.rings.channels import WINDOW, control_of, header_of, join, joined, owned, read_all, slots_of
+from tests.rings.channels import PACINGS, WINDOW, control_of, header_of, join, joined, owned, read_all, slots_of
 from tests.rings.children import Children
 
 if TYPE_CHECKING:
     from ringbuf.channel import OwnedChannel
 
-BOTH = pytest.mark.parametrize("source_paced", [False, True], ids=["receiver-paced", "source-paced"])
+EACH = pytest.mark.parametrize("pacing", PACINGS)
 
 ROUNDS = 150
 """Damaged rings per test; each has a seed of its own."""
@@ -29,10 +29,10 @@ def data_of(channel: OwnedChannel) -> memoryview:
     return channel.ring.view(offset, WINDOW)
 
 
-@BOTH
+@EACH
 @pytest.mark.parametrize("frame", [1, layout.RECORD_HEADER - 1, WINDOW // 2 + 1, WINDOW, 1 << 31, (1 << 32) - 1])
-def test_impossible_frame_breaks_the_reader_for_good(domain: str, source_paced: bool, frame: int) -> None:
-    with owned(domain, source_paced=source_paced) as channel, joined(domain) as reader:
+def test_impossible_frame_breaks_the_reader_for_good(domain: str, pacing: str, frame: int) -> None:
+    with owned(domain, **PACINGS[pacing]) as channel, joined(domain) as reader:
         channel.writer.write(b"good")
         channel.writer.write(b"bad")
         np.frombuffer(data_of(channel), layout.RECORD, 1, 24)["frame"] = frame
@@ -45,10 +45,10 @@ def test_impossible_frame_breaks_the_reader_for_good(domain: str, source_paced: 
             assert reader.reader.position == position
 
 
-@BOTH
+@EACH
 @pytest.mark.parametrize("frame", [layout.RECORD_HEADER, 17, WINDOW // 2])
-def test_possible_frame_around_nonsense_is_read_within_the_ring(domain: str, source_paced: bool, frame: int) -> None:
-    with owned(domain, source_paced=source_paced) as channel, joined(domain) as reader:
+def test_possible_frame_around_nonsense_is_read_within_the_ring(domain: str, pacing: str, frame: int) -> None:
+    with owned(domain, **PACINGS[pacing]) as channel, joined(domain) as reader:
         data_of(channel)[:] = b"\xa5" * WINDOW
         # At the very end of the ring: the body continues in the second mapping.
         at = WINDOW - 8
@@ -157,11 +157,11 @@ def use(channel: OwnedChannel, reader: RingReader) -> None:
     assert reader.ended in (False, True)
 
 
-@BOTH
+@EACH
 @pytest.mark.parametrize("what", ["data", "slots", "header", "control"])
-def test_nonsense_anywhere_crashes_neither_side(domain: str, source_paced: bool, what: str) -> None:
+def test_nonsense_anywhere_crashes_neither_side(domain: str, pacing: str, what: str) -> None:
     def damage(seed: int) -> int:
-        with owned(domain, source_paced=source_paced) as channel:
+        with owned(domain, **PACINGS[pacing]) as channel:
             reader = join(domain)
             for _ in range(20):
                 channel.writer.write(b"y" * 80)

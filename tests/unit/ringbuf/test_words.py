@@ -40,6 +40,9 @@ def test_compare_and_swap_changes_only_what_it_expected(mapping: Mapping) -> Non
     assert words.cas32(8, 0, 7)
     assert not words.cas32(8, 0, 9)
     assert words.load32(8) == 7
+    assert words.cas64(8, 7, 1 << 40)
+    assert not words.cas64(8, 7, 9)
+    assert words.load64(8) == 1 << 40
 
 
 def test_changes_return_what_the_word_was(mapping: Mapping) -> None:
@@ -77,6 +80,7 @@ def test_negative_offset_is_refused(mapping: Mapping) -> None:
         lambda words: words.store32(0, 1),
         lambda words: words.store64(0, 1),
         lambda words: words.cas32(0, 0, 1),
+        lambda words: words.cas64(0, 0, 1),
         lambda words: words.exchange32(0, 1),
         lambda words: words.or32(0, 1),
         lambda words: words.or64(0, 1),
