@@ -60,7 +60,7 @@ COUNTERS: Final = (
         SESSION,
         "receivers_evicted",
         "receivers",
-        "Receivers that kept the source waiting for too long, and were evicted.",
+        "Receivers evicted because they kept the source waiting for too long.",
     ),
     _row(SESSION, "position_errors", "looks", "Impossible positions found in slots, and ignored."),
     _row(SESSION, "activity", "signs", "Signs of life of an idle session, in place of session messages."),

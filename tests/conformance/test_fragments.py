@@ -16,7 +16,7 @@ from tests.kit.forms import CallbackTaker, ReceiveTaker
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ipcbus import Message, Source
+    from ipcbus import Message, Receiver, Source
     from tests.kit.bus import Bus
 
 PIECE = 8192 - 32
@@ -38,6 +38,13 @@ def in_thread(work: Callable[[], object]) -> threading.Thread:
     return thread
 
 
+def pull(receiver: Receiver) -> Message:
+    """The next message or event."""
+    message = receiver.receive(20)
+    assert message is not None
+    return message
+
+
 def whole(message: Message) -> tuple[bytes, int, int, FragmentInfo | None]:
     return message.data, message.first_sequence_number, message.sequence_number, message.fragment_info
 
@@ -53,8 +60,8 @@ def test_a_message_in_fragments_comes_whole_with_the_last_number(bus: Bus, lengt
     source.send(b"behind", flush=True)
     pieces = -(-length // PIECE)
     assert source.sequence_number == pieces + 1
-    taken = [receiver.receive(5) for _ in range(4)]
-    assert [whole(message) for message in taken if message and message.type == MessageType.DATA] == [
+    taken = [pull(receiver) for _ in range(4)]
+    assert [whole(message) for message in taken if message.type == MessageType.DATA] == [
         (b"before", 0, 0, None),
         (random_bytes(length), 1, pieces, FragmentInfo(1, 0, length)),
         (b"behind", pieces + 1, pieces + 1, None),
@@ -70,9 +77,8 @@ def test_what_just_fits_a_datagram_is_not_fragmented(bus: Bus) -> None:
     bus.joined(source)
     source.send(bytes(source.message_max), flush=True)
     assert source.sequence_number == 0
-    receiver.receive(5)
-    message = receiver.receive(5)
-    assert message is not None
+    pull(receiver)
+    message = pull(receiver)
     assert (len(message), message.fragment_info) == (source.message_max, None)
 
 
@@ -84,13 +90,13 @@ def test_raw_fragments_say_where_they_belong(bus: Bus) -> None:
     sent = random_bytes(PIECE * 2 + 100)
     source.send(sent, start_batch=True, end_batch=True)
     source.send(b"plain", flush=True)
-    assert receiver.receive(5).type == MessageType.BOS
-    fragments = [receiver.receive(5) for _ in range(3)]
+    assert pull(receiver).type == MessageType.BOS
+    fragments = [pull(receiver) for _ in range(3)]
     assert b"".join(fragment.data for fragment in fragments) == sent
     assert [(each.sequence_number, each.first_sequence_number) for each in fragments] == [(0, 0), (1, 1), (2, 2)]
     assert [each.fragment_info for each in fragments] == [FragmentInfo(0, k * PIECE, len(sent)) for k in range(3)]
     assert {each.flags for each in fragments} == {3}
-    assert receiver.receive(5).fragment_info is None
+    assert pull(receiver).fragment_info is None
 
 
 @pytest.mark.parametrize("kind", [LBTIPC], ids=lambda kind: str(kind.name))
@@ -185,7 +191,7 @@ def test_a_message_given_up_in_the_middle_is_reported_lost(bus: Bus) -> None:
     thread.join()
     assert len(raised) == 1
     lost = delivered = 0
-    while (message := receiver.receive(5)) is not None and message.type != MessageType.EOS:
+    while (message := pull(receiver)).type != MessageType.EOS:
         if message.type in (MessageType.UNRECOVERABLE_LOSS, MessageType.UNRECOVERABLE_LOSS_BURST):
             lost += message.sequence_number - message.first_sequence_number + 1
         delivered += message.type == MessageType.DATA
@@ -215,10 +221,10 @@ def test_ten_thousand_messages_of_64047_bytes_through_datagrams_of_1500(bus: Bus
         source.flush()
 
     thread = in_thread(send)
-    assert receiver.receive(5).type == MessageType.BOS
+    assert pull(receiver).type == MessageType.BOS
     view = memoryview(pattern)
     for number in range(10_000):
-        message = receiver.receive(20)
+        message = pull(receiver)
         assert message.data == view[number : number + 64_047]
         assert message.sequence_number == 44 * (number + 1) - 1
     thread.join()

@@ -1,4 +1,4 @@
-"""A writer at full speed that evicts whoever it catches up with, in the middle of reading: nothing torn, nothing silent."""
+"""A writer at full speed that evicts whoever it catches up with while it reads: nothing torn, nothing silent."""
 
 from __future__ import annotations
 
