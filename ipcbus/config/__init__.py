@@ -1,7 +1,15 @@
 """Options: one table of them, and what a user set."""
 
 from ipcbus.config.config import Config, ConfigLike
-from ipcbus.config.options import SCOPES, TABLE, ContextOptions, ReceiverOptions, SourceOptions
+from ipcbus.config.options import (
+    SCOPES,
+    TABLE,
+    ContextOptions,
+    EventQueueOptions,
+    ReceiverOptions,
+    SourceOptions,
+    WildcardReceiverOptions,
+)
 from ipcbus.config.values import Option, OptionValues, Value
 
 __all__ = [
@@ -10,9 +18,11 @@ __all__ = [
     "Config",
     "ConfigLike",
     "ContextOptions",
+    "EventQueueOptions",
     "Option",
     "OptionValues",
     "ReceiverOptions",
     "SourceOptions",
     "Value",
+    "WildcardReceiverOptions",
 ]

@@ -14,23 +14,22 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from ipcbus.config.options import (
-    RELATIONS,
     SCOPES,
     TABLE,
     ContextOptions,
     EventQueueOptions,
     ReceiverOptions,
-    Relation,
     SourceOptions,
     WildcardReceiverOptions,
 )
+from ipcbus.config.relations import RELATIONS, Relation
 from ipcbus.config.values import Refused
 from ipcbus.errors import ConfigError
 
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-    from ipcbus.config.values import Option, OptionValues, Value
+    from ipcbus.config.values import OptionValues, Value
 
 
 class Config:
@@ -99,7 +98,7 @@ class Config:
         known = _known_scope(scope, "")
         merged = {**self._sections.get(scope, {}), **_checked(scope, overrides, "")}
         if overrides:
-            touched = [r for r in RELATIONS if scope in (r.larger.scope, r.smaller.scope)]
+            touched = [r for r in RELATIONS if scope in r.scopes]
             self._check_relations(touched, {**self._sections, scope: merged}, "")
         return known(merged)
 
@@ -113,21 +112,9 @@ class Config:
         relations: Iterable[Relation], sections: Mapping[str, Mapping[str, Value]], where: str
     ) -> None:
         """Refuses values that are right alone and wrong together."""
-
-        def value(row: Option[int]) -> int:
-            return int(sections.get(row.scope, {}).get(row.name, row.default))
-
         for relation in relations:
-            larger, smaller, factor = relation.larger, relation.smaller, relation.factor
-            if value(larger) >= factor * value(smaller):
-                continue
-            times = f"{factor} times " if factor > 1 else ""
-            raise ConfigError(
-                f"option {larger.name} (scope {larger.scope}) = {value(larger)}{where} is less than {times}"
-                f"option {smaller.name} (scope {smaller.scope}) = {value(smaller)}: {relation.reason}. "
-                f"Set {larger.name} to at least {factor * value(smaller)}, or {smaller.name} to at most "
-                f"{value(larger) // factor}"
-            )
+            if complaint := relation.complaint(sections, where):
+                raise ConfigError(complaint)
 
 
 ConfigLike: TypeAlias = Config | Mapping[str, Mapping[str, object]] | str | os.PathLike[str] | None
@@ -204,4 +191,4 @@ def _nearest(name: object, names: Iterable[str], otherwise: Iterable[str]) -> st
     for close in difflib.get_close_matches(str(name), names, n=1):
         home = _home(close)
         return f"did you mean {close}{f' (scope {home})' if home else ''}?"
-    return "known are: " + (", ".join(sorted(otherwise)) or "none yet")
+    return "known are: " + ", ".join(sorted(otherwise))

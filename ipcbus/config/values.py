@@ -40,6 +40,8 @@ class Option(Generic[T]):
     power_of_two: bool = False
     """Rounded up to the next power of two."""
     subject_to_change: bool = False
+    special_zero: bool = False
+    """0 is no quantity but means off, or without limit."""
     name: str = ""
     scope: str = ""
 

@@ -110,7 +110,6 @@ def test_unknown_option_without_neighbour_lists_the_scope() -> None:
     text = override_refusal("receiver", zzz=1)
     assert "known are: delivery_control_loss_check_interval, " in text
     assert "context_name" not in text
-    assert override_refusal("event_queue", zzz=1).endswith("known are: none yet")
 
 
 def test_wrong_scope_names_the_right_one() -> None:

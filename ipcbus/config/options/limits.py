@@ -1,0 +1,15 @@
+"""Limits that keep a mistyped value from leaving the machine words that will hold it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+MAX_COUNT: Final = 2**31 - 1
+MAX_MS: Final = 2**31 - 1
+MAX_SECONDS: Final = MAX_MS // 1000
+MAX_WINDOW: Final = 2**40
+MAX_ID: Final = 2**16 - 1
+MAX_NAME: Final = 31
+"""Bytes of a name that others are shown."""

@@ -1,0 +1,134 @@
+"""Options that limit each other."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Final
+
+from ipcbus.config.options import ContextOptions, ReceiverOptions, SourceOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ipcbus.config.values import Option, Value
+
+_SCALE: Final = {"ms": 1, "s": 1000}
+"""Times are compared in milliseconds, everything else as it stands."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Relation:
+    """Two options that limit each other: `larger` is at least `factor` times `smaller`.
+
+    A value of 0 that means something special (off, without limit) limits nothing and is not limited.
+    """
+
+    larger: Option[int]
+    smaller: Option[int]
+    reason: str
+    factor: int = 1
+    strict: bool = False
+    """Equal is not enough."""
+
+    @property
+    def scopes(self) -> tuple[str, str]:
+        """The scopes of both options."""
+        return self.larger.scope, self.smaller.scope
+
+    def complaint(self, sections: Mapping[str, Mapping[str, Value]], where: str = "") -> str:
+        """What is wrong with these values, and the cure; empty when nothing is.
+
+        Args:
+            sections: checked values by scope and name; what is not given has its default.
+            where: stands behind the first value, for example " (in bus.toml)".
+        """
+        larger, smaller = self.larger, self.smaller
+        above, below = _value(larger, sections), _value(smaller, sections)
+        if above is None or below is None:
+            return ""
+        have, need = above * _scale(larger), self.factor * below * _scale(smaller) + self.strict
+        if have >= need:
+            return ""
+        times = f"{self.factor} times " if self.factor > 1 else ""
+        than = f"not more than {times}" if self.strict else f"less than {times}"
+        at_least = -(-need // _scale(larger))
+        at_most = (have - self.strict) // (self.factor * _scale(smaller))
+        cures = []
+        if at_least <= (larger.maximum or at_least):
+            cures.append(f"{larger.name} to at least {at_least}{_unit(larger)}")
+        if at_most >= max(smaller.minimum or 0, 1):
+            cures.append(f"{smaller.name} to at most {at_most}{_unit(smaller)}")
+        if smaller.special_zero:
+            cures.append(f"{smaller.name} to 0")
+        return (
+            f"option {larger.name} (scope {larger.scope}) = {above}{_unit(larger)}{where} is {than}"
+            f"option {smaller.name} (scope {smaller.scope}) = {below}{_unit(smaller)}: {self.reason}. "
+            f"Set {', or '.join(cures)}"
+        )
+
+
+def _value(row: Option[int], sections: Mapping[str, Mapping[str, Value]]) -> int | None:
+    """The value in force; None for a zero that is no quantity."""
+    value = int(sections.get(row.scope, {}).get(row.name, row.default))
+    return None if row.special_zero and value == 0 else value
+
+
+def _scale(row: Option[int]) -> int:
+    return _SCALE.get(row.unit, 1)
+
+
+def _unit(row: Option[int]) -> str:
+    return f" {row.unit}" if row.unit in _SCALE else ""
+
+
+_EMPTY_POOL: Final = "the pool of ids would be empty"
+_TWO_DATAGRAMS: Final = "the ring has to hold two datagrams of maximum size"
+_DEAF: Final = "the receiver would take a session for ended that is only idle"
+_BLIND: Final = "the session would have ended for the receiver before it looks for loss"
+
+RELATIONS: Final = (
+    Relation(ContextOptions.transport_lbtipc_id_high, ContextOptions.transport_lbtipc_id_low, _EMPTY_POOL),
+    Relation(ContextOptions.transport_lbtsmx_id_high, ContextOptions.transport_lbtsmx_id_low, _EMPTY_POOL),
+    Relation(
+        SourceOptions.transport_lbtipc_transmission_window_size,
+        ContextOptions.transport_lbtipc_datagram_max_size,
+        _TWO_DATAGRAMS,
+        factor=2,
+    ),
+    Relation(
+        SourceOptions.transport_lbtsmx_transmission_window_size,
+        SourceOptions.transport_lbtsmx_datagram_max_size,
+        _TWO_DATAGRAMS,
+        factor=2,
+    ),
+    Relation(
+        ReceiverOptions.transport_lbtipc_activity_timeout,
+        SourceOptions.transport_lbtipc_sm_interval,
+        _DEAF,
+        factor=2,
+    ),
+    Relation(
+        ReceiverOptions.transport_lbtsmx_activity_timeout,
+        SourceOptions.transport_lbtsmx_sm_interval,
+        _DEAF,
+        factor=2,
+    ),
+    Relation(
+        ReceiverOptions.transport_lbtipc_activity_timeout,
+        ReceiverOptions.delivery_control_loss_check_interval,
+        _BLIND,
+        strict=True,
+    ),
+    Relation(
+        ReceiverOptions.transport_lbtsmx_activity_timeout,
+        ReceiverOptions.delivery_control_loss_check_interval,
+        _BLIND,
+        strict=True,
+    ),
+    Relation(
+        SourceOptions.transport_topic_sequence_number_info_active_threshold,
+        SourceOptions.transport_topic_sequence_number_info_interval,
+        "several of them have to go out before they end, or the loss of the last messages may pass unnoticed",
+        factor=4,
+    ),
+)
