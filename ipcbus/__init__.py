@@ -36,7 +36,7 @@ from ipcbus.errors import (
 )
 from ipcbus.message import FragmentInfo, Message, MessageType, SourceEvent, SourceEventType
 from ipcbus.receiver import Receiver
-from ipcbus.runtime.inbox import SessionInfo
+from ipcbus.runtime.info import SessionInfo
 from ipcbus.source import Source
 
 __all__ = [

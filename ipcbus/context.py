@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import logging
 import os
 import secrets
@@ -17,17 +16,19 @@ from ipcbus.resolution import names
 from ipcbus.resolution.registry import Registry
 from ipcbus.resolution.sweep import sweep
 from ipcbus.runtime.aio import AsyncWaiters
-from ipcbus.runtime.driver import FOREVER_NS, Driver
+from ipcbus.runtime.driver import Driver
 from ipcbus.runtime.duties import Duties
 from ipcbus.runtime.faults import as_ipcbus_error, check_topic
-from ipcbus.runtime.inbox import Inbox, SessionInfo
+from ipcbus.runtime.inbox import Inbox
+from ipcbus.runtime.info import SessionInfo
 from ipcbus.runtime.outbox import Outbox
 from ipcbus.source import Source
 from ringbuf.doorbell import Doorbell
 from ringbuf.errors import RingError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
     from types import TracebackType
     from typing import Self
 
@@ -37,6 +38,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("ipcbus")
 
 _ABSENT: Any = object()
+_NOT_DRIVEN = (
+    '{} needs Context(operational_mode="sequential"), or transport_lbtipc_receiver_operational_mode "sequential" in its '
+    "config; in embedded mode its own thread delivers"
+)
 
 _contexts: set[Context] = set()
 
@@ -82,6 +87,7 @@ class Context:
         self._open_registry()
         options = self._options
         self._sequential = options.operational_mode == "sequential"
+        split = not self._sequential and options.transport_lbtipc_receiver_operational_mode == "sequential"
         self._duties = Duties(domain, self._id, options, lambda: list(self._sources))
         behaviors = (
             options.transport_lbtipc_receiver_thread_behavior,
@@ -93,16 +99,20 @@ class Context:
                 self._duties,
                 spins="busy_wait" in behaviors,
                 linger=options.transport_lbtipc_pend_behavior_linger_loop_count,
+                sequential=self._sequential,
+                split=split,
             )
         except BaseException:  # no descriptors left
             self._bell.close()
             self._registry.close()
             raise
         self._quick, self._loops = self._driver.pump.quick, self._driver.loops
-        self._driver.pump.open = self._sequential
         self._inbox = Inbox(domain, self._id, options, self._driver)
-        self._outbox = Outbox(domain, self._id, options, self._registry, self._driver, self._duties.announce)
-        self._waiters = AsyncWaiters(self._driver, (lambda: self.process_events(0)) if self._sequential else None)
+        self._outbox = Outbox(
+            domain, self._id, options, self._registry, self._driver, self._duties.announce, self._duties.call
+        )
+        self._processes = self._sequential or split
+        self._waiters = AsyncWaiters(self._driver, (lambda: self.process_events(0)) if self._processes else None)
         self._duties.attach(self._driver, self._inbox, self._outbox, self._waiters)
         _contexts.add(self)
         self._thread: threading.Thread | None = None
@@ -213,7 +223,10 @@ class Context:
     # ------------------------------------------------------------------ driving
 
     def process_events(self, timeout: float | None = 0) -> int:
-        """Does the context's work in the caller's thread; sequential mode only.
+        """Does the context's work in the caller's thread.
+
+        Needs `operational_mode` or `transport_lbtipc_receiver_operational_mode` `sequential`. With the latter alone
+        the context's own thread does the work between two calls, but leaves messages and their callbacks to this one.
 
         Args:
             timeout: seconds to wait for the first event; 0 does not wait, None waits for ever.
@@ -222,25 +235,16 @@ class Context:
             How many messages were delivered.
 
         Raises:
-            WrongThread: the context is in embedded mode, or another thread is in here.
+            WrongThread: the context's own thread delivers, or in sequential mode another thread is in here.
             ClosedError, WrongProcess: the context is closed, or belongs to the parent of a fork.
         """
         handled = self._quick(1.0 if timeout is None else timeout, self._loops)
         if handled:
             return handled
-        if self._closed or self._forked or not self._sequential:
+        if self._closed or self._forked or not self._processes:
             self._check()
-            raise WrongThread(
-                'process_events needs Context(operational_mode="sequential"); in embedded mode its own thread delivers'
-            )
-        driver = self._driver
-        with driver.alone():
-            if timeout == 0:
-                handled = driver.poll()
-            else:
-                handled = driver.drive(FOREVER_NS if timeout is None else int(timeout * 1e9), once=True)
-            driver.rearm()
-        return handled
+            raise WrongThread(_NOT_DRIVEN.format("process_events"))
+        return self._driver.process(timeout)
 
     def fileno(self) -> int:
         """A descriptor that is readable, level-triggered, while `process_events` has something to do.
@@ -248,14 +252,12 @@ class Context:
         From the first call on the context's wake-up is armed between two calls of `process_events`.
 
         Raises:
-            WrongThread: the context is in embedded mode.
+            WrongThread: the context's own thread delivers.
             ClosedError, WrongProcess: the context is closed, or belongs to the parent of a fork.
         """
         self._check()
-        if not self._sequential:
-            raise WrongThread(
-                'fileno needs Context(operational_mode="sequential"); in embedded mode its own thread works'
-            )
+        if not self._processes:
+            raise WrongThread(_NOT_DRIVEN.format("fileno"))
         return self._driver.fileno()
 
     def _run(self) -> None:
@@ -272,21 +274,9 @@ class Context:
                 log.exception("the thread of context %r in domain %r goes on after", self.name, self.domain)
                 self._driver.wait_changed(0.01)
 
-    @contextlib.contextmanager
-    def _wheel_of(self, sink: Sink, timeout: float | None = None) -> Iterator[Driver | None]:
+    def _wheel_of(self, sink: Sink, timeout: float | None = None) -> AbstractContextManager[Driver | None]:
         """The driver for a thread that pulls; None when somebody else filled the queue or closed it meanwhile."""
-        driver = self._driver
-        if self._sequential:
-            with driver.alone():
-                yield driver
-                driver.rearm()
-        elif driver.take(lambda: sink.queue or sink.closed or self._closed, timeout):
-            try:
-                yield driver
-            finally:
-                driver.give()
-        else:
-            yield None
+        return self._driver.guest(lambda: sink.queue or sink.closed or self._closed, timeout)
 
     def _wait_a_little(self, seconds: float) -> None:
         """Lets the context work for a moment, for a thread that waits for its effect."""

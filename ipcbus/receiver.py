@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from ipcbus.delivery.sink import Sink
 from ipcbus.errors import ClosedError, IpcBusError, WrongProcess
 from ipcbus.runtime.driver import FOREVER_NS
-from ipcbus.runtime.inbox import Interest, SessionInfo
+from ipcbus.runtime.inbox import Interest
+from ipcbus.runtime.info import SessionInfo
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator

@@ -1,8 +1,7 @@
-"""Who drives a context, and how it sleeps.
+"""The loop of a context, and how it sleeps.
 
-At any moment at most one thread drives: it reads the rings, calls back, runs the timers. In sequential mode that is the
-caller's. In embedded mode it is the context's own thread, which stands back while another thread waits for messages
-and so drives by itself: a message then reaches the one who waits for it without changing threads.
+In a split context (`transport_lbtipc_receiver_operational_mode`) the context's own thread is quiet: it never reads rings
+nor calls receivers back, and sleeps without the wheel, so that a guest has it at once.
 """
 
 from __future__ import annotations
@@ -15,9 +14,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Protocol
 
-from ipcbus.delivery.pump import Pump
-from ipcbus.errors import IpcBusError, WrongThread
 from ipcbus.runtime import timerfd
+from ipcbus.runtime.wheel import Wheel
 from ringbuf import wake
 from ringbuf.doorbell import CALL, NEWS, Doorbell
 from ringbuf.ring import RingReader
@@ -29,8 +27,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ipcbus")
 
-STAND_BACK_NS = 2_000_000
-"""How long after another thread drove the context's own thread leaves it the wheel."""
 SLICE_NS = 10_000_000
 """A spinning wait looks up after so long: for signals, and for threads that want in."""
 FOREVER_NS = 1 << 62
@@ -61,10 +57,12 @@ class Work(Protocol):
         """Runs what is due; returns when something will be next, in ns of the monotonic clock."""
 
 
-class Driver:
+class Driver(Wheel):
     """The loop of one context."""
 
-    def __init__(self, bell: Doorbell, work: Work, *, spins: bool, linger: int) -> None:
+    def __init__(
+        self, bell: Doorbell, work: Work, *, spins: bool, linger: int, sequential: bool = False, split: bool = False
+    ) -> None:
         """A driver that nobody drives yet.
 
         Args:
@@ -72,109 +70,27 @@ class Driver:
             work: what else there is to do.
             spins: never sleep while waiting (`busy_wait`).
             linger: looks at the rings before sleeping (`pend`).
+            sequential: the context has no thread of its own.
+            split: the context's own thread leaves the rings to the threads of the application.
         """
-        self.pump = Pump()
+        super().__init__(sequential=sequential, split=split)
         self._bell = bell
         self._work = work
         self._spins = spins
         self.loops = 1 << 62 if spins else linger
         self._readers: list[RingReader] = []
-        self._epoll = select.epoll()
-        self._kick = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        # One for who drives, and in a split context one for its own thread, which sleeps beside a guest.
+        self._epolls = [select.epoll() for _ in self._kicks]
+        self._epoll = self._epolls[0]
+        for epoll, kick in zip(self._epolls, self._kicks, strict=True):
+            epoll.register(bell.fd, select.EPOLLIN)
+            epoll.register(kick, select.EPOLLIN)
         self._timer_fd = -1
-        self._epoll.register(bell.fd, select.EPOLLIN)
-        self._epoll.register(self._kick, select.EPOLLIN)
-        self._changed = threading.Condition()
-        self._own_thread = 0
-        self._urgent = 0
-        self._guests = 0
-        self._last_guest_ns = 0
+        self._ready_fd = -1
+        self._outer: select.epoll | None = None
+        self._hurried = False
         self._next_timer_ns = 0
         self._looks = 0
-        self.closing = False
-
-    # ------------------------------------------------------------------ the wheel
-
-    def is_driver(self) -> bool:
-        """Whether the calling thread drives, that is, whether it is inside a callback."""
-        return self.pump.owner == threading.get_ident()
-
-    @contextlib.contextmanager
-    def wheel(self) -> Iterator[None]:
-        """Makes the calling thread the driver for a change that cannot wait; nothing when it is already."""
-        if self.is_driver():
-            yield
-            return
-        with self._changed:
-            self._urgent += 1
-            self.interrupt()
-            try:
-                while self.pump.owner:
-                    # In sequential mode who drives does not tell when it stops: looked at every millisecond.
-                    self._changed.wait(0.001 if self.pump.open else 0.05)
-                    self.pump.poller.poke()
-                self.pump.owner = threading.get_ident()
-            finally:
-                self._urgent -= 1
-        try:
-            yield
-        finally:
-            # No guest: it did not drive, so the context's own thread goes on at once.
-            with self._changed:
-                self.pump.owner = 0
-                self._changed.notify_all()
-
-    def take(self, until: Callable[[], object], timeout: float | None) -> bool:
-        """Waits for the wheel as a guest; False when `until` came true or the time ran out before it was free."""
-        me = threading.get_ident()
-        with self._changed:
-            if self.pump.owner == me:
-                raise IpcBusError(
-                    "a context cannot be driven from inside one of its callbacks; return from the callback, or receive "
-                    "in another thread or context"
-                )
-            # Who wants the wheel urgently goes first, or a guest that comes again and again would keep it away.
-            if self.pump.owner or self._urgent:
-                self._guests += 1
-                if self._own_thread == self.pump.owner:
-                    self.interrupt()
-                try:
-                    self._changed.wait_for(lambda: not (self.pump.owner or self._urgent) or until(), timeout)
-                finally:
-                    self._guests -= 1
-            if self.pump.owner or self._urgent or until():
-                return False
-            self.pump.owner = me
-            self._last_guest_ns = time.monotonic_ns()
-            return True
-
-    def give(self) -> None:
-        """Gives the wheel back."""
-        with self._changed:
-            if self.pump.owner != self._own_thread:
-                self._last_guest_ns = time.monotonic_ns()
-            self.pump.owner = 0
-            self._changed.notify_all()
-
-    def notify(self) -> None:
-        """Wakes threads that wait for something the driver did."""
-        with self._changed:
-            self._changed.notify_all()
-
-    def wait_changed(self, timeout: float) -> None:
-        """Waits until the driver did something, at most `timeout` seconds."""
-        with self._changed:
-            self._changed.wait(timeout)
-
-    def interrupt(self) -> None:
-        """Makes the driver look up at once."""
-        self.pump.poller.poke()
-        self.kick()
-
-    def kick(self) -> None:
-        """Wakes the driver if it sleeps."""
-        with contextlib.suppress(OSError, ValueError):  # ValueError: closed
-            os.eventfd_write(self._kick, 1)
 
     # ------------------------------------------------------------------ driving
 
@@ -186,6 +102,8 @@ class Driver:
 
     def poll(self) -> int:
         """Delivers what is there without waiting; for the driver only."""
+        if self.split:
+            self._attend()  # what the context's own thread left comes before messages
         handled = self.pump.run(0, 0, True)
         self._looks += 1
         if handled == 0 or not self._looks & 1023:
@@ -210,7 +128,7 @@ class Driver:
         deadline = now + timeout_ns
         while True:
             self._housekeeping(now)
-            left = max(0, min(self._next_timer_ns, deadline) - now)
+            left = max(0, min(self._due(), deadline) - now)
             brief = once or self._work.someone_waits() or self._guests > 0
             handled = self._account(self.pump.run(min(left, SLICE_NS), self.loops, brief), brief)
             total += handled
@@ -218,7 +136,7 @@ class Driver:
             if self._must_stop() or (once and total) or now >= deadline:
                 return total
             if not self._spins and not handled:
-                total += self._account(self._sleep(min(self._next_timer_ns, deadline) - now), brief)
+                total += self._account(self._sleep(min(self._due(), deadline) - now), brief)
                 if once and total:
                     return total
                 now = time.monotonic_ns()
@@ -248,46 +166,99 @@ class Driver:
             if not self._take_own_turn(me):
                 continue
             try:
-                self.drive(FOREVER_NS, once=False)
+                if self.split:
+                    self._look_after()
+                else:
+                    self.drive(FOREVER_NS, once=False)
             finally:
                 self.give()
+            if self.split:
+                self._rest()
 
-    def _take_own_turn(self, me: int) -> bool:
-        """The wheel for the context's own thread, unless a guest had it just now or somebody urgently wants it."""
-        with self._changed:
-            self._changed.wait_for(lambda: not self.pump.owner or self.closing)
-            rest = self._last_guest_ns + STAND_BACK_NS - time.monotonic_ns()
-            if self.closing:
-                return False
-            if self._urgent or self._guests or rest > 0:
-                self._changed.wait(max(rest, 100_000) / 1e9)
-                return False
-            self.pump.owner = me
-            return True
+    def _look_after(self) -> None:
+        """The context's own work without a look at the rings."""
+        woken = self._epolls[1].poll(0)
+        self._answer(woken)
+        self._housekeeping(time.monotonic_ns())
+        if self._outer is not None and not (self._arm() and not woken and not self.pump.attention):
+            os.eventfd_write(self._ready_fd, 1)
+
+    def _rest(self) -> None:
+        """Sleeps without the wheel until there is work for `_look_after`."""
+        with contextlib.suppress(OSError, ValueError):  # ValueError: closed
+            self._epolls[1].poll(max(0, self._due() - time.monotonic_ns()) / 1e9)
+
+    def process(self, timeout: float | None) -> int:
+        """Drives for a caller of the application until something was delivered; returns messages and events.
+
+        Raises:
+            WrongThread: in sequential mode, another thread drives the context just now.
+            IpcBusError: the caller is inside a callback.
+        """
+        wait_ns = FOREVER_NS if timeout is None else int(timeout * 1e9)
+        if self.sequential:
+            with self.alone():
+                handled = self.poll() if timeout == 0 else self.drive(wait_ns, once=True)
+                self.rearm()
+            return handled
+        deadline = time.monotonic_ns() + wait_ns
+        left, handled = wait_ns, 0
+        while True:
+            with self.guest(lambda: self.closing, None if timeout is None else left / 1e9) as driver:
+                if driver is not None:
+                    handled = self.poll() if timeout == 0 else self.drive(left, once=True)
+            left = deadline - time.monotonic_ns()
+            # What needs the wheel urgently, such as a new receiver, cuts driving short.
+            if handled or self.closing or left <= 0:
+                return handled
+
+    @contextlib.contextmanager
+    def guest(self, until: Callable[[], object], timeout: float | None) -> Iterator[Driver | None]:
+        """The wheel for a thread of the application; None when `until` came true or the time ran out before.
+
+        Raises:
+            WrongThread, IpcBusError: as `alone` and `take`.
+        """
+        if self.sequential:
+            with self.alone():
+                yield self
+                self.rearm()
+        elif self.take(until, timeout):
+            try:
+                yield self
+                self.rearm()
+            finally:
+                self.give()
+        else:
+            yield None
+
+    def help(self) -> None:
+        """Delivers what is there, for a thread that is blocked in a send: its own receivers may be what it waits for."""
+        with self.guest(lambda: self.closing, 0) as driver:
+            if driver is not None:
+                self.poll()
+
+    def _due(self) -> int:
+        return 0 if self._hurried else self._next_timer_ns
 
     def _housekeeping(self, now: int) -> None:
-        if now >= self._next_timer_ns:
+        if self._hurried or now >= self._next_timer_ns:
+            self._hurried = False
             self._next_timer_ns = self._work.timers(now)
-            self.pump.set_timer(max(0, self._next_timer_ns - now))
+            self.pump.set_timer(0 if self._hurried else max(0, self._next_timer_ns - now))
         self._attend()
 
     def _attend(self) -> None:
-        if self.pump.attention:
+        if self.pump.attention and not self.quiet:
             self.pump.attention = self._work.attend()
-
-    def stop(self) -> None:
-        """Ends the loop of the context's own thread and every wait for the wheel."""
-        self.closing = True
-        self.interrupt()
-        self.notify()
 
     def hurry_attend(self) -> None:
         """Looks after the sessions at once, as when a full receiver got room; for the driver only."""
         self._attend()
 
     def hurry(self) -> None:
-        """Makes the timers run at the next turn."""
-        self._next_timer_ns = 0
+        """Makes the timers run at the next turn; any thread may ask for it, also while they run."""
+        self._hurried = True
         self.pump.set_timer(0)
 
     # ------------------------------------------------------------------ sleeping
@@ -321,6 +292,14 @@ class Driver:
 
     def fileno(self) -> int:
         """A descriptor that is readable when there is something to do; arms the wake-up from now on."""
+        if self.split:
+            if self._outer is None:
+                with self.wheel():
+                    self._ready_fd = os.eventfd(1, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+                    self._outer = select.epoll()
+                    self._outer.register(self._bell.fd, select.EPOLLIN)
+                    self._outer.register(self._ready_fd, select.EPOLLIN)
+            return self._outer.fileno()
         if self._timer_fd < 0:
             self.pump.open = False  # every call has to arm the wake-up again
             self._timer_fd = timerfd.create()
@@ -330,19 +309,23 @@ class Driver:
 
     def rearm(self) -> None:
         """Makes `fileno` readable for what comes next; only once it was asked for."""
-        if self._timer_fd < 0:
+        if self._timer_fd < 0 and self._outer is None:
             return
         self._answer(self._epoll.poll(0))
         self._housekeeping(time.monotonic_ns())
-        timerfd.arm(self._timer_fd, max(1, self._next_timer_ns - time.monotonic_ns()))
+        if self._outer is None:
+            timerfd.arm(self._timer_fd, max(1, self._due() - time.monotonic_ns()))
+            if not self._arm():
+                self.kick()
+            return
+        _clear(self._ready_fd)
         if not self._arm():
-            self.kick()
+            os.eventfd_write(self._ready_fd, 1)
 
     def _answer(self, woken: list[tuple[int, int]]) -> None:
         for fd, _ in woken:
-            if fd == self._kick:
-                with contextlib.suppress(BlockingIOError):
-                    os.eventfd_read(self._kick)
+            if fd in self._kicks:
+                _clear(fd)
             elif fd == self._bell.fd:
                 rung = self._bell.drain()
                 if NEWS in rung:
@@ -355,41 +338,20 @@ class Driver:
                 with contextlib.suppress(BlockingIOError):
                     os.read(self._timer_fd, 8)
 
-    @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
-        """Makes the calling thread the driver in sequential mode, without any waiting.
-
-        Raises:
-            WrongThread: another thread drives the context just now.
-            IpcBusError: the caller is inside a callback.
-        """
-        me = threading.get_ident()
-        if self.pump.owner:
-            self._refuse(me)
-        self.pump.owner = me
-        try:
-            yield
-        finally:
-            self.pump.owner = 0
-
-    def _refuse(self, me: int) -> None:
-        if self.pump.owner == me:
-            raise IpcBusError(
-                "a context cannot be driven from inside one of its callbacks; return from the callback, or receive in "
-                "another context"
-            )
-        raise WrongThread(
-            "two threads drive a context in sequential mode at the same time; drive it from one thread, or make it "
-            'with operational_mode="embedded"'
-        )
-
     def close(self) -> None:
         """Closes the descriptors."""
         self.closing = True
-        if self._kick >= 0:
-            self._epoll.close()
-            os.close(self._kick)
-            self._kick = -1
-            if self._timer_fd >= 0:
-                os.close(self._timer_fd)
-                self._timer_fd = -1
+        kicks, self._kicks = self._kicks, []
+        if kicks:
+            outer, self._outer = self._outer, None
+            for epoll in (*self._epolls, *([outer] if outer else [])):
+                epoll.close()
+            for fd in (*kicks, self._timer_fd, self._ready_fd):
+                if fd >= 0:
+                    os.close(fd)
+            self._timer_fd = self._ready_fd = -1
+
+
+def _clear(fd: int) -> None:
+    with contextlib.suppress(BlockingIOError):
+        os.eventfd_read(fd)

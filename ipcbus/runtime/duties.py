@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 SECOND_NS = 1_000_000_000
 SWEEP_NS = 5 * SECOND_NS
+FOREVER_NS = 1 << 62
 
 
 class Told(Protocol):
@@ -65,6 +66,7 @@ class Duties:
         }
         self._next = dict.fromkeys(self._every, 0)
         self._called = True
+        self._owed_ns = FOREVER_NS
 
     def attach(self, driver: Driver, inbox: Inbox, outbox: Outbox, waiters: AsyncWaiters) -> None:
         """Gives what is to be looked after."""
@@ -84,7 +86,7 @@ class Duties:
         self._called = True
 
     def call(self) -> None:
-        """A receiver joined, left, or made room."""
+        """A receiver joined, left, or made room, or a refused send is dealt with; any thread may say so."""
         self._called = True
 
     def someone_waits(self) -> bool:
@@ -102,13 +104,13 @@ class Duties:
                 # On a common grid, so that a sleeping context wakes once for several tasks.
                 self._next[task] = (now_ns // interval + 1) * interval
                 getattr(self, f"_do_{task}")()
-        if self._called:
+        if self._called or now_ns >= self._owed_ns:
             self._called = False
             self._inbox.refresh()
-            self._tell_sources()
+            self._tell_sources(now_ns)
             self._driver.notify()
         flush_in = self._outbox.flush_due()
-        upcoming = min(self._next.values())
+        upcoming = min(*self._next.values(), self._owed_ns)
         return upcoming if flush_in is None else min(upcoming, now_ns + flush_in)
 
     def announce(self) -> None:
@@ -141,8 +143,9 @@ class Duties:
     def _do_sweep(self) -> None:
         sweep(self._domain)
 
-    def _tell_sources(self) -> None:
-        served = self._outbox.served()
+    def _tell_sources(self, now_ns: int) -> None:
+        served, again = self._outbox.refusals.served(now_ns)
+        self._owed_ns = FOREVER_NS if again is None else again
         for source in self._sources():
             source.notice_receivers()
             if source.session in served:

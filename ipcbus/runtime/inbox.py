@@ -13,6 +13,7 @@ from ipcbus.delivery.budget import Budget
 from ipcbus.resolution import names
 from ipcbus.resolution.adverts import TRANSPORT_NAMES, ContextAdvert, SessionAdvert, SourceAdvert
 from ipcbus.resolution.registry import PeerRegistry
+from ipcbus.runtime.info import SessionInfo
 from ipcbus.transport.receiving import ReceivingSession
 from ringbuf import segment
 from ringbuf.doorbell import CALL, BellRope
@@ -25,27 +26,6 @@ if TYPE_CHECKING:
     from ipcbus.runtime.driver import Driver
 
 log = logging.getLogger("ipcbus")
-
-
-@dataclass(frozen=True, slots=True)
-class SessionInfo:
-    """What a receiver knows of a session that carries its topic.
-
-    Attributes:
-        source: source string.
-        transport: name of the transport.
-        owner_pid: process that sends.
-        state: `joined`, `ended`, or `refused`.
-        counters: this context's counters on the session, by their names in the statistics.
-        reason: why it is not joined; empty when it is.
-    """
-
-    source: str
-    transport: str
-    owner_pid: int
-    state: str
-    counters: dict[str, int]
-    reason: str
 
 
 @dataclass(slots=True)
@@ -83,6 +63,7 @@ class Inbox:
         self._errors_told: set[tuple[int, str]] = set()
         self._told = 0
         self._unsettled = False
+        self._owes = False
         self.blocked = False
 
     def take_told(self) -> int:
@@ -188,7 +169,8 @@ class Inbox:
             if known is not None and known.sinks == sinks:
                 continue
             if session.can_receive(source):
-                session.receive(source, sinks, self._options_of(source.topic))
+                session.receive(source, sinks, self._options_of(source.topic), tell=not self._driver.quiet)
+                self._owe()
                 self.ring(advert.context_id)
             else:
                 # The line is free once the topic that had it before is read to its end.
@@ -253,7 +235,8 @@ class Inbox:
             # A session that is no longer offered has been closed: its own end mark says when it is read out.
             if offered is not None and controller.topic_number not in offered:
                 session.stop_topic(controller.topic_number, drain=True)
-        session.settle()
+        if not self._driver.quiet:
+            session.settle()
         if not session.topics():
             self._leave(session)
 
@@ -289,6 +272,11 @@ class Inbox:
         Returns:
             Whether a session still waits for room in a receiver's queue.
         """
+        if self._owes:
+            self._owes = False
+            for session in filter(self._has, self.sessions()):
+                session.tell_begin()
+            self.check()
         for session in filter(self._has, self.sessions()):
             demux = session.demux
             if demux.wakes_writer:
@@ -317,6 +305,8 @@ class Inbox:
 
     def check(self) -> None:
         """By timer: sources that died, losses with nothing behind them, topics that are drained."""
+        if self._owe():
+            return
         for session in filter(self._has, self.sessions()):
             if session.owner_died():
                 if session.drain():
@@ -327,6 +317,12 @@ class Inbox:
                 self._leave(session)
         if self._unsettled:
             self._reconcile()
+
+    def _owe(self) -> bool:
+        """Leaves what would call receivers back to the next `attend`, as long as the driver is quiet."""
+        if self._driver.quiet:
+            self._owes = self._driver.pump.attention = True
+        return self._driver.quiet
 
     def retry(self) -> None:
         """Tries again to join what was refused."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ipcbus.errors import ClosedError, ConfigError, MessageTooLarge, WouldBlock
 from ipcbus.runtime.faults import as_ipcbus_error
+from ipcbus.runtime.refusals import Refusals
 from ipcbus.transport.kinds import RingTransport, SessionPlan
 from ipcbus.transport.lbtipc import LBTIPC
 from ipcbus.transport.lbtsmx import LBTSMX
@@ -32,7 +33,7 @@ SPINS = 2000
 WAIT_NS = 20_000_000
 """Longest sleep of a blocked sender at a stretch; it then looks for signals and for a closed context."""
 DRIVEN_WAIT_NS = 200_000
-"""The same in sequential mode, where the sender has to drive the context in between."""
+"""The same where the sender has to drive the context in between."""
 
 
 class RoomPolicy:
@@ -51,19 +52,7 @@ class RoomPolicy:
             return False
         inside = self._outbox.inside_callback()
         if inside or not block:
-            if writer.want_event(need):
-                writer.count_would_block()
-                self._outbox.would_block(self._session)
-                raise WouldBlock(
-                    f"topic {source.topic!r}: the window of {self._session.source_string} is full"
-                    + (
-                        "; a send inside a callback never waits: keep the message and send it after the source's "
-                        "WAKEUP event, or send from another thread"
-                        if inside
-                        else "; send again after the source's WAKEUP event, or let the send block"
-                    )
-                    + f" (slowest receiver: {self._outbox.slowest(self._session)})"
-                )
+            self._refuse(need, source, inside)
             return False
         self._wait(need, source)
         return True
@@ -84,16 +73,37 @@ class RoomPolicy:
                 pass
         return True
 
+    def _refuse(self, need: int, source: TopicSource, inside: bool) -> None:
+        writer = self._session.channel.writer
+        error = WouldBlock(
+            f"topic {source.topic!r}: the window of {self._session.source_string} is full"
+            + (
+                "; a send inside a callback never waits: keep the message and send it after the source's "
+                "WAKEUP event, or send from another thread"
+                if inside
+                else "; send again after the source's WAKEUP event, or let the send block"
+            )
+            + f" (slowest receiver: {self._outbox.slowest(self._session)})"
+        )
+        try:
+            self._outbox.refusals.expect(self._session, error)
+            if writer.want_event(need):
+                writer.count_would_block()
+                raise error
+        finally:
+            del error  # or its traceback, which holds this frame, would keep it from vanishing
+
     def _wait(self, need: int, source: TopicSource) -> None:
         session, outbox = self._session, self._outbox
         begin = time.monotonic_ns()
         checked = begin
         while not session.batch.gate and not source.closed:
-            wait_ns = DRIVEN_WAIT_NS if outbox.sequential else WAIT_NS
+            driven = outbox.drives_itself()
+            wait_ns = DRIVEN_WAIT_NS if driven else WAIT_NS
             if session.channel.writer.wait_room(need, SPINS, wait_ns):
                 break
             now = time.monotonic_ns()
-            if outbox.sequential:
+            if driven:
                 outbox.drive_a_little()
             if now - checked >= outbox.liveness_ns:
                 checked = now
@@ -135,6 +145,7 @@ class Outbox:
         registry: Registry,
         driver: Driver,
         announce: Callable[[], None],
+        called: Callable[[], None],
     ) -> None:
         """An outbox without sessions.
 
@@ -145,20 +156,20 @@ class Outbox:
             registry: where sessions and sources are offered.
             driver: the context's driver.
             announce: tells the other contexts that the registry changed.
+            called: has the sources told soon of what changed on their sessions.
         """
         self._domain, self._context_id, self._options = domain, context_id, options
         self._registry = registry
         self._driver = driver
-        self._announce = announce
+        self._announce, self._called = announce, called
         self._lock = threading.Lock()
         self._closed = False
         self._sessions: dict[tuple[int, int], SendingSession] = {}
         self._entries: dict[SendingSession, int] = {}
         self._locals = itertools.count()
         self._turn = dict.fromkeys(TRANSPORTS, 0)
-        self.sequential = options.operational_mode == "sequential"
         self.liveness_ns = options.liveness_check_interval * 1_000_000
-        self.wanting: set[SendingSession] = set()
+        self.refusals = Refusals(self._ask_for_served)
 
     def sessions(self) -> list[SendingSession]:
         """All sessions."""
@@ -258,7 +269,7 @@ class Outbox:
     def _drop(self, session: SendingSession) -> None:
         self._registry.remove(self._entries.pop(session))
         del self._sessions[session.advert.transport, session.advert.transport_id]
-        self.wanting.discard(session)
+        self.refusals.forget(session)
         session.batch.flush()
         session.close()
 
@@ -290,26 +301,24 @@ class Outbox:
         """Whether the calling thread is inside a callback of this context."""
         return self._driver.is_driver()
 
-    def would_block(self, session: SendingSession) -> None:
-        """Remembers that a WAKEUP event is owed."""
-        self.wanting.add(session)
+    def _ask_for_served(self) -> None:
+        self._called()
+        self._driver.hurry()
+        self._driver.interrupt()
 
-    def served(self) -> set[SendingSession]:
-        """Sessions that have room again after a send found none; each is told once."""
-        done = {session for session in self.wanting if not session.writer_waits()}
-        self.wanting -= done
-        return done
+    def drives_itself(self) -> bool:
+        """Whether nobody reads this context's rings while the calling thread is blocked in a send."""
+        return self._driver.sequential or (self._driver.split and self._driver.may_help())
 
     def drive_a_little(self) -> None:
         """Delivers to this context's own receivers, which may be what the send waits for."""
-        with self._driver.alone():
-            self._driver.poll()
+        self._driver.help()
 
     def batch_opened(self) -> None:
         """Has the driver watch the batching interval."""
         driver = self._driver
         driver.hurry()
-        if not self.sequential and not driver.is_driver():
+        if not driver.sequential and not driver.is_driver():
             driver.kick()
 
     def slowest(self, session: SendingSession) -> str:

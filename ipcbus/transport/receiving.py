@@ -107,13 +107,16 @@ class ReceivingSession:
         """The session's name."""
         return self.advert.source_string
 
-    def receive(self, source: SourceAdvert, sinks: Sequence[Sink], options: ReceiverOptions) -> None:
+    def receive(
+        self, source: SourceAdvert, sinks: Sequence[Sink], options: ReceiverOptions, *, tell: bool = True
+    ) -> None:
         """Gives the topic's messages to these sinks from now on.
 
         Args:
             source: the topic.
             sinks: who gets its messages, in this order.
             options: of its first receiver; not used when the topic is received already.
+            tell: tell them of the beginning; else `tell_begin` has to follow.
         """
         number = source.topic_number
         known = self.delivery.topic(number) is not None
@@ -125,7 +128,13 @@ class ReceivingSession:
                 # The registry that was read is old: another topic has this line now, and nobody joined it here.
                 self.stop_topic(number, drain=False)
                 return
-        self.delivery.begin_topic(number)
+        if tell:
+            self.delivery.begin_topic(number)
+
+    def tell_begin(self) -> None:
+        """Tells receivers of the beginning who were not told yet."""
+        for controller in self.topics():
+            self.delivery.begin_topic(controller.topic_number)
 
     def can_receive(self, source: SourceAdvert) -> bool:
         """Whether the topic's line is free; not so while messages of a deleted topic may still come."""
