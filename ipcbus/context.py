@@ -20,7 +20,6 @@ from ipcbus.runtime.driver import Driver
 from ipcbus.runtime.duties import Duties
 from ipcbus.runtime.faults import as_ipcbus_error, check_topic
 from ipcbus.runtime.inbox import Inbox
-from ipcbus.runtime.info import SessionInfo
 from ipcbus.runtime.outbox import Outbox
 from ipcbus.source import Source
 from ringbuf.doorbell import Doorbell
@@ -34,13 +33,14 @@ if TYPE_CHECKING:
 
     from ipcbus.delivery.sink import Sink
     from ipcbus.message import Message, SourceEvent
+    from ipcbus.runtime.info import SessionInfo
 
 log = logging.getLogger("ipcbus")
 
 _ABSENT: Any = object()
 _NOT_DRIVEN = (
-    '{} needs Context(operational_mode="sequential"), or transport_lbtipc_receiver_operational_mode "sequential" in its '
-    "config; in embedded mode its own thread delivers"
+    '{} needs Context(operational_mode="sequential"), or transport_lbtipc_receiver_operational_mode "sequential"; in '
+    "embedded mode the context's own thread delivers"
 )
 
 _contexts: set[Context] = set()

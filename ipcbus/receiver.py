@@ -10,7 +10,6 @@ from ipcbus.delivery.sink import Sink
 from ipcbus.errors import ClosedError, IpcBusError, WrongProcess
 from ipcbus.runtime.driver import FOREVER_NS
 from ipcbus.runtime.inbox import Interest
-from ipcbus.runtime.info import SessionInfo
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from ipcbus.config import ReceiverOptions
     from ipcbus.context import Context
     from ipcbus.delivery.message import Message
+    from ipcbus.runtime.info import SessionInfo
 
 
 class Receiver:

@@ -1,13 +1,14 @@
 """Waiting for messages in asyncio, without a thread of its own.
 
-In embedded mode the context's thread tells the loop; in sequential mode the loop watches the context's descriptor and
-drives the context itself.
+In embedded mode the context's thread tells the loop; where the application reads the rings, the loop watches the
+context's descriptor and drives the context itself.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ class AsyncWaiters:
 
         Args:
             driver: the context's driver.
-            work: does the context's work without waiting; None in embedded mode, where its thread does it.
+            work: does the context's work without waiting; None where its own thread does it.
         """
         self._driver = driver
         self._work = work
@@ -76,20 +77,39 @@ class AsyncWaiters:
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._watching is None:
-            self._watching = loop
-            self._watched = self._driver.fileno()
+            # A copy, so that the loop may let go of it later, when the context has closed its own.
+            self._watching, self._watched = loop, os.dup(self._driver.fileno())
             loop.add_reader(self._watched, self._turn)
         self._turn()
 
     def _unwatch(self) -> None:
-        if self._watching is not None:
-            self._watching.remove_reader(self._watched)
-            self._watching = None
+        loop, self._watching = self._watching, None
+        if loop is None:
+            return
+        if loop is _running_loop():
+            _let_go(loop, self._watched)
+            return
+        try:
+            loop.call_soon_threadsafe(_let_go, loop, self._watched)
+        except RuntimeError:  # the loop was closed
+            os.close(self._watched)
 
     def _turn(self) -> None:
         if self._work is not None and not self._driver.closing:
             self._work()
             self.delivered()
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def _let_go(loop: asyncio.AbstractEventLoop, fd: int) -> None:
+    loop.remove_reader(fd)
+    os.close(fd)
 
 
 def _resolve(future: asyncio.Future[None]) -> None:

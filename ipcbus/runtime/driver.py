@@ -1,7 +1,7 @@
 """The loop of a context, and how it sleeps.
 
-In a split context (`transport_lbtipc_receiver_operational_mode`) the context's own thread is quiet: it never reads rings
-nor calls receivers back, and sleeps without the wheel, so that a guest has it at once.
+In a split context (`transport_lbtipc_receiver_operational_mode`) the context's own thread is quiet: it never reads
+rings nor calls receivers back, and sleeps without the wheel, so that a guest has it at once.
 """
 
 from __future__ import annotations
@@ -233,7 +233,7 @@ class Driver(Wheel):
             yield None
 
     def help(self) -> None:
-        """Delivers what is there, for a thread that is blocked in a send: its own receivers may be what it waits for."""
+        """Delivers what is there, for a thread blocked in a send, which may wait for this context's own receivers."""
         with self.guest(lambda: self.closing, 0) as driver:
             if driver is not None:
                 self.poll()

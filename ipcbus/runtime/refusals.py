@@ -1,8 +1,8 @@
 """Sends that were refused for want of room, and the WAKEUP events that are owed for them.
 
-In Ultra Messaging the event may come before the send has returned LBM_EWOULDBLOCK. Here it comes once every `WouldBlock` of
-the session is dealt with, that is, once its exception is gone, so that whoever sets a flag in the `except` block never misses
-the event.
+In Ultra Messaging the event may come before the send has returned LBM_EWOULDBLOCK. Here it comes once every
+`WouldBlock` of the session is dealt with, that is, once its exception is gone, so that whoever sets a flag in the
+`except` block never misses the event.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Refusals:
         self._swept_ns = 0
 
     def expect(self, session: SendingSession, error: WouldBlock) -> None:
-        """Owes an event for an error that is about to be raised; to be called before the ring is asked for the event."""
+        """Owes an event for an error about to be raised; to be called before the ring is asked for the event."""
         now = time.monotonic_ns()
         if now - self._swept_ns > GRACE_NS:
             self._swept_ns = now

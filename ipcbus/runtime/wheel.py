@@ -1,8 +1,8 @@
 """Who drives a context: at any moment at most one thread.
 
-In sequential mode that is the caller's. In embedded mode it is the context's own thread, which stands back while another
-thread waits for messages and so drives by itself: a message then reaches the one who waits for it without changing
-threads.
+In sequential mode that is the caller's. In embedded mode it is the context's own thread, which stands back while
+another thread waits for messages and so drives by itself: a message then reaches the one who waits for it without
+changing threads.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ import ipcbus
 from ipcbus import MessageType, SourceEventType
 from tests.kit.bus import GIVE_UP_S, LBTIPC, LBTIPC_SOURCE_PACED, RECEIVER_PACED
 from tests.kit.forms import AsyncForTaker, CallbackTaker, ReceiveTaker
+from tests.kit.loops import LOOPS, run
 from tests.kit.payload import body
 
 if TYPE_CHECKING:
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 embedded = pytest.mark.parametrize("mode", ["embedded"])
 sequential = pytest.mark.parametrize("mode", ["sequential"])
+split = pytest.mark.parametrize("mode", ["split"])
+processed = pytest.mark.parametrize("mode", ["sequential", "split"])
+on_each_loop = pytest.mark.parametrize("loop", LOOPS)
 one_transport = pytest.mark.parametrize("kind", [LBTIPC], ids=lambda kind: str(kind.name))
 
 
@@ -36,7 +40,7 @@ def work_off(context: ipcbus.Context) -> None:
         context.process_events(0)
 
 
-@sequential
+@processed
 def test_the_descriptor_is_readable_while_there_is_something_to_do(bus: Bus) -> None:
     receiving = bus.context("receiving")
     taker = CallbackTaker(bus, context=receiving)
@@ -57,7 +61,7 @@ def test_the_descriptor_is_readable_while_there_is_something_to_do(bus: Bus) -> 
     assert [got.data for got in taker.got[1:]] == [body(number) for number in range(100)]
 
 
-@sequential
+@processed
 def test_many_messages_keep_the_descriptor_readable_until_all_are_delivered(bus: Bus) -> None:
     receiving = bus.context("receiving")
     taker = CallbackTaker(bus, context=receiving)
@@ -198,7 +202,8 @@ def test_many_threads_may_pull_in_one_context(bus: Bus) -> None:
         assert [got.data for got in taker.got[1:]] == [body(number) for number in range(200)]
 
 
-def test_many_tasks_receive_in_one_loop(bus: Bus) -> None:
+@on_each_loop
+def test_many_tasks_receive_in_one_loop(bus: Bus, loop: str) -> None:
     context, sending = bus.context("receiving"), bus.context("sending")
     topics = [f"topic {number}" for number in range(4)]
     receivers = [context.receiver(topic) for topic in topics]
@@ -226,10 +231,11 @@ def test_many_tasks_receive_in_one_loop(bus: Bus) -> None:
         await send()
         return await asyncio.wait_for(asyncio.gather(*tasks), GIVE_UP_S)
 
-    assert asyncio.run(all_of_it()) == [[body(number) for number in range(50)]] * 4
+    assert run(all_of_it(), loop) == [[body(number) for number in range(50)]] * 4
 
 
-def test_request_and_answer_in_asyncio(bus: Bus) -> None:
+@on_each_loop
+def test_request_and_answer_in_asyncio(bus: Bus, loop: str) -> None:
     near, far = bus.context("near"), bus.context("far")
     ping, pong = bus.source("ping", near), bus.source("pong", far)
     there, back = far.receiver("ping"), near.receiver("pong")
@@ -254,29 +260,31 @@ def test_request_and_answer_in_asyncio(bus: Bus) -> None:
         await asyncio.gather(task, return_exceptions=True)
         return got
 
-    assert asyncio.run(asyncio.wait_for(ask(), GIVE_UP_S)) == [body(number) for number in range(50)]
+    assert run(asyncio.wait_for(ask(), GIVE_UP_S), loop) == [body(number) for number in range(50)]
 
 
 @pytest.mark.parametrize("ends", ["receiver", "context"])
-def test_an_async_loop_ends_with_its_handle(bus: Bus, ends: str) -> None:
+@on_each_loop
+def test_an_async_loop_ends_with_its_handle(bus: Bus, ends: str, loop: str) -> None:
     taker = AsyncForTaker(bus)
 
-    async def loop() -> int:
+    async def take() -> int:
         count = 0
         async for _ in taker.receiver:
             count += 1
         return count
 
     async def close_while_it_waits() -> int:
-        task = asyncio.create_task(loop())
+        task = asyncio.create_task(take())
         await asyncio.sleep(0)  # it waits now
         (taker.receiver if ends == "receiver" else taker.context).close()
         return await asyncio.wait_for(task, GIVE_UP_S)
 
-    assert asyncio.run(close_while_it_waits()) == 0
+    assert run(close_while_it_waits(), loop) == 0
 
 
-def test_a_cancelled_wait_loses_no_message(bus: Bus) -> None:
+@on_each_loop
+def test_a_cancelled_wait_loses_no_message(bus: Bus, loop: str) -> None:
     source = bus.source()
     taker = AsyncForTaker(bus)
     bus.joined(source)
@@ -286,7 +294,7 @@ def test_a_cancelled_wait_loses_no_message(bus: Bus) -> None:
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(taker.receiver.areceive(), 0.001)
 
-    asyncio.run(impatient())
+    run(impatient(), loop)
     for number in range(10):
         source.send(body(number))
     source.flush()
@@ -300,7 +308,7 @@ def test_pulling_from_a_receiver_with_a_callback_is_refused(bus: Bus) -> None:
         with pytest.raises(ipcbus.IpcBusError, match="callback"):
             use()
     with pytest.raises(ipcbus.IpcBusError, match="callback"):
-        asyncio.run(receiver.areceive())
+        run(receiver.areceive())
 
 
 @pytest.mark.parametrize("array", [np.zeros(8, np.uint8), np.zeros((2, 2, 2), np.uint8), np.zeros((2, 2), np.int32)])

@@ -21,7 +21,15 @@ GIVE_UP_S = 30.0
 TURN_S = 0.0005
 """How long a context that is driven may sleep, so that it hears what others tell it."""
 
-MODES = ("embedded", "sequential")
+MODES = ("embedded", "sequential", "split")
+"""Split: embedded, but the rings are left to the application."""
+
+
+def mode_options(mode: str) -> dict[str, object]:
+    """Context options that choose a mode."""
+    if mode == "split":
+        return {"transport_lbtipc_receiver_operational_mode": "sequential"}
+    return {"operational_mode": mode}
 
 
 @dataclass(frozen=True)
@@ -93,13 +101,13 @@ class Bus:
     def __init__(self, domain: str, kind: Kind, mode: str) -> None:
         self.domain, self.kind, self.mode = domain, kind, mode
         self.contexts: list[Context] = []
-        self.sequential = mode == "sequential"
+        self.sequential = mode != "embedded"
         self._pause = threading.Event()
 
     def context(self, name: str = "", *, mode: str = "", **options: object) -> Context:
         """One more context; `options` are of scope context."""
-        given = {"transport_lbtipc_datagram_max_size": 8192, **options}
-        context = ipcbus.Context({"context": given}, name=name, domain=self.domain, operational_mode=mode or self.mode)
+        given = {"transport_lbtipc_datagram_max_size": 8192, **mode_options(mode or self.mode), **options}
+        context = ipcbus.Context({"context": given}, name=name, domain=self.domain)
         self.contexts.append(context)
         return context
 
@@ -126,8 +134,8 @@ class Bus:
         return (context or self.context("receiving")).receiver(topic, on_message, **options)
 
     def turn(self) -> None:
-        """Lets every context that has no thread do what it has to do, and the others do it themselves."""
-        driven = [context for context in self.contexts if is_sequential(context) and not is_closed(context)]
+        """Processes the events of every context that does not deliver by itself."""
+        driven = [context for context in self.contexts if is_processed(context) and not is_closed(context)]
         for context in driven:
             context.process_events(TURN_S)
         if not driven:
@@ -151,9 +159,9 @@ class Bus:
         self.contexts.clear()
 
 
-def is_sequential(context: Context) -> bool:
-    """Whether the caller's thread drives the context."""
-    return context._sequential
+def is_processed(context: Context) -> bool:
+    """Whether messages are delivered by whoever calls `process_events`."""
+    return context._processes
 
 
 def is_closed(context: Context) -> bool:

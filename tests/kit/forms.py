@@ -1,4 +1,4 @@
-"""The six forms of receiving, as one thing to test."""
+"""The forms of receiving, as one thing to test."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from ipcbus import MessageType
 from tests.kit.bus import GIVE_UP_S, Bus
+from tests.kit.loops import run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -170,6 +171,7 @@ class AsyncForTaker(Taker):
     """An async for loop."""
 
     name = "async_for"
+    loop = "asyncio"
 
     def take(self, enough: Callable[[], object]) -> None:
         async def loop() -> None:
@@ -180,7 +182,14 @@ class AsyncForTaker(Taker):
                 if enough():
                     return
 
-        asyncio.run(asyncio.wait_for(loop(), GIVE_UP_S))
+        run(asyncio.wait_for(loop(), GIVE_UP_S), self.loop)
+
+
+class UvloopForTaker(AsyncForTaker):
+    """The same on another event loop."""
+
+    name = "uvloop_for"
+    loop = "uvloop"
 
 
 FORMS: tuple[type[Taker], ...] = (
@@ -190,4 +199,5 @@ FORMS: tuple[type[Taker], ...] = (
     ReceiveIntoTaker,
     ForTaker,
     AsyncForTaker,
+    UvloopForTaker,
 )

@@ -1,7 +1,7 @@
 """A process of a test: does what its parent writes to its standard input, one JSON line a command.
 
 Every command is a method of `Peer`; the answer is one JSON line on standard output.
-In sequential mode the context's descriptor is watched beside the standard input.
+Where the application delivers, the context's descriptor is watched beside the standard input.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import ipcbus
 from ipcbus import MessageType
 from ipcbus.resolution.sweep import sweep
 from tests.kit import forking
-from tests.kit.bus import GIVE_UP_S
+from tests.kit.bus import GIVE_UP_S, mode_options
 from tests.kit.look import objects
 from tests.kit.payload import Books, body
 
@@ -49,8 +49,8 @@ class Peer:
 
     def open(self, domain: str, mode: str = "embedded", name: str = "", **options: object) -> int:
         """Opens the context; `options` are of scope context."""
-        self.context = ipcbus.Context({"context": options}, name=name, domain=domain, operational_mode=mode)
-        self.sequential = mode == "sequential"
+        self.context = ipcbus.Context({"context": {**mode_options(mode), **options}}, name=name, domain=domain)
+        self.sequential = mode != "embedded"
         return os.getpid()
 
     def close(self) -> None:
