@@ -15,6 +15,8 @@ from tests.kit.look import queued, ring_header
 from tests.kit.payload import body
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ipcbus import Message, Source
     from tests.kit.bus import Bus
     from tests.kit.forms import Taker
@@ -107,6 +109,75 @@ def test_a_send_inside_a_callback_never_waits(bus: Bus) -> None:
     assert echo.sequence_number == full - 1
     assert taker.data(full) == [body(number) for number in range(full)]
     bus.until(lambda: SourceEventType.WAKEUP in [event.type for event in woken], "the event")
+
+
+CALLS: dict[str, Callable[[Source], object]] = {
+    "send": lambda source: source.send(bytes(200)),
+    "send_flushed": lambda source: source.send(bytes(200), flush=True),
+    "send_many": lambda source: source.send_many([bytes(200), bytes(200)]),
+    "acquire": lambda source: source.acquire(200).__enter__(),
+}
+
+
+@receiver_paced
+@pytest.mark.parametrize("call", CALLS)
+def test_whatever_sends_inside_a_callback_is_refused_instead_of_waiting(bus: Bus, call: str) -> None:
+    context = bus.context("both")
+    full = bus.source("full", context, **bus.kind.small())
+    taker = ReceiveTaker(bus, "full", receive_queue_maximum=1)
+    bus.joined(full)
+    sent = fill(full)
+    refused: list[BaseException] = []
+
+    def try_it(message: Message) -> None:
+        if message.type is MessageType.DATA:
+            full.flush()  # has nothing to wait for
+            try:
+                CALLS[call](full)
+            except ipcbus.WouldBlock as error:
+                refused.append(error)
+
+    bus.receiver("t", try_it, context)
+    source = bus.source()
+    bus.joined(source)
+    source.send(b"now", flush=True)
+    bus.until(lambda: refused, "the refusal")
+    assert "inside a callback" in str(refused[0])
+    assert taker.data(sent) == [body(number) for number in range(sent)]
+
+
+@receiver_paced
+@pytest.mark.parametrize("call", [*CALLS, "flush"])
+def test_whatever_sends_inside_a_callback_does_not_wait_for_a_reservation(bus: Bus, call: str) -> None:
+    context = bus.context("both")
+    busy = bus.source("busy", context)
+    refused: list[BaseException] = []
+
+    def try_it(message: Message) -> None:
+        if message.type is MessageType.DATA:
+            try:
+                busy.flush() if call == "flush" else CALLS[call](busy)
+            except ipcbus.WouldBlock as error:
+                refused.append(error)
+
+    bus.receiver("t", try_it, context)
+    source = bus.source()
+    bus.joined(source)
+    reserved, go_on = threading.Event(), threading.Event()
+
+    def reserve() -> None:
+        with busy.acquire(8):
+            reserved.set()
+            go_on.wait(GIVE_UP_S)
+
+    thread = threading.Thread(target=reserve)
+    thread.start()
+    assert reserved.wait(GIVE_UP_S)
+    source.send(b"now", flush=True)
+    bus.until(lambda: refused, "the refusal")
+    go_on.set()
+    thread.join(GIVE_UP_S)
+    assert "acquire" in str(refused[0])
 
 
 @receiver_paced

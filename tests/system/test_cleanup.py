@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -16,7 +17,7 @@ import ipcbus
 from ipcbus import Context
 from ipcbus.resolution import names
 from ipcbus.resolution.sweep import ORPHAN_AGE_S, sweep
-from tests.kit.bus import GIVE_UP_S, KINDS, Bus, Kind
+from tests.kit.bus import GIVE_UP_S, KINDS, Bus, Kind, mode_options
 from tests.kit.look import ROOT, objects
 from tests.unit.sources import ROOT as REPOSITORY
 
@@ -115,7 +116,7 @@ def test_a_program_that_drops_its_context_leaves_nothing(domain: str, peers: Pee
 
 def test_a_handle_works_on_when_its_context_is_dropped(domain: str, mode: str) -> None:
     def made() -> tuple[ipcbus.Source, ipcbus.Receiver]:
-        context = Context(domain=domain, operational_mode=mode)
+        context = Context({"context": mode_options(mode)}, domain=domain)
         return context.source("t"), context.receiver("t")
 
     source, receiver = made()
@@ -127,10 +128,10 @@ def test_a_handle_works_on_when_its_context_is_dropped(domain: str, mode: str) -
 
 
 SCRIPT = """
-import signal, sys
+import json, signal, sys
 import ipcbus
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job inherits it ignored
-context = ipcbus.Context(domain=sys.argv[1], operational_mode=sys.argv[2])
+context = ipcbus.Context({"context": json.loads(sys.argv[2])}, domain=sys.argv[1])
 source = context.source("t")
 receiver = context.receiver("t")
 source.wait_for_receivers(1, 30)
@@ -144,7 +145,7 @@ while True:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
 def test_a_program_ended_by_a_signal_leaves_nothing_for_long(domain: str, mode: str, number: signal.Signals) -> None:
     program = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, domain, mode],
+        [sys.executable, "-c", SCRIPT, domain, json.dumps(mode_options(mode))],
         cwd=REPOSITORY,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
