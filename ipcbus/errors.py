@@ -46,7 +46,9 @@ class WouldBlock(IpcBusError):
     """A send found no room and was told not to wait, or runs in a callback, where waiting is never allowed.
 
     The message was not sent and took no sequence number. Cure: send it again after the source's ``WAKEUP``
-    event, let the slowest receiver catch up, or make the transmission window larger.
+    event, let the slowest receiver catch up, or make the transmission window larger. The event never comes before
+    this exception is gone, so that a flag set in the ``except`` block is never set too late; who keeps the exception
+    longer than 100 ms gets the event then. Wait for the event after the ``except`` block, not inside.
     """
 
 

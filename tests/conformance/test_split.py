@@ -203,6 +203,7 @@ def test_a_send_that_waits_leaves_callbacks_to_the_thread_that_processes(bus: Bu
 
     thread = threading.Thread(target=send)
     thread.start()
+    own_turns(context, 20)
     bus.until(lambda: heard.kinds.count(DATA) == count, "all of it")
     thread.join(GIVE_UP_S)
     assert heard.threads == {threading.current_thread()}

@@ -1,0 +1,55 @@
+"""Who may drive a split context."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ipcbus.runtime.wheel import Wheel
+from tests.kit.bus import GIVE_UP_S
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def wheel() -> Iterator[Wheel]:
+    made = Wheel(sequential=False, split=True)
+    yield made
+    for fd in made._kicks:
+        os.close(fd)
+
+
+def test_only_a_guest_makes_a_noise(wheel: Wheel) -> None:
+    assert wheel.quiet
+    with wheel.wheel():
+        assert wheel.quiet
+    assert wheel.take(lambda: False, 0)
+    assert not wheel.quiet
+    with wheel.wheel():  # inside a callback
+        assert not wheel.quiet
+    wheel.give()
+    assert wheel.quiet
+
+
+def test_a_blocked_send_helps_out_unless_another_thread_reads(wheel: Wheel) -> None:
+    done = threading.Event()
+
+    def read() -> None:
+        assert wheel.take(lambda: False, GIVE_UP_S)
+        wheel.give()
+        assert wheel.may_help()
+        done.wait(GIVE_UP_S)
+
+    assert wheel.may_help()
+    thread = threading.Thread(target=read)
+    thread.start()
+    while wheel._last_guest is None:
+        wheel.wait_changed(0.001)
+    assert not wheel.may_help()
+    done.set()
+    thread.join(GIVE_UP_S)
+    assert wheel.may_help()
