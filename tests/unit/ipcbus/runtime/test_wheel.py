@@ -24,15 +24,16 @@ def wheel() -> Iterator[Wheel]:
 
 
 def test_only_a_guest_makes_a_noise(wheel: Wheel) -> None:
-    assert wheel.quiet
+    quiet = [wheel.quiet]
     with wheel.wheel():
-        assert wheel.quiet
+        quiet.append(wheel.quiet)
     assert wheel.take(lambda: False, 0)
-    assert not wheel.quiet
+    quiet.append(wheel.quiet)
     with wheel.wheel():  # inside a callback
-        assert not wheel.quiet
+        quiet.append(wheel.quiet)
     wheel.give()
-    assert wheel.quiet
+    quiet.append(wheel.quiet)
+    assert quiet == [True, True, False, False, True]
 
 
 def test_a_blocked_send_helps_out_unless_another_thread_reads(wheel: Wheel) -> None:
