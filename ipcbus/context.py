@@ -167,6 +167,7 @@ class Context:
         values = self._config.values("source", **options)
         session, number, entry = self._outbox.open_topic(topic, values)
         source = Source(self, topic, session, number, entry, on_event)
+        self._outbox.inform_of(source, session, values)
         self._sources[source] = None
         self._refresh()
         return source

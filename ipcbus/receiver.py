@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from ipcbus.delivery.sink import Sink
 from ipcbus.errors import ClosedError, IpcBusError, WrongProcess
-from ipcbus.runtime.driver import FOREVER_NS
 from ipcbus.runtime.inbox import Interest
+from ipcbus.runtime.timerfd import FOREVER_NS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator

@@ -100,6 +100,11 @@ class Source(TopicSource):
         if self.closed:
             raise ClosedError(f"the source of topic {self.topic!r} is closed; make a new one with ctx.source")
 
+    def drop(self) -> None:
+        """Refuses sends from now on."""
+        self._session.infos.remove(self)
+        super().drop()
+
     def _tell(self, event: SourceEvent) -> None:
         if self._on_event is None:
             return

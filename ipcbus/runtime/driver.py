@@ -15,6 +15,7 @@ import time
 from typing import TYPE_CHECKING, Protocol
 
 from ipcbus.runtime import timerfd
+from ipcbus.runtime.timerfd import FOREVER_NS
 from ipcbus.runtime.wheel import Wheel
 from ringbuf import wake
 from ringbuf.doorbell import CALL, NEWS, Doorbell
@@ -29,7 +30,6 @@ log = logging.getLogger("ipcbus")
 
 SLICE_NS = 10_000_000
 """A spinning wait looks up after so long: for signals, and for threads that want in."""
-FOREVER_NS = 1 << 62
 
 
 class Work(Protocol):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ipcbus.resolution import names
 from ipcbus.resolution.sweep import sweep
+from ipcbus.runtime.timerfd import FOREVER_NS
 from ringbuf import clock, segment
 from ringbuf.doorbell import NEWS, BellRope
 from ringbuf.errors import RingError
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 SECOND_NS = 1_000_000_000
 SWEEP_NS = 5 * SECOND_NS
-FOREVER_NS = 1 << 62
 
 
 class Told(Protocol):
@@ -110,7 +110,7 @@ class Duties:
             self._tell_sources(now_ns)
             self._driver.notify()
         flush_in = self._outbox.flush_due()
-        upcoming = min(*self._next.values(), self._owed_ns)
+        upcoming = min(*self._next.values(), self._owed_ns, self._outbox.inform_due(now_ns))
         return upcoming if flush_in is None else min(upcoming, now_ns + flush_in)
 
     def announce(self) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ipcbus.errors import ClosedError, ConfigError, MessageTooLarge, WouldBlock
 from ipcbus.runtime.faults import as_ipcbus_error
 from ipcbus.runtime.refusals import Refusals
+from ipcbus.runtime.timerfd import FOREVER_NS
 from ipcbus.transport.kinds import RingTransport, SessionPlan
 from ipcbus.transport.lbtipc import LBTIPC
 from ipcbus.transport.lbtsmx import LBTSMX
@@ -164,6 +165,7 @@ class Outbox:
         self._announce, self._called = announce, called
         self._lock = threading.Lock()
         self._closed = False
+        self._inform_at_ns = FOREVER_NS
         self._sessions: dict[tuple[int, int], SendingSession] = {}
         self._entries: dict[SendingSession, int] = {}
         self._locals = itertools.count()
@@ -333,6 +335,23 @@ class Outbox:
         return f"pid {who.pid}{name}, {session.channel.writer.head - position} bytes behind"
 
     # ------------------------------------------------------------------ timers
+
+    def inform_of(self, source: TopicSource, session: SendingSession, options: SourceOptions) -> None:
+        """Lets a source say which number was its last when it is silent."""
+        session.infos.add(
+            source,
+            options.transport_topic_sequence_number_info_interval * 1_000_000,
+            options.transport_topic_sequence_number_info_active_threshold * 1_000_000_000,
+        )
+        self._inform_at_ns = 0
+
+    def inform_due(self, now_ns: int) -> int:
+        """Sends topic sequence number info that is due; returns when to look again, in ns of the monotonic clock."""
+        if now_ns >= self._inform_at_ns:
+            now = clock.ticks()
+            left = [rest for session in self.sessions() if (rest := session.infos.tell(now)) is not None]
+            self._inform_at_ns = now_ns + min(left) if left else FOREVER_NS
+        return self._inform_at_ns
 
     def flush_due(self) -> int | None:
         """Publishes batches older than their interval; returns the ns until the next is due, None without one."""

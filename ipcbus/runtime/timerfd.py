@@ -6,6 +6,9 @@ import ctypes
 import os
 import time
 
+FOREVER_NS = 1 << 62
+"""A time that never comes, and a wait without end, in ns."""
+
 _libc = ctypes.CDLL(None, use_errno=True)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from ipcbus.resolution import names
 from ipcbus.resolution.adverts import SessionAdvert
 from ipcbus.topic.batch import BatchWriter
+from ipcbus.topic.tsni import SequenceInfos
 from ipcbus.wire import layout
 from ringbuf.channel import OwnedChannel, Shape
 from ringbuf.doorbell import DATA, BellRope
@@ -105,6 +106,7 @@ class SendingSession:
             topics_max=self.topics_max,
             topics_offset=RING_HEADER.itemsize,
         )
+        self.infos = SequenceInfos(self.batch)
 
     @property
     def source_string(self) -> str:

@@ -74,7 +74,8 @@ def evict_often(domain: str, evictions: int) -> None:
         written, evicted = writer.result()
         print(f"{written} written, {read} read, evicted {evicted} times")
         assert evicted == 2 * evictions
-        assert 0 < min(read) <= max(read) <= written
+        # One of them may find its core taken whenever it has joined.
+        assert 0 < max(read) <= written
 
 
 @pytest.mark.stress

@@ -192,7 +192,8 @@ def test_two_sweeps_at_once_harm_nobody(domain: str, peers: Peers) -> None:
     for sweeper in sweepers:
         sweeper.start("sweep")
     gone = [name for sweeper in sweepers for name in sweeper.finish()]
-    assert len(gone) == len(set(gone)) == 12
+    # A living context's own sweep may have been there first.
+    assert len(gone) == len(set(gone)) <= 12
     assert len(objects(domain)) == 4
     for number, sweeper in enumerate(sweepers):
         sweeper.do("source", topic=f"of {number}")

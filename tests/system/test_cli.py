@@ -308,7 +308,6 @@ def test_replay_for_people(domain: str, tmp_path: Path) -> None:
         (b"text\n", ("--speed", "0x"), 2, "none of real, max"),
         (b'1 {"a":1}\ntext\n', (), 1, "line 2"),
         (b"text\n", ("--wait-receivers", "1", "--timeout", "0.05"), 1, "0 of 1 receiving contexts"),
-        (b"x" * 65_520, ("--transport", "lbtipc"), 1, "--transport lbtsmx"),
     ],
 )
 def test_replay_refuses(

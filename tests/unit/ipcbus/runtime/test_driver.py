@@ -11,7 +11,8 @@ import pytest
 
 import ipcbus
 from ipcbus.resolution import names
-from ipcbus.runtime.driver import FOREVER_NS, Driver
+from ipcbus.runtime.driver import Driver
+from ipcbus.runtime.timerfd import FOREVER_NS
 from ringbuf.doorbell import DATA, NEWS, BellRope, Doorbell
 from tests.kit.bus import GIVE_UP_S
 
