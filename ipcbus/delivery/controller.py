@@ -88,6 +88,7 @@ class DeliveryController(Controller):
         self._next = 0  # in order: below it everything was delivered or reported
         self._entries = 0
         self._given = 0
+        self._forgotten = False
 
     # ------------------------------------------------------------------ what arrives
 
@@ -98,6 +99,8 @@ class DeliveryController(Controller):
         try:
             if flags & FLAG_TSNI:
                 self._told_of(sequence, now_ns)
+            elif not self.started and self._began_before(sequence, flags, payload):
+                return DROPPED
             elif not self.started or sequence >= self.expected:
                 self._note_newest(sequence, now_ns)
                 self._settle(now_ns)
@@ -147,17 +150,15 @@ class DeliveryController(Controller):
             while self._gaps:
                 self._give_up()
             self._drain()
-            for partial in list(self._partials.values()):
-                self._report(self._drop(partial, (self.expected, self.expected), self.expected))
+            # All before any is told of: a callback may end with `forget`.
+            partials = list(self._partials.values())
+            self._report([part for partial in partials for part in self._drop(partial, self.expected, self.expected)])
         finally:
             self._account()
 
     def forget(self) -> None:
-        """Gives back what it holds, when it is not used any more."""
-        self._map.clear()
-        self._gaps = Gaps()
-        for partial in list(self._partials.values()):
-            self._close(partial)
+        """Gives back what it holds, when it is not used any more; what arrives later is not kept."""
+        self._forgotten = True
         self._account()
 
     # ------------------------------------------------------------------ numbers
@@ -169,6 +170,17 @@ class DeliveryController(Controller):
     def _begin(self, sequence: int) -> None:
         self.started = True
         self.expected = self._next = sequence
+
+    def _began_before(self, sequence: int, flags: int, payload: memoryview) -> bool:
+        """Whether a fragment is of a message that began before the receivers had joined: nobody has lost that."""
+        if self.rules.ordered == RAW or not flags & FLAG_FRAGMENT:
+            return False
+        fragment = read_fragment(sequence, payload)
+        if fragment is None or fragment.offset == 0 or (self.floor is not None and fragment.first >= self.floor):
+            return False
+        if self.floor is not None:
+            self.floor = max(self.floor, fragment.last + 1)
+        return True
 
     def _note_newest(self, sequence: int, now_ns: int) -> None:
         """A number behind all others, or the first of all."""
@@ -198,16 +210,17 @@ class DeliveryController(Controller):
             if not self.started:
                 self._begin(self.floor or 0)
             self._miss(next_sequence, now_ns)
-            self.expected = next_sequence
 
     def _miss(self, until: int, now_ns: int) -> None:
         """The numbers from `expected` to below `until` are missing."""
         if until == self.expected:
             return
-        burst = until - self.expected > self.rules.burst_loss
-        self._gaps.open(self.expected, until - 1, 0 if burst else now_ns + self.rules.recovery_ns)
+        first, self.expected = self.expected, until
+        burst = until - first > self.rules.burst_loss
         if burst and self.rules.ordered != IN_ORDER:
-            self._report_given_up(*self._gaps.give_up_last(), until)
+            self._report_given_up(first, until - 1)
+        else:
+            self._gaps.open(first, until - 1, 0 if burst else now_ns + self.rules.recovery_ns)
 
     def _settle(self, now_ns: int) -> None:
         """Delivers what can be, gives up what is due or too much."""
@@ -231,15 +244,15 @@ class DeliveryController(Controller):
         first, last = self._gaps.give_up()
         if self.rules.ordered == IN_ORDER:
             self._next = last + 1
-        self._report_given_up(first, last, self.expected)
+        self._report_given_up(first, last)
         self._drain()
 
-    def _report_given_up(self, first: int, last: int, until: int) -> None:
-        """Reports a gap, and what it spoils: fragments of the same messages that have come, below `until`."""
+    def _report_given_up(self, first: int, last: int) -> None:
+        """Reports a gap, and what it spoils: fragments of the same messages that have come."""
         lost = [(first, last)]
         for partial in list(self._partials.values()):
             if self.rules.ordered == IN_ORDER or (partial.like.first <= last and partial.like.last >= first):
-                lost += self._drop(partial, (first, last), until)
+                lost += self._drop(partial, first, last)
         self._report(lost)
 
     def _report(self, lost: list[tuple[int, int]]) -> None:
@@ -261,6 +274,11 @@ class DeliveryController(Controller):
         self._entries = entries
 
     def _account(self) -> None:
+        if self._forgotten:  # perhaps by a callback in the midst of something that went on to keep more
+            self._map.clear()
+            self._gaps = Gaps()
+            for partial in list(self._partials.values()):
+                self._close(partial)
         self._count_entries()
         self.plain = self.started and not (self._gaps or self._map or self._partials)
 
@@ -299,13 +317,15 @@ class DeliveryController(Controller):
 
     def _open(self, sequence: int, fragment: Fragment, send_ticks: int) -> Partial | None:
         """A new incomplete message; None when it can never become whole, or there is no memory for it."""
-        if fragment.first in self._partials:
-            return None
         if self.rules.ordered == IN_ORDER:
             possible = fragment.offset == 0
         else:
             behind = min(fragment.last, self.expected - 1)
-            possible = self._gaps.cover(fragment.first, sequence - 1) and self._gaps.cover(sequence + 1, behind)
+            possible = (
+                self._gaps.cover(fragment.first, sequence - 1)
+                and self._gaps.cover(sequence + 1, behind)
+                and not any(fragment.overlaps(other.like) for other in self._partials.values())
+            )
         if not possible:
             return None
         if self._budget.reserve(fragment.total):
@@ -324,29 +344,30 @@ class DeliveryController(Controller):
         self._budget.release(partial.like.total)
         self._tally.reassembly_bytes -= partial.like.total
 
-    def _drop(self, partial: Partial, without: tuple[int, int], until: int) -> list[tuple[int, int]]:
+    def _drop(self, partial: Partial, first: int, last: int) -> list[tuple[int, int]]:
         """Gives up an incomplete message.
 
         Returns:
-            The numbers of it that came, below `until` and without those that the caller accounts for itself.
+            The numbers of it that came, without `first` to `last`: the caller accounts for those itself.
         """
         self._close(partial)
-        if self.rules.ordered == IN_ORDER:
-            until = without[0]
-        came = self._gaps.present(partial.like.first, min(partial.like.last, until - 1))
         parts = [
             part
-            for begin, end in came
-            for part in ((begin, min(end, without[0] - 1)), (max(begin, without[1] + 1), end))
+            for begin, end in self._gaps.present(partial.like.first, min(partial.like.last, self._settled(first) - 1))
+            for part in ((begin, min(end, first - 1)), (max(begin, last + 1), end))
         ]
         return [(begin, end) for begin, end in parts if begin <= end]
+
+    def _settled(self, first: int) -> int:
+        """In order, what came behind `first` is in the order map, and of no incomplete message yet."""
+        return first if self.rules.ordered == IN_ORDER else self.expected
 
     def _break_off(self, sequence: int, *, lost_too: bool = False) -> None:
         """A number that does not belong to an incomplete message, but lies in it, ends it: its source gave it up."""
         lost = [(sequence, sequence)] if lost_too else []
         for partial in list(self._partials.values()):
             if self.rules.ordered == IN_ORDER or partial.like.first <= sequence <= partial.like.last:
-                lost += self._drop(partial, (sequence, sequence), self.expected)
+                lost += self._drop(partial, sequence, sequence)
         self._report(lost)
 
     def _deliver(

@@ -30,6 +30,7 @@ cdef class Demux:
     cdef const char *cursor             # the next message of the datagram in hand; NULL when none is in hand
     cdef const char *end
     cdef bytes hand                     # the datagram in hand, where datagrams are fed
+    cdef bint walking                   # through the datagram in hand, where datagrams are fed
     cdef uint64_t send_ticks
     cdef public int64_t now_ns          # for what is not in order; passed in
     cdef readonly bint begun            # a datagram was seen

@@ -124,9 +124,14 @@ cdef class Demux:
         cdef long taken = 0
         self.now_ns = now_ns
         self.stop = False
-        if self.cursor == NULL or self.blocked or self.left:
+        # Called from a callback, it would take the datagram away under the walk that goes on after the callback.
+        if self.cursor == NULL or self.blocked or self.left or self.walking:
             return 0
-        return self.walk(0x7FFFFFFF, &taken)
+        self.walking = True
+        try:
+            return self.walk(0x7FFFFFFF, &taken)
+        finally:
+            self.walking = False
 
     @property
     def holds(self):

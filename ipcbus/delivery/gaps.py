@@ -65,17 +65,9 @@ class Gaps:
         last, _ = self._rest.pop(0)
         return self._firsts.pop(0), last
 
-    def give_up_last(self) -> tuple[int, int]:
-        """Takes the last range away; returns its first and last number."""
-        last, _ = self._rest.pop()
-        return self._firsts.pop(), last
-
     def cover(self, first: int, last: int) -> bool:
         """Whether every number from `first` to `last` is missing; true of no numbers at all."""
-        if first > last:
-            return True
-        at = bisect_right(self._firsts, first) - 1
-        return at >= 0 and self._rest[at][0] >= last
+        return next(self.present(first, last), None) is None
 
     def present(self, first: int, last: int) -> Iterator[tuple[int, int]]:
         """The ranges between `first` and `last` that are not missing, ascending."""

@@ -25,6 +25,10 @@ class Fragment(NamedTuple):
         """Whether both can be of one message."""
         return self.first == other.first and self.total == other.total and self.piece_bytes == other.piece_bytes
 
+    def overlaps(self, other: Fragment) -> bool:
+        """Whether a number would be of both messages."""
+        return self.first <= other.last and self.last >= other.first
+
 
 def read_fragment(sequence: int, payload: memoryview) -> Fragment | None:
     """Reads a fragment; None when it contradicts itself.
@@ -46,12 +50,9 @@ def read_fragment(sequence: int, payload: memoryview) -> Fragment | None:
     piece_bytes = offset // index if index else length
     if piece_bytes == 0 or offset != index * piece_bytes:
         return None
-    is_last = offset + length == total
-    if length > piece_bytes if is_last else length != piece_bytes:
+    if length > piece_bytes or (length < piece_bytes and offset + length < total):
         return None
     count = -(-total // piece_bytes)
-    if is_last != (index == count - 1):
-        return None
     return Fragment(first, first + count - 1, offset, total, piece_bytes, payload[FRAGMENT_HEADER_BYTES:])
 
 
