@@ -103,7 +103,6 @@ class DeliveryController(Controller):
                 return DROPPED
             elif not self.started or sequence >= self.expected:
                 self._note_newest(sequence, now_ns)
-                self._settle(now_ns)
                 if self._given == before and not (self._map or flags & FLAG_FRAGMENT) and self._has_turn(sequence):
                     self._break_off(sequence)
                     return IN_PLACE
@@ -188,6 +187,7 @@ class DeliveryController(Controller):
             # What was sent before joining and comes all the same is the beginning.
             self._begin(sequence if self.floor is None else min(self.floor, sequence))
         self._miss(sequence, now_ns)
+        self._settle(now_ns)  # of what came before it
         self.expected = sequence + 1
 
     def _has_turn(self, sequence: int) -> bool:

@@ -43,3 +43,23 @@ def compose(*items: Item) -> bytes:
         header["sequence"] = item.sequence
         parts.append(header.tobytes() + item.payload.ljust((len(item.payload) + 7) & ~7, b"\0"))
     return b"".join(parts)
+
+
+def fragment(sequence: int, first: int, offset: int, total: int, piece: bytes, *, topic: int = 1, flags: int = 0) -> Item:
+    """A fragment that says what it is told to, also what is wrong."""
+    header = np.zeros(1, layout.FRAGMENT_HEADER)
+    header["first"], header["offset"], header["total"] = first, offset, total
+    return Item(topic, sequence, header.tobytes() + piece, flags | layout.FLAG_FRAGMENT)
+
+
+def fragments(first: int, payload: bytes, size: int, *, topic: int = 1, flags: int = 0) -> list[Item]:
+    """A message in pieces of `size` bytes, the first of which has the number `first`."""
+    return [
+        fragment(first + i, first, at, len(payload), payload[at : at + size], topic=topic, flags=flags)
+        for i, at in enumerate(range(0, len(payload), size))
+    ]
+
+
+def info(next_sequence: int, *, topic: int = 1) -> Item:
+    """Topic sequence number info."""
+    return Item(topic, next_sequence, b"", layout.FLAG_TSNI)
