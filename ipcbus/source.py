@@ -44,7 +44,8 @@ class Source(TopicSource):
         self._number = number
         self._entry = entry
         self._on_event = on_event
-        self._known_slots: dict[int, tuple[int, str]] = {}
+        self._known_slots: dict[int, tuple[int, int, str]] = {}
+        self._known_evictions = session.evictor.count if session.evictor is not None else 0
 
     @property
     def source(self) -> str:
@@ -132,11 +133,22 @@ class Source(TopicSource):
         for slot in range(slots.slots_max):
             if mask >> slot & 1:
                 who = slots.identity(slot)
-                joined[slot] = (who.pid, who.context_name)
+                # The generation tells one that left and came back at once.
+                joined[slot] = (slots.generation(slot), who.pid, who.context_name)
         before, self._known_slots = self._known_slots, joined
-        for slot, (pid, name) in before.items():
-            if joined.get(slot) != (pid, name):
+        self._tell_evictions()
+        for slot, (generation, pid, name) in before.items():
+            if joined.get(slot) != (generation, pid, name):
                 self._tell(SourceEvent(SourceEventType.DISCONNECT, pid, name))
-        for slot, (pid, name) in joined.items():
-            if before.get(slot) != (pid, name):
+        for slot, (generation, pid, name) in joined.items():
+            if before.get(slot) != (generation, pid, name):
                 self._tell(SourceEvent(SourceEventType.CONNECT, pid, name))
+
+    def _tell_evictions(self) -> None:
+        """Tells who was evicted, for whom DISCONNECT follows."""
+        evictor = self._session.evictor
+        if evictor is None:
+            return
+        self._known_evictions, evicted = evictor.since(self._known_evictions)
+        for who in evicted:
+            self._tell(SourceEvent(SourceEventType.RECEIVER_EVICTED, who.pid, who.context_name))

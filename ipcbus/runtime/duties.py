@@ -104,14 +104,15 @@ class Duties:
                 # On a common grid, so that a sleeping context wakes once for several tasks.
                 self._next[task] = (now_ns // interval + 1) * interval
                 getattr(self, f"_do_{task}")()
+        look_in = self._outbox.evict_due()
         if self._called or now_ns >= self._owed_ns:
             self._called = False
             self._inbox.refresh()
             self._tell_sources(now_ns)
             self._driver.notify()
         flush_in = self._outbox.flush_due()
-        upcoming = min(*self._next.values(), self._owed_ns, self._outbox.inform_due(now_ns))
-        return upcoming if flush_in is None else min(upcoming, now_ns + flush_in)
+        soon = [now_ns + wait for wait in (flush_in, look_in) if wait is not None]
+        return min(*self._next.values(), self._owed_ns, self._outbox.inform_due(now_ns), *soon)
 
     def announce(self) -> None:
         """Tells every other context of the domain that this one's registry changed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import secrets
 import threading
@@ -53,6 +54,7 @@ class RoomPolicy:
             return False
         inside = self._outbox.inside_callback()
         if inside or not block:
+            self._outbox.held_up(self._session, need)
             self._refuse(need, source, inside)
             return False
         self._wait(need, source)
@@ -98,17 +100,21 @@ class RoomPolicy:
         session, outbox = self._session, self._outbox
         begin = time.monotonic_ns()
         checked = begin
-        while not session.batch.gate and not source.closed:
-            driven = outbox.drives_itself()
-            wait_ns = DRIVEN_WAIT_NS if driven else WAIT_NS
-            if session.channel.writer.wait_room(need, SPINS, wait_ns):
-                break
-            now = time.monotonic_ns()
-            if driven:
-                outbox.drive_a_little()
-            if now - checked >= outbox.liveness_ns:
-                checked = now
-                outbox.reclaim()
+        with contextlib.nullcontext() if session.evictor is None else session.evictor.wait():
+            while not session.batch.gate and not source.closed:
+                driven = outbox.drives_itself()
+                wait_ns = DRIVEN_WAIT_NS if driven else WAIT_NS
+                if session.evictor is not None:
+                    outbox.held_up(session, need)
+                    wait_ns = min(wait_ns, session.evictor.next_look_ns)
+                if session.channel.writer.wait_room(need, SPINS, wait_ns):
+                    break
+                now = time.monotonic_ns()
+                if driven:
+                    outbox.drive_a_little()
+                if now - checked >= outbox.liveness_ns:
+                    checked = now
+                    outbox.reclaim()
         session.channel.writer.count_blocked(time.monotonic_ns() - begin)
 
     def reserved(self, block: bool) -> None:
@@ -312,6 +318,15 @@ class Outbox:
         """Whether nobody reads this context's rings while the calling thread is blocked in a send."""
         return self._driver.sequential or (self._driver.split and self._driver.may_help())
 
+    def held_up(self, session: SendingSession, need: int | None = None) -> None:
+        """A send finds no room for `need` bytes, or still none: evicts who has been in its way for too long."""
+        if session.evictor is None:
+            return
+        with self._lock:
+            # Closed by another thread otherwise.
+            if session in self._entries and session.evictor.look(time.monotonic_ns(), need):
+                self._ask_for_served()
+
     def drive_a_little(self) -> None:
         """Delivers to this context's own receivers, which may be what the send waits for."""
         self._driver.help()
@@ -352,6 +367,19 @@ class Outbox:
             left = [rest for session in self.sessions() if (rest := session.infos.tell(now)) is not None]
             self._inform_at_ns = now_ns + min(left) if left else FOREVER_NS
         return self._inform_at_ns
+
+    def evict_due(self) -> int | None:
+        """Looks who is in the way of sends that were refused; returns the ns until the next look, None without one."""
+        left = []
+        for session in self.sessions():
+            if session.evictor is None:
+                continue
+            if session.writer_waits():
+                self.held_up(session)
+                left.append(session.evictor.next_look_ns)
+            else:
+                session.evictor.go_on()
+        return min(left, default=None)
 
     def flush_due(self) -> int | None:
         """Publishes batches older than their interval; returns the ns until the next is due, None without one."""

@@ -36,7 +36,7 @@ class SlotStats:
 
     Attributes:
         slot: number of the slot.
-        state: `joining` or `active`.
+        state: `joining`, `active`, or `evicted`: cut off by its source, and it has not noticed yet.
         alive: whether its process lives; a dead one's slot is taken back within a second.
         pid: its process.
         uid: its user.

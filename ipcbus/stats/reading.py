@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     Records = np.ndarray[tuple[int], np.dtype[np.void]]
 
 _TRIES = 4
+_IN_USE = (layout.SLOT_JOINING, layout.SLOT_ACTIVE, layout.SLOT_EVICTED)
 _AREA_MAX = 1 << 24
 """No user area is larger: that many bytes hold a line for every topic that options allow."""
 
@@ -144,7 +145,7 @@ def _read_slot(shared: SharedObject, offset: int) -> Record | None:
     """A slot in use, all of it of the same owner; None when it is free."""
     first_line = np.dtype([("state", "<u4"), ("generation", "<u4")])
     for _ in range(_TRIES):
-        if shared.record(first_line, offset)["state"] not in (layout.SLOT_JOINING, layout.SLOT_ACTIVE):
+        if shared.record(first_line, offset)["state"] not in _IN_USE:
             return None
         slot = shared.record(layout.SLOT, offset)
         if shared.record(first_line, offset)["generation"] == slot["generation"]:

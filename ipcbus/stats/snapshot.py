@@ -25,7 +25,7 @@ from ipcbus.wire.layout import TOPIC_MASK
 from ringbuf import layout, segment
 from ringbuf.errors import RingError, SegmentGone
 
-_STATES = {layout.SLOT_JOINING: "joining", layout.SLOT_ACTIVE: "active"}
+_STATES = {layout.SLOT_JOINING: "joining", layout.SLOT_ACTIVE: "active", layout.SLOT_EVICTED: "evicted"}
 _PACINGS = {False: "receiver_paced", True: "source_paced"}
 _DEAD = "its process is gone; what it left is removed when another one looks"
 _NONE: MappingProxyType[str, int] = MappingProxyType({})

@@ -27,6 +27,12 @@ class SessionPlan:
     sm_interval_ms: int
     batch_minimum: int
     batch_interval_ms: int
+    evict_after_ms: int = 0
+
+
+def evict_after_ms(source: SourceOptions) -> int:
+    """How long a receiver may keep a receiver-paced session waiting, in ms; 0 for ever."""
+    return source.slow_receiver_timeout if source.slow_receiver_behavior == "evict" else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ipcbus.transport.kinds import RingTransport, SessionPlan
+from ipcbus.transport.kinds import RingTransport, SessionPlan, evict_after_ms
 from ipcbus.wire.layout import TRANSPORT_LBTSMX
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ def _plan(context: ContextOptions, source: SourceOptions) -> SessionPlan:
         sm_interval_ms=source.transport_lbtsmx_sm_interval,
         batch_minimum=0,
         batch_interval_ms=0,
+        evict_after_ms=evict_after_ms(source),
     )
 
 

@@ -12,9 +12,10 @@ from ipcbus.resolution import names
 from ipcbus.resolution.adverts import SessionAdvert
 from ipcbus.topic.batch import BatchWriter
 from ipcbus.topic.tsni import SequenceInfos
+from ipcbus.transport.evicting import Evictor
 from ipcbus.wire import layout
 from ringbuf.channel import OwnedChannel, Shape
-from ringbuf.doorbell import DATA, BellRope
+from ringbuf.doorbell import CALL, DATA, BellRope
 from ringbuf.errors import SegmentRefused
 from ringbuf.layout import (
     CONTROL_HEADER,
@@ -71,6 +72,7 @@ class SendingSession:
             ring_user=self.topics_max * layout.TOPIC_LINE.itemsize,
             control_user=8 * self.topics_max,
             group=group,
+            evicts=plan.evict_after_ms > 0,
         )
         ring, control = names.ring(domain, context_id, local), names.control(domain, context_id, local)
         self.channel = OwnedChannel(ring, control, shape)
@@ -95,6 +97,7 @@ class SendingSession:
         self.sources = 0
         self._next_sm_ns = 0
         self._slots_at = slots_offset(shape.control_user)
+        self.evictor = Evictor(self, plan.evict_after_ms) if plan.evict_after_ms else None
 
     def start(self, policy: Policy) -> None:
         """Makes the open batch; `policy` says what happens when there is no room."""
@@ -161,6 +164,12 @@ class SendingSession:
                 rope.ring(DATA)
                 rung += 1
         self.channel.writer.count_wakes(rung)
+
+    def call(self, slot: int) -> None:
+        """Tells the context in a slot that something has happened to it, whether it sleeps or not."""
+        rope = self._rope(slot)
+        if rope is not None:
+            rope.ring(CALL)
 
     def writer_waits(self) -> bool:
         """Whether a send that found no room still waits for its WAKEUP event."""
