@@ -141,8 +141,21 @@ class DeliveryController(Controller):
         known = self.expected if self.started else self.floor
         return known is not None and next_sequence > known
 
+    def go_on_from(self, next_sequence: int) -> None:
+        """For a controller that has met nothing yet: what another one stopped before is missing until it comes."""
+        self._begin(next_sequence)
+        self.floor = next_sequence
+
+    @property
+    def stopped_before(self) -> int | None:
+        """The first number that was neither delivered nor reported, after `finish`; None when that is not known."""
+        return self.expected if self.started else self.floor
+
     def finish(self, next_sequence: int) -> None:
-        """Nothing comes any more: reports everything that is missing below `next_sequence`, delivers the rest."""
+        """Nothing comes any more: reports everything that is missing below `next_sequence`, delivers the rest.
+
+        May be called again when more has become known to be missing.
+        """
         self._go_on_from_plain()
         try:
             self._told_of(next_sequence, 0)

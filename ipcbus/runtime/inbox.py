@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from ipcbus.delivery.budget import Budget
 from ipcbus.resolution import names
-from ipcbus.resolution.adverts import TRANSPORT_NAMES, ContextAdvert, SessionAdvert, SourceAdvert
 from ipcbus.resolution.registry import PeerRegistry
-from ipcbus.runtime.info import SessionInfo
+from ipcbus.runtime.evicted import EvictedSessions
+from ipcbus.runtime.info import sessions_of
 from ipcbus.transport.receiving import ReceivingSession
 from ringbuf import segment
 from ringbuf.doorbell import CALL, BellRope
@@ -23,7 +23,9 @@ from ringbuf.slots import Identity
 if TYPE_CHECKING:
     from ipcbus.config import ContextOptions, ReceiverOptions
     from ipcbus.delivery.sink import Sink
+    from ipcbus.resolution.adverts import ContextAdvert, SessionAdvert, SourceAdvert
     from ipcbus.runtime.driver import Driver
+    from ipcbus.runtime.info import SessionInfo
 
 log = logging.getLogger("ipcbus")
 
@@ -60,6 +62,7 @@ class Inbox:
         self._sessions: dict[SessionAdvert, ReceivingSession] = {}
         self._refused: dict[SessionAdvert, tuple[int, str]] = {}
         self._ended: set[SessionAdvert] = set()
+        self._evicted = EvictedSessions()
         self._errors_told: set[tuple[int, str]] = set()
         self._told = 0
         self._unsettled = False
@@ -151,6 +154,9 @@ class Inbox:
             mine = [source for source in sources.values() if source.topic in wanted]
             if mine and advert not in self._ended:
                 self._take(advert, mine, wanted)
+        if self._evicted.sessions():
+            contexts = {peer.advert.context_id for peer in self._peers.values() if peer.advert is not None}
+            self._unsettled |= self._owe() or self._evicted.settle(offered, wanted, contexts)
         for advert, joined in list(self._sessions.items()):
             self._prune(joined, offered.get(advert), wanted)
         self._ended &= offered.keys()
@@ -158,8 +164,12 @@ class Inbox:
             del self._refused[advert]
 
     def _take(self, advert: SessionAdvert, sources: list[SourceAdvert], wanted: dict[str, list[Sink]]) -> None:
-        session = self._sessions.get(advert) or self._join(advert)
-        if session is None:
+        session = self._sessions.get(advert)
+        if session is None and not (advert in self._evicted and (self._owe() or self._evicted.must_wait(advert))):
+            session = self._join(advert)
+            if session is not None:
+                self._evicted.joined_again(session, {source.topic_number for source in sources})
+        if session is None or not self._has(session):
             return
         for source in sources:
             sinks = [sink for sink in wanted[source.topic] if not sink.closed]
@@ -289,7 +299,9 @@ class Inbox:
                 demux.blocked = False
             attention = demux.attention
             demux.attention = demux.wakes_writer = False
-            if attention and demux.ring.broken:
+            if demux.ring.evicted:
+                self._cut_off(session)
+            elif attention and demux.ring.broken:
                 log.error(
                     "%s (pid %d) holds a record that no source writes; it is left",
                     session.source_string,
@@ -303,6 +315,12 @@ class Inbox:
             self._driver.watch(self.sessions())
         return self.blocked
 
+    def _cut_off(self, session: ReceivingSession) -> None:
+        """The source has evicted this context: leaves, and joins again as soon as that can be."""
+        self._leave(session)
+        self._evicted.add(session)
+        self._reconcile()
+
     def check(self) -> None:
         """By timer: sources that died, losses with nothing behind them, topics that are drained."""
         if self._owe():
@@ -315,6 +333,7 @@ class Inbox:
             session.check(time.monotonic_ns())
             if session.settle() and not session.topics():
                 self._leave(session)
+        self._evicted.tell_lost()
         if self._unsettled:
             self._reconcile()
 
@@ -348,33 +367,15 @@ class Inbox:
             )
 
     def info(self, topic: str) -> list[SessionInfo]:
-        """The sessions that carry a topic, joined and refused."""
-        found = []
-        for advert, session in self._sessions.items():
-            if any(controller.origin.topic == topic for controller in session.topics()):
-                counters = session.counters()
-                found.append(
-                    SessionInfo(
-                        advert.source_string,
-                        TRANSPORT_NAMES[advert.transport],
-                        session.owner_pid,
-                        "joined",
-                        counters,
-                        "",
-                    )
-                )
-        for advert, (pid, reason) in self._refused.items():
-            peers = [peer.advert for peer in self._peers.values() if peer.advert is not None]
-            if any(source.topic == topic and source.session == advert for peer in peers for source in peer.sources):
-                found.append(
-                    SessionInfo(advert.source_string, TRANSPORT_NAMES[advert.transport], pid, "refused", {}, reason)
-                )
-        return found
+        """The sessions that carry a topic: joined, evicted from, and refused."""
+        offered = [source for peer in self._peers.values() if peer.advert for source in peer.advert.sources]
+        return sessions_of(topic, self.sessions(), self._evicted.sessions(), self._refused, offered)
 
     def close(self) -> None:
         """Leaves everything."""
         for session in self.sessions():
             self._leave(session)
+        self._evicted.close()
         self._forget(set())
 
     def abandon(self) -> None:

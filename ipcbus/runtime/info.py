@@ -3,6 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ipcbus.resolution.adverts import TRANSPORT_NAMES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ipcbus.resolution.adverts import SessionAdvert, SourceAdvert
+    from ipcbus.transport.receiving import ReceivingSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,8 +22,8 @@ class SessionInfo:
         source: source string.
         transport: name of the transport.
         owner_pid: process that sends.
-        state: `joined`, `ended`, or `refused`.
-        counters: this context's counters on the session, by their names in the statistics.
+        state: `joined`, `evicted`, or `refused`.
+        counters: this context's counters on the session, by their names in the statistics, and `evictions`.
         reason: why it is not joined; empty when it is.
     """
 
@@ -24,3 +33,42 @@ class SessionInfo:
     state: str
     counters: dict[str, int]
     reason: str
+
+
+def sessions_of(
+    topic: str,
+    joined: Iterable[ReceivingSession],
+    evicted: Iterable[ReceivingSession],
+    refused: Mapping[SessionAdvert, tuple[int, str]],
+    offered: Iterable[SourceAdvert],
+) -> list[SessionInfo]:
+    """What is known of the sessions that carry a topic.
+
+    Args:
+        topic: its name.
+        joined: all joined sessions.
+        evicted: those from which this context was evicted.
+        refused: process and reason for those that could not be joined.
+        offered: all sources.
+    """
+    found = []
+    for session in joined:
+        if _carries(session, topic):
+            found.append(_info(session.advert, session.owner_pid, "joined", session.counters(), ""))
+    for session in evicted:
+        if _carries(session, topic):
+            reason = "its source has evicted this context; it is joined again when all receivers have room"
+            found.append(_info(session.advert, session.owner_pid, "evicted", {"evictions": session.evictions}, reason))
+    carrying = {source.session for source in offered if source.topic == topic}
+    for advert, (pid, reason) in refused.items():
+        if advert in carrying:
+            found.append(_info(advert, pid, "refused", {}, reason))
+    return found
+
+
+def _carries(session: ReceivingSession, topic: str) -> bool:
+    return any(controller.origin.topic == topic for controller in session.topics())
+
+
+def _info(advert: SessionAdvert, pid: int, state: str, counters: dict[str, int], reason: str) -> SessionInfo:
+    return SessionInfo(advert.source_string, TRANSPORT_NAMES[advert.transport], pid, state, counters, reason)

@@ -16,7 +16,7 @@ from ringbuf.layout import CONTROL_HEADER, RING_HEADER, control_view
 from ringbuf.words import Words
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Container, Sequence
 
     from ipcbus.config import ReceiverOptions
     from ipcbus.delivery.budget import Budget
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ringbuf.slots import Identity
 
 _TOPIC = 24  # offset of TopicLine.topic
+_CLOSED = 192  # offset of RingHeader.closed
 _COUNTERS = (
     "msgs_rcved",
     "bytes_rcved",
@@ -101,6 +102,9 @@ class ReceivingSession:
         self.demux = self.delivery.demux
         self._told = told
         self._draining: dict[int, int] = {}
+        self._carried: dict[int, int] = {}
+        self._joined_again = self._over = False
+        self.evictions = 0
 
     @property
     def source_string(self) -> str:
@@ -122,6 +126,10 @@ class ReceivingSession:
         known = self.delivery.topic(number) is not None
         floor = self._lines.load64(self._line(number) + 0)
         self.delivery.receive(number, source.topic, sinks, ring_rules(options), floor)
+        carried = self._carried.pop(number, None)
+        controller = self.delivery.topic(number)
+        if carried is not None and controller is not None:
+            controller.go_on_from(carried)
         if not known:
             self._joined.or64(self._word(number), 1 << self.channel.index)
             if self._lines.load32(self._line(number) + _TOPIC) != number:
@@ -169,7 +177,7 @@ class ReceivingSession:
         """By timer: finds losses behind which nothing follows, numbers that were published and will not come."""
         if self.demux.blocked:
             return
-        if self.advert.source_paced:
+        if self.advert.source_paced or self._joined_again:
             published = [
                 (each, self._published(each.topic_number)) for each in self.topics() if self._is_due(each, now_ns)
             ]
@@ -201,13 +209,49 @@ class ReceivingSession:
 
     def finish(self) -> None:
         """The session is over and read to its end: last losses, then EOS."""
+        self._over = True
         for controller in self.topics():
             self.delivery.end_topic(controller, self._published(controller.topic_number))
+
+    # ------------------------------------------------------------------ after an eviction
+
+    def cut_off(self) -> None:
+        """The source has evicted this context: nothing more is read here."""
+        self.evictions += 1
+        self.tell_lost()
+
+    def tell_lost(self) -> None:
+        """Everything that is published and was not delivered is lost."""
+        for controller in self.topics():
+            # A callback may have led to the session being joined again, which then tells of the rest.
+            if not self._over:
+                controller.finish(self._published(controller.topic_number))
+
+    @property
+    def closed(self) -> bool:
+        """Whether the source has ended the session, read to its end or not."""
+        return self._lines.load32(_CLOSED) != 0
+
+    def go_on_from(self, evicted: ReceivingSession, numbers: Container[int]) -> None:
+        """Goes on where the same session, joined before, was evicted; there its receivers are told of the end.
+
+        Args:
+            evicted: the session as it was joined before.
+            numbers: topics that the source still offers: what is missing of them is found to be so here.
+        """
+        self._joined_again = evicted._over = True
+        self.evictions = evicted.evictions
+        for each in evicted.topics():
+            if each.topic_number in numbers and each.stopped_before is not None:
+                self._carried[each.topic_number] = each.stopped_before
+        for each in evicted.topics():
+            until = 0 if each.topic_number in numbers else evicted._published(each.topic_number)
+            evicted.delivery.end_topic(each, until)
 
     def counters(self) -> dict[str, int]:
         """This context's counters on the session, by their names in the statistics."""
         slot = control_view(self.channel.control.view())[2][self.channel.index]
-        return {name: int(slot[name]) for name in _COUNTERS}
+        return {name: int(slot[name]) for name in _COUNTERS} | {"evictions": self.evictions}
 
     def leave(self) -> bool:
         """Leaves the session; True when the source waits for an event."""
