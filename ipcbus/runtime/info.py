@@ -51,10 +51,11 @@ def sessions_of(
         refused: process and reason for those that could not be joined.
         offered: all sources.
     """
-    found = []
-    for session in joined:
-        if _carries(session, topic):
-            found.append(_info(session.advert, session.owner_pid, "joined", session.counters(), ""))
+    found = [
+        _info(session.advert, session.owner_pid, "joined", session.counters(), "")
+        for session in joined
+        if _carries(session, topic)
+    ]
     for session in evicted:
         if _carries(session, topic):
             reason = "its source has evicted this context; it is joined again when all receivers have room"

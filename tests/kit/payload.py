@@ -115,10 +115,17 @@ class Books:
         return sum(ledger.ended for ledger in self.ledgers.values())
 
 
-def balanced(ledger: Ledger, sent: int, *, first: int = 0) -> None:
-    """Asserts that every message from number `first` on, of `sent` in all, came in order or was reported lost."""
+def balanced(ledger: Ledger, sent: int, *, first: int = 0, joins: int = 1) -> None:
+    """Asserts that every message from number `first` on, of `sent` in all, came in order or was reported lost.
+
+    Args:
+        ledger: of the receiver.
+        sent: how many were sent.
+        first: number of the first one that the receiver has to account for.
+        joins: how often the session began for the receiver.
+    """
     assert ledger.wrong == []
     assert ledger.delivered + ledger.lost == sent - first
     if sent > first:
         assert (ledger.first, ledger.next) == (first, sent)
-        assert ledger.begun == 1
+        assert ledger.begun == joins
