@@ -103,6 +103,22 @@ def test_events_have_the_other_side_and_come_once(bus: Bus) -> None:
     assert len(events) == 3
 
 
+def test_a_receiver_that_leaves_and_comes_back_between_two_looks_is_told_as_both(domain: str) -> None:
+    bus = Bus(domain, LBTIPC, "sequential")
+    events: list[SourceEvent] = []
+    source = bus.source(on_event=events.append)
+    context = bus.context("same")
+    receiver = bus.receiver("t", None, context)
+    bus.joined(source)
+    bus.until(lambda: events, "the connect")
+    receiver.close()
+    bus.receiver("t", None, context)  # takes the same slot, before the source looks
+    bus.until(lambda: len(events) == 3, "both events")
+    kinds = [SourceEventType.CONNECT, SourceEventType.DISCONNECT, SourceEventType.CONNECT]
+    assert [event.type for event in events] == kinds
+    bus.close()
+
+
 def test_an_event_callback_that_raises_is_logged_and_the_next_event_comes(
     bus: Bus, caplog: pytest.LogCaptureFixture
 ) -> None:
