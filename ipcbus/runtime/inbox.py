@@ -1,4 +1,4 @@
-"""What a context receives: its receivers' topics, the registries it watches, the sessions it has joined."""
+"""What a context receives: its receivers' topics and the sessions it has joined for them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 
 from ipcbus.delivery.budget import Budget
 from ipcbus.resolution import names
-from ipcbus.resolution.registry import PeerRegistry
 from ipcbus.runtime.evicted import EvictedSessions
 from ipcbus.runtime.info import sessions_of
+from ipcbus.runtime.peers import Peers
 from ipcbus.transport.receiving import ReceivingSession
-from ringbuf import segment
 from ringbuf.doorbell import CALL, BellRope
 from ringbuf.errors import RingError, SegmentGone, SegmentRefused
 from ringbuf.slots import Identity
@@ -23,18 +22,12 @@ from ringbuf.slots import Identity
 if TYPE_CHECKING:
     from ipcbus.config import ContextOptions, ReceiverOptions
     from ipcbus.delivery.sink import Sink
-    from ipcbus.resolution.adverts import ContextAdvert, SessionAdvert, SourceAdvert
+    from ipcbus.resolution.adverts import SessionAdvert, SourceAdvert
+    from ipcbus.resolution.registry import PeerRegistry
     from ipcbus.runtime.driver import Driver
     from ipcbus.runtime.info import SessionInfo
 
 log = logging.getLogger("ipcbus")
-
-
-@dataclass(slots=True)
-class _Peer:
-    registry: PeerRegistry
-    version: int = -1
-    advert: ContextAdvert | None = None
 
 
 @dataclass(slots=True)
@@ -57,8 +50,7 @@ class Inbox:
             options.delivery_control_maximum_total_map_entries, options.delivery_control_maximum_reassembly_bytes
         )
         self._interests: list[Interest] = []
-        self._peers: dict[str, _Peer] = {}
-        self._unusable: set[str] = set()
+        self._peers = Peers(domain)
         self._sessions: dict[SessionAdvert, ReceivingSession] = {}
         self._refused: dict[SessionAdvert, tuple[int, str]] = {}
         self._ended: set[SessionAdvert] = set()
@@ -99,57 +91,22 @@ class Inbox:
     def scan(self) -> None:
         """Looks for new and vanished registries, then as `refresh`."""
         if not self._interests:
-            self._forget(set())
+            self._unsettled |= self._peers.forget_all()
             return
-        present = set(names.of_kind(segment.names(names.domain_prefix(self._domain)), names.REGISTRY))
-        self._forget(present)
-        for name in present - self._peers.keys():
-            self._meet(name)
+        self._unsettled |= self._peers.scan()
         self.refresh()
 
     def refresh(self) -> None:
         """Reads the registries that changed and joins or leaves accordingly."""
-        changed = False
-        for peer in self._peers.values():
-            if peer.registry.version() == peer.version:
-                continue
-            contents = peer.registry.read()
-            if contents is not None:
-                peer.version, peer.advert = contents
-                changed = True
-        if changed or self._unsettled:
+        if self._peers.refresh() or self._unsettled:
             self._reconcile()
-
-    def _meet(self, name: str) -> None:
-        try:
-            self._peers[name] = _Peer(PeerRegistry(name))
-            self._unusable.discard(name)
-        except SegmentGone:
-            pass
-        except (RingError, OSError) as error:  # OSError: somebody put a link or a directory there
-            if name not in self._unusable:
-                self._unusable.add(name)
-                log.warning("a context of domain %r cannot be read: %s", self._domain, error)
-
-    def _forget(self, present: set[str]) -> None:
-        for name in self._peers.keys() - present:
-            self._peers.pop(name).registry.close()
-            self._unsettled = True
-        self._unusable &= present
 
     def _reconcile(self) -> None:
         self._unsettled = False
         wanted: dict[str, list[Sink]] = {}
         for interest in self._interests:
             wanted.setdefault(interest.topic, []).append(interest.sink)
-        offered: dict[SessionAdvert, dict[int, SourceAdvert]] = {}
-        for peer in self._peers.values():
-            if peer.advert is None:
-                continue
-            for session in peer.advert.sessions:
-                offered.setdefault(session, {})
-            for source in peer.advert.sources:
-                offered[source.session][source.topic_number] = source
+        offered = self._peers.offers()
         for advert, sources in offered.items():
             mine = [source for source in sources.values() if source.topic in wanted]
             if mine and advert not in self._ended:
@@ -191,14 +148,14 @@ class Inbox:
         return next(interest.options for interest in self._interests if interest.topic == topic)
 
     def _join(self, advert: SessionAdvert) -> ReceivingSession | None:
-        peer = next(p for p in self._peers.values() if p.advert is not None and advert in p.advert.sessions)
+        registry = self._peers.registry_of(advert)
         try:
-            self._check_uid(peer.registry)
+            self._check_uid(registry)
             session = ReceivingSession(
                 self._domain,
                 advert,
                 self._who,
-                owner_uid=peer.registry.uid,
+                owner_uid=registry.uid,
                 sample_every=self._options.latency_sampling_interval,
                 budget=self._budget,
                 failed=self.failed,
@@ -210,7 +167,7 @@ class Inbox:
         except (RingError, OSError) as error:
             if self._refused.get(advert, (0, ""))[1] != str(error):
                 log.warning("%s cannot be joined: %s", advert.source_string, error)
-            self._refused[advert] = (peer.registry.pid, str(error))
+            self._refused[advert] = (registry.pid, str(error))
             return None
         self._refused.pop(advert, None)
         self._sessions[advert] = session
@@ -368,7 +325,7 @@ class Inbox:
 
     def info(self, topic: str) -> list[SessionInfo]:
         """The sessions that carry a topic: joined, evicted from, and refused."""
-        offered = [source for peer in self._peers.values() if peer.advert for source in peer.advert.sources]
+        offered = [source for sources in self._peers.offers().values() for source in sources.values()]
         return sessions_of(topic, self.sessions(), self._evicted.sessions(), self._refused, offered)
 
     def close(self) -> None:
@@ -376,11 +333,10 @@ class Inbox:
         for session in self.sessions():
             self._leave(session)
         self._evicted.close()
-        self._forget(set())
+        self._peers.forget_all()
 
     def abandon(self) -> None:
         """For a child after a fork."""
         for session in self._sessions.values():
             session.abandon()
-        for peer in self._peers.values():
-            peer.registry.close()
+        self._peers.forget_all()

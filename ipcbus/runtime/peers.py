@@ -1,0 +1,100 @@
+"""The registries of a domain's contexts, and what they offer."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ipcbus.resolution import names
+from ipcbus.resolution.registry import PeerRegistry
+from ringbuf import segment
+from ringbuf.errors import RingError, SegmentGone
+
+if TYPE_CHECKING:
+    from ipcbus.resolution.adverts import ContextAdvert, SessionAdvert, SourceAdvert
+
+    Offers = dict[SessionAdvert, dict[int, SourceAdvert]]
+    """Topics by their numbers, by session."""
+
+log = logging.getLogger("ipcbus")
+
+
+@dataclass(slots=True)
+class _Peer:
+    registry: PeerRegistry
+    version: int = -1
+    advert: ContextAdvert | None = None
+
+
+class Peers:
+    """What other contexts offer, and the own one, as far as they have been looked at."""
+
+    def __init__(self, domain: str) -> None:
+        """Knows nobody yet."""
+        self._domain = domain
+        self._peers: dict[str, _Peer] = {}
+        self._unusable: set[str] = set()
+
+    def scan(self) -> bool:
+        """Looks for new and vanished registries; says whether one vanished. `refresh` reads what the new ones say."""
+        present = set(names.of_kind(segment.names(names.domain_prefix(self._domain)), names.REGISTRY))
+        vanished = self._forget(present)
+        for name in present - self._peers.keys():
+            self._meet(name)
+        return vanished
+
+    def refresh(self) -> bool:
+        """Reads the registries that changed; says whether there were any."""
+        changed = False
+        for peer in self._peers.values():
+            if peer.registry.version() == peer.version:
+                continue
+            contents = peer.registry.read()
+            if contents is not None:
+                peer.version, peer.advert = contents
+                changed = True
+        return changed
+
+    def offers(self) -> Offers:
+        """All sessions with their topics."""
+        offered: Offers = {}
+        for advert in self._adverts():
+            for session in advert.sessions:
+                offered.setdefault(session, {})
+            for source in advert.sources:
+                offered[source.session][source.topic_number] = source
+        return offered
+
+    def registry_of(self, session: SessionAdvert) -> PeerRegistry:
+        """The registry that offers a session."""
+        return next(
+            peer.registry
+            for peer in self._peers.values()
+            if peer.advert is not None and session in peer.advert.sessions
+        )
+
+    def forget_all(self) -> bool:
+        """Lets go of every registry; says whether there were any."""
+        return self._forget(set())
+
+    def _adverts(self) -> list[ContextAdvert]:
+        return [peer.advert for peer in self._peers.values() if peer.advert is not None]
+
+    def _meet(self, name: str) -> None:
+        try:
+            self._peers[name] = _Peer(PeerRegistry(name))
+            self._unusable.discard(name)
+        except SegmentGone:
+            pass
+        except (RingError, OSError) as error:  # OSError: somebody put a link or a directory there
+            if name not in self._unusable:
+                self._unusable.add(name)
+                log.warning("a context of domain %r cannot be read: %s", self._domain, error)
+
+    def _forget(self, present: set[str]) -> bool:
+        vanished = self._peers.keys() - present
+        for name in vanished:
+            self._peers.pop(name).registry.close()
+        self._unusable &= present
+        return bool(vanished)
