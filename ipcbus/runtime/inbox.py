@@ -112,8 +112,7 @@ class Inbox:
             if mine and advert not in self._ended:
                 self._take(advert, mine, wanted)
         if self._evicted.sessions():
-            contexts = {peer.advert.context_id for peer in self._peers.values() if peer.advert is not None}
-            self._unsettled |= self._owe() or self._evicted.settle(offered, wanted, contexts)
+            self._unsettled |= self._owe() or self._evicted.settle(offered, wanted, self._peers.contexts())
         for advert, joined in list(self._sessions.items()):
             self._prune(joined, offered.get(advert), wanted)
         self._ended &= offered.keys()

@@ -66,6 +66,10 @@ class Peers:
                 offered[source.session][source.topic_number] = source
         return offered
 
+    def contexts(self) -> set[int]:
+        """Ids of the contexts that are known."""
+        return {advert.context_id for advert in self._adverts()}
+
     def registry_of(self, session: SessionAdvert) -> PeerRegistry:
         """The registry that offers a session."""
         return next(
