@@ -39,3 +39,19 @@ class Shelf(Protocol):
 
     def put(self, sink: Sink, message: Message) -> None:
         """Keeps a message or event for the callback of a sink."""
+
+
+class Keeper(Failures, Protocol):
+    """Whoever owns a shelf: does what needs threads, clocks or a log."""
+
+    def wake(self) -> None:
+        """Wakes a thread that sleeps until something comes."""
+
+    def made_room(self) -> None:
+        """Has the contexts go on that were told that the shelf is full."""
+
+    def crowded(self, size: int) -> None:
+        """There is more on the shelf than the user wants."""
+
+    def late(self, seconds: float) -> None:
+        """Something waited longer than the user wants."""

@@ -16,11 +16,13 @@ cdef class Sink:
     cdef readonly object event_queue    # takes the messages of a receiver whose callback another thread calls
     cdef readonly bint pulls            # messages are kept for later
     cdef public bint closed
+    cdef public bint silent             # its owner closed it: not even what waits in an event queue is called back
     cdef char *rows                     # where receive_into wants the payloads, or NULL
     cdef Py_ssize_t row_bytes, row_count, row_next
     cdef bint rows_open                 # rows are wanted and nothing in the queue comes before them
     cdef Py_buffer row_view
     cdef readonly uint64_t delivered, bytes_delivered, lost, events, callback_errors
+    cdef public uint64_t dropped        # by its event queue
     cdef RegistryEntry *line            # where others read these counters
     cdef Mapping line_mapping
 

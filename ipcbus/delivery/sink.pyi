@@ -17,11 +17,15 @@ class Sink:
     pulls: bool
     """Whether messages are kept for later, so that there may be no room for one more."""
     closed: bool
+    silent: bool
+    """Whether not even what waits in its event queue is called back."""
     delivered: int
     bytes_delivered: int
     lost: int
     events: int
     callback_errors: int
+    dropped: int
+    """Messages and events that its event queue dropped."""
 
     def __init__(
         self, callback: Callable[[Message], object] | None, queue_max: int, event_queue: Shelf | None = None

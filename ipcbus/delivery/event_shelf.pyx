@@ -1,0 +1,194 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=True
+"""Where messages of several receivers wait for the thread that calls back; see the stub for the words."""
+cimport cython
+from cpython.object cimport PyObject
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+from collections import deque
+
+from ipcbus.delivery.message cimport Message
+from ipcbus.delivery.sink cimport Sink
+from ringbuf.clock cimport clock_kind, ns_per_tick, read_ticks
+
+cdef extern from "Python.h":
+    void Py_DECREF(PyObject *o) noexcept
+    PyObject *PyObject_CallOneArg(PyObject *callable, PyObject *argument) noexcept
+
+
+# What stands in `with cython.critical_section` calls nothing that runs Python, so that with the interpreter's lock no
+# other thread comes in between, and without it this lock keeps the others out.
+
+
+cdef inline bint is_event(Message message) noexcept:
+    return message.kind != 0 and message.kind != 2 and message.kind != 3   # data, request, response
+
+
+cdef void note(Spread *spread, uint64_t ticks) noexcept:
+    if spread.count == 0 or ticks < spread.least:
+        spread.least = ticks
+    if ticks > spread.most:
+        spread.most = ticks
+    spread.sum += ticks
+    spread.count += 1
+
+
+cdef object seconds(Spread *spread):
+    cdef double second = 1e-9 * ns_per_tick()
+    if spread.count == 0:
+        return None
+    return spread.least * second, spread.sum * second / spread.count, spread.most * second
+
+
+@cython.final
+@cython.freelist(512)
+cdef class Entry:
+    pass
+
+
+cdef class EventShelf:
+    def __init__(
+        self, uint64_t maximum, bint drops, keeper, sleepers, *, bint times_age=True, bint times_service=True,
+        uint64_t size_warning=0, uint64_t delay_warning_ns=0,
+    ):
+        self.maximum = maximum
+        self.drops = drops
+        self.keeper = keeper
+        self.sleepers = sleepers
+        self.messages = deque()
+        self.events = deque()
+        self.times_age = times_age
+        self.times_service = times_service
+        self.size_warning = size_warning
+        self.delay_warning_ns = delay_warning_ns
+
+    def __len__(self):
+        return self.size
+
+    def is_full(self):
+        if self.drops or self.closed or self.size < self.maximum:
+            return False
+        self.room_wanted = True
+        return True
+
+    def put(self, Sink sink, Message message):
+        cdef Entry entry = Entry.__new__(Entry), oldest = None
+        cdef bint crosses = False
+        entry.sink = sink
+        entry.message = message
+        if self.times_age or self.delay_warning_ns:
+            entry.ticks = read_ticks(clock_kind())
+        with cython.critical_section(self):
+            entry.number = self.total
+            self.total += 1
+            if self.closed:
+                oldest = entry
+            else:
+                if self.drops and self.size >= self.maximum and self.messages:
+                    oldest = <Entry>self.messages.popleft()
+                    self.size -= 1
+                (self.events if is_event(message) else self.messages).append(entry)
+                self.size += 1
+                if self.size_warning and self.size > self.size_warning and not self.crowded:
+                    crosses = self.crowded = True
+            if oldest is not None:
+                self.dropped += 1
+                oldest.sink.dropped += 1
+        if crosses:
+            self.keeper.crowded(self.size)
+        if self.sleepers:
+            self.keeper.wake()
+
+    @cython.final
+    cdef Entry take(self):
+        """The oldest message or event, or None."""
+        cdef Entry entry = None
+        cdef bint has_room = False
+        with cython.critical_section(self):
+            if self.size:
+                if not self.events or (
+                    self.messages and (<Entry>self.messages[0]).number < (<Entry>self.events[0]).number
+                ):
+                    entry = <Entry>self.messages.popleft()
+                else:
+                    entry = <Entry>self.events.popleft()
+                self.size -= 1
+                if entry.sink.silent:
+                    self.dropped += 1
+                    entry.sink.dropped += 1
+                else:
+                    self.dispatched += 1
+                if self.crowded and self.size <= self.size_warning // 2:
+                    self.crowded = False
+                # Not at the first free place: contexts go on seldom, with much room, and not never.
+                if self.room_wanted and self.size <= self.maximum // 2:
+                    self.room_wanted = False
+                    has_room = True
+        if has_room:
+            self.keeper.made_room()
+        return entry
+
+    @cython.final
+    cdef int note_age(self, uint64_t ticks) except -1:
+        cdef double ns
+        if self.times_age:
+            with cython.critical_section(self):
+                note(&self.age_spread, ticks)
+        if self.delay_warning_ns:
+            ns = <double>ticks * ns_per_tick()
+            if ns > self.delay_warning_ns:
+                if not self.late:
+                    self.late = True
+                    self.keeper.late(ns / 1e9)
+            elif ns <= self.delay_warning_ns / 2:
+                self.late = False
+        return 0
+
+    def call_back(self, int64_t limit_ns):
+        cdef uint32_t clock = clock_kind()
+        cdef uint64_t left = self.size, now = read_ticks(clock), until = 0, ended
+        cdef long ran = 0
+        cdef Entry entry
+        cdef PyObject *result
+        if limit_ns >= 0:
+            until = now + <uint64_t>(<double>limit_ns / ns_per_tick())
+        while left > 0 and not (ran and until and now >= until):
+            left -= 1
+            entry = self.take()
+            if entry is None:
+                break
+            if entry.sink.silent:
+                continue
+            # An entry that came after `now` was read has not waited.
+            self.note_age(now - entry.ticks if now > entry.ticks else 0)
+            ran += 1
+            # As in the demux: Cython's own exception frame around it costs as much as half the call.
+            result = PyObject_CallOneArg(<PyObject *>entry.sink.callback, <PyObject *>entry.message)
+            if result == NULL:
+                entry.sink.raised(entry.message, self.keeper)
+            else:
+                Py_DECREF(result)
+            ended = read_ticks(clock)
+            if self.times_service:
+                with cython.critical_section(self):
+                    note(&self.service_spread, ended - now)
+            now = ended
+        return ran
+
+    def close(self):
+        cdef Entry entry
+        with cython.critical_section(self):
+            self.closed = True
+            gone = [*self.messages, *self.events]
+            self.messages.clear()
+            self.events.clear()
+            self.size = 0
+            self.dropped += <uint64_t>len(gone)
+            for each in gone:
+                entry = <Entry>each
+                entry.sink.dropped += 1
+
+    def age(self):
+        return seconds(&self.age_spread)
+
+    def service(self):
+        return seconds(&self.service_spread)
