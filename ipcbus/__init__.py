@@ -34,6 +34,7 @@ from ipcbus.errors import (
     WrongProcess,
     WrongThread,
 )
+from ipcbus.event_queue import EventQueue, EventQueueStatistics
 from ipcbus.message import FragmentInfo, Message, MessageType, SourceEvent, SourceEventType
 from ipcbus.receiver import Receiver
 from ipcbus.runtime.info import SessionInfo
@@ -43,6 +44,8 @@ __all__ = [
     "ClosedError",
     "ConfigError",
     "Context",
+    "EventQueue",
+    "EventQueueStatistics",
     "FragmentInfo",
     "GmdAreaDamaged",
     "GmdAreaFull",

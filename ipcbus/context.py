@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from ipcbus.delivery.sink import Sink
+    from ipcbus.event_queue import EventQueue
     from ipcbus.message import Message, SourceEvent
     from ipcbus.runtime.info import SessionInfo
 
@@ -173,13 +174,19 @@ class Context:
         return source
 
     def receiver(
-        self, topic: str, on_message: Callable[[Message], object] | None = None, **options: object
+        self,
+        topic: str,
+        on_message: Callable[[Message], object] | None = None,
+        *,
+        event_queue: EventQueue | None = None,
+        **options: object,
     ) -> Receiver:
         """Makes a receiver.
 
         Args:
             topic: its name, 1 to 255 bytes of UTF-8.
             on_message: called with each message and event; None makes a receiver that is pulled from.
+            event_queue: its messages wait there for the thread that calls back.
             **options: options of scope receiver; they override the context's config.
 
         Raises:
@@ -189,7 +196,7 @@ class Context:
         """
         self._check()
         check_topic(topic)
-        receiver = Receiver(self, topic, on_message, self._config.values("receiver", **options))
+        receiver = Receiver(self, topic, on_message, self._config.values("receiver", **options), event_queue)
         try:
             receiver._entry = self._registry.add_receiver(topic)
         except RingError as error:

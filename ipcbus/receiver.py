@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ipcbus.delivery.sink import Sink
 from ipcbus.errors import ClosedError, IpcBusError, WrongProcess
+from ipcbus.event_queue import shelf_of
 from ipcbus.runtime.inbox import Interest
 from ipcbus.runtime.timerfd import FOREVER_NS
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from ipcbus.config import ReceiverOptions
     from ipcbus.context import Context
     from ipcbus.delivery.message import Message
+    from ipcbus.event_queue import EventQueue
     from ipcbus.runtime.info import SessionInfo
 
 
@@ -25,6 +27,7 @@ class Receiver:
 
     With a callback, messages are delivered by the context's thread (or by `process_events`). Without one they are
     pulled: `receive`, `receive_many`, `receive_into`, `for`, `async for`. The thread that pulls reads the rings itself.
+    With a callback and an event queue, whoever dispatches the queue calls back.
     """
 
     def __init__(
@@ -33,11 +36,13 @@ class Receiver:
         topic: str,
         on_message: Callable[[Message], object] | None,
         options: ReceiverOptions,
+        event_queue: EventQueue | None = None,
     ) -> None:
         """Use `Context.receiver` instead."""
         self.topic = topic
         self._context = context
-        self._sink = Sink(on_message, options.receive_queue_maximum)
+        shelf = shelf_of(event_queue, context._driver, on_message)
+        self._sink = Sink(on_message, options.receive_queue_maximum, shelf)
         self._sink.owner = self
         self._half = options.receive_queue_maximum // 2
         self._interest = Interest(topic, self._sink, options)
@@ -63,6 +68,11 @@ class Receiver:
     def lost(self) -> int:
         """Messages reported lost so far."""
         return self._sink.lost
+
+    @property
+    def dropped(self) -> int:
+        """Messages and events of it that its event queue dropped so far."""
+        return self._sink.dropped
 
     def receive(self, timeout: float | None = None) -> Message | None:
         """The next message or event.
@@ -213,8 +223,10 @@ class Receiver:
     def close(self) -> None:
         """Ends the receiver; after it returns its callback is not called again, except from the callback itself.
 
-        Closing twice does nothing.
+        What waits in an event queue is dropped; a callback that a thread runs from there may still be running. Closing
+        twice does nothing.
         """
+        self._sink.silent = True
         self._context._close_receiver(self)
 
     def __repr__(self) -> str:
@@ -226,7 +238,7 @@ class Receiver:
             raise WrongProcess(
                 f"the receiver of topic {self.topic!r} belongs to the parent of this fork; make a new Context here"
             )
-        if not self._sink.pulls:
+        if not self._sink.pulls or self._sink.event_queue is not None:
             raise IpcBusError(f"the receiver of topic {self.topic!r} has a callback; make one without to pull messages")
         if self._sink.closed and not self._sink.queue:
             raise ClosedError(f"the receiver of topic {self.topic!r} is closed; make a new one with ctx.receiver")

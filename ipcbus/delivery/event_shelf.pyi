@@ -6,6 +6,7 @@ from typing import Any
 from ipcbus.delivery.message import Message
 from ipcbus.delivery.rare import Keeper
 from ipcbus.delivery.sink import Sink
+from ipcbus.delivery.types import MessageType
 
 class EventShelf:
     """Keeps messages and events in the order of their arrival, and calls back (delivery.rare.Shelf).
@@ -30,6 +31,7 @@ class EventShelf:
         *,
         times_age: bool = True,
         times_service: bool = True,
+        counts: bool = True,
         size_warning: int = 0,
         delay_warning_ns: int = 0,
     ) -> None:
@@ -42,6 +44,7 @@ class EventShelf:
             sleepers: not empty while a thread sleeps until something comes.
             times_age: measure how long messages and events wait.
             times_service: measure how long callbacks take.
+            counts: count what waits by its kind.
             size_warning: tell the keeper when there are more than this; 0 for never.
             delay_warning_ns: tell the keeper when one waited longer than this; 0 for never.
         """
@@ -76,6 +79,9 @@ class EventShelf:
 
     def close(self) -> None:
         """Drops what waits and everything that comes. Closing twice does nothing."""
+
+    def waiting_by_kind(self) -> dict[MessageType, int]:
+        """What waits now, by kind."""
 
     def age(self) -> tuple[float, float, float] | None:
         """Least, mean and greatest time that something dispatched had waited, in seconds; None before the first."""

@@ -4,10 +4,9 @@ cimport cython
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
-from collections import deque
-
 from ipcbus.delivery.message cimport Message
 from ipcbus.delivery.sink cimport Sink
+from ipcbus.delivery.types import MessageType
 from ringbuf.clock cimport clock_kind, ns_per_tick, read_ticks
 
 cdef extern from "Python.h":
@@ -15,8 +14,8 @@ cdef extern from "Python.h":
     PyObject *PyObject_CallOneArg(PyObject *callable, PyObject *argument) noexcept
 
 
-# What stands in `with cython.critical_section` calls nothing that runs Python, so that with the interpreter's lock no
-# other thread comes in between, and without it this lock keeps the others out.
+# What stands in `with cython.critical_section` runs no Python and frees nothing that could: with the interpreter's lock
+# no other thread comes in between, and without it the section keeps the others out.
 
 
 cdef inline bint is_event(Message message) noexcept:
@@ -39,25 +38,46 @@ cdef object seconds(Spread *spread):
     return spread.least * second, spread.sum * second / spread.count, spread.most * second
 
 
+# Trashcan: a long chain that nobody took must not be freed by recursion.
 @cython.final
 @cython.freelist(512)
+@cython.trashcan(True)
 cdef class Entry:
     pass
+
+
+@cython.final
+cdef class Chain:
+    cdef void append(self, Entry entry) noexcept:
+        if self.first is None:
+            self.first = entry
+        else:
+            self.last.next = entry
+        self.last = entry
+
+    cdef Entry pop(self):
+        cdef Entry entry = self.first
+        self.first = entry.next
+        if self.first is None:
+            self.last = None
+        entry.next = None
+        return entry
 
 
 cdef class EventShelf:
     def __init__(
         self, uint64_t maximum, bint drops, keeper, sleepers, *, bint times_age=True, bint times_service=True,
-        uint64_t size_warning=0, uint64_t delay_warning_ns=0,
+        bint counts=True, uint64_t size_warning=0, uint64_t delay_warning_ns=0,
     ):
         self.maximum = maximum
         self.drops = drops
         self.keeper = keeper
         self.sleepers = sleepers
-        self.messages = deque()
-        self.events = deque()
+        self.messages = Chain()
+        self.events = Chain()
         self.times_age = times_age
         self.times_service = times_service
+        self.counts = counts
         self.size_warning = size_warning
         self.delay_warning_ns = delay_warning_ns
 
@@ -71,7 +91,7 @@ cdef class EventShelf:
         return True
 
     def put(self, Sink sink, Message message):
-        cdef Entry entry = Entry.__new__(Entry), oldest = None
+        cdef Entry entry = Entry.__new__(Entry), gone = None
         cdef bint crosses = False
         entry.sink = sink
         entry.message = message
@@ -81,45 +101,53 @@ cdef class EventShelf:
             entry.number = self.total
             self.total += 1
             if self.closed:
-                oldest = entry
+                gone = entry
             else:
-                if self.drops and self.size >= self.maximum and self.messages:
-                    oldest = <Entry>self.messages.popleft()
-                    self.size -= 1
+                if self.drops and self.size >= self.maximum and self.messages.first is not None:
+                    gone = self.messages.pop()
+                    self.leave(gone)
                 (self.events if is_event(message) else self.messages).append(entry)
                 self.size += 1
+                self.waiting[message.kind & 127] += 1
                 if self.size_warning and self.size > self.size_warning and not self.crowded:
                     crosses = self.crowded = True
-            if oldest is not None:
-                self.dropped += 1
-                oldest.sink.dropped += 1
+            if gone is not None:
+                self.drop(gone)
         if crosses:
             self.keeper.crowded(self.size)
         if self.sleepers:
             self.keeper.wake()
 
     @cython.final
+    cdef void leave(self, Entry entry) noexcept:
+        self.size -= 1
+        self.waiting[entry.message.kind & 127] -= 1
+
+    @cython.final
+    cdef void drop(self, Entry entry) noexcept:
+        self.dropped += 1
+        entry.sink.dropped += 1
+
+    @cython.final
     cdef Entry take(self):
         """The oldest message or event, or None."""
-        cdef Entry entry = None
+        cdef Entry entry = None, event, message
         cdef bint has_room = False
         with cython.critical_section(self):
-            if self.size:
-                if not self.events or (
-                    self.messages and (<Entry>self.messages[0]).number < (<Entry>self.events[0]).number
-                ):
-                    entry = <Entry>self.messages.popleft()
+            event, message = self.events.first, self.messages.first
+            if event is not None or message is not None:
+                if message is None or (event is not None and event.number < message.number):
+                    entry = self.events.pop()
                 else:
-                    entry = <Entry>self.events.popleft()
-                self.size -= 1
+                    entry = self.messages.pop()
+                self.leave(entry)
                 if entry.sink.silent:
-                    self.dropped += 1
-                    entry.sink.dropped += 1
+                    self.drop(entry)
                 else:
                     self.dispatched += 1
                 if self.crowded and self.size <= self.size_warning // 2:
                     self.crowded = False
-                # Not at the first free place: contexts go on seldom, with much room, and not never.
+                # Not at the first free place: contexts go on seldom and with much room.
                 if self.room_wanted and self.size <= self.maximum // 2:
                     self.room_wanted = False
                     has_room = True
@@ -175,17 +203,24 @@ cdef class EventShelf:
         return ran
 
     def close(self):
-        cdef Entry entry
+        cdef Entry messages, events
         with cython.critical_section(self):
             self.closed = True
-            gone = [*self.messages, *self.events]
-            self.messages.clear()
-            self.events.clear()
-            self.size = 0
-            self.dropped += <uint64_t>len(gone)
-            for each in gone:
-                entry = <Entry>each
-                entry.sink.dropped += 1
+            messages, events = self.messages.first, self.events.first
+            self.messages.first = self.messages.last = self.events.first = self.events.last = None
+        self.drop_all(messages)
+        self.drop_all(events)
+
+    @cython.final
+    cdef void drop_all(self, Entry entry) noexcept:
+        while entry is not None:
+            with cython.critical_section(self):
+                self.leave(entry)
+                self.drop(entry)
+            entry = entry.next
+
+    def waiting_by_kind(self):
+        return {kind: self.waiting[<int>kind] for kind in MessageType if self.counts and self.waiting[<int>kind]}
 
     def age(self):
         return seconds(&self.age_spread)

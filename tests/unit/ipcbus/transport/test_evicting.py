@@ -169,8 +169,8 @@ def test_a_topic_that_is_gone_by_then_is_told_of_its_last_losses_and_its_end(pai
 def test_a_session_says_when_it_is_closed(domain: str) -> None:
     pair = Pair(domain, **SMALL)
     session = pair.join()
-    assert not session.closed
+    before = session.closed
     pair.sending.close()
-    assert session.closed
+    assert (before, session.closed) == (False, True)
     session.leave()
     assert not [name for name in os.listdir(ROOT) if name.startswith(names.domain_prefix(domain))]

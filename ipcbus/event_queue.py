@@ -1,0 +1,367 @@
+"""Event queues: callbacks on threads of the application's choice."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from ipcbus.config import Config, ConfigLike
+from ipcbus.delivery.event_shelf import EventShelf
+from ipcbus.errors import ClosedError, ConfigError, IpcBusError, WrongProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
+    from typing import Self
+
+    from ipcbus.delivery.sink import Sink
+    from ipcbus.message import MessageType
+    from ipcbus.runtime.driver import Driver
+
+log = logging.getLogger("ipcbus")
+
+POLICIES = ("block", "drop_oldest")
+MAXIMUM = 2**31 - 1
+
+_queues: weakref.WeakSet[EventQueue] = weakref.WeakSet()
+
+
+@dataclass(frozen=True, slots=True)
+class EventQueueStatistics:
+    """What an event queue has done so far. Messages and events are counted alike; times are seconds.
+
+    Attributes:
+        queued: wait now.
+        queued_by_kind: the same by kind; empty without option queue_count_enabled.
+        total: came; equal to `dispatched` + `dropped` + `queued`.
+        dispatched: given to callbacks.
+        dropped: given to none, for want of room or because the receiver or the queue was closed.
+        age_min, age_mean, age_max: waited before their callback; None before the first and without option
+            queue_age_enabled.
+        service_time_min, service_time_mean, service_time_max: time in a callback; None before the first and without
+            option queue_service_time_enabled.
+    """
+
+    queued: int
+    queued_by_kind: Mapping[MessageType, int]
+    total: int
+    dispatched: int
+    dropped: int
+    age_min: float | None
+    age_mean: float | None
+    age_max: float | None
+    service_time_min: float | None
+    service_time_mean: float | None
+    service_time_max: float | None
+
+
+class EventQueue:
+    """Keeps the messages of receivers until a thread of the application dispatches them to their callbacks.
+
+        queue = ipcbus.EventQueue(10_000)
+        ctx.receiver("orders", on_order, event_queue=queue)
+        while running:
+            queue.dispatch(1.0)
+
+    A message waits with its own copy of the bytes. One queue may serve many receivers of several contexts; messages and
+    events are dispatched in the order in which they came. Several threads may dispatch at the same time; then this is
+    the order in which they are taken, and callbacks run side by side.
+
+    A full queue follows its policy:
+
+    - `block`: the sessions of its receivers are not read on, so that a receiver-paced source waits and a source-paced
+      one laps the reader. They are read on when half of the queue is free.
+    - `drop_oldest`: the oldest message gives its place to what comes, and is counted. Events (BOS, EOS, loss) are never
+      dropped, and the newest message is not either.
+
+    With both, events find a place in a full queue: it may exceed its maximum by as many events as wait. Those are few,
+    one for the beginning and the end of a session on each topic, and at most `delivery_control_maximum_burst_loss` for
+    a gap in the numbers.
+
+    A callback runs on the thread that dispatches, which drives no context: it may send and wait for room, wait for
+    receivers, and pull. Do not wait there for room on a topic that a blocking queue with a single dispatching thread
+    receives itself: nobody else would make that room. Likewise a context in sequential mode needs `process_events`
+    besides `dispatch`.
+
+    A closed receiver gets no callback any more, not even for what waits; a callback that another thread runs just then
+    may still be running when `close` returns. What waits when a context is closed is dispatched still.
+    """
+
+    def __init__(
+        self,
+        maximum: int,
+        policy: Literal["block", "drop_oldest"] = "block",
+        *,
+        config: ConfigLike = None,
+        **options: object,
+    ) -> None:
+        """An empty queue.
+
+        Args:
+            maximum: most messages and events that wait.
+            policy: what a full queue does, `block` or `drop_oldest`.
+            config: as for `Context`; options of scope event_queue are read.
+            **options: options of scope event_queue; they override the config.
+
+        Raises:
+            ConfigError: the maximum, the policy or an option does not fit.
+        """
+        if not isinstance(maximum, int) or isinstance(maximum, bool) or not 1 <= maximum <= MAXIMUM:
+            raise ConfigError(f"maximum of an event queue = {maximum!r}: give a number from 1 to {MAXIMUM}")
+        if policy not in POLICIES:
+            raise ConfigError(f"policy of an event queue = {policy!r}: give one of {', '.join(POLICIES)}")
+        values = Config.load(config).values("event_queue", **options)
+        self.name = values.event_queue_name
+        self.maximum = maximum
+        self.policy = policy
+        self._keeper = _Keeper(self.name, values.queue_size_warning, values.queue_delay_warning)
+        self._shelf = EventShelf(
+            maximum,
+            policy == "drop_oldest",
+            self._keeper,
+            self._keeper.sleepers,
+            times_age=values.queue_age_enabled,
+            times_service=values.queue_service_time_enabled,
+            counts=values.queue_count_enabled,
+            size_warning=values.queue_size_warning,
+            delay_warning_ns=values.queue_delay_warning * 1000,
+        )
+        self._inside: set[int] = set()
+        self._forked = False
+        _queues.add(self)
+
+    # ------------------------------------------------------------------ dispatching
+
+    def dispatch(self, timeout: float | None = None) -> int:
+        """Waits until something is in the queue, then calls back for what is there at that moment.
+
+        What comes during these callbacks is left for the next call, so that a busy queue does not keep the caller.
+
+        Args:
+            timeout: seconds; None waits for ever, 0 does not wait. A call with a time above 0 lasts that long and the
+                callback in hand: no further callback begins when it is over.
+
+        Returns:
+            How many callbacks ran; 0 when the time ran out before anything came.
+
+        Raises:
+            ClosedError: the queue is closed, or was while this call waited.
+            IpcBusError: the caller is inside a callback of this queue, or of a context that it serves.
+            WrongProcess: the queue was made before a fork, in the parent.
+        """
+        me = threading.get_ident()
+        self._check_caller(me)
+        deadline = None if timeout is None else time.monotonic_ns() + int(max(timeout, 0) * 1e9)
+        self._inside.add(me)
+        try:
+            while True:
+                self._check_open()
+                left = None if deadline is None else max(0, deadline - time.monotonic_ns())
+                if self._shelf or left == 0 or self._keeper.sleep(self._shelf, left):
+                    ran = self._shelf.call_back(deadline - time.monotonic_ns() if deadline and timeout else -1)
+                    if ran:
+                        return ran
+                if left == 0:
+                    return 0
+        finally:
+            self._inside.discard(me)
+            if self._shelf:  # as when a callback raised, or the time was over
+                self._keeper.wake()
+
+    def _check_caller(self, me: int) -> None:
+        if me in self._inside:
+            raise IpcBusError(
+                f"{self!r} cannot be dispatched from inside one of its callbacks; return from the callback, or "
+                "dispatch in another thread"
+            )
+        if any(driver.is_driver() for driver in self._keeper.drivers()):
+            raise IpcBusError(
+                f"{self!r} cannot be dispatched inside a callback of a context that it serves, because nothing would "
+                "come meanwhile; dispatch in a thread of the application"
+            )
+
+    def _check_open(self) -> None:
+        if self._forked:
+            raise WrongProcess("this event queue belongs to the parent of this forked process; make a new one here")
+        if self._shelf.closed:
+            raise ClosedError(f"{self!r} is closed; make a new one")
+
+    def _serve(self, driver: Driver) -> EventShelf:
+        """Where the messages of one more receiver wait; the driver is told of room."""
+        self._check_open()
+        self._keeper.add(driver)
+        return self._shelf
+
+    # ------------------------------------------------------------------ the rest
+
+    @property
+    def dropped(self) -> int:
+        """Messages and events that came and were given to no callback."""
+        return self._shelf.dropped
+
+    @property
+    def closed(self) -> bool:
+        """Whether the queue was closed."""
+        return self._shelf.closed
+
+    def __len__(self) -> int:
+        """Messages and events that wait."""
+        return len(self._shelf)
+
+    def __bool__(self) -> bool:
+        """True, also when nothing waits, so that only the absence of a queue is false."""
+        return True
+
+    def statistics(self) -> EventQueueStatistics:
+        """What the queue has done so far; also of a closed one."""
+        shelf = self._shelf
+        nothing = (None, None, None)
+        total, dispatched, dropped = shelf.total, shelf.dispatched, shelf.dropped
+        return EventQueueStatistics(
+            total - dispatched - dropped,
+            shelf.waiting_by_kind(),
+            total,
+            dispatched,
+            dropped,
+            *(shelf.age() or nothing),
+            *(shelf.service() or nothing),
+        )
+
+    def close(self) -> None:
+        """Ends the queue: what waits is dropped and counted, and so is what comes for its receivers.
+
+        Threads that wait in `dispatch` get `ClosedError`. The receivers stay and may be closed. Closing twice does
+        nothing.
+        """
+        if self._forked or self._shelf.closed:
+            return
+        self._shelf.close()
+        self._keeper.wake_all()
+        self._keeper.made_room()
+
+    def __enter__(self) -> Self:
+        """The queue itself; closed at the end of the block."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Closes the queue."""
+        self.close()
+
+    def __repr__(self) -> str:
+        """Names it and says how full it is."""
+        state = " (closed)" if self._shelf.closed else ""
+        return f"<EventQueue {self.name!r} with {len(self._shelf)} of {self.maximum}, {self.policy}{state}>"
+
+
+class _Keeper:
+    """What a queue does besides keeping and calling back (delivery.rare.Keeper)."""
+
+    def __init__(self, name: str, size_warning: int, delay_warning_us: int) -> None:
+        self.sleepers: deque[threading.Lock] = deque()
+        self._name, self._size_warning, self._delay_warning_us = name, size_warning, delay_warning_us
+        # Weak, because a queue may outlive many contexts; a new tuple for each change, because others read meanwhile.
+        self._drivers: tuple[weakref.ref[Driver], ...] = ()
+        self._lock = threading.Lock()
+
+    def sleep(self, shelf: EventShelf, timeout_ns: int | None) -> bool:
+        """Sleeps until something is on the shelf, or it is closed; False when the time ran out."""
+        bell = threading.Lock()
+        bell.acquire()
+        self.sleepers.append(bell)
+        try:
+            # Who puts something looks for sleepers afterwards, so one of both sees the other.
+            if shelf or shelf.closed:
+                return True
+            seconds = -1 if timeout_ns is None else min(timeout_ns / 1e9, threading.TIMEOUT_MAX)
+            return bell.acquire(timeout=seconds)
+        finally:
+            with contextlib.suppress(ValueError):  # who woke this thread took it out
+                self.sleepers.remove(bell)
+
+    def wake(self) -> None:
+        """Wakes one thread that sleeps."""
+        with contextlib.suppress(IndexError):
+            self.sleepers.popleft().release()
+
+    def wake_all(self) -> None:
+        """Wakes every thread that sleeps."""
+        while self.sleepers:
+            self.wake()
+
+    def add(self, driver: Driver) -> None:
+        """Has a context told of room from now on."""
+        with self._lock:
+            known = [ref for ref in self._drivers if ref() is not None]
+            if not any(ref() is driver for ref in known):
+                known.append(weakref.ref(driver))
+            self._drivers = tuple(known)
+
+    def drivers(self) -> list[Driver]:
+        """Those of the contexts that put messages."""
+        return [driver for ref in self._drivers if (driver := ref()) is not None]
+
+    def made_room(self) -> None:
+        """Has the contexts go on that were told that the queue is full."""
+        for driver in self.drivers():
+            driver.kick()
+
+    def crowded(self, size: int) -> None:
+        """Warns; the shelf asks for it once, and again after it was half as full."""
+        log.warning(
+            "event queue %r holds %d messages and events, more than queue_size_warning = %d; let more threads "
+            "dispatch, or make callbacks faster",
+            self._name,
+            size,
+            self._size_warning,
+        )
+
+    def late(self, seconds: float) -> None:
+        """Warns; the shelf asks for it once, and again after something waited half as long."""
+        log.warning(
+            "a message or event waited %.6f s in event queue %r, more than queue_delay_warning = %d us; let more "
+            "threads dispatch, or make callbacks faster",
+            seconds,
+            self._name,
+            self._delay_warning_us,
+        )
+
+    def failed(self, sink: Sink, error: Exception) -> None:
+        """A callback raised; several threads may tell this at the same time."""
+        with self._lock:
+            sink.owner._context._inbox.failed(sink, error)
+
+
+def shelf_of(event_queue: Any, driver: Driver, on_message: Callable[..., object] | None) -> EventShelf | None:  # noqa: ANN401 - whatever the caller gave
+    """Where the messages of a new receiver wait, if it was given an event queue.
+
+    Raises:
+        ConfigError: it is no event queue, or there is no callback to dispatch to.
+        ClosedError, WrongProcess: the queue is closed, or belongs to the parent of a fork.
+    """
+    if event_queue is None:
+        return None
+    if not isinstance(event_queue, EventQueue):
+        raise ConfigError(f"event_queue = {event_queue!r} is no ipcbus.EventQueue")
+    if on_message is None:
+        raise ConfigError(
+            "a receiver with an event queue has no callback to dispatch to; give on_message, or leave event_queue out "
+            "and pull"
+        )
+    return event_queue._serve(driver)
+
+
+def _fork_child() -> None:
+    for queue in list(_queues):
+        queue._forked = True
+
+
+os.register_at_fork(after_in_child=_fork_child)
