@@ -95,7 +95,7 @@ class Context:
             options.transport_lbtsmx_receiver_thread_behavior,
         )
         try:
-            self._driver = Driver(
+            self._driver: Driver = Driver(
                 self._bell,
                 self._duties,
                 spins="busy_wait" in behaviors,

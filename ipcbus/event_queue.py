@@ -113,8 +113,7 @@ class EventQueue:
         Raises:
             ConfigError: the maximum, the policy or an option does not fit.
         """
-        if not isinstance(maximum, int) or isinstance(maximum, bool) or not 1 <= maximum <= MAXIMUM:
-            raise ConfigError(f"maximum of an event queue = {maximum!r}: give a number from 1 to {MAXIMUM}")
+        _check_size(maximum)
         if policy not in POLICIES:
             raise ConfigError(f"policy of an event queue = {policy!r}: give one of {', '.join(POLICIES)}")
         values = Config.load(config).values("event_queue", **options)
@@ -158,15 +157,16 @@ class EventQueue:
         """
         me = threading.get_ident()
         self._check_caller(me)
-        deadline = None if timeout is None else time.monotonic_ns() + int(max(timeout, 0) * 1e9)
-        self._inside.add(me)
+        wait_ns = None if timeout is None else int(max(timeout, 0) * 1e9)
+        began = time.monotonic_ns()
         try:
+            self._inside.add(me)
             while True:
                 self._check_open()
-                left = None if deadline is None else max(0, deadline - time.monotonic_ns())
+                left = None if wait_ns is None else max(0, began + wait_ns - time.monotonic_ns())
                 if self._shelf or left == 0 or self._keeper.sleep(self._shelf, left):
-                    ran = self._shelf.call_back(deadline - time.monotonic_ns() if deadline and timeout else -1)
-                    if ran:
+                    limit = max(0, began + wait_ns - time.monotonic_ns()) if wait_ns else -1
+                    if ran := self._shelf.call_back(limit):
                         return ran
                 if left == 0:
                     return 0
@@ -357,6 +357,11 @@ def shelf_of(event_queue: Any, driver: Driver, on_message: Callable[..., object]
             "and pull"
         )
     return event_queue._serve(driver)
+
+
+def _check_size(maximum: Any) -> None:  # noqa: ANN401 - whatever the caller gave
+    if not isinstance(maximum, int) or isinstance(maximum, bool) or not 1 <= maximum <= MAXIMUM:
+        raise ConfigError(f"maximum of an event queue = {maximum!r}: give a number from 1 to {MAXIMUM}")
 
 
 def _fork_child() -> None:
