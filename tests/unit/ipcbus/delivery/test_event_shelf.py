@@ -1,0 +1,285 @@
+"""What waits for the thread that calls back: order, room, drops, counts, times."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ipcbus.delivery.event_shelf import EventShelf
+from ipcbus.delivery.message import Origin, event, whole_message
+from ipcbus.delivery.sink import Sink
+from ipcbus.delivery.types import MessageType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ipcbus import Message
+
+ORIGIN = Origin("t", "LBT-IPC:1:1")
+BOS, DATA, EOS, LOSS = MessageType.BOS, MessageType.DATA, MessageType.EOS, MessageType.UNRECOVERABLE_LOSS
+
+
+class Notes:
+    """A keeper that notes what it is asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[object] = []
+
+    def wake(self) -> None:
+        self.asked.append("wake")
+
+    def made_room(self) -> None:
+        self.asked.append("made_room")
+
+    def crowded(self, size: int) -> None:
+        self.asked.append(("crowded", size))
+
+    def late(self, seconds: float) -> None:
+        self.asked.append("late")
+
+    def failed(self, sink: Sink, error: Exception) -> None:
+        self.asked.append(repr(error))
+
+
+class Stand:
+    """A shelf with one sink."""
+
+    def __init__(self, maximum: int = 1000, drops: bool = False, **options: Any) -> None:  # noqa: ANN401
+        self.notes = Notes()
+        self.sleepers: deque[object] = deque()
+        self.shelf = EventShelf(maximum, drops, self.notes, self.sleepers, **options)
+        self.got: list[object] = []
+        self.sink = self.make_sink(self.note)
+
+    def make_sink(self, callback: Callable[[Message], object]) -> Sink:
+        return Sink(callback, 1, self.shelf)
+
+    def note(self, message: Message) -> None:
+        self.got.append(message.sequence_number if message.type is DATA else message.type)
+
+    def put(self, *what: int | MessageType, sink: Sink | None = None) -> None:
+        for each in what:
+            if isinstance(each, MessageType):
+                self.shelf.put(sink or self.sink, event(ORIGIN, each, -1, -1))
+            else:
+                self.shelf.put(sink or self.sink, whole_message(ORIGIN, b"x", each, each, 0, 0, None))
+
+    def balanced(self) -> None:
+        shelf = self.shelf
+        assert shelf.total == shelf.dispatched + shelf.dropped + len(shelf)
+
+
+def test_messages_and_events_come_in_the_order_of_their_arrival() -> None:
+    stand = Stand()
+    order = [BOS, 0, 1, LOSS, LOSS, 2, EOS, BOS, 0, EOS]
+    stand.put(*order)
+    assert (len(stand.shelf), stand.got) == (10, [])
+    assert stand.shelf.call_back(-1) == 10
+    assert (len(stand.shelf), stand.got) == (0, order)
+    assert stand.notes.asked == []
+    stand.balanced()
+
+
+def test_several_sinks_keep_one_order() -> None:
+    stand = Stand()
+    other = stand.make_sink(lambda message: stand.got.append(("other", message.sequence_number)))
+    stand.put(0)
+    stand.put(1, sink=other)
+    stand.put(2)
+    stand.shelf.call_back(-1)
+    assert stand.got == [0, ("other", 1), 2]
+
+
+def test_what_comes_during_the_callbacks_is_left() -> None:
+    stand = Stand()
+    again = stand.make_sink(lambda message: stand.put(7))
+    stand.put(0, 1, sink=again)
+    assert stand.shelf.call_back(-1) == 2
+    assert len(stand.shelf) == 2
+
+
+def test_a_limit_stops_before_the_next_callback_but_not_before_the_first() -> None:
+    stand = Stand()
+    stand.put(0, 1, 2)
+    assert stand.shelf.call_back(0) == 1
+    assert stand.got == [0]
+    assert stand.shelf.call_back(10**12) == 2
+
+
+def test_a_full_shelf_says_so_and_tells_of_room_when_half_is_free() -> None:
+    stand = Stand(4)
+    stand.put(0, 1, 2)
+    assert not stand.shelf.is_full()
+    stand.put(3)
+    stand.shelf.call_back(0)
+    stand.put(4)
+    assert stand.shelf.is_full()
+    stand.shelf.call_back(0)
+    assert (stand.notes.asked, stand.shelf.is_full()) == ([], False)
+    stand.shelf.call_back(0)
+    assert stand.notes.asked == ["made_room"]
+    stand.shelf.call_back(-1)
+    assert stand.notes.asked == ["made_room"]
+
+
+def test_nobody_is_told_of_room_who_did_not_ask() -> None:
+    stand = Stand(2)
+    stand.put(0, 1)
+    stand.shelf.call_back(-1)
+    assert stand.notes.asked == []
+
+
+def test_a_shelf_of_one_has_room_when_it_is_empty() -> None:
+    stand = Stand(1)
+    stand.put(BOS, 0)  # events always find a place; whoever puts messages asks before
+    assert stand.shelf.is_full()
+    stand.shelf.call_back(0)
+    assert stand.notes.asked == []
+    stand.shelf.call_back(0)
+    assert stand.notes.asked == ["made_room"]
+
+
+def test_the_oldest_message_gives_its_place_and_events_never_do() -> None:
+    stand = Stand(3, drops=True)
+    stand.put(BOS, 0, 1, 2, 3, LOSS)
+    assert not stand.shelf.is_full()
+    assert (len(stand.shelf), stand.shelf.dropped, stand.sink.dropped) == (3, 3, 3)
+    stand.balanced()
+    stand.shelf.call_back(-1)
+    assert stand.got == [BOS, 3, LOSS]
+
+
+def test_among_events_only_the_newest_message_stays() -> None:
+    stand = Stand(2, drops=True)
+    stand.put(BOS, EOS, BOS, EOS, BOS, 0, 1, 2)
+    assert len(stand.shelf) == 6
+    assert stand.shelf.call_back(-1) == 6
+    assert stand.got == [BOS, EOS, BOS, EOS, BOS, 2]
+    stand.balanced()
+
+
+def test_a_silent_sink_is_not_called_back() -> None:
+    stand = Stand()
+    stand.put(0, 1)
+    stand.sink.silent = True
+    assert stand.shelf.call_back(-1) == 0
+    assert (stand.got, stand.sink.dropped, len(stand.shelf)) == ([], 2, 0)
+    stand.balanced()
+
+
+def test_an_exception_is_told_and_the_rest_goes_on() -> None:
+    stand = Stand()
+    failing = stand.make_sink(lambda message: [][1])
+    stand.put(0)
+    stand.put(1, 2, sink=failing)
+    stand.put(3)
+    assert stand.shelf.call_back(-1) == 4
+    assert stand.got == [0, 3]
+    assert failing.callback_errors == len(stand.notes.asked) == 2
+
+
+def test_what_is_no_exception_goes_through_and_loses_nothing() -> None:
+    stand = Stand()
+
+    def leave(message: Message) -> None:
+        raise SystemExit
+
+    stand.put(0)
+    stand.put(1, sink=stand.make_sink(leave))
+    stand.put(2)
+    with pytest.raises(SystemExit):
+        stand.shelf.call_back(-1)
+    stand.balanced()
+    assert stand.shelf.call_back(-1) == 1
+    assert stand.got == [0, 2]
+
+
+def test_a_closed_shelf_drops_and_counts() -> None:
+    stand = Stand(2)
+    stand.put(BOS, 0)
+    stand.shelf.close()
+    stand.shelf.close()
+    stand.put(1, EOS)
+    assert (len(stand.shelf), stand.shelf.dropped, stand.sink.dropped) == (0, 4, 4)
+    assert not stand.shelf.is_full()
+    assert stand.shelf.call_back(-1) == 0
+    assert stand.shelf.waiting_by_kind() == {}
+    stand.balanced()
+
+
+def test_a_callback_may_close_the_shelf() -> None:
+    stand = Stand()
+    stand.put(0, 1, sink=stand.make_sink(lambda message: stand.shelf.close()))
+    assert stand.shelf.call_back(-1) == 1
+    stand.balanced()
+
+
+def test_a_sleeper_is_woken_and_nobody_else() -> None:
+    stand = Stand()
+    stand.put(0)
+    assert stand.notes.asked == []
+    stand.sleepers.append("somebody")
+    stand.put(1)
+    assert stand.notes.asked == ["wake"]
+
+
+def test_too_many_are_told_of_once_a_crossing() -> None:
+    stand = Stand(size_warning=4)
+    stand.put(*range(4))
+    assert stand.notes.asked == []
+    stand.put(4, 5, 6)
+    assert stand.notes.asked == [("crowded", 5)]
+    for _ in range(4):  # down to 3, more than half of the limit
+        stand.shelf.call_back(0)
+    stand.put(7, 8)
+    assert len(stand.notes.asked) == 1
+    stand.shelf.call_back(-1)
+    stand.put(*range(9))
+    assert stand.notes.asked == [("crowded", 5)] * 2
+
+
+def test_what_waited_too_long_is_told_of_once() -> None:
+    stand = Stand(delay_warning_ns=1)
+    stand.put(0, 1, 2)
+    stand.shelf.call_back(-1)
+    assert stand.notes.asked == ["late"]
+
+
+def test_times_are_measured_unless_they_are_not_wanted() -> None:
+    stand = Stand()
+    assert (stand.shelf.age(), stand.shelf.service()) == (None, None)
+    stand.put(0, 1, 2)
+    stand.shelf.call_back(-1)
+    for spread in (stand.shelf.age(), stand.shelf.service()):
+        assert spread is not None
+        least, mean, most = spread
+        assert 0 < least <= mean <= most
+    quiet = Stand(times_age=False, times_service=False, counts=False)
+    quiet.put(0)
+    assert quiet.shelf.waiting_by_kind() == {}
+    quiet.shelf.call_back(-1)
+    assert (quiet.shelf.age(), quiet.shelf.service()) == (None, None)
+
+
+def test_what_waits_is_counted_by_kind() -> None:
+    stand = Stand(3, drops=True)
+    stand.put(BOS, 0, 1, 2)
+    assert stand.shelf.waiting_by_kind() == {BOS: 1, DATA: 2}
+    stand.shelf.call_back(0)
+    assert stand.shelf.waiting_by_kind() == {DATA: 2}
+
+
+@pytest.mark.parametrize("close", [False, True])
+def test_very_many_are_freed_without_recursion(close: bool) -> None:
+    stand = Stand(10**7)
+    stand.put(*range(300_000))
+    last = weakref.ref(stand)
+    if close:
+        stand.shelf.close()
+    del stand
+    gc.collect()
+    assert last() is None
