@@ -61,7 +61,8 @@ class Context:
         """Opens a context.
 
         Args:
-            config: options, as a mapping `{scope: {option: value}}` or the path of a TOML file of that shape.
+            config: options, as a mapping `{scope: {option: value}}` or the path of a TOML file of that shape, or of a
+                flat file of Ultra Messaging; None takes the file that the environment variable IPCBUS_CONFIG names.
             name: shown in lists and statistics and to the other side; overrides option `context_name`.
             domain: contexts of different domains do not see each other.
             operational_mode: `embedded` (default: a thread of the context delivers) or `sequential` (the caller's
@@ -165,7 +166,7 @@ class Context:
         """
         self._check()
         check_topic(topic)
-        values = self._config.values("source", **options)
+        values = self._config.values("source", topic, **options)
         session, number, entry = self._outbox.open_topic(topic, values)
         source = Source(self, topic, session, number, entry, on_event)
         self._outbox.inform_of(source, session, values)
@@ -196,7 +197,8 @@ class Context:
         """
         self._check()
         check_topic(topic)
-        receiver = Receiver(self, topic, on_message, self._config.values("receiver", **options), event_queue)
+        values = self._config.values("receiver", topic, **options)
+        receiver = Receiver(self, topic, on_message, values, event_queue)
         try:
             receiver._entry = self._registry.add_receiver(topic)
         except RingError as error:

@@ -26,7 +26,11 @@ settings.load_profile("ipcbus")
 
 
 def pytest_configure() -> None:
-    """Starts multiprocessing's resource tracker, else it looks like a leak of its first user."""
+    """Starts multiprocessing's resource tracker, else it looks like a leak of its first user.
+
+    And forgets the config file of who runs the tests: they are about the defaults, in child processes too.
+    """
+    os.environ.pop("IPCBUS_CONFIG", None)
     multiprocessing.resource_tracker.ensure_running()
 
 

@@ -1,194 +1,222 @@
 """From what the user wrote to checked option values.
 
-Later wins: the default of the table, the config (a mapping or a TOML file), the keyword arguments of a call.
+Later wins:
+
+1. the default of the table;
+2. the section of the scope in the config: a mapping, or a file (given, or else named by `IPCBUS_CONFIG`);
+3. the entries under `topics` of the config that fit the topic, in their order;
+4. the keyword arguments of a call.
 """
 
 from __future__ import annotations
 
-import difflib
+import logging
 import os
-import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Final, Literal, overload
 
-from ipcbus.config.options import (
-    SCOPES,
-    TABLE,
-    ContextOptions,
-    EventQueueOptions,
-    ReceiverOptions,
-    SourceOptions,
-    WildcardReceiverOptions,
-)
-from ipcbus.config.relations import RELATIONS, Relation
-from ipcbus.config.values import Refused
+from ipcbus.config import files
+from ipcbus.config.checks import checked, known_scope, section_of
+from ipcbus.config.relations import RELATIONS, refuse_contradiction
+from ipcbus.config.topics import KEY, TopicOverride
+from ipcbus.config.topics import read as read_topics
 from ipcbus.errors import ConfigError
 
 if TYPE_CHECKING:
     from typing import TypeAlias
 
+    from ipcbus.config.flat import Ignored
+    from ipcbus.config.options import (
+        ContextOptions,
+        EventQueueOptions,
+        ReceiverOptions,
+        SourceOptions,
+        WildcardReceiverOptions,
+    )
+    from ipcbus.config.relations import Relation
     from ipcbus.config.values import OptionValues, Value
+
+    Sections: TypeAlias = Mapping[str, Mapping[str, Value]]
+
+log = logging.getLogger("ipcbus")
+
+ENVIRONMENT: Final = "IPCBUS_CONFIG"
+"""Names the config file of contexts that are given no config."""
 
 
 class Config:
-    """The options that a user set for every scope; immutable, checked as a whole when it is made."""
+    """The options that a user set for every scope and for some topics; immutable, checked when it is made."""
 
-    def __init__(self, sections: Mapping[str, object], origin: str = "") -> None:
+    def __init__(self, sections: Mapping[str, object], origin: str = "", ignored: tuple[Ignored, ...] = ()) -> None:
         """Checks the sections and how their values relate.
 
         Args:
-            sections: option values by scope and name.
+            sections: option values by scope and name; under `topics` a list of those for some topics.
             origin: where they come from, for error texts; empty for values given in the program.
+            ignored: options without an effect that stood there too.
 
         Raises:
             ConfigError: a scope, an option or a value does not fit the table.
         """
         where = f" (in {origin})" if origin else ""
-        self._sections = {
-            scope: _checked(scope, _section(scope, section, where), where) for scope, section in sections.items()
-        }
-        self._check_relations(RELATIONS, self._sections, where)
+        self._origin = origin
+        self._ignored = ignored
+        self._sections: Sections = MappingProxyType(
+            {
+                scope: checked(scope, section_of(scope, section, where), where)
+                for scope, section in sections.items()
+                if scope != KEY
+            }
+        )
+        self._topics = read_topics(sections.get(KEY, ()), where)
+        _check_relations(RELATIONS, self._sections, where)
+        for each in self._topics:
+            # For an exact name everything that fits it is known; a pattern has to be right by itself.
+            fitting = self._fitting(each.name) if each.name else (each,)
+            _check_relations(
+                RELATIONS, _merged(self._sections, fitting), f" ({origin and f'in {origin}, '}{each.label})"
+            )
 
     @classmethod
     def load(cls, config: ConfigLike) -> Config:
-        """Makes a config of what `Context` accepts.
+        """Makes a config of what `Context` accepts, and warns of options without an effect.
 
         Args:
-            config: nothing (all defaults), a mapping `{scope: {option: value}}`, or the path of a TOML file
-                of that shape.
+            config: a mapping `{scope: {option: value}}`, or the path of a TOML file of that shape or of a flat
+                file of Ultra Messaging; nothing is the file that the environment variable `IPCBUS_CONFIG`
+                names, or all defaults. When something is given the variable is not looked at.
 
         Raises:
             ConfigError: the file cannot be read, or a value does not fit the table.
         """
-        if config is None:
-            return cls({})
         if isinstance(config, Config):
             return config
         if isinstance(config, Mapping):
             return cls(config)
+        if config is None:
+            named = os.environ.get(ENVIRONMENT, "")
+            found = cls.from_file(named, f"{named}, named by {ENVIRONMENT}") if named else cls({})
+        else:
+            found = cls.from_file(config)
+        if found.ignored:
+            log.warning(
+                "config file %s: known to Ultra Messaging, but without an effect here: %s",
+                found.origin,
+                ", ".join(map(str, found.ignored)),
+            )
+        return found
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str], origin: str = "") -> Config:
+        """Reads a config file: TOML, or Ultra Messaging's flat form.
+
+        Args:
+            path: the file; TOML when its name ends with `.toml` or its content looks like it.
+            origin: what error texts call it, when the path alone does not say.
+
+        Raises:
+            ConfigError: the file cannot be read, or a value does not fit the table.
+        """
         try:
-            path = Path(config)
+            file = Path(path)
         except TypeError:
             raise ConfigError(
-                f"config has type {type(config).__name__}: give a mapping {{scope: {{option: value}}}} or "
-                "the path of a TOML file"
+                f"config has type {type(path).__name__}: give a mapping {{scope: {{option: value}}}} or "
+                "the path of a config file"
             ) from None
-        return cls(_read_toml(path), str(path))
+        origin = origin or str(file)
+        content = files.read(file, origin)
+        return cls(content.sections, origin, content.ignored)
+
+    @property
+    def origin(self) -> str:
+        """The file that it was read from; empty for values given in the program."""
+        return self._origin
+
+    @property
+    def sections(self) -> Mapping[str, Mapping[str, Value]]:
+        """The values that were set for whole scopes."""
+        return self._sections
+
+    @property
+    def topics(self) -> tuple[TopicOverride, ...]:
+        """The values that were set for some topics."""
+        return self._topics
+
+    @property
+    def ignored(self) -> tuple[Ignored, ...]:
+        """The options that Ultra Messaging knows and that have no effect here."""
+        return self._ignored
 
     @overload
-    def values(self, scope: Literal["context"], **overrides: object) -> ContextOptions: ...
+    def values(self, scope: Literal["context"], /, topic: str = "", **overrides: object) -> ContextOptions: ...
     @overload
-    def values(self, scope: Literal["source"], **overrides: object) -> SourceOptions: ...
+    def values(self, scope: Literal["source"], /, topic: str = "", **overrides: object) -> SourceOptions: ...
     @overload
-    def values(self, scope: Literal["receiver"], **overrides: object) -> ReceiverOptions: ...
+    def values(self, scope: Literal["receiver"], /, topic: str = "", **overrides: object) -> ReceiverOptions: ...
     @overload
-    def values(self, scope: Literal["event_queue"], **overrides: object) -> EventQueueOptions: ...
+    def values(self, scope: Literal["event_queue"], /, topic: str = "", **overrides: object) -> EventQueueOptions: ...
     @overload
-    def values(self, scope: Literal["wildcard_receiver"], **overrides: object) -> WildcardReceiverOptions: ...
+    def values(
+        self, scope: Literal["wildcard_receiver"], /, topic: str = "", **overrides: object
+    ) -> WildcardReceiverOptions: ...
     @overload
-    def values(self, scope: str, **overrides: object) -> OptionValues: ...
-    def values(self, scope: str, **overrides: object) -> OptionValues:
-        """Every option of a scope, with the keyword arguments of one call on top of the config.
+    def values(self, scope: str, /, topic: str = "", **overrides: object) -> OptionValues: ...
+    def values(self, scope: str, /, topic: str = "", **overrides: object) -> OptionValues:
+        """Every option of a scope, for one topic, with the keyword arguments of one call on top of the config.
+
+        Args:
+            scope: name of the scope.
+            topic: the topic of the source or receiver; empty where there is none.
+            **overrides: values by name of the option.
 
         Raises:
             ConfigError: an override does not fit the table, or contradicts another option.
         """
-        known = _known_scope(scope, "")
-        merged = {**self._sections.get(scope, {}), **_checked(scope, overrides, "")}
-        if overrides:
-            touched = [r for r in RELATIONS if scope in r.scopes]
-            self._check_relations(touched, {**self._sections, scope: merged}, "")
+        known = known_scope(scope)
+        given = checked(scope, overrides)
+        refuse_contradiction(given)
+        sections = _merged(self._sections, self._fitting(topic))
+        merged = {**sections.get(scope, {}), **given}
+        if topic or given:
+            touched = [relation for relation in RELATIONS if scope in relation.scopes]
+            _check_relations(touched, {**sections, scope: merged})
         return known(merged)
+
+    def origins(self, scope: str, topic: str = "") -> dict[str, str]:
+        """Where each option of a scope comes from that was set: the file (or `config`), or an entry for topics."""
+        found = dict.fromkeys(self._sections.get(scope, {}), self._origin or "config")
+        for each in self._fitting(topic):
+            found.update(dict.fromkeys(each.sections.get(scope, {}), each.label))
+        return found
 
     def __repr__(self) -> str:
         """Names what was set."""
         sections = {scope: dict(section) for scope, section in self._sections.items()}
-        return f"Config({sections})"
+        labels = "".join(f", {each.label}" for each in self._topics)
+        return f"Config({sections}{labels})"
 
-    @staticmethod
-    def _check_relations(
-        relations: Iterable[Relation], sections: Mapping[str, Mapping[str, Value]], where: str
-    ) -> None:
-        """Refuses values that are right alone and wrong together."""
-        for relation in relations:
-            if complaint := relation.complaint(sections, where):
-                raise ConfigError(complaint)
+    def _fitting(self, topic: str) -> tuple[TopicOverride, ...]:
+        return tuple(each for each in self._topics if each.fits(topic)) if topic else ()
 
 
-ConfigLike: TypeAlias = Config | Mapping[str, Mapping[str, object]] | str | os.PathLike[str] | None
+ConfigLike: TypeAlias = Config | Mapping[str, object] | str | os.PathLike[str] | None
 """What `Context(config=...)` takes."""
 
 
-def _read_toml(path: Path) -> dict[str, Any]:
-    """The content of a TOML file, or a ConfigError that says what is wrong with it."""
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(
-            f"config file {path} cannot be read ({error.strerror}): check the path and its permissions"
-        ) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(
-            f"config file {path} is not TOML ({error}): it holds sections such as [source] with lines 'option = value'"
-        ) from error
+def _merged(sections: Sections, overrides: Iterable[TopicOverride]) -> Sections:
+    """The sections with those of topics on top."""
+    merged = dict(sections)
+    for each in overrides:
+        for scope, section in each.sections.items():
+            merged[scope] = {**merged.get(scope, {}), **section}
+    return merged
 
 
-def _known_scope(scope: str, where: str) -> type[OptionValues]:
-    """The options of a scope, or a ConfigError that says what was probably meant."""
-    if scope in SCOPES:
-        return SCOPES[scope]
-    if home := _home(scope):
-        raise ConfigError(f"option {scope}{where} stands outside of its scope: move it into section {home}")
-    raise ConfigError(f"there is no scope {scope!r}{where}; {_nearest(scope, SCOPES, SCOPES)}")
-
-
-def _home(name: str) -> str:
-    """The scope of an option; empty when there is no such option."""
-    return next((row.scope for row in TABLE if row.name == name), "")
-
-
-def _section(scope: str, section: object, where: str) -> Mapping[str, object]:
-    """The options that a config sets for one scope."""
-    _known_scope(scope, where)
-    if not isinstance(section, Mapping):
-        raise ConfigError(
-            f"section {scope}{where} is {section!r}: it must be a mapping of option names to their values"
-        )
-    return section
-
-
-def _checked(scope: str, given: Mapping[str, object], where: str) -> Mapping[str, Value]:
-    """The values as the options store them."""
-    rows = _known_scope(scope, where).rows
-    checked: dict[str, Value] = {}
-    for name, value in given.items():
-        if name not in rows:
-            raise ConfigError(_unknown_option(scope, name, value, where))
-        try:
-            checked[name] = rows[name].check(value)
-        except Refused as refusal:
-            raise ConfigError(f"option {name} (scope {scope}) = {value!r}{where}: {refusal}") from None
-    return MappingProxyType(checked)
-
-
-def _unknown_option(scope: str, name: str, value: object, where: str) -> str:
-    """Why an option cannot be set here: it belongs elsewhere, or does not exist at all."""
-    if home := _home(name):
-        return (
-            f"option {name} = {value!r}{where} was given in scope {scope}, but belongs to scope {home}: set "
-            f"it there, for example Context(config={{{home!r}: {{{name!r}: ...}}}})"
-        )
-    return (
-        f"there is no option {name!r} (given in scope {scope} = {value!r}{where}); "
-        f"{_nearest(name, [row.name for row in TABLE], SCOPES[scope].rows)}"
-    )
-
-
-def _nearest(name: object, names: Iterable[str], otherwise: Iterable[str]) -> str:
-    """Points at the name that was probably meant; when none is close, at all that would do."""
-    for close in difflib.get_close_matches(str(name), names, n=1):
-        home = _home(close)
-        return f"did you mean {close}{f' (scope {home})' if home else ''}?"
-    return "known are: " + ", ".join(sorted(otherwise))
+def _check_relations(relations: Iterable[Relation], sections: Sections, where: str = "") -> None:
+    """Refuses values that are right alone and wrong together."""
+    for relation in relations:
+        if complaint := relation.complaint(sections, where):
+            raise ConfigError(complaint)

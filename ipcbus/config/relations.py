@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Final
 
 from ipcbus.config.options import ContextOptions, ReceiverOptions, SourceOptions
+from ipcbus.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -132,3 +133,22 @@ RELATIONS: Final = (
         factor=4,
     ),
 )
+
+
+def refuse_contradiction(given: Mapping[str, Value]) -> None:
+    """Refuses what one call asks for in two ways that cannot both be.
+
+    Only of one call: in a config the behavior of LBT-IPC may stand beside a source on LBT-SMX, which ignores it.
+
+    Args:
+        given: checked keyword arguments.
+
+    Raises:
+        ConfigError: a source on LBT-SMX is to be source-paced.
+    """
+    transport, behavior = SourceOptions.transport.name, SourceOptions.transport_lbtipc_behavior.name
+    if given.get(transport) == "lbtsmx" and given.get(behavior) == "source_paced":
+        raise ConfigError(
+            f"options {transport} = 'lbtsmx' and {behavior} = 'source_paced' (scope source) were given together: "
+            f"LBT-SMX is receiver-paced only. Leave {behavior} out, or give {transport} = 'lbtipc'"
+        )

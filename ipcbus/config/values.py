@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import operator
+import re
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, Generic, Literal, TypeVar, cast, overload
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
 Value = bool | int | str
 T = TypeVar("T", bound=Value)
+
+# No limit of an option is as long; what is longer takes Python long to read.
+_NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
 
 ScopeName = Literal["context", "source", "receiver", "event_queue", "wildcard_receiver"]
 
@@ -69,6 +73,22 @@ class Option(Generic[T]):
         if self.kind is int:
             return cast("T", self._check_int(value))
         return cast("T", self._check_text(value))
+
+    def parse(self, text: str) -> T:
+        """Returns the value that a text of a flat file means.
+
+        Raises:
+            Refused: it has the wrong form or is out of range.
+        """
+        if self.kind is bool:
+            if text not in ("0", "1"):
+                raise Refused("it must be 0 or 1")
+            return self.check(text == "1")
+        if self.kind is int:
+            if not _NUMBER.fullmatch(text):
+                raise Refused(f"it must be {self.limits()}")
+            return self.check(int(text))
+        return self.check(text)
 
     def limits(self) -> str:
         """What the option accepts, in words."""

@@ -1,0 +1,69 @@
+"""Config files: TOML, or Ultra Messaging's flat form."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import tomllib
+from typing import TYPE_CHECKING, Any
+
+from ipcbus.config import flat
+from ipcbus.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+_TOML_KEY = re.compile(r"""[\w."'-]+\s*=""")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Content:
+    """What stands in a config file."""
+
+    sections: Mapping[str, Any]
+    ignored: tuple[flat.Ignored, ...] = ()
+
+
+def read(path: Path, origin: str) -> Content:
+    """Reads a config file.
+
+    It is TOML when its name ends with `.toml`, or when its first line that is neither blank nor comment begins with
+    `[` or has `=` after its first word; else it is flat.
+
+    Args:
+        path: the file.
+        origin: what error texts call it.
+
+    Raises:
+        ConfigError: it cannot be read, or is neither TOML nor flat.
+    """
+    try:
+        data = path.read_bytes()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(
+            f"config file {origin} cannot be read ({reason}): check the path and its permissions"
+        ) from error
+    # A flat file of old may have comments in any encoding; an option does not accept what is no text.
+    text = data.decode("utf-8-sig", errors="surrogateescape")
+    if path.suffix.casefold() == ".toml" or _is_toml(text):
+        return Content(_toml(data, origin))
+    if text.lstrip().startswith("<"):
+        raise ConfigError(f"config file {origin} is XML: write it as TOML or as flat lines 'scope option value'")
+    return Content(*flat.read(text, origin))
+
+
+def _is_toml(text: str) -> bool:
+    first = next(filter(None, map(flat.meaningful, text.splitlines())), "")
+    return first.startswith("[") or _TOML_KEY.match(first) is not None
+
+
+def _toml(data: bytes, origin: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(data.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:  # also what is no UTF-8, and numbers of thousands of digits
+        raise ConfigError(
+            f"config file {origin} is not TOML ({error}): it holds sections such as [source] with lines "
+            "'option = value'"
+        ) from error
