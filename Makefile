@@ -14,7 +14,7 @@ SHELL := bash
 .SHELLFLAGS := -e -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test stress lint check bench picture clean
+.PHONY: help demo test stress lint check bench docs picture clean
 
 help: ## list the targets
 	@awk -F ': .*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,18 +29,22 @@ test: $(STAMPS)/installed ## all tests but the long ones, on every core
 stress: $(STAMPS)/installed ## the long tests (many minutes), two at a time
 	$(BIN)/python -m pytest -n 2 -m long --durations=0 tests $(ARGS)
 
-lint: $(STAMPS)/installed ## style, format, types, and the generated layouts
+lint: $(STAMPS)/installed ## style, format, types, and what is generated: layouts, reference page
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict
 	$(BIN)/python -m ringbuf.layout --check
 	$(BIN)/python -m ipcbus.wire.layout --check
+	$(BIN)/python -m ipcbus.config.reference --check
 
 # The lint comes first (seconds against minutes); make keeps this order unless it is asked for -j.
 check: lint test ## lint, then test: what has to pass before a commit
 
 bench: $(STAMPS)/installed ## measure throughput and latency beside the native limit of this machine
 	$(BIN)/python -m benchmarks $(ARGS)
+
+docs: $(STAMPS)/installed ## the reference page of the options, from their table
+	$(BIN)/python -m ipcbus.config.reference
 
 picture: $(STAMPS)/installed ## the picture in the README, made by a live run
 	@mkdir -p docs/images

@@ -22,6 +22,7 @@ MODULES: Final = {
     "pub": "pub",
     "echo": "echo",
     "list": "list",
+    "config": "config",
     "replay": "replay",
     "demo": "demo",
     "demo-receiver": "demo_receiver",
@@ -89,7 +90,7 @@ def cli() -> None:
     What runs now:          ipcbus list
     All of it in 10 s:      ipcbus demo
 
-    Every command works in one domain (--domain), takes options of the bus from a TOML file (--config), and prints
+    Every command works in one domain (--domain), takes options of the bus from a file (--config), and prints
     facts for programs with --json.
     """
 

@@ -48,7 +48,9 @@ def bus_options(function: _Function) -> _Function:
 def config_option(function: _Function) -> _Function:
     """Adds --config."""
     return click.option(
-        "--config", metavar="FILE", help="Options of the bus: TOML with sections [context], [source], [receiver]."
+        "--config",
+        metavar="FILE",
+        help="Options of the bus: TOML with sections [context], [source], [receiver], or lines 'scope option value'.",
     )(function)
 
 

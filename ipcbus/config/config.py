@@ -75,9 +75,7 @@ class Config:
         for each in self._topics:
             # For an exact name everything that fits it is known; a pattern has to be right by itself.
             fitting = self._fitting(each.name) if each.name else (each,)
-            _check_relations(
-                RELATIONS, _merged(self._sections, fitting), f" ({origin and f'in {origin}, '}{each.label})"
-            )
+            _check_relations(RELATIONS, _merged(self._sections, fitting), each.inside(where))
 
     @classmethod
     def load(cls, config: ConfigLike) -> Config:

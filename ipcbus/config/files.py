@@ -47,16 +47,12 @@ def read(path: Path, origin: str) -> Content:
         ) from error
     # A flat file of old may have comments in any encoding; an option does not accept what is no text.
     text = data.decode("utf-8-sig", errors="surrogateescape")
-    if path.suffix.casefold() == ".toml" or _is_toml(text):
+    first = next(filter(None, map(flat.meaningful, text.splitlines())), "")
+    if path.suffix.casefold() == ".toml" or first.startswith("[") or _TOML_KEY.match(first):
         return Content(_toml(data, origin))
-    if text.lstrip().startswith("<"):
+    if first.startswith("<"):
         raise ConfigError(f"config file {origin} is XML: write it as TOML or as flat lines 'scope option value'")
     return Content(*flat.read(text, origin))
-
-
-def _is_toml(text: str) -> bool:
-    first = next(filter(None, map(flat.meaningful, text.splitlines())), "")
-    return first.startswith("[") or _TOML_KEY.match(first) is not None
 
 
 def _toml(data: bytes, origin: str) -> dict[str, Any]:

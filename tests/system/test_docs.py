@@ -1,0 +1,86 @@
+"""Every example in docs/ runs: a page's config files are loaded, its Python runs in the order of the page."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner
+
+import ipcbus
+from ipcbus.config import Config
+from ipcbus_tools.cli import cli
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = {str(path.relative_to(DOCS)): path.read_text() for path in sorted(DOCS.rglob("*.md"))}
+WITH_EXAMPLES = [name for name, text in PAGES.items() if re.search(r"^```(python|toml|cfg)$", text, re.MULTILINE)]
+
+CONFIGURE = "how-to/configure.md"
+
+
+def blocks(page: str, *languages: str) -> Iterator[str]:
+    """The examples of a page in these languages."""
+    for language, text in re.findall(r"^```(\w+)\n(.*?)^```$", PAGES[page], re.MULTILINE | re.DOTALL):
+        if language in languages:
+            yield text
+
+
+def write_files(page: str) -> list[Path]:
+    """The config files of a page, under the names that their first lines tell."""
+    written = []
+    for text in blocks(page, "toml", "cfg"):
+        name = re.match(r"# ([\w.-]+)\n", text)
+        assert name, f"{page}: the first line of an example of a config file is '# NAME'"
+        written.append(Path(name[1]))
+        written[-1].write_text(text)
+    return written
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, domain: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Examples name neither directory nor domain."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(ipcbus.Context.__init__.__kwdefaults__, "domain", domain)
+
+
+@pytest.mark.parametrize("page", WITH_EXAMPLES)
+def test_examples_run(page: str) -> None:
+    for path in write_files(page):
+        Config.load(path)
+    names: dict[str, object] = {}
+    for number, text in enumerate(blocks(page, "python"), 1):
+        exec(compile(text, f"{page}, example {number}", "exec"), names)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page: str) -> None:
+    for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", PAGES[page]):
+        assert (DOCS / page).parent.joinpath(target).exists(), f"{page} points at {target}"
+
+
+def test_examples_are_found() -> None:
+    assert CONFIGURE in WITH_EXAMPLES
+
+
+def test_configure_shows_what_config_check_prints() -> None:
+    write_files(CONFIGURE)
+    (text,) = blocks(CONFIGURE, "console")
+    command, *shown = text[: text.index("$ ipcbus config show")].splitlines()
+    result = CliRunner().invoke(cli, command.split()[2:])
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines() == shown
+
+
+def test_configure_says_what_topics_do() -> None:
+    write_files(CONFIGURE)
+    config = Config.load("bus.toml")
+    quote = config.values("source", "quotes.AAPL")
+    assert (quote.transport, quote.implicit_batching_minimum_length) == ("lbtsmx", 1)
+    assert config.values("source", "reports").transport == "lbtipc"
+    assert config.values("receiver", "reports").ordered_delivery == -1
+    assert config.values("receiver", "quotes.MSFT").ordered_delivery == 1
