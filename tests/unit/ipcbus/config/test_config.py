@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ipcbus.config import Config
+from ipcbus.config import TABLE, Config
 from ipcbus.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -186,3 +186,87 @@ def test_relation_is_checked_from_the_other_side_too() -> None:
     )
     with pytest.raises(ConfigError, match="transport_lbtipc_transmission_window_size"):
         config.values("context", transport_lbtipc_datagram_max_size=65535)
+
+
+def test_environment_names_the_file_when_nothing_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "bus.toml"
+    path.write_text("[source]\ntransport_lbtipc_id = 7\n")
+    monkeypatch.setenv("IPCBUS_CONFIG", str(path))
+    assert Config.load(None).values("source").transport_lbtipc_id == 7
+    assert Config.load({}).values("source").transport_lbtipc_id == 0
+    monkeypatch.setenv("IPCBUS_CONFIG", "")
+    assert Config.load(None).values("source").transport_lbtipc_id == 0
+
+
+def test_environment_is_named_in_errors_and_not_looked_at_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IPCBUS_CONFIG", "/nonexistent/bus.toml")
+    assert "/nonexistent/bus.toml, named by IPCBUS_CONFIG cannot be read" in refusal(None)
+    Config.load({})
+
+
+def test_what_has_no_effect_is_warned_of_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "um.cfg"
+    path.write_text("source late_join 1\nsource transport lbtsmx\nreceiver use_otr 2\n")
+    config = Config.load(path)
+    assert config.values("source").transport == "lbtsmx"
+    (record,) = caplog.records
+    assert record.name == "ipcbus"
+    assert record.getMessage() == (
+        f"config file {path}: known to Ultra Messaging, but without an effect here: "
+        "source late_join (line 1), receiver use_otr (line 3)"
+    )
+    assert [each.name for each in config.ignored] == ["late_join", "use_otr"]
+    assert config.origin == str(path)
+    Config.load(config)
+    Config.from_file(path)
+    assert len(caplog.records) == 1
+
+
+def test_what_has_no_effect_is_refused_elsewhere() -> None:
+    text = refusal({"source": {"late_join": 1}})
+    assert text.startswith("option late_join (scope source) = 1 is known to Ultra Messaging, but has no effect here")
+
+
+def test_relations_of_a_flat_file_name_it(tmp_path: Path) -> None:
+    path = tmp_path / "um.cfg"
+    path.write_text("source transport_lbtipc_sm_interval 50000\n")
+    assert f"= 60000 ms (in {path}) is less than 2 times" in refusal(path)
+
+
+def test_receiver_and_source_of_one_config_limit_each_other() -> None:
+    config = Config.load({"source": {"transport_lbtipc_sm_interval": 100}})
+    values = config.values("receiver", transport_lbtipc_activity_timeout=251)
+    assert values.transport_lbtipc_activity_timeout == 251
+    with pytest.raises(ConfigError, match="at most 50 ms"):
+        config.values("receiver", transport_lbtipc_activity_timeout=100, delivery_control_loss_check_interval=0)
+
+
+def test_smx_given_as_source_paced_in_one_call() -> None:
+    config = Config.load({"source": {"transport_lbtipc_behavior": "source_paced"}})
+    assert config.values("source", transport="LBT-SMX").transport == "lbtsmx"
+    with pytest.raises(ConfigError, match="receiver-paced only"):
+        config.values("source", transport="LBT-SMX", transport_lbtipc_behavior="source-paced")
+
+
+def test_no_option_is_called_as_a_parameter_of_values() -> None:
+    assert "topic" not in {row.name for row in TABLE}
+    with pytest.raises(ConfigError, match="no option 'scope'"):
+        Config.load(None).values("source", **{"scope": 1})
+
+
+def test_origins() -> None:
+    config = Config(
+        {
+            "source": {"transport": "lbtsmx", "transport_lbtipc_id": 1},
+            "topics": [{"pattern": "q.*", "source": {"transport_lbtipc_id": 2}}],
+        },
+        "bus.toml",
+    )
+    assert config.origins("source") == {"transport": "bus.toml", "transport_lbtipc_id": "bus.toml"}
+    assert config.origins("source", "q") == {
+        "transport": "bus.toml",
+        "transport_lbtipc_id": "topics entry 1, pattern 'q.*'",
+    }
+    assert config.origins("receiver", "q") == {}
+    assert Config({"source": {"transport": "lbtsmx"}}).origins("source") == {"transport": "config"}
+    assert "topics entry 1, pattern 'q.*'" in repr(config)

@@ -110,3 +110,32 @@ def test_power_of_two_is_the_next_one(value: int) -> None:
     rounded = WINDOW.check(value)
     assert rounded.bit_count() == 1
     assert value <= rounded < 2 * value
+
+
+@pytest.mark.parametrize(
+    ("row", "text", "value"),
+    [
+        (ContextOptions.registry_hidden, "1", True),
+        (ContextOptions.registry_hidden, "0", False),
+        (ContextOptions.thread_cpu, "-1", -1),
+        (ContextOptions.thread_cpu, "+07", 7),
+        (ContextOptions.context_name, "Feed 7", "Feed 7"),
+        (WINDOW, "5000", 8192),
+    ],
+)
+def test_parse(row: Option[int], text: str, value: object) -> None:
+    parsed = row.parse(text)
+    assert parsed == value
+    assert type(parsed) is row.kind
+
+
+@pytest.mark.parametrize("text", ["2", "true", "", "01"])
+def test_parse_bool_refuses(text: str) -> None:
+    with pytest.raises(Refused, match="0 or 1"):
+        ContextOptions.registry_hidden.parse(text)
+
+
+@pytest.mark.parametrize("text", ["", "1.0", "0x1", "1_0", "one", "9" * 5000, "\u0661"])
+def test_parse_int_refuses(text: str) -> None:
+    with pytest.raises(Refused, match="from 0 to 65535"):
+        SourceOptions.transport_lbtipc_id.parse(text)

@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+import re
+
+from ipcbus.config import SCOPES
+from ipcbus.config.foreign import WITHOUT_EFFECT
+
+
+def test_no_option_of_ours_is_among_them() -> None:
+    assert not [(scope, name) for scope in SCOPES for name in SCOPES[scope].rows if name in WITHOUT_EFFECT[scope]]
+
+
+def test_names_are_names() -> None:
+    assert all(re.fullmatch("[a-z0-9_]+", name) for names in WITHOUT_EFFECT.values() for name in names)
+
+
+def test_the_ones_that_files_often_hold() -> None:
+    assert {"resolver_multicast_address", "request_tcp_port_low", "fd_management_type"} <= WITHOUT_EFFECT["context"]
+    assert {"late_join", "transport_tcp_port", "transport_lbtrm_multicast_address"} <= WITHOUT_EFFECT["source"]
+    assert {"use_otr", "transport_lbtru_activity_timeout"} <= WITHOUT_EFFECT["receiver"]
+    assert "queue_enqueue_notification" in WITHOUT_EFFECT["event_queue"]
+    assert "resolver_query_minimum_interval" in WITHOUT_EFFECT["wildcard_receiver"]
