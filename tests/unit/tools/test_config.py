@@ -149,3 +149,9 @@ def test_wrong_scope() -> None:
     result = run("show", "--scope", "sorce")
     assert result.exit_code == 2
     assert "sorce" in result.stderr
+
+
+def test_help() -> None:
+    assert "Examples:\n    ipcbus config check" in run("-h").stdout
+    assert {"--config", "--scope", "--topic", "--changed", "--json"} <= set(run("show", "-h").stdout.split())
+    assert "--json" in run("check", "-h").stdout
