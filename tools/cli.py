@@ -81,7 +81,7 @@ class Commands(click.Group):
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(ipcbus.__version__, prog_name="ipcbus")
 def cli() -> None:
-    r"""Looks at, feeds and tries out the message bus of this host.
+    """Looks at, feeds and tries out the message bus of this host.
 
     \b
     In two terminals:

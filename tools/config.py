@@ -19,7 +19,7 @@ _DEFAULT = "default"
 
 @click.group("config", short_help="Checks a config file, shows options.")
 def command() -> None:
-    r"""Checks a config file, and shows which options are in force.
+    """Checks a config file, and shows which options are in force.
 
     \b
     Examples:

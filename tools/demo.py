@@ -66,7 +66,7 @@ def _show_result(console: Console, entries: list[ledger.Entry]) -> None:
 def command(
     seconds: float, messages: int | None, domain: str | None, config: str | None, svg: Path | None, as_json: bool
 ) -> None:
-    r"""Shows the bus at work and accounts for every message.
+    """Shows the bus at work and accounts for every message.
 
     Telemetry of this host and a made-up feed go over both transports to three receiving processes. On each transport
     messages first come at a steady pace, which shows the latency, and then as fast as they go, which shows the

@@ -39,7 +39,7 @@ def command(
     config: str | None,
     as_json: bool,
 ) -> None:
-    r"""Prints the messages and events of TOPIC until Ctrl-C; its sources may start later.
+    """Prints the messages and events of TOPIC until Ctrl-C; its sources may start later.
 
     A message is a line: sequence number, sending time, payload. An event is a line with its name. With --json each
     is an object; the payload is in "data" when it is UTF-8, else (or with --hex) in "hex".

@@ -30,7 +30,7 @@ _NONE = "-"
 @bus_options
 @json_option
 def command(verbose: bool, everywhere: bool, domain: str, config: str | None, as_json: bool) -> None:
-    r"""Lists contexts, topics and receivers of the domain; nobody is disturbed.
+    """Lists contexts, topics and receivers of the domain; nobody is disturbed.
 
     What another user's process keeps private is listed with the reason.
 

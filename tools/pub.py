@@ -61,7 +61,7 @@ def command(
     config: str | None,
     as_json: bool,
 ) -> None:
-    r"""Sends each TEXT as a message of TOPIC; without TEXT, each line of stdin.
+    """Sends each TEXT as a message of TOPIC; without TEXT, each line of stdin.
 
     \b
     Examples:

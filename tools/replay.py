@@ -117,7 +117,7 @@ def command(
     config: str | None,
     as_json: bool,
 ) -> None:
-    r"""Sends the messages recorded in FILE.
+    """Sends the messages recorded in FILE.
 
     FILE is a capture, a line '<time stamp in ns> <JSON>' for each message, or any other text, a line for each message;
     gzip is unpacked. The payload is the JSON, or the line, byte for byte. Receivers may use any number of its topics.

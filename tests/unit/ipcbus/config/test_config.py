@@ -22,7 +22,7 @@ def refusal(sections: object) -> str:
 def override_refusal(scope: str, **overrides: object) -> str:
     """The text of the error that the keyword arguments of one call give."""
     with pytest.raises(ConfigError) as caught:
-        Config.load(None).values(scope, **overrides)
+        Config.load(None).values(scope, "", **overrides)
     return str(caught.value)
 
 
@@ -174,7 +174,7 @@ def test_ring_holds_two_datagrams_across_scopes() -> None:
         assert "at least 131070" in text
         assert "at most 32768" in text
     config = Config.load({"context": {"transport_lbtipc_datagram_max_size": 32768}})
-    assert config.values("source", **window).transport_lbtipc_transmission_window_size == 65536
+    assert config.values("source", "", **window).transport_lbtipc_transmission_window_size == 65536
 
 
 def test_relation_is_checked_from_the_other_side_too() -> None:
@@ -251,7 +251,7 @@ def test_smx_given_as_source_paced_in_one_call() -> None:
 def test_no_option_is_called_as_a_parameter_of_values() -> None:
     assert "topic" not in {row.name for row in TABLE}
     with pytest.raises(ConfigError, match="no option 'scope'"):
-        Config.load(None).values("source", **{"scope": 1})
+        Config.load(None).values("source", "", **{"scope": 1})
 
 
 def test_origins() -> None:
