@@ -50,7 +50,7 @@ def facts(*arguments: str) -> Any:  # noqa: ANN401 - JSON
     return json.loads(result.stdout)
 
 
-def test_check(flat: str) -> None:
+def test_check(flat: str, caplog: pytest.LogCaptureFixture) -> None:
     result = run("check", flat)
     assert result.exit_code == 0
     assert result.stdout.splitlines() == [
@@ -58,6 +58,7 @@ def test_check(flat: str) -> None:
         "  line 2: source late_join: known to Ultra Messaging, no effect here",
     ]
     assert result.stderr == ""
+    assert caplog.records == []
 
 
 def test_check_lists_overrides(toml: str) -> None:
