@@ -116,7 +116,7 @@ class EventQueue:
         _check_size(maximum)
         if policy not in POLICIES:
             raise ConfigError(f"policy of an event queue = {policy!r}: give one of {', '.join(POLICIES)}")
-        values = Config.load(config).values("event_queue", **options)
+        values = Config.load(config).values("event_queue", "", **options)
         self.name = values.event_queue_name
         self.maximum = maximum
         self.policy = policy
