@@ -282,7 +282,7 @@ def test_replay_capture_at_its_pace(domain: str, context: Context, tmp_path: Pat
         context.receiver(topic, lambda message: got[message.topic].append(message.data))
     arguments = ("replay", str(file), "--speed", "2x", "--wait-receivers", "1", "--domain", domain, "--json")
     found = facts(run(*arguments, "--transport", transport))
-    assert found["seconds"] >= 19 * 0.010 / 2
+    assert found["seconds"] >= 0.99 * 19 * 0.010 / 2  # it may begin a little late
     assert found["everything_read"]
     context.close()
     assert {topic: [data for data in messages if data] for topic, messages in got.items()} == {
