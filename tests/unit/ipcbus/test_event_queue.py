@@ -1,0 +1,323 @@
+"""Event queues: what they refuse, how they wait, what they report."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import ipcbus
+from ipcbus import EventQueue
+from ipcbus.delivery.message import Origin, whole_message
+from ipcbus.delivery.sink import Sink
+from tests.kit.bus import GIVE_UP_S, LBTIPC, Bus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ipcbus import Message
+
+ORIGIN = Origin("t", "LBT-IPC:1:1")
+
+
+@pytest.fixture
+def bus(domain: str) -> Iterator[Bus]:
+    made = Bus(domain, LBTIPC, "sequential")
+    yield made
+    made.close()
+
+
+class Hand:
+    """Puts messages by hand and notes what is dispatched."""
+
+    def __init__(self, queue: EventQueue, act: Callable[[Message], object] = bool) -> None:
+        self.queue, self.act = queue, act
+        self.got: list[int] = []
+        self.sink = Sink(self.note, 1, queue._shelf)
+
+    def note(self, message: Message) -> None:
+        self.got.append(message.sequence_number)
+        self.act(message)
+
+    def put(self, *numbers: int) -> None:
+        for number in numbers:
+            self.queue._shelf.put(self.sink, whole_message(ORIGIN, b"x", number, number, 0, 0, None))
+
+
+def asleep(queue: EventQueue, threads: int = 1) -> None:
+    """Waits until so many threads sleep in dispatch."""
+    deadline = time.monotonic() + GIVE_UP_S
+    while len(queue._keeper.sleepers) < threads:
+        assert time.monotonic() < deadline
+        os.sched_yield()
+
+
+class Dispatching(threading.Thread):
+    """A thread that dispatches once."""
+
+    def __init__(self, queue: EventQueue, timeout: float | None = GIVE_UP_S) -> None:
+        super().__init__()
+        self.queue, self.timeout = queue, timeout
+        self.result: Any = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self.result = self.queue.dispatch(self.timeout)
+        except BaseException as error:
+            self.result = error
+
+    def end(self) -> Any:  # noqa: ANN401
+        self.join(GIVE_UP_S)
+        assert not self.is_alive()
+        return self.result
+
+
+@pytest.mark.parametrize("maximum", [0, -1, 2**31, True, 1.5, "10", None])
+def test_a_maximum_is_a_number(maximum: Any) -> None:  # noqa: ANN401
+    with pytest.raises(ipcbus.ConfigError, match="maximum"):
+        EventQueue(maximum)
+
+
+def test_a_policy_is_one_of_two() -> None:
+    with pytest.raises(ipcbus.ConfigError, match="block, drop_oldest"):
+        EventQueue(1, "drop_newest")  # type: ignore[arg-type]
+
+
+def test_options_come_from_keywords_and_config() -> None:
+    config = {"event_queue": {"event_queue_name": "orders", "queue_age_enabled": False}}
+    queue = EventQueue(3, config=config)
+    assert (queue.name, queue.maximum, queue.policy) == ("orders", 3, "block")
+    assert "'orders'" in repr(queue)
+    assert EventQueue(3, config=config, event_queue_name="trades").name == "trades"
+    with pytest.raises(ipcbus.ConfigError, match="event_queue"):
+        EventQueue(3, queue_age_enable=True)
+
+
+def test_a_queue_is_true_and_has_a_length() -> None:
+    queue = EventQueue(3)
+    assert queue
+    assert len(queue) == 0
+    Hand(queue).put(0, 1)
+    assert len(queue) == 2
+    assert "2 of 3" in repr(queue)
+
+
+@pytest.mark.parametrize("timeout", [0, 0.0, -1, 0.01])
+def test_an_idle_queue_keeps_the_time(timeout: float) -> None:
+    queue = EventQueue(3)
+    began = time.monotonic()
+    assert queue.dispatch(timeout) == 0
+    assert time.monotonic() - began >= timeout
+    assert not queue._keeper.sleepers
+
+
+def test_one_call_dispatches_what_is_there() -> None:
+    queue = EventQueue(10)
+    hand = Hand(queue)
+    for timeout in (None, 0, GIVE_UP_S, -1):
+        hand.put(0, 1, 2)
+        assert queue.dispatch(timeout) == 3
+    assert queue.dispatch(0) == 0
+
+
+def test_a_busy_queue_does_not_keep_the_caller() -> None:
+    queue = EventQueue(10)
+    hand = Hand(queue, lambda message: hand.put(message.sequence_number + 1))
+    hand.put(0)
+    assert [queue.dispatch(None) for _ in range(3)] == [1, 1, 1]
+    assert hand.got == [0, 1, 2]
+
+
+def test_no_callback_begins_when_the_time_is_over() -> None:
+    queue = EventQueue(10)
+    over = threading.Event()
+    hand = Hand(queue, lambda message: over.wait(0.02))
+    hand.put(0, 1, 2)
+    assert queue.dispatch(0.001) == 1
+    assert queue.dispatch(GIVE_UP_S) == 2
+
+
+@pytest.mark.parametrize("timeout", [None, GIVE_UP_S])
+def test_a_message_wakes_who_waits(timeout: float | None) -> None:
+    queue = EventQueue(10)
+    hand = Hand(queue)
+    waiting = Dispatching(queue, timeout)
+    asleep(queue)
+    hand.put(7)
+    assert waiting.end() == 1
+    assert hand.got == [7]
+
+
+def test_each_message_wakes_another_thread() -> None:
+    queue = EventQueue(10)
+    meeting = threading.Barrier(3)
+    hand = Hand(queue, lambda message: meeting.wait(GIVE_UP_S))
+    waiting = [Dispatching(queue) for _ in range(3)]
+    asleep(queue, 3)
+    hand.put(0, 1, 2)  # each callback waits for the other two
+    assert [thread.end() for thread in waiting] == [1, 1, 1]
+
+
+def test_who_leaves_with_an_exception_wakes_another_thread_for_the_rest() -> None:
+    queue = EventQueue(10)
+
+    def leave(message: Message) -> None:
+        if message.sequence_number == 0:
+            # What comes now wakes nobody, so that only this thread's leaving can.
+            asleep(queue, 2)
+            queue._keeper.wake, wake = bool, queue._keeper.wake  # type: ignore[method-assign]
+            hand.put(1)
+            queue._keeper.wake = wake  # type: ignore[method-assign]
+            raise SystemExit
+
+    hand = Hand(queue, leave)
+    threads = [Dispatching(queue, None) for _ in range(3)]
+    asleep(queue, 3)
+    hand.put(0)
+    deadline = time.monotonic() + GIVE_UP_S
+    while len(hand.got) < 2:
+        assert time.monotonic() < deadline
+        os.sched_yield()
+    queue.close()
+    assert {type(thread.end()) for thread in threads} == {SystemExit, int, ipcbus.ClosedError}
+
+
+def test_dispatch_inside_its_own_callback_is_refused() -> None:
+    queue, other = EventQueue(10), EventQueue(10)
+    raised: list[str] = []
+
+    def nested(message: Message) -> None:
+        with pytest.raises(ipcbus.IpcBusError) as caught:
+            queue.dispatch(0)
+        raised.append(str(caught.value))
+        Hand(other).put(0)
+        assert other.dispatch(0) == 1
+
+    Hand(queue, nested).put(0)
+    assert queue.dispatch(0) == 1
+    assert "inside" in raised[0]
+
+
+def test_close_ends_the_waiting() -> None:
+    queue = EventQueue(10)
+    waiting = [Dispatching(queue, None) for _ in range(3)]
+    asleep(queue, 3)
+    queue.close()
+    queue.close()
+    assert [type(thread.end()) for thread in waiting] == [ipcbus.ClosedError] * 3
+    assert queue.closed
+    assert "closed" in repr(queue)
+    with pytest.raises(ipcbus.ClosedError):
+        queue.dispatch(0)
+
+
+def test_what_a_closed_queue_gets_is_dropped_and_counted() -> None:
+    with EventQueue(10) as queue:
+        hand = Hand(queue)
+        hand.put(0, 1)
+        assert queue.dropped == 0
+    hand.put(2)
+    assert (queue.dropped, hand.sink.dropped, hand.got) == (3, 3, [])
+    assert queue.statistics().queued == 0
+
+
+def test_a_callback_may_close_the_queue() -> None:
+    queue = EventQueue(10)
+    Hand(queue, lambda message: queue.close()).put(0, 1)
+    assert queue.dispatch(None) == 1
+    assert queue.dropped == 1
+
+
+def test_statistics() -> None:
+    queue = EventQueue(2, "drop_oldest")
+    hand = Hand(queue)
+    before = queue.statistics()
+    assert (before.total, before.queued, before.age_min, before.service_time_max) == (0, 0, None, None)
+    hand.put(0, 1, 2)
+    now = queue.statistics()
+    assert (now.queued, now.total, now.dispatched, now.dropped) == (2, 3, 0, 1)
+    assert now.queued_by_kind == {ipcbus.MessageType.DATA: 2}
+    queue.dispatch(0)
+    after = queue.statistics()
+    assert (after.queued, after.total, after.dispatched, after.dropped) == (0, 3, 2, 1)
+    assert after.age_min is not None
+    assert after.age_mean is not None
+    assert after.age_max is not None
+    assert 0 < after.age_min <= after.age_mean <= after.age_max < GIVE_UP_S
+    assert after.service_time_min is not None
+    assert after.service_time_max is not None
+    assert 0 < after.service_time_min <= after.service_time_max < GIVE_UP_S
+
+
+def test_warnings_name_the_queue_and_come_once(caplog: pytest.LogCaptureFixture) -> None:
+    queue = EventQueue(10, event_queue_name="slow", queue_size_warning=2, queue_delay_warning=1)
+    hand = Hand(queue, lambda message: threading.Event().wait(0.001))
+    with caplog.at_level(logging.WARNING, "ipcbus"):
+        hand.put(0, 1, 2, 3)
+        queue.dispatch(0)
+    size, delay = [record.getMessage() for record in caplog.records]
+    assert "'slow'" in size
+    assert "queue_size_warning = 2" in size
+    assert "'slow'" in delay
+    assert "queue_delay_warning = 1 us" in delay
+
+
+def test_a_child_is_refused() -> None:
+    queue = EventQueue(10)
+    Hand(queue).put(0)
+    child = os.fork()
+    if not child:
+        told = 1
+        try:
+            queue.dispatch(0)
+        except ipcbus.WrongProcess:
+            queue.close()
+            told = 0 if len(queue) == 1 else 2
+        finally:
+            os._exit(told)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert queue.dispatch(0) == 1
+
+
+def test_a_receiver_with_a_queue_is_not_pulled_from(bus: Bus) -> None:
+    queue = EventQueue(10)
+    receiver = bus.receiver("t", print, event_queue=queue)
+    calls: list[Callable[[], object]] = [
+        lambda: receiver.receive(0),
+        lambda: receiver.receive_many(1, 0),
+        lambda: receiver.receive_into(bytearray(8), 0),
+        lambda: next(iter(receiver)),
+    ]
+    for call in calls:
+        with pytest.raises(ipcbus.IpcBusError, match="callback"):
+            call()
+
+
+def test_a_queue_needs_a_callback(bus: Bus) -> None:
+    with pytest.raises(ipcbus.ConfigError, match="no callback"):
+        bus.receiver("t", None, event_queue=EventQueue(10))
+
+
+def test_what_is_no_open_queue_is_refused(bus: Bus) -> None:
+    with pytest.raises(ipcbus.ConfigError, match=r"no ipcbus\.EventQueue"):
+        bus.receiver("t", print, event_queue=[])
+    queue = EventQueue(10)
+    queue.close()
+    with pytest.raises(ipcbus.ClosedError):
+        bus.receiver("t", print, event_queue=queue)
+
+
+def test_a_queue_does_not_keep_closed_contexts(bus: Bus) -> None:
+    queue = EventQueue(10)
+    for _ in range(3):
+        context = bus.context()
+        for topic in "ab":
+            bus.receiver(topic, print, context, event_queue=queue)
+    assert len(queue._keeper.drivers()) == 3
+    bus.close()
+    queue.close()  # tells closed contexts of room
