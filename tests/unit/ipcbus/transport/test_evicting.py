@@ -131,6 +131,8 @@ def test_what_was_sent_between_the_joins_is_lost_exactly_once(pair: Pair, found_
     pair.receive(second, advert, sink, delivery_control_maximum_burst_loss=2)
     assert pair.got == (["EOS", "BOS"] if begun else ["BOS"])
     pair.got.clear()
+    first.tell_lost()  # by a timer that came too late
+    assert pair.got == []
     loss = f"UNRECOVERABLE_LOSS_BURST {at}..{at + 4}"
     if found_by == "message":
         source.send(b"next", flush=True)
