@@ -86,12 +86,11 @@ class Naive:
     def told_of(self, upcoming: int, now: int) -> None:
         """TSNI."""
         known = self.expected if self.expected >= 0 else self.floor
-        if known is None or upcoming <= known:
-            return
-        if self.expected < 0:
-            self.expected = self.next = known
-        self._miss(upcoming, now)
-        self.expected = upcoming
+        if known is not None and upcoming > known:
+            if self.expected < 0:
+                self.expected = self.next = known
+            self._miss(upcoming, now)
+            self.expected = upcoming
         self._settle(now)
 
     def check(self, now: int) -> None:
