@@ -1,4 +1,4 @@
-"""What a send does when it cannot go on at once."""
+"""What a send does when there is no room: it waits, or refuses, and looks who is in its way."""
 
 from __future__ import annotations
 

@@ -28,6 +28,9 @@ class Quiet:
     def full(self, need: int, block: bool, source: TopicSource) -> bool:
         raise AssertionError("the ring is full")
 
+    def whole(self, need: int, block: bool, source: TopicSource) -> bool:
+        return False
+
     def reserved(self, block: bool) -> None:
         raise AssertionError("reserved")
 

@@ -109,6 +109,22 @@ def test_what_was_published_and_not_read_is_lost_at_once(pair: Pair) -> None:
     assert pair.got[3:] == ["UNRECOVERABLE_LOSS 6..6"]
 
 
+@pytest.mark.parametrize("ordered", [1, -1])
+def test_a_message_of_which_only_a_part_was_read_is_lost_as_a_whole(pair: Pair, ordered: int) -> None:
+    source, advert = pair.topic("a")
+    session = pair.join()
+    pair.receive(session, advert, pair.sink(), ordered_delivery=ordered)
+    source.send(b"seen", flush=True)
+    source.send(bytes(20_000), flush=True)
+    assert source.sequence_number == 3
+    session.demux.poll_once(2)
+    evict(pair)
+    session.demux.poll_once(10)
+    session.leave()
+    session.cut_off()
+    assert pair.got == ["BOS", "seen"] + [f"UNRECOVERABLE_LOSS {number}..{number}" for number in (1, 2, 3)]
+
+
 @pytest.mark.parametrize("begun", [False, True], ids=["before any message", "later"])
 @pytest.mark.parametrize("found_by", ["message", "check", "end"])
 def test_what_was_sent_between_the_joins_is_lost_exactly_once(pair: Pair, found_by: str, begun: bool) -> None:
