@@ -17,7 +17,7 @@ from tests.kit.payload import Books, balanced, body
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ipcbus import Context, Message, Receiver
+    from ipcbus import Context, Message, Receiver, Source
     from tests.kit.bus import Bus
 
 BOS, DATA, EOS = MessageType.BOS, MessageType.DATA, MessageType.EOS
@@ -42,6 +42,18 @@ def dispatch_until(bus: Bus, queue: EventQueue, condition: Callable[[], object],
         return condition()
 
     bus.until(turn, what)
+
+
+def send_each(bus: Bus, source: Source, count: int) -> None:
+    """Sends messages and lets the contexts work whenever there is no room."""
+    for number in range(count):
+        while True:
+            try:
+                source.send(body(number), block=False)
+                break
+            except ipcbus.WouldBlock:
+                bus.turn()
+    source.flush()
 
 
 class Threads:
@@ -160,13 +172,7 @@ def test_the_ledger_is_exact_while_a_slow_thread_dispatches(bus: Bus, policy: An
     bus.joined(source)
     threads = Threads(queue, 1)
     try:
-        for number in range(count):
-            while True:
-                try:
-                    source.send(body(number), block=False)
-                    break
-                except ipcbus.WouldBlock:
-                    bus.turn()
+        send_each(bus, source, count)
         source.close()
         bus.until(lambda: kinds and kinds[-1] is EOS, "the end")
     finally:
@@ -389,9 +395,7 @@ def test_a_closed_queue_no_longer_holds_anybody_up(bus: Bus) -> None:
     sent = source.sequence_number + 1
     bus.until(lambda: receiver.delivered == sent, "the rest to be read")
     assert receiver.dropped == queue.dropped == sent + 1
-    for number in range(500):
-        source.send(body(number))
-    source.flush()
+    send_each(bus, source, 500)
     bus.until(lambda: receiver.delivered == sent + 500, "what is sent afterwards")
 
 

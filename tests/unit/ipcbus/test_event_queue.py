@@ -170,7 +170,7 @@ def test_who_leaves_with_an_exception_wakes_another_thread_for_the_rest() -> Non
         if message.sequence_number == 0:
             # What comes now wakes nobody, so that only this thread's leaving can.
             asleep(queue, 2)
-            queue._keeper.wake, wake = bool, queue._keeper.wake  # type: ignore[method-assign]
+            queue._keeper.wake, wake = bool, queue._keeper.wake  # type: ignore[method-assign, assignment]
             hand.put(1)
             queue._keeper.wake = wake  # type: ignore[method-assign]
             raise SystemExit
