@@ -37,8 +37,9 @@ from ipcbus.errors import (
 from ipcbus.event_queue import EventQueue, EventQueueStatistics
 from ipcbus.message import FragmentInfo, Message, MessageType, SourceEvent, SourceEventType
 from ipcbus.receiver import Receiver
-from ipcbus.runtime.info import SessionInfo
+from ipcbus.runtime.info import SessionInfo, SourceNotification, SourceNotificationType
 from ipcbus.source import Source
+from ipcbus.wildcard import WildcardReceiver
 
 __all__ = [
     "ClosedError",
@@ -65,7 +66,10 @@ __all__ = [
     "Source",
     "SourceEvent",
     "SourceEventType",
+    "SourceNotification",
+    "SourceNotificationType",
     "TransportError",
+    "WildcardReceiver",
     "WouldBlock",
     "WrongProcess",
     "WrongThread",

@@ -5,25 +5,21 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-import secrets
 import threading
 from typing import TYPE_CHECKING, Any
 
-from ipcbus.config import Config, ConfigLike
+from ipcbus.config import Config, ConfigLike, WildcardReceiverOptions
 from ipcbus.errors import ClosedError, ConfigError, WrongProcess, WrongThread
 from ipcbus.receiver import Receiver
-from ipcbus.resolution import names
-from ipcbus.resolution.registry import Registry
 from ipcbus.resolution.sweep import sweep
 from ipcbus.runtime.aio import AsyncWaiters
-from ipcbus.runtime.driver import Driver
 from ipcbus.runtime.duties import Duties
-from ipcbus.runtime.faults import as_ipcbus_error, check_topic
+from ipcbus.runtime.faults import check_topic
 from ipcbus.runtime.inbox import Inbox
+from ipcbus.runtime.opening import keep_driving, open_driver, open_registry
 from ipcbus.runtime.outbox import Outbox
 from ipcbus.source import Source
-from ringbuf.doorbell import Doorbell
-from ringbuf.errors import RingError
+from ipcbus.wildcard import WildcardReceiver
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +30,9 @@ if TYPE_CHECKING:
     from ipcbus.delivery.sink import Sink
     from ipcbus.event_queue import EventQueue
     from ipcbus.message import Message, SourceEvent
-    from ipcbus.runtime.info import SessionInfo
+    from ipcbus.runtime.driver import Driver
+    from ipcbus.runtime.info import SessionInfo, SourceNotification
+    from ipcbus.runtime.interests import Interest
 
 log = logging.getLogger("ipcbus")
 
@@ -86,34 +84,22 @@ class Context:
         self._sources: dict[Source, None] = {}
         self._receivers: dict[Receiver, None] = {}
         sweep(domain)
-        self._open_registry()
         options = self._options
+        self._id, self._registry, self._bell = open_registry(domain, options, _release())
         self._sequential = options.operational_mode == "sequential"
-        split = not self._sequential and options.transport_lbtipc_receiver_operational_mode == "sequential"
         self._duties = Duties(domain, self._id, options, lambda: list(self._sources))
-        behaviors = (
-            options.transport_lbtipc_receiver_thread_behavior,
-            options.transport_lbtsmx_receiver_thread_behavior,
-        )
         try:
-            self._driver: Driver = Driver(
-                self._bell,
-                self._duties,
-                spins="busy_wait" in behaviors,
-                linger=options.transport_lbtipc_pend_behavior_linger_loop_count,
-                sequential=self._sequential,
-                split=split,
-            )
+            self._driver: Driver = open_driver(self._bell, self._duties, options)
         except BaseException:  # no descriptors left
             self._bell.close()
             self._registry.close()
             raise
         self._quick, self._loops = self._driver.pump.quick, self._driver.loops
-        self._inbox = Inbox(domain, self._id, options, self._driver)
+        self._inbox = Inbox(domain, self._id, options, self._registry, self._driver)
         self._outbox = Outbox(
             domain, self._id, options, self._registry, self._driver, self._duties.announce, self._duties.call
         )
-        self._processes = self._sequential or split
+        self._processes = self._sequential or self._driver.split
         self._waiters = AsyncWaiters(self._driver, (lambda: self.process_events(0)) if self._processes else None)
         self._duties.attach(self._driver, self._inbox, self._outbox, self._waiters)
         _contexts.add(self)
@@ -121,31 +107,6 @@ class Context:
         if not self._sequential:
             self._thread = threading.Thread(target=self._run, name=f"ipcbus {name or domain}", daemon=True)
             self._thread.start()
-
-    def _open_registry(self) -> None:
-        from ipcbus import __version__  # the package imports this module first
-
-        while True:
-            self._id = secrets.randbelow(0xFFFFFFFF) + 1
-            try:
-                self._registry = Registry(
-                    self.domain,
-                    self._id,
-                    self.name,
-                    __version__,
-                    hidden=self._options.registry_hidden,
-                    group=self._options.shared_memory_group,
-                )
-                break
-            except FileExistsError:
-                continue
-            except RingError as error:
-                raise as_ipcbus_error(error) from error
-        try:
-            self._bell = Doorbell(names.bell(self.domain, self._id), group=self._options.shared_memory_group)
-        except BaseException:
-            self._registry.close()
-            raise
 
     # ------------------------------------------------------------------ handles
 
@@ -180,6 +141,7 @@ class Context:
         on_message: Callable[[Message], object] | None = None,
         *,
         event_queue: EventQueue | None = None,
+        source_notification: Callable[[SourceNotification], object] | None = None,
         **options: object,
     ) -> Receiver:
         """Makes a receiver.
@@ -188,27 +150,73 @@ class Context:
             topic: its name, 1 to 255 bytes of UTF-8.
             on_message: called with each message and event; None makes a receiver that is pulled from.
             event_queue: its messages wait there for the thread that calls back.
+            source_notification: called by whoever drives the context before the first message or BOS of a source of
+                the topic, and after its last message or EOS; or when the receiver is closed before.
             **options: options of scope receiver; they override the context's config.
 
         Raises:
-            ConfigError: a bad option.
+            ConfigError: a bad option, or one that contradicts another receiver of the topic in this context.
             SharedMemoryFull: /dev/shm has no room for the context's registry to grow.
             ClosedError, WrongProcess: the context is closed, or belongs to the parent of a fork.
         """
         self._check()
         check_topic(topic)
         values = self._config.values("receiver", topic, **options)
-        receiver = Receiver(self, topic, on_message, values, event_queue)
-        try:
-            receiver._entry = self._registry.add_receiver(topic)
-        except RingError as error:
-            raise as_ipcbus_error(error) from error
-        receiver._sink.count_into(self._registry.mapping, self._registry.entry_offset(receiver._entry))
+        receiver = Receiver(
+            self, topic, on_message, values, event_queue=event_queue, source_notification=source_notification
+        )
+        self._open_receiver(receiver)
+        return receiver
+
+    def wildcard_receiver(
+        self,
+        pattern: str,
+        on_message: Callable[[Message], object] | None = None,
+        *,
+        on_create: Callable[[str], object] | None = None,
+        on_delete: Callable[[str], object] | None = None,
+        event_queue: EventQueue | None = None,
+        source_notification: Callable[[SourceNotification], object] | None = None,
+        **options: object,
+    ) -> WildcardReceiver:
+        """Makes a receiver of all topics that match a pattern, those to come too.
+
+        Args:
+            pattern: a regular expression of Python's `re` that has to match the whole topic.
+            on_message: called with each message and event; None makes a receiver that is pulled from.
+            on_create: called with each topic that matches, before the first message of it.
+            on_delete: called with a topic when its last source has been gone for resolver_no_source_linger_timeout,
+                and when the receiver is closed. Both are called by whoever drives the context.
+            event_queue: as for `receiver`.
+            source_notification: as for `receiver`.
+            **options: options of the scopes wildcard_receiver and receiver; they override the context's config.
+
+        Raises:
+            ConfigError: a bad pattern or option.
+            SharedMemoryFull, ClosedError, WrongProcess: as `receiver`.
+        """
+        self._check()
+        own = {name: options.pop(name) for name in WildcardReceiverOptions.rows if name in options}
+        receiver = WildcardReceiver(
+            self,
+            pattern,
+            on_message,
+            self._config.values("receiver", "", **options),
+            self._config.values("wildcard_receiver", "", **own),
+            on_create=on_create,
+            on_delete=on_delete,
+            event_queue=event_queue,
+            source_notification=source_notification,
+        )
+        self._open_receiver(receiver)
+        return receiver
+
+    def _open_receiver(self, receiver: Receiver) -> None:
         with self._driver.wheel():
             self._check()  # again: another thread may have closed the context meanwhile
+            self._inbox.open(receiver._interest)
             self._receivers[receiver] = None
-            self._inbox.add(receiver._interest)
-        return receiver
+            self._inbox.scan()
 
     def _close_source(self, source: Source) -> None:
         if self._forked or self._sources.pop(source, _ABSENT) is _ABSENT:
@@ -225,8 +233,6 @@ class Context:
         receiver._sink.closed = True
         with self._driver.wheel():
             self._inbox.remove(receiver._interest)
-            self._registry.remove(receiver._entry)
-            receiver._sink.stop_counting()
         self._waiters.wake(receiver._sink)
         self._driver.notify()
 
@@ -271,18 +277,7 @@ class Context:
         return self._driver.fileno()
 
     def _run(self) -> None:
-        cpu = self._options.thread_cpu
-        if cpu >= 0:
-            try:
-                os.sched_setaffinity(0, {cpu})
-            except OSError as error:
-                log.warning("thread_cpu = %d cannot be used (%s); the thread runs on any processor", cpu, error)
-        while not self._closed:
-            try:
-                self._driver.run()
-            except BaseException:  # also SystemExit from a callback: only its own context's end stops this thread
-                log.exception("the thread of context %r in domain %r goes on after", self.name, self.domain)
-                self._driver.wait_changed(0.01)
+        keep_driving(self._driver, self._options, self.domain, lambda: self._closed)
 
     def _wheel_of(self, sink: Sink, timeout: float | None = None) -> AbstractContextManager[Driver | None]:
         """The driver for a thread that pulls; None when somebody else filled the queue or closed it meanwhile."""
@@ -365,10 +360,10 @@ class Context:
         if self._closed:
             raise ClosedError(f"the context {self.name!r} of domain {self.domain!r} is closed; make a new one")
 
-    def _sessions_of(self, topic: str) -> list[SessionInfo]:
+    def _sessions_of(self, interest: Interest) -> list[SessionInfo]:
         self._check()
         with self._driver.wheel():
-            return self._inbox.info(topic)
+            return self._inbox.info(interest)
 
     def _after_fork(self) -> None:
         """In the child: gives up everything that is the parent's, without touching what is shared."""
@@ -379,6 +374,12 @@ class Context:
         self._bell.abandon()
         self._registry.abandon()
         self._driver.close()
+
+
+def _release() -> str:
+    from ipcbus import __version__  # the package imports this module first
+
+    return __version__
 
 
 def _close_all() -> None:

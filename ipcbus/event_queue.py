@@ -337,7 +337,7 @@ class _Keeper:
     def failed(self, sink: Sink, error: Exception) -> None:
         """A callback raised; several threads may tell this at the same time."""
         with self._lock:
-            sink.owner._context._inbox.failed(sink, error)
+            sink.owner._context._inbox.teller.failed(sink, error)
 
 
 def shelf_of(event_queue: Any, driver: Driver, on_message: Callable[..., object] | None) -> EventShelf | None:  # noqa: ANN401 - whatever the caller gave

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from ipcbus.delivery.sink import Sink
 from ipcbus.errors import ClosedError, IpcBusError, WrongProcess
 from ipcbus.event_queue import shelf_of
-from ipcbus.runtime.inbox import Interest
+from ipcbus.runtime.following import Following
+from ipcbus.runtime.interests import Interest
 from ipcbus.runtime.timerfd import FOREVER_NS
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from ipcbus.context import Context
     from ipcbus.delivery.message import Message
     from ipcbus.event_queue import EventQueue
-    from ipcbus.runtime.info import SessionInfo
+    from ipcbus.runtime.info import SessionInfo, SourceNotification
 
 
 class Receiver:
@@ -36,7 +37,9 @@ class Receiver:
         topic: str,
         on_message: Callable[[Message], object] | None,
         options: ReceiverOptions,
+        *,
         event_queue: EventQueue | None = None,
+        source_notification: Callable[[SourceNotification], object] | None = None,
     ) -> None:
         """Use `Context.receiver` instead."""
         self.topic = topic
@@ -46,13 +49,14 @@ class Receiver:
         self._sink.owner = self
         self._half = options.receive_queue_maximum // 2
         self._interest = Interest(topic, self._sink, options)
-        self._entry = -1
+        if source_notification is not None:
+            self._interest.following = Following(self._sink, context._inbox.teller, on_source=source_notification)
         self._rows_lock = threading.Lock()
 
     @property
     def sessions(self) -> list[SessionInfo]:
         """What this receiver is joined to, and what it may not join, with the reason."""
-        return self._context._sessions_of(self.topic)
+        return self._context._sessions_of(self._interest)
 
     @property
     def closed(self) -> bool:

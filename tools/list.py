@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     Row = dict[str, object]
 
-_LEFT = ("context", "name", "command", "note", "topic", "source", "pacing", "state")
+_LEFT = ("context", "name", "command", "note", "topic", "source", "pacing", "state", "kind")
 _NONE = "-"
 
 
@@ -117,6 +117,7 @@ def _receivers(found: DomainSnapshot) -> list[Row]:
     return [
         {
             "topic": receiver.topic,
+            "kind": "wildcard" if receiver.wildcard else "",
             "context": f"{context.context_id:08x}",
             "name": context.name,
             "pid": context.pid,

@@ -28,7 +28,7 @@ cdef class Sink:
 
     cdef int keep(self, Message message) except -1
     cdef bint queue_is_full(self) except? True
-    cdef int fail(self, error, rare) except -1
+    cpdef int fail(self, error, rare) except -1
     cdef int raised(self, Message message, rare) except -1
 
 

@@ -84,7 +84,7 @@ cdef class Sink:
         except Exception as error:
             self.fail(error, rare)
 
-    cdef int fail(self, error, rare) except -1:
+    cpdef int fail(self, error, rare) except -1:
         self.callback_errors += 1
         if self.line != NULL:
             _atomics.store_relaxed64(&self.line.callback_errors, self.callback_errors)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from ipcbus.wire import layout
-
-if TYPE_CHECKING:
-    import numpy as np
 
 TRANSPORT_NAMES = {layout.TRANSPORT_LBTIPC: "LBT-IPC", layout.TRANSPORT_LBTSMX: "LBT-SMX"}
 
@@ -43,9 +41,10 @@ class SourceAdvert:
 
 @dataclass(frozen=True, slots=True)
 class ReceiverAdvert:
-    """A topic that a context receives, with the receiver's counters at the moment of reading."""
+    """A topic or pattern that a context receives, with the receiver's counters at the moment of reading."""
 
     topic: str
+    wildcard: bool
     since_ns: int
     lbm_msgs_rcved: int
     bytes_rcved: int
@@ -78,10 +77,7 @@ def text(field: object) -> str:
 def decode(header: np.void, entries: np.ndarray[tuple[int], np.dtype[np.void]]) -> ContextAdvert:
     """The values of a copied registry. What contradicts itself is left out."""
     context_id = int(header["context_id"])
-    by_state = {
-        state: entries[entries["state"] == state]
-        for state in (layout.ENTRY_SESSION, layout.ENTRY_SOURCE, layout.ENTRY_RECEIVER)
-    }
+    by_state = {state: entries[entries["state"] == state] for state in (layout.ENTRY_SESSION, layout.ENTRY_SOURCE)}
     sessions = {
         int(row["local"]): SessionAdvert(
             context_id,
@@ -103,10 +99,11 @@ def decode(header: np.void, entries: np.ndarray[tuple[int], np.dtype[np.void]]) 
     receivers = tuple(
         ReceiverAdvert(
             text(row["name"]),
+            bool(row["state"] == layout.ENTRY_WILDCARD),
             int(row["since_ns"]),
             *(int(row[counter]) for counter in ("lbm_msgs_rcved", "bytes_rcved", "lost", "events", "callback_errors")),
         )
-        for row in by_state[layout.ENTRY_RECEIVER]
+        for row in entries[np.isin(entries["state"], (layout.ENTRY_RECEIVER, layout.ENTRY_WILDCARD))]
     )
     return ContextAdvert(
         context_id,

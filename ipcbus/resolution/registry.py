@@ -84,9 +84,10 @@ class Registry:
         """Offers a topic on session `local`; returns the number of its entry."""
         return self._add(state=layout.ENTRY_SOURCE, local=local, topic=topic_number, name=topic.encode())
 
-    def add_receiver(self, topic: str) -> int:
-        """Shows a receiver; returns the number of its entry."""
-        return self._add(state=layout.ENTRY_RECEIVER, name=topic.encode())
+    def add_receiver(self, topic: str, *, wildcard: bool = False) -> int:
+        """Shows a receiver of a topic or pattern; returns the number of its entry."""
+        name = topic.encode(errors="replace")[: layout.TOPIC_NAME_MAX]  # a pattern may be longer
+        return self._add(state=layout.ENTRY_WILDCARD if wildcard else layout.ENTRY_RECEIVER, name=name)
 
     def entry_offset(self, entry: int) -> int:
         """Where an entry begins in the mapping, in bytes; it never moves."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from typing import TYPE_CHECKING, Protocol
 
 from ipcbus.resolution import names
@@ -60,8 +59,8 @@ class Duties:
         self._every = {
             "liveness": options.liveness_check_interval * 1_000_000,
             "scan": options.resolution_scan_interval * 1_000_000,
+            "sources": options.resolution_scan_interval * 1_000_000,
             "clock": SECOND_NS,
-            "upkeep": SECOND_NS,
             "sweep": SWEEP_NS,
         }
         self._next = dict.fromkeys(self._every, 0)
@@ -78,7 +77,7 @@ class Duties:
 
     def events(self) -> int:
         """Events told to receivers since the last call."""
-        return self._inbox.take_told()
+        return self._inbox.teller.take_told()
 
     def news(self) -> None:
         """Another context's registry changed."""
@@ -112,7 +111,8 @@ class Duties:
             self._driver.notify()
         flush_in = self._outbox.flush_due()
         soon = [now_ns + wait for wait in (flush_in, look_in) if wait is not None]
-        return min(*self._next.values(), self._owed_ns, self._outbox.inform_due(now_ns), *soon)
+        soon += [self._owed_ns, self._outbox.inform_due(now_ns), self._show_life(now_ns)]
+        return min(*self._next.values(), *soon)
 
     def announce(self) -> None:
         """Tells every other context of the domain that this one's registry changed."""
@@ -134,12 +134,15 @@ class Duties:
         self._inbox.retry()
         self._called = True
 
+    def _show_life(self, now_ns: int) -> int:
+        """Gives the signs of life of sessions that are due; returns when the next may be."""
+        return min((session.touch(now_ns) for session in self._outbox.sessions()), default=FOREVER_NS)
+
     def _do_clock(self) -> None:
         clock.recalibrate()
 
-    def _do_upkeep(self) -> None:
-        for session in self._outbox.sessions():
-            session.touch(time.monotonic_ns())
+    def _do_sources(self) -> None:
+        self._inbox.look_for_sources()
 
     def _do_sweep(self) -> None:
         sweep(self._domain)

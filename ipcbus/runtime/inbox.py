@@ -6,85 +6,92 @@ import contextlib
 import logging
 import os
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ipcbus.delivery.budget import Budget
 from ipcbus.resolution import names
-from ipcbus.runtime.evicted import EvictedSessions
+from ipcbus.runtime.faults import as_ipcbus_error
 from ipcbus.runtime.info import sessions_of
+from ipcbus.runtime.interests import Interests, differing
+from ipcbus.runtime.joining import Joiner
+from ipcbus.runtime.left import LeftSessions
 from ipcbus.runtime.peers import Peers
-from ipcbus.transport.receiving import ReceivingSession
+from ipcbus.runtime.telling import Teller
 from ringbuf.doorbell import CALL, BellRope
-from ringbuf.errors import RingError, SegmentGone, SegmentRefused
+from ringbuf.errors import RingError
 from ringbuf.slots import Identity
 
 if TYPE_CHECKING:
-    from ipcbus.config import ContextOptions, ReceiverOptions
-    from ipcbus.delivery.sink import Sink
+    from collections.abc import Iterable
+
+    from ipcbus.config import ContextOptions
     from ipcbus.resolution.adverts import SessionAdvert, SourceAdvert
-    from ipcbus.resolution.registry import PeerRegistry
+    from ipcbus.resolution.registry import Registry
     from ipcbus.runtime.driver import Driver
     from ipcbus.runtime.info import SessionInfo
+    from ipcbus.runtime.interests import Interest
+    from ipcbus.runtime.peers import Offers
+    from ipcbus.transport.receiving import ReceivingSession
 
 log = logging.getLogger("ipcbus")
-
-
-@dataclass(slots=True)
-class Interest:
-    """A receiver's wish: a topic, where its messages go, and how."""
-
-    topic: str
-    sink: Sink
-    options: ReceiverOptions
 
 
 class Inbox:
     """The receiving sessions of a context. Everything here runs on the driver."""
 
-    def __init__(self, domain: str, context_id: int, options: ContextOptions, driver: Driver) -> None:
+    def __init__(
+        self, domain: str, context_id: int, options: ContextOptions, registry: Registry, driver: Driver
+    ) -> None:
         """An inbox without receivers."""
-        self._domain, self._options, self._driver = domain, options, driver
-        self._who = Identity(os.getpid(), os.geteuid(), context_id, options.context_name)
-        self._budget = Budget(
+        self._domain, self._registry, self._driver = domain, registry, driver
+        who = Identity(os.getpid(), os.geteuid(), context_id, options.context_name)
+        budget = Budget(
             options.delivery_control_maximum_total_map_entries, options.delivery_control_maximum_reassembly_bytes
         )
-        self._interests: list[Interest] = []
+        self._interests = Interests()
+        self.teller = Teller(self._interests)
+        self._joiner = Joiner(domain, who, options, budget, self.teller.failed, self.teller.count)
         self._peers = Peers(domain)
-        self._sessions: dict[SessionAdvert, ReceivingSession] = {}
-        self._refused: dict[SessionAdvert, tuple[int, str]] = {}
+        self._left = LeftSessions()
         self._ended: set[SessionAdvert] = set()
-        self._evicted = EvictedSessions()
-        self._errors_told: set[tuple[int, str]] = set()
-        self._told = 0
+        self._sessions: dict[SessionAdvert, ReceivingSession] = {}
         self._unsettled = False
+        self._reconciling = False
+        self._again = False
+        self._gone = False
         self._owes = False
         self.blocked = False
-
-    def take_told(self) -> int:
-        """Events, and messages read outside of the pump, that were given to receivers since the last call."""
-        told, self._told = self._told, 0
-        return told
-
-    def _count_told(self, told: int) -> None:
-        self._told += told
 
     def sessions(self) -> list[ReceivingSession]:
         """The joined sessions."""
         return list(self._sessions.values())
 
-    def add(self, interest: Interest) -> None:
-        """Receives one more topic."""
-        self._interests.append(interest)
+    def open(self, interest: Interest) -> None:
+        """Receives for one more receiver; `scan` has to follow.
+
+        Raises:
+            ConfigError: its options contradict those of another receiver of the same topic.
+            ipcbus.TransportError: the registry cannot show it.
+        """
+        self._interests.check(interest)
+        try:
+            interest.entry = self._registry.add_receiver(interest.name, wildcard=interest.pattern is not None)
+        except RingError as error:
+            raise as_ipcbus_error(error) from error
+        interest.sink.count_into(self._registry.mapping, self._registry.entry_offset(interest.entry))
+        self._interests.add(interest)
         self._unsettled = True
-        self.scan()
 
     def remove(self, interest: Interest) -> None:
         """Stops receiving for one receiver."""
         interest.sink.closed = True
         if interest in self._interests:
             self._interests.remove(interest)
+            if interest.following is not None:
+                interest.following.end()
             self._reconcile()
+            self._registry.remove(interest.entry)
+            interest.sink.stop_counting()
 
     # ------------------------------------------------------------------ resolution
 
@@ -101,98 +108,129 @@ class Inbox:
         if self._peers.refresh() or self._unsettled:
             self._reconcile()
 
+    def look_for_sources(self) -> None:
+        """By timer, once a scan interval: tells receivers whose topics have had no source for too long."""
+        topics = {source.topic for sources in self._peers.offers().values() for source in sources.values()}
+        if self.teller.miss(topics) and not self._owe():
+            self.teller.tell_missing()
+
+    # ------------------------------------------------------------------ joining and leaving
+
     def _reconcile(self) -> None:
-        self._unsettled = False
-        wanted: dict[str, list[Sink]] = {}
-        for interest in self._interests:
-            wanted.setdefault(interest.topic, []).append(interest.sink)
+        """Joins and leaves until what is received is what is wanted and offered."""
+        # A callback of this round may want another round. That follows: it must not act on what was looked at before.
+        self._again = True
+        if self._reconciling:
+            return
+        self._reconciling = True
+        try:
+            while self._again:
+                self._again = self._unsettled = False
+                self._reconcile_once()
+        finally:
+            self._reconciling = False
+        if self._gone and not self._owe():
+            self._tell_gone()
+
+    def _reconcile_once(self) -> None:
         offered = self._peers.offers()
         for advert, sources in offered.items():
-            mine = [source for source in sources.values() if source.topic in wanted]
-            if mine and advert not in self._ended:
-                self._take(advert, mine, wanted)
-        if self._evicted.sessions():
-            self._unsettled |= self._owe() or self._evicted.settle(offered, wanted, self._peers.contexts())
-        for advert, joined in list(self._sessions.items()):
-            self._prune(joined, offered.get(advert), wanted)
+            if advert not in self._ended:
+                self._take(advert, sources.values())
+        if self._left.sessions():
+            self._settle_left(offered)
+        for session in filter(self._has, self.sessions()):
+            self._prune(session, offered.get(session.advert))
         self._ended &= offered.keys()
-        for advert in self._refused.keys() - offered.keys():
-            del self._refused[advert]
+        self._joiner.keep(offered)
+        topics = {source.topic for sources in offered.values() for source in sources.values()}
+        topics.update(each.origin.topic for session in self.sessions() for each in session.topics())
+        self._interests.keep(topics)
 
-    def _take(self, advert: SessionAdvert, sources: list[SourceAdvert], wanted: dict[str, list[Sink]]) -> None:
-        session = self._sessions.get(advert)
-        if session is None and not (advert in self._evicted and (self._owe() or self._evicted.must_wait(advert))):
-            session = self._join(advert)
-            if session is not None:
-                self._evicted.joined_again(session, {source.topic_number for source in sources})
-        if session is None or not self._has(session):
+    def _settle_left(self, offered: Offers) -> None:
+        """Ends those of the sessions that had to be left to which nobody will come back."""
+        if self._owe():
+            self._unsettled = True
             return
-        for source in sources:
-            sinks = [sink for sink in wanted[source.topic] if not sink.closed]
-            if not sinks:
-                continue  # closed by a callback of this very round
+        for session in self._left.take_over(offered, self._interests.of, self._peers.contexts()):
+            if session.misses_more():
+                self.teller.introduce_all(session)  # a silent one had been told to be gone
+            session.finish()
+            self._gone = True
+        self._unsettled |= self._left.unsettled(offered)
+
+    def _users(self, advert: SessionAdvert, topic: str) -> list[Interest]:
+        """The receivers that get a topic's messages from a session."""
+        wanting = [interest for interest in self._interests.of(topic) if not interest.sink.closed]
+        for interest in wanting:
+            if reason := interest.refuses(advert):
+                interest.warn("refused", f"receiver of {interest.name!r}: {advert.source_string} is not used: {reason}")
+        return [interest for interest in wanting if not interest.refuses(advert)]
+
+    def _take(self, advert: SessionAdvert, sources: Iterable[SourceAdvert]) -> None:
+        wanted = {source: users for source in sources if (users := self._users(advert, source.topic))}
+        if not wanted:
+            return
+        session = self._sessions.get(advert) or self._join(advert, wanted)
+        for source in wanted:
+            users = self._users(advert, source.topic)  # again: what was called meanwhile may have closed some
+            if session is None or not users or not self._has(session):
+                continue
             known = session.demux.controller(source.topic_number)
-            if known is not None and known.sinks == sinks:
+            if known is not None and known.sinks == [user.sink for user in users]:
                 continue
             if session.can_receive(source):
-                session.receive(source, sinks, self._options_of(source.topic), tell=not self._driver.quiet)
-                self._owe()
-                self.ring(advert.context_id)
+                self._receive(session, source, users)
             else:
                 # The line is free once the topic that had it before is read to its end.
                 self._unsettled = True
 
-    def _options_of(self, topic: str) -> ReceiverOptions:
-        """Those of the topic's first receiver."""
-        return next(interest.options for interest in self._interests if interest.topic == topic)
-
-    def _join(self, advert: SessionAdvert) -> ReceivingSession | None:
+    def _join(self, advert: SessionAdvert, wanted: dict[SourceAdvert, list[Interest]]) -> ReceivingSession | None:
+        """Joins a session of which topics are wanted, unless it cannot or must not be joined now."""
+        if advert in self._left and (self._owe() or self._left.must_wait(advert)):
+            return None
         registry = self._peers.registry_of(advert)
-        try:
-            self._check_uid(registry)
-            session = ReceivingSession(
-                self._domain,
-                advert,
-                self._who,
-                owner_uid=registry.uid,
-                sample_every=self._options.latency_sampling_interval,
-                budget=self._budget,
-                failed=self.failed,
-                told=self._count_told,
-            )
-        except SegmentGone:
-            # The source closes just now; its registry will say so.
-            return None
-        except (RingError, OSError) as error:
-            if self._refused.get(advert, (0, ""))[1] != str(error):
-                log.warning("%s cannot be joined: %s", advert.source_string, error)
-            self._refused[advert] = (registry.pid, str(error))
-            return None
-        self._refused.pop(advert, None)
-        self._sessions[advert] = session
-        self._driver.watch(self.sessions())
+        options = next(iter(wanted.values()))[0].options
+        session = self._joiner.join(advert, registry, options) if registry is not None else None
+        if session is not None:
+            self._sessions[advert] = session
+            self._driver.watch(self.sessions())
+            if self._left.joined_again(session, {source.topic_number for source in wanted}):
+                self._tell_gone()
         return session
 
-    def _check_uid(self, registry: PeerRegistry) -> None:
-        """Refuses the memory of another user, who could cut it short under us, unless a group was agreed on.
+    def _receive(self, session: ReceivingSession, source: SourceAdvert, users: list[Interest]) -> None:
+        """Gives a topic's messages to these receivers from now on."""
+        options = users[0].options
+        for user in users[1:]:
+            for name in differing(users[0], user):
+                user.warn(
+                    "differs",
+                    f"receiver of {user.name!r}: topic {source.topic!r} is delivered with {name} = {options[name]!r} "
+                    f"of the receiver of {users[0].name!r}, not with its own {user.options[name]!r}: receivers of a "
+                    "topic in one context share it; give both the same value, or use a context of its own",
+                )
+        if not self._driver.quiet:
+            self.teller.introduce(session, source, users)
+        sinks = [user.sink for user in users if not user.sink.closed]
+        if not sinks or not self._has(session):
+            return  # closed by what was called just now
+        session.receive(source, sinks, options, tell=not self._driver.quiet)
+        self._gone = True  # so that the end is told of a topic that was not there any more
+        self._owe()
+        self.ring(session.advert.context_id)
 
-        Raises:
-            SegmentRefused: another user's, and no group.
-        """
-        if registry.uid != os.geteuid() and not self._options.shared_memory_group:
-            raise SegmentRefused(
-                f"no permission to map the sessions of {registry.name}: owner uid {registry.uid}, this process uid "
-                f"{os.geteuid()}; "
-                "run both sides as one user, or set shared_memory_group to a group of both, here and there"
-            )
+    def _tell_gone(self) -> None:
+        self._gone = False
+        # The receivers of an evicted session are told of its end when it is joined again, or over.
+        evicted = [session for session in self._left.sessions() if not session.over]
+        self.teller.tell_gone(self.sessions() + evicted, time.monotonic_ns())
 
-    def _prune(
-        self, session: ReceivingSession, offered: dict[int, SourceAdvert] | None, wanted: dict[str, list[Sink]]
-    ) -> None:
+    def _prune(self, session: ReceivingSession, offered: dict[int, SourceAdvert] | None) -> None:
         for controller in session.topics():
             # Only who had its beginning gets the rest: a receiver made after the source has ended does not.
-            wanting = wanted.get(controller.origin.topic, ())
-            sinks = [sink for sink in controller.sinks if sink in wanting]
+            users = {user.sink for user in self._users(session.advert, controller.origin.topic)}
+            sinks = [sink for sink in controller.sinks if sink in users]
             if not sinks:
                 session.stop_topic(controller.topic_number, drain=False)
                 continue
@@ -201,8 +239,8 @@ class Inbox:
             # A session that is no longer offered has been closed: its own end mark says when it is read out.
             if offered is not None and controller.topic_number not in offered:
                 session.stop_topic(controller.topic_number, drain=True)
-        if not self._driver.quiet:
-            session.settle()
+        if not self._driver.quiet and session.settle():
+            self._gone = True
         if not session.topics():
             self._leave(session)
 
@@ -220,6 +258,7 @@ class Inbox:
         if not self._has(session):
             return False
         del self._sessions[session.advert]
+        self._gone = True
         self._driver.watch(self.sessions())
         return True
 
@@ -240,9 +279,7 @@ class Inbox:
         """
         if self._owes:
             self._owes = False
-            for session in filter(self._has, self.sessions()):
-                session.tell_begin()
-            self.check()
+            self._tell_owed()
         for session in filter(self._has, self.sessions()):
             demux = session.demux
             if demux.wakes_writer:
@@ -256,7 +293,9 @@ class Inbox:
             attention = demux.attention
             demux.attention = demux.wakes_writer = False
             if demux.ring.evicted:
-                self._cut_off(session)
+                self._leave(session)
+                self._left.add_evicted(session)
+                self._reconcile()
             elif attention and demux.ring.broken:
                 log.error(
                     "%s (pid %d) holds a record that no source writes; it is left",
@@ -266,32 +305,42 @@ class Inbox:
                 self._end(session)
             elif attention and demux.ring.ended and not demux.blocked:
                 self._end(session)
+        if self._gone:
+            self._tell_gone()
         self.blocked = any(session.demux.blocked for session in self.sessions())
         if any(session.demux.blocked == session.demux.watched for session in self.sessions()):
             self._driver.watch(self.sessions())
         return self.blocked
 
-    def _cut_off(self, session: ReceivingSession) -> None:
-        """The source has evicted this context: leaves, and joins again as soon as that can be."""
-        self._leave(session)
-        self._evicted.add(session)
-        self._reconcile()
-
     def check(self) -> None:
         """By timer: sources that died, losses with nothing behind them, topics that are drained."""
         if self._owe():
             return
+        now_ns = time.monotonic_ns()
         for session in filter(self._has, self.sessions()):
             if session.owner_died():
                 if session.drain():
                     self._end(session)
                 continue
-            session.check(time.monotonic_ns())
+            if session.is_silent(now_ns) and session.drain() and session.is_silent(now_ns):
+                self._leave(session)
+                self._left.add_silent(session)
+                continue
+            session.check(now_ns)
             if session.settle() and not session.topics():
                 self._leave(session)
-        self._evicted.tell_lost()
-        if self._unsettled:
+        self._left.tell_lost()
+        if self._unsettled or self._left.some_show_life():
             self._reconcile()
+        self._tell_gone()
+
+    def _tell_owed(self) -> None:
+        """What was left to be told while the driver was quiet."""
+        for session in filter(self._has, self.sessions()):
+            self.teller.introduce_all(session)
+            session.tell_begin()
+        self.teller.tell_missing()
+        self.check()
 
     def _owe(self) -> bool:
         """Leaves what would call receivers back to the next `attend`, as long as the driver is quiet."""
@@ -301,7 +350,7 @@ class Inbox:
 
     def retry(self) -> None:
         """Tries again to join what was refused."""
-        if self._refused:
+        if self._joiner.refused:
             self._reconcile()
 
     def _end(self, session: ReceivingSession) -> None:
@@ -310,28 +359,23 @@ class Inbox:
             session.finish()
             session.leave()
 
-    def failed(self, sink: Sink, error: Exception) -> None:
-        """A callback raised: logged once a kind and receiver, counted always."""
-        key = (id(sink), type(error).__name__)
-        if key not in self._errors_told:
-            self._errors_told.add(key)
-            log.error(
-                "callback of the receiver of %r raised %r; delivery goes on, more of this kind are only counted",
-                getattr(sink.owner, "topic", "?"),
-                error,
-                exc_info=error,
-            )
-
-    def info(self, topic: str) -> list[SessionInfo]:
-        """The sessions that carry a topic: joined, evicted from, and refused."""
+    def info(self, interest: Interest) -> list[SessionInfo]:
+        """The sessions that carry one of a receiver's topics, joined or not."""
         offered = [source for sources in self._peers.offers().values() for source in sources.values()]
-        return sessions_of(topic, self.sessions(), self._evicted.sessions(), self._refused, offered)
+        return sessions_of(
+            interest, self.sessions(), self._left.sessions(), self._joiner.refused, offered, self._peers.contexts()
+        )
 
     def close(self) -> None:
-        """Leaves everything."""
+        """Leaves everything; the receivers are closed."""
+        interests = list(self._interests)
+        self._interests.clear()
+        for interest in interests:
+            if interest.following is not None:
+                interest.following.end()
         for session in self.sessions():
             self._leave(session)
-        self._evicted.close()
+        self._left.close()
         self._peers.forget_all()
 
     def abandon(self) -> None:

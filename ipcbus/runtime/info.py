@@ -1,8 +1,9 @@
-"""What a receiver is told of the sessions that carry its topic."""
+"""What a receiver is told of the sessions that carry its topics."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from ipcbus.resolution.adverts import TRANSPORT_NAMES
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from ipcbus.resolution.adverts import SessionAdvert, SourceAdvert
+    from ipcbus.runtime.interests import Interest
     from ipcbus.transport.receiving import ReceivingSession
 
 
@@ -22,7 +24,7 @@ class SessionInfo:
         source: source string.
         transport: name of the transport.
         owner_pid: process that sends.
-        state: `joined`, `evicted`, or `refused`.
+        state: `joined`, `evicted`, `ended` (its owner shows no life; joined again when it does), or `refused`.
         counters: this context's counters on the session, by their names in the statistics, and `evictions`.
         reason: why it is not joined; empty when it is.
     """
@@ -35,41 +37,75 @@ class SessionInfo:
     reason: str
 
 
+class SourceNotificationType(IntEnum):
+    """Kind of a source notification."""
+
+    CREATE = 1
+    DELETE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class SourceNotification:
+    """A source of one of a receiver's topics has been met, or is gone.
+
+    Attributes:
+        type: CREATE comes before the source's first message or BOS, DELETE after its last message or EOS.
+        topic: name of the topic.
+        source: source string of the session.
+        pid: process that sends.
+    """
+
+    type: SourceNotificationType
+    topic: str
+    source: str
+    pid: int
+
+
 def sessions_of(
-    topic: str,
+    interest: Interest,
     joined: Iterable[ReceivingSession],
-    evicted: Iterable[ReceivingSession],
+    left: Iterable[ReceivingSession],
     refused: Mapping[SessionAdvert, tuple[int, str]],
     offered: Iterable[SourceAdvert],
+    pids: Mapping[int, int],
 ) -> list[SessionInfo]:
-    """What is known of the sessions that carry a topic.
+    """What is known of the sessions that carry a receiver's topics.
 
     Args:
-        topic: its name.
+        interest: the receiver's.
         joined: all joined sessions.
-        evicted: those from which this context was evicted.
+        left: those that this context was evicted from, or that showed no life.
         refused: process and reason for those that could not be joined.
         offered: all sources.
+        pids: the processes of the contexts.
     """
     found = [
         _info(session.advert, session.owner_pid, "joined", session.counters(), "")
         for session in joined
-        if _carries(session, topic)
+        if _carries(session, interest)
     ]
-    for session in evicted:
-        if _carries(session, topic):
-            reason = "its source has evicted this context; it is joined again when all receivers have room"
-            found.append(_info(session.advert, session.owner_pid, "evicted", {"evictions": session.evictions}, reason))
-    carrying = {source.session for source in offered if source.topic == topic}
-    for advert, (pid, reason) in refused.items():
-        if advert in carrying:
+    found += [
+        _info(session.advert, session.owner_pid, *_why_left(session)) for session in left if _carries(session, interest)
+    ]
+    for advert in {source.session: None for source in offered if interest.wants(source.topic)}:
+        if own := interest.refuses(advert):
+            found.append(_info(advert, pids.get(advert.context_id, 0), "refused", {}, own))
+        elif advert in refused:
+            pid, reason = refused[advert]
             found.append(_info(advert, pid, "refused", {}, reason))
     return found
 
 
-def _carries(session: ReceivingSession, topic: str) -> bool:
-    return any(controller.origin.topic == topic for controller in session.topics())
+def _carries(session: ReceivingSession, interest: Interest) -> bool:
+    return any(interest.sink in controller.sinks for controller in session.topics())
+
+
+def _why_left(session: ReceivingSession) -> tuple[str, dict[str, int], str]:
+    evictions = {"evictions": session.evictions}
+    if session.over:
+        return "ended", evictions, f"its owner has shown no sign of life for {session.silence.timeout_ns / 1e9:g} s"
+    return "evicted", evictions, "its source has evicted this context; it is joined again when all receivers have room"
 
 
 def _info(advert: SessionAdvert, pid: int, state: str, counters: dict[str, int], reason: str) -> SessionInfo:
-    return SessionInfo(advert.source_string, TRANSPORT_NAMES[advert.transport], pid, state, counters, reason)
+    return SessionInfo(advert.source_string, TRANSPORT_NAMES.get(advert.transport, "?"), pid, state, counters, reason)

@@ -66,17 +66,16 @@ class Peers:
                 offered[source.session][source.topic_number] = source
         return offered
 
-    def contexts(self) -> set[int]:
-        """Ids of the contexts that are known."""
-        return {advert.context_id for advert in self._adverts()}
+    def contexts(self) -> dict[int, int]:
+        """Processes of the contexts that are known, by the contexts' ids."""
+        return {advert.context_id: advert.pid for advert in self._adverts()}
 
-    def registry_of(self, session: SessionAdvert) -> PeerRegistry:
-        """The registry that offers a session."""
-        return next(
-            peer.registry
-            for peer in self._peers.values()
-            if peer.advert is not None and session in peer.advert.sessions
-        )
+    def registry_of(self, session: SessionAdvert) -> PeerRegistry | None:
+        """The registry that offers a session; None when none does now."""
+        for peer in self._peers.values():
+            if peer.advert is not None and session in peer.advert.sessions:
+                return peer.registry
+        return None
 
     def forget_all(self) -> bool:
         """Lets go of every registry; says whether there were any."""

@@ -111,12 +111,14 @@ class ReceiverStats:
     """A receiver of a context, over all its sessions.
 
     Attributes:
-        topic: what it receives.
+        topic: what it receives; of a wildcard receiver the pattern, of which long ones are cut.
+        wildcard: whether it receives every topic that matches.
         since_ns: when it was made, ns since the epoch.
         counters: those of kind `receiver`.
     """
 
     topic: str
+    wildcard: bool
     since_ns: int
     counters: Counters
 

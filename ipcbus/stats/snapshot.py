@@ -118,6 +118,7 @@ def _context(name: str, contents: ContextAdvert | None, alive: bool, reason: str
         tuple(
             ReceiverStats(
                 receiver.topic,
+                receiver.wildcard,
                 receiver.since_ns,
                 MappingProxyType({row.name: getattr(receiver, row.name) for row in counters.counters_of("receiver")}),
             )

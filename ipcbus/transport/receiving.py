@@ -9,6 +9,7 @@ import numpy as np
 from ipcbus.delivery.controller import Rules
 from ipcbus.delivery.session import DeliverySession
 from ipcbus.resolution import names
+from ipcbus.transport.life import Silence
 from ipcbus.wire import layout
 from ringbuf.channel import JoinedChannel
 from ringbuf.errors import SegmentMismatch
@@ -68,8 +69,9 @@ class ReceivingSession:
         budget: Budget,
         failed: Callable[[Sink, Exception], None],
         told: Callable[[int], None],
+        options: ReceiverOptions,
     ) -> None:
-        """Joins a session at its end.
+        """Joins a session at its end; `options` are those of the first receiver that wants it.
 
         Raises:
             ringbuf.errors.RingError: as `JoinedChannel`.
@@ -103,8 +105,12 @@ class ReceivingSession:
         self._told = told
         self._draining: dict[int, int] = {}
         self._carried: dict[int, int] = {}
-        self._joined_again = self._over = False
+        self._joined_again = False
+        self.over = False
         self.evictions = 0
+        smx = advert.transport == layout.TRANSPORT_LBTSMX
+        timeout = options.transport_lbtsmx_activity_timeout if smx else options.transport_lbtipc_activity_timeout
+        self.silence = Silence(timeout * 1_000_000)
 
     @property
     def source_string(self) -> str:
@@ -209,11 +215,22 @@ class ReceivingSession:
 
     def finish(self) -> None:
         """The session is over and read to its end: last losses, then EOS."""
-        self._over = True
+        self.over = True
         for controller in self.topics():
             self.delivery.end_topic(controller, self._published(controller.topic_number))
 
-    # ------------------------------------------------------------------ after an eviction
+    # ------------------------------------------------------------------ after an eviction, or a silence
+
+    def is_silent(self, now_ns: int) -> bool:
+        """Whether the owner has shown no sign of life for too long."""
+        return self.silence.too_long(self._signs(), now_ns)
+
+    def shows_life(self) -> bool:
+        """Whether there is a sign that `is_silent` has not seen; also after the session was left."""
+        return self.silence.broken_by(self._signs())
+
+    def _signs(self) -> tuple[int, int]:
+        return self.channel.reader.activity, self.channel.reader.tail
 
     def cut_off(self) -> None:
         """The source has evicted this context: nothing more is read here."""
@@ -224,29 +241,33 @@ class ReceivingSession:
         """Everything that is published and was not delivered is lost."""
         for controller in self.topics():
             # A callback may have led to the session being joined again, which then tells of the rest.
-            if not self._over:
+            if not self.over:
                 controller.finish(self._published(controller.topic_number))
+
+    def misses_more(self) -> bool:
+        """Whether messages are published of whose loss its receivers were not told."""
+        return any(each.missing(self._published(each.topic_number)) for each in self.topics())
 
     @property
     def closed(self) -> bool:
         """Whether the source has ended the session, read to its end or not."""
         return self._lines.load32(_CLOSED) != 0
 
-    def go_on_from(self, evicted: ReceivingSession, numbers: Container[int]) -> None:
-        """Goes on where the same session, joined before, was evicted; there its receivers are told of the end.
+    def go_on_from(self, left: ReceivingSession, numbers: Container[int]) -> None:
+        """Goes on where the same session, joined before, was left; there its receivers are told of the end.
 
         Args:
-            evicted: the session as it was joined before.
+            left: the session as it was joined before.
             numbers: topics that the source still offers: what is missing of them is found to be so here.
         """
-        self._joined_again = evicted._over = True
-        self.evictions = evicted.evictions
-        for each in evicted.topics():
+        self._joined_again = left.over = True
+        self.evictions = left.evictions
+        for each in left.topics():
             if each.topic_number in numbers and each.stopped_before is not None:
                 self._carried[each.topic_number] = each.stopped_before
-        for each in evicted.topics():
-            until = 0 if each.topic_number in numbers else evicted._published(each.topic_number)
-            evicted.delivery.end_topic(each, until)
+        for each in left.topics():
+            until = 0 if each.topic_number in numbers else left._published(each.topic_number)
+            left.delivery.end_topic(each, until)
 
     def counters(self) -> dict[str, int]:
         """This context's counters on the session, by their names in the statistics."""

@@ -13,6 +13,7 @@ from ipcbus.resolution.adverts import SessionAdvert
 from ipcbus.topic.batch import BatchWriter
 from ipcbus.topic.tsni import SequenceInfos
 from ipcbus.transport.evicting import Evictor
+from ipcbus.transport.life import Pulse
 from ipcbus.wire import layout
 from ringbuf.channel import OwnedChannel, Shape
 from ringbuf.doorbell import CALL, DATA, BellRope
@@ -95,7 +96,7 @@ class SendingSession:
         self._next_line = 0
         self._ropes: dict[int, tuple[int, BellRope | None]] = {}
         self.sources = 0
-        self._next_sm_ns = 0
+        self._pulse = Pulse(plan.sm_interval_ms * 1_000_000)
         self._slots_at = slots_offset(shape.control_user)
         self.evictor = Evictor(self, plan.evict_after_ms) if plan.evict_after_ms else None
 
@@ -175,11 +176,15 @@ class SendingSession:
         """Whether a send that found no room still waits for its WAKEUP event."""
         return bool(self._joined.load32(_WAITS) & WRITER_WANTS_EVENT)
 
-    def touch(self, now_ns: int) -> None:
-        """Raises the activity counter when its interval has passed: the session message of a ring."""
-        if now_ns >= self._next_sm_ns:
-            self._next_sm_ns = now_ns + self.plan.sm_interval_ms * 1_000_000
+    def touch(self, now_ns: int) -> int:
+        """Raises the activity counter, the session message of a ring, when nothing was sent for its interval.
+
+        Returns:
+            When to call again.
+        """
+        if self._pulse.is_due(self.channel.writer.head, now_ns):
             self.channel.writer.touch()
+        return self._pulse.next_ns
 
     def wake_all(self) -> None:
         """Wakes every sleeping reader, as at the end of the session."""

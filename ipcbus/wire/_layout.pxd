@@ -173,3 +173,4 @@ cdef enum:
     ENTRY_SESSION = 1
     ENTRY_SOURCE = 2
     ENTRY_RECEIVER = 3
+    ENTRY_WILDCARD = 4

@@ -76,6 +76,7 @@ class Pair:
             budget=Budget(),
             failed=lambda sink, error: self.got.append(repr(error)),
             told=self._count,
+            options=ReceiverOptions(),
         )
         self.receiving.append(session)
         return session

@@ -1,0 +1,165 @@
+"""What the receivers of a context want: topics and patterns, and with which options."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ipcbus.errors import ConfigError
+from ipcbus.wire.layout import TRANSPORT_LBTSMX
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Container, Iterator
+
+    from ipcbus.config import ReceiverOptions
+    from ipcbus.delivery.sink import Sink
+    from ipcbus.resolution.adverts import SessionAdvert
+    from ipcbus.runtime.following import Following
+
+log = logging.getLogger("ipcbus")
+
+SHARED = (
+    "ordered_delivery",
+    "delivery_control_maximum_burst_loss",
+    "delivery_control_loss_check_interval",
+    "otr_message_caching_threshold",
+)
+"""Options of a topic's delivery controller, which all its receivers in one context share."""
+
+
+@dataclass(slots=True, eq=False)
+class Interest:
+    """One receiver's wish: a topic or a pattern, where its messages go, and how.
+
+    Attributes:
+        name: the topic, or the pattern as it was given.
+        sink: where the messages go.
+        options: the receiver's.
+        following: whom to tell of sources; None when nobody asked.
+        pattern: the compiled pattern of a wildcard receiver.
+        entry: number of the receiver's entry in the context's registry.
+    """
+
+    name: str
+    sink: Sink
+    options: ReceiverOptions
+    following: Following | None = None
+    pattern: re.Pattern[str] | None = None
+    entry: int = field(default=-1, init=False)
+    _serial: int = field(default=0, init=False)
+    _fruitless: int = field(default=0, init=False)
+    _warned: set[str] = field(default_factory=set, init=False)
+
+    def wants(self, topic: str) -> bool:
+        """Whether the receiver gets the messages of a topic."""
+        return topic == self.name if self.pattern is None else self.pattern.fullmatch(topic) is not None
+
+    def refuses(self, session: SessionAdvert) -> str:
+        """Why the receiver's options do not allow it a session; empty when they do."""
+        if session.transport == TRANSPORT_LBTSMX and self.options.ordered_delivery == 0:
+            return (
+                "option ordered_delivery = 0 delivers fragments, which LBT-SMX does not have; receive it with "
+                "ordered_delivery 1 or -1"
+            )
+        return ""
+
+    def looked(self, found: bool) -> bool:
+        """Notes a look at the registries; says whether the receiver is to be told now that it has no source."""
+        self._fruitless = 0 if found else self._fruitless + 1
+        return not found and self._fruitless == self.options.resolution_no_source_notification_threshold
+
+    def warn(self, kind: str, text: str) -> None:
+        """Logs a warning that this receiver gets once."""
+        if kind not in self._warned:
+            self._warned.add(kind)
+            log.warning("%s", text)
+
+
+class Interests:
+    """Those of all receivers of a context, in the order in which they were made."""
+
+    def __init__(self) -> None:
+        """Nothing is wanted."""
+        self._serials = itertools.count()
+        self._all: dict[Interest, None] = {}
+        self._exact: dict[str, list[Interest]] = {}
+        self._patterns: list[Interest] = []
+        self._known: dict[str, list[Interest]] = {}
+
+    def __iter__(self) -> Iterator[Interest]:
+        """All of them."""
+        return iter(list(self._all))
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._all)
+
+    def __contains__(self, interest: object) -> bool:
+        """Whether it was added and not removed."""
+        return interest in self._all
+
+    def add(self, interest: Interest) -> None:
+        """One more."""
+        interest._serial = next(self._serials)
+        self._all[interest] = None
+        if interest.pattern is None:
+            self._exact.setdefault(interest.name, []).append(interest)
+            self._known.pop(interest.name, None)
+        else:
+            self._patterns.append(interest)
+            self._known.clear()
+
+    def remove(self, interest: Interest) -> None:
+        """One less."""
+        del self._all[interest]
+        if interest.pattern is None:
+            self._exact[interest.name].remove(interest)
+            if not self._exact[interest.name]:
+                del self._exact[interest.name]
+            self._known.pop(interest.name, None)
+        else:
+            self._patterns.remove(interest)
+            self._known.clear()
+
+    def clear(self) -> None:
+        """Nothing is wanted any more."""
+        for interest in self:
+            self.remove(interest)
+
+    def of(self, topic: str) -> list[Interest]:
+        """Who wants a topic."""
+        found = self._known.get(topic)
+        if found is None:
+            matching = [interest for interest in self._patterns if interest.wants(topic)]
+            found = sorted([*self._exact.get(topic, ()), *matching], key=lambda interest: interest._serial)
+            self._known[topic] = found
+        return found
+
+    def keep(self, topics: Container[str]) -> None:
+        """Forgets what it has found out about topics that nobody offers any more."""
+        for topic in [topic for topic in self._known if topic not in topics]:
+            del self._known[topic]
+
+    def check(self, interest: Interest) -> None:
+        """Refuses a receiver that cannot share the delivery controllers of its topic.
+
+        Raises:
+            ConfigError: another receiver of the topic has another value of an option that acts on them.
+        """
+        if interest.pattern is not None:
+            return
+        for other in self._exact.get(interest.name, ()):
+            for name in differing(other, interest):
+                raise ConfigError(
+                    f"topic {interest.name!r}: option {name} = {interest.options[name]!r}, but another receiver of it "
+                    f"in this context has {other.options[name]!r}, and both share what the option acts on; give both "
+                    "the same value, or use a context of its own"
+                )
+
+
+def differing(one: Interest, other: Interest) -> list[str]:
+    """Names of the shared options in which two receivers do not agree."""
+    return [name for name in SHARED if one.options[name] != other.options[name]]

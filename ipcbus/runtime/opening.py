@@ -1,0 +1,97 @@
+"""What a context begins with: its registry, its doorbell, its driver, and the thread of its own."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+from typing import TYPE_CHECKING
+
+from ipcbus.resolution import names
+from ipcbus.resolution.registry import Registry
+from ipcbus.runtime.driver import Driver
+from ipcbus.runtime.faults import as_ipcbus_error
+from ringbuf.doorbell import Doorbell
+from ringbuf.errors import RingError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ipcbus.config import ContextOptions
+    from ipcbus.runtime.driver import Work
+
+log = logging.getLogger("ipcbus")
+
+
+def open_registry(domain: str, options: ContextOptions, release: str) -> tuple[int, Registry, Doorbell]:
+    """Makes the registry and the doorbell of a new context.
+
+    Args:
+        domain: the bus domain.
+        options: of the context.
+        release: the version of this package.
+
+    Returns:
+        The context's id, which nobody else has, and both objects.
+
+    Raises:
+        ipcbus.TransportError: they cannot be made; nothing is left behind.
+    """
+    while True:
+        context_id = secrets.randbelow(0xFFFFFFFF) + 1
+        try:
+            registry = Registry(
+                domain,
+                context_id,
+                options.context_name,
+                release,
+                hidden=options.registry_hidden,
+                group=options.shared_memory_group,
+            )
+            break
+        except FileExistsError:
+            continue
+        except RingError as error:
+            raise as_ipcbus_error(error) from error
+    try:
+        return context_id, registry, Doorbell(names.bell(domain, context_id), group=options.shared_memory_group)
+    except BaseException:
+        registry.close()
+        raise
+
+
+def open_driver(bell: Doorbell, work: Work, options: ContextOptions) -> Driver:
+    """Makes the driver of a new context.
+
+    Raises:
+        OSError: the process has no descriptor left.
+    """
+    behaviors = (
+        options.transport_lbtipc_receiver_thread_behavior,
+        options.transport_lbtsmx_receiver_thread_behavior,
+    )
+    sequential = options.operational_mode == "sequential"
+    return Driver(
+        bell,
+        work,
+        spins="busy_wait" in behaviors,
+        linger=options.transport_lbtipc_pend_behavior_linger_loop_count,
+        sequential=sequential,
+        split=not sequential and options.transport_lbtipc_receiver_operational_mode == "sequential",
+    )
+
+
+def keep_driving(driver: Driver, options: ContextOptions, domain: str, closed: Callable[[], bool]) -> None:
+    """What the thread of a context's own does until the context is closed."""
+    cpu = options.thread_cpu
+    if cpu >= 0:
+        try:
+            os.sched_setaffinity(0, {cpu})
+        except OSError as error:
+            log.warning("thread_cpu = %d cannot be used (%s); the thread runs on any processor", cpu, error)
+    while not closed():
+        try:
+            driver.run()
+        except BaseException:  # also SystemExit from a callback: only its own context's end stops this thread
+            log.exception("the thread of context %r in domain %r goes on after", options.context_name, domain)
+            driver.wait_changed(0.01)

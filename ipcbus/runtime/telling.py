@@ -1,0 +1,101 @@
+"""What a context's receivers are told besides messages: sources that come, go or are missing; and what they raise."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from ipcbus.delivery.message import Origin, event
+from ipcbus.delivery.types import MessageType
+from ipcbus.resolution.adverts import SourceAdvert
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ipcbus.delivery.sink import Sink
+    from ipcbus.runtime.interests import Interest, Interests
+    from ipcbus.transport.receiving import ReceivingSession
+
+log = logging.getLogger("ipcbus")
+
+
+class Teller:
+    """Tells the receivers of one context (delivery.rare.Failures). No clock: the time is passed in."""
+
+    def __init__(self, interests: Interests) -> None:
+        """Has told nothing yet.
+
+        Args:
+            interests: the receivers.
+        """
+        self._interests = interests
+        self._sourceless: list[Interest] = []
+        self._errors_told: set[tuple[int, str]] = set()
+        self._told = 0
+
+    def count(self, told: int) -> None:
+        """So many events, or messages read outside of the pump, were given to receivers."""
+        self._told += told
+
+    def take_told(self) -> int:
+        """How many were counted since the last call."""
+        told, self._told = self._told, 0
+        return told
+
+    def failed(self, sink: Sink, error: Exception) -> None:
+        """A callback raised: logged once a kind and receiver, counted always."""
+        key = (id(sink), type(error).__name__)
+        if key not in self._errors_told:
+            self._errors_told.add(key)
+            log.error(
+                "callback of the receiver of %r raised %r; delivery goes on, more of this kind are only counted",
+                getattr(sink.owner, "topic", "?"),
+                error,
+                exc_info=error,
+            )
+
+    # ------------------------------------------------------------------ sources that come and go
+
+    @staticmethod
+    def introduce(session: ReceivingSession, source: SourceAdvert, users: Iterable[Interest]) -> None:
+        """Tells receivers of a source whose messages they will get, unless they know of it."""
+        for user in users:
+            if user.following is not None:
+                user.following.begin(source, session.owner_pid)
+
+    def introduce_all(self, session: ReceivingSession) -> None:
+        """Tells the receivers of a session of all its sources."""
+        for each in session.topics():
+            users = [user for user in self._interests.of(each.origin.topic) if user.sink in each.sinks]
+            self.introduce(session, SourceAdvert(session.advert, each.origin.topic, each.topic_number), users)
+
+    def tell_gone(self, sessions: Iterable[ReceivingSession], now_ns: int) -> None:
+        """Tells receivers of sources that they get no more messages from; these are the sessions there are."""
+        following = [(each, each.following) for each in self._interests if each.following is not None]
+        if not following:
+            return
+        received = [
+            (SourceAdvert(session.advert, each.origin.topic, each.topic_number), each.sinks)
+            for session in sessions
+            for each in session.topics()
+        ]
+        for interest, told in following:
+            told.keep({source for source, sinks in received if interest.sink in sinks}, now_ns)
+
+    # ------------------------------------------------------------------ sources that are missing
+
+    def miss(self, topics: Iterable[str]) -> bool:
+        """Notes that these topics have sources now; says whether a receiver is to be told that it has none."""
+        watching = [each for each in self._interests if each.options.resolution_no_source_notification_threshold]
+        if watching:
+            found = {interest for topic in topics for interest in self._interests.of(topic)}
+            self._sourceless += [interest for interest in watching if interest.looked(interest in found)]
+        return bool(self._sourceless)
+
+    def tell_missing(self) -> None:
+        """Tells them."""
+        sourceless, self._sourceless = self._sourceless, []
+        for interest in sourceless:
+            self._told += 1
+            message = event(Origin(interest.name, ""), MessageType.NO_SOURCE_NOTIFICATION, -1, -1)
+            interest.sink.event(message, self)

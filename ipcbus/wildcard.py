@@ -1,0 +1,88 @@
+"""The receiving handle of all topics that match a pattern."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ipcbus.errors import ConfigError
+from ipcbus.receiver import Receiver
+from ipcbus.runtime.following import Following
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ipcbus.config import ReceiverOptions, WildcardReceiverOptions
+    from ipcbus.context import Context
+    from ipcbus.delivery.message import Message
+    from ipcbus.event_queue import EventQueue
+    from ipcbus.runtime.info import SourceNotification
+
+
+class WildcardReceiver(Receiver):
+    """Gets the messages of every topic that matches a pattern; made by `Context.wildcard_receiver`.
+
+    Everything that a `Receiver` can do it does for all these topics together; `message.topic` tells which it was.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        pattern: str,
+        on_message: Callable[[Message], object] | None,
+        options: ReceiverOptions,
+        wildcard: WildcardReceiverOptions,
+        *,
+        on_create: Callable[[str], object] | None = None,
+        on_delete: Callable[[str], object] | None = None,
+        event_queue: EventQueue | None = None,
+        source_notification: Callable[[SourceNotification], object] | None = None,
+    ) -> None:
+        """Use `Context.wildcard_receiver` instead."""
+        compiled = compile_pattern(pattern)
+        super().__init__(
+            context, pattern, on_message, options, event_queue=event_queue, source_notification=source_notification
+        )
+        self._interest.pattern = compiled
+        if on_create or on_delete:
+            self._interest.following = Following(
+                self._sink,
+                context._inbox.teller,
+                on_source=source_notification,
+                on_create=on_create,
+                on_delete=on_delete,
+                linger_ns=wildcard.resolver_no_source_linger_timeout * 1_000_000,
+            )
+
+    @property
+    def pattern(self) -> str:
+        """The pattern, as it was given; `topic` is the same."""
+        return self.topic
+
+    def __repr__(self) -> str:
+        """Names the pattern."""
+        return f"<WildcardReceiver {self.pattern!r}{' (closed)' if self.closed else ''}>"
+
+
+def compile_pattern(pattern: object) -> re.Pattern[str]:
+    """The compiled form of a pattern of topics.
+
+    Raises:
+        ConfigError: it is no text, empty, or no regular expression; the text names the place.
+    """
+    if not isinstance(pattern, str) or not pattern:
+        raise ConfigError(
+            f"pattern {pattern!r} is no pattern of topics: give a regular expression as Python's re has them, for "
+            r"example r'quotes\..*'"
+        )
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        where = "" if error.pos is None else f" at position {error.pos}"
+        reason = f"{error.msg}{where}"
+    except (OverflowError, RecursionError) as error:
+        reason = str(error)
+    raise ConfigError(
+        f"pattern {pattern!r} is no regular expression: {reason}; write it as Python's re has them, a point that is "
+        r"meant as \."
+    )
