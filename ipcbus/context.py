@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import logging
 import os
 import threading
 from typing import TYPE_CHECKING, Any
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
     from ipcbus.runtime.driver import Driver
     from ipcbus.runtime.info import SessionInfo, SourceNotification
     from ipcbus.runtime.interests import Interest
-
-log = logging.getLogger("ipcbus")
 
 _ABSENT: Any = object()
 _NOT_DRIVEN = (
