@@ -112,7 +112,7 @@ class Duties:
         flush_in = self._outbox.flush_due()
         soon = [now_ns + wait for wait in (flush_in, look_in) if wait is not None]
         soon += [self._owed_ns, self._outbox.inform_due(now_ns), self._show_life(now_ns)]
-        return min(*self._next.values(), *soon)
+        return min(*self._next.values(), *soon, self._inbox.check_losses(now_ns))
 
     def announce(self) -> None:
         """Tells every other context of the domain that this one's registry changed."""

@@ -17,6 +17,7 @@ from ipcbus.runtime.joining import Joiner
 from ipcbus.runtime.left import LeftSessions
 from ipcbus.runtime.peers import Peers
 from ipcbus.runtime.telling import Teller
+from ipcbus.runtime.timerfd import FOREVER_NS
 from ringbuf.doorbell import CALL, BellRope
 from ringbuf.errors import RingError
 from ringbuf.slots import Identity
@@ -326,13 +327,19 @@ class Inbox:
                 self._leave(session)
                 self._left.add_silent(session)
                 continue
-            session.check(now_ns)
             if session.settle() and not session.topics():
                 self._leave(session)
         self._left.tell_lost()
         if self._unsettled or self._left.some_show_life():
             self._reconcile()
         self._tell_gone()
+
+    def check_losses(self, now_ns: int) -> int:
+        """By timer: losses with nothing behind them; returns when to look again, in ns of the monotonic clock."""
+        if self._driver.quiet:
+            return FOREVER_NS
+        due = [session.check(now_ns) for session in filter(self._has, self.sessions())]
+        return min((at_ns for at_ns in due if at_ns is not None), default=FOREVER_NS)
 
     def _tell_owed(self) -> None:
         """What was left to be told while the driver was quiet."""
@@ -341,6 +348,7 @@ class Inbox:
             session.tell_begin()
         self.teller.tell_missing()
         self.check()
+        self.check_losses(time.monotonic_ns())
 
     def _owe(self) -> bool:
         """Leaves what would call receivers back to the next `attend`, as long as the driver is quiet."""

@@ -179,19 +179,24 @@ class ReceivingSession:
             self.stop_topic(number, drain=False)
         return bool(done)
 
-    def check(self, now_ns: int) -> None:
-        """By timer: finds losses behind which nothing follows, numbers that were published and will not come."""
-        if self.demux.blocked:
-            return
-        if self.advert.source_paced or self._joined_again:
-            published = [
-                (each, self._published(each.topic_number)) for each in self.topics() if self._is_due(each, now_ns)
-            ]
+    def check(self, now_ns: int) -> int | None:
+        """By timer: finds losses behind which nothing follows, numbers that were published and will not come.
+
+        Returns:
+            When to look again, in ns; None where nothing can be lost.
+        """
+        if not (self.advert.source_paced or self._joined_again):
+            return None
+        due = [each for each in self.topics() if self._is_due(each, now_ns)]
+        if due and not self.demux.blocked:
+            published = [(each, self._published(each.topic_number)) for each in due]
             # What was published before the numbers were read is either delivered by this, or overwritten.
             if any(each.missing(until) for each, until in published) and self.drain():
                 for controller, until in published:
                     controller.told_of(until, now_ns)
-        self.delivery.check(now_ns)
+            self.delivery.check(now_ns)
+        waiting = [each.rules.loss_check_ns for each in self.topics() if each.rules.loss_check_ns]
+        return now_ns + min(waiting) if waiting else None
 
     @staticmethod
     def _is_due(controller: DeliveryController, now_ns: int) -> bool:

@@ -9,7 +9,7 @@ import pytest
 
 import ipcbus
 from ipcbus import MessageType
-from tests.kit.bus import GIVE_UP_S, RECEIVER_PACED, Bus, Kind
+from tests.kit.bus import GIVE_UP_S, LBTIPC_SOURCE_PACED, RECEIVER_PACED, Bus, Kind
 from tests.kit.forms import CallbackTaker, ForTaker, ReceiveTaker
 from tests.kit.payload import body
 
@@ -211,3 +211,18 @@ def test_a_waiting_send_ends_with_its_context(domain: str, kind: Kind) -> None:
             numbers.append(message.sequence_number)
     assert numbers == list(range(source.sequence_number + 1))
     bus.close()
+
+
+@pytest.mark.parametrize("mode", ["sequential"])
+@pytest.mark.parametrize("kind", [LBTIPC_SOURCE_PACED], ids=lambda kind: str(kind.name))
+def test_the_loss_check_of_a_receiver_is_not_tied_to_that_of_liveness(bus: Bus) -> None:
+    context = bus.context("taking", liveness_check_interval=60_000, resolution_scan_interval=60_000)
+    taker = CallbackTaker(bus, context=context, delivery_control_loss_check_interval=5)
+    source = bus.source(**bus.kind.small())
+    bus.joined(source)
+    source.send(b"seen", flush=True)
+    assert taker.data(1) == [b"seen"]
+    for _ in range(100):  # nobody drives the receiving context meanwhile
+        source.send(bytes(8000), flush=True)
+    taker.take(lambda: taker.count() - 1 + taker.receiver.lost >= 100)
+    assert taker.receiver.lost > 0
