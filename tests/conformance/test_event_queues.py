@@ -1,8 +1,7 @@
-"""Event queues between contexts and the threads that call back: order, room, ledgers, ends."""
+"""Event queues between contexts and the threads that call back: order, room, ledgers."""
 
 from __future__ import annotations
 
-import logging
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -10,21 +9,19 @@ import pytest
 
 import ipcbus
 from ipcbus import EventQueue, MessageType
-from tests.kit.bus import GIVE_UP_S, LBTIPC, RECEIVER_PACED, TURN_S
-from tests.kit.look import advert, callback_errors
+from tests.kit.bus import RECEIVER_PACED
 from tests.kit.payload import Books, balanced, body
+from tests.kit.queues import Noting, Threads, dispatch_until, send_each
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-    from ipcbus import Context, Message, Receiver, Source
+    from ipcbus import Message
     from tests.kit.bus import Bus
 
 BOS, DATA, EOS = MessageType.BOS, MessageType.DATA, MessageType.EOS
 
 receiver_paced = pytest.mark.parametrize("kind", RECEIVER_PACED, ids=lambda kind: str(kind.name))
-one_transport = pytest.mark.parametrize("kind", [LBTIPC], ids=lambda kind: str(kind.name))
-embedded = pytest.mark.parametrize("mode", ["embedded"])
 policies = pytest.mark.parametrize("policy", ["block", "drop_oldest"])
 
 
@@ -32,73 +29,6 @@ policies = pytest.mark.parametrize("policy", ["block", "drop_oldest"])
 def queue() -> Iterator[EventQueue]:
     with EventQueue(1000) as made:
         yield made
-
-
-def dispatch_until(bus: Bus, queue: EventQueue, condition: Callable[[], object], what: str) -> None:
-    """Dispatches, and processes events where the mode wants that, until the condition holds."""
-
-    def turn() -> object:
-        queue.dispatch(0 if bus.sequential else TURN_S)
-        return condition()
-
-    bus.until(turn, what)
-
-
-def send_each(bus: Bus, source: Source, count: int) -> None:
-    """Sends messages and lets the contexts work whenever there is no room."""
-    for number in range(count):
-        while True:
-            try:
-                source.send(body(number), block=False)
-                break
-            except ipcbus.WouldBlock:
-                bus.turn()
-    source.flush()
-
-
-class Threads:
-    """Threads that dispatch until the queue is closed."""
-
-    def __init__(self, queue: EventQueue, count: int) -> None:
-        self.queue = queue
-        self.failed: list[BaseException] = []
-        self.threads = [threading.Thread(target=self._run) for _ in range(count)]
-        for thread in self.threads:
-            thread.start()
-
-    def _run(self) -> None:
-        try:
-            while True:
-                self.queue.dispatch()
-        except ipcbus.ClosedError:
-            pass
-        except BaseException as error:
-            self.failed.append(error)
-
-    def close(self) -> None:
-        self.queue.close()
-        for thread in self.threads:
-            thread.join(GIVE_UP_S)
-            assert not thread.is_alive()
-        assert self.failed == []
-
-
-class Noting:
-    """A receiver that notes what is dispatched, and on which thread."""
-
-    def __init__(self, bus: Bus, queue: EventQueue, topic: str = "t", context: Context | None = None) -> None:
-        self.got: list[tuple[MessageType, bytes]] = []
-        self.threads: set[int] = set()
-        self.receiver: Receiver = bus.receiver(topic, self, context, event_queue=queue)
-
-    def __call__(self, message: Message) -> None:
-        assert len(message.view) == len(message)
-        self.got.append((message.type, message.data))
-        self.threads.add(threading.get_ident())
-
-    @property
-    def kinds(self) -> list[MessageType]:
-        return [kind for kind, _ in self.got]
 
 
 def test_messages_and_events_are_dispatched_in_order_by_who_calls(bus: Bus, queue: EventQueue) -> None:
@@ -286,178 +216,3 @@ def test_a_callback_on_the_dispatching_thread_may_wait_for_room(bus: Bus, queue:
     bus.until(lambda: books.delivered == 2000, "the answers")
     (ledger,) = books.ledgers.values()
     balanced(ledger, 2000)
-
-
-def test_exceptions_are_counted_logged_once_and_dispatching_goes_on(
-    bus: Bus, queue: EventQueue, caplog: pytest.LogCaptureFixture
-) -> None:
-    got = []
-
-    def fail(message: Message) -> None:
-        got.append(message.type)
-        if message.type is DATA:
-            raise KeyError(message.sequence_number)
-
-    receiver = bus.receiver("failing", fail, event_queue=queue)
-    source = bus.source("failing")
-    bus.joined(source)
-    with caplog.at_level(logging.WARNING, "ipcbus"):
-        for number in range(20):
-            source.send(body(number))
-        source.close()
-        dispatch_until(bus, queue, lambda: got and got[-1] is EOS, "the end")
-    assert got == [BOS] + [DATA] * 20 + [EOS]
-    assert callback_errors(receiver) == 20
-    (row,) = advert(bus.contexts[0]).receivers
-    assert row.callback_errors == 20
-    (record,) = caplog.records
-    assert "failing" in record.getMessage()
-
-
-def test_a_closed_receiver_gets_nothing_of_what_waits(bus: Bus, queue: EventQueue) -> None:
-    context = bus.context("both")
-    closing, other = Noting(bus, queue, context=context), Noting(bus, queue, context=context)
-    source = bus.source()
-    bus.joined(source)
-    for number in range(10):
-        source.send(body(number))
-    source.flush()
-    bus.until(lambda: len(queue) == 22, "all to wait")
-    closing.receiver.close()
-    assert queue.dispatch(0) == 11
-    assert (closing.got, closing.receiver.dropped, queue.dropped) == ([], 11, 11)
-    assert len(other.got) == 11
-
-
-def test_a_callback_may_close_its_receiver(bus: Bus, queue: EventQueue) -> None:
-    got: list[MessageType] = []
-
-    def once(message: Message) -> None:
-        got.append(message.type)
-        receiver.close()
-
-    receiver = bus.receiver("t", once, event_queue=queue)
-    source = bus.source()
-    bus.joined(source)
-    source.send(b"x", flush=True)
-    bus.until(lambda: len(queue) == 2, "the message")
-    assert queue.dispatch(0) == 1
-    assert got == [BOS]
-    bus.until(lambda: source.receivers == 0, "the leaving")
-
-
-def test_what_waits_when_its_context_is_closed_is_dispatched_still(bus: Bus, queue: EventQueue) -> None:
-    context = bus.context("closing")
-    noting = Noting(bus, queue, context=context)
-    source = bus.source()
-    bus.joined(source)
-    for number in range(10):
-        source.send(body(number))
-    source.flush()
-    bus.until(lambda: len(queue) == 11, "all to wait")
-    context.close()
-    assert noting.receiver.closed
-    assert queue.dispatch(0) == 11
-    assert noting.kinds == [BOS] + [DATA] * 10
-
-
-def test_a_callback_may_close_its_context(bus: Bus, queue: EventQueue) -> None:
-    context = bus.context("closing itself")
-    got: list[MessageType] = []
-
-    def close(message: Message) -> None:
-        got.append(message.type)
-        context.close()
-
-    bus.receiver("t", close, context, event_queue=queue)
-    source = bus.source()
-    bus.joined(source)
-    source.send(b"x", flush=True)
-    bus.until(lambda: len(queue) == 2, "the message")
-    assert queue.dispatch(0) == 2
-    assert got == [BOS, DATA]
-    bus.until(lambda: source.receivers == 0, "the leaving")
-
-
-def test_a_closed_queue_no_longer_holds_anybody_up(bus: Bus) -> None:
-    if bus.kind.source_paced:
-        pytest.skip("a source-paced source never waits")
-    queue = EventQueue(2)
-    receiver = bus.receiver("t", print, event_queue=queue)
-    source = bus.source(**bus.kind.small())
-    bus.joined(source)
-    with pytest.raises(ipcbus.WouldBlock):
-        for number in range(100_000):
-            source.send(body(number), block=False)
-            if not number % 16:
-                bus.turn()
-    queue.close()
-    sent = source.sequence_number + 1
-    bus.until(lambda: receiver.delivered == sent, "the rest to be read")
-    assert receiver.dropped == queue.dropped == sent + 1
-    send_each(bus, source, 500)
-    bus.until(lambda: receiver.delivered == sent + 500, "what is sent afterwards")
-
-
-@one_transport
-def test_dispatch_inside_a_callback_of_a_context_it_serves_is_refused(bus: Bus, queue: EventQueue) -> None:
-    context = bus.context("both")
-    Noting(bus, queue, "other", context)
-    raised: list[BaseException] = []
-
-    def dispatch(message: Message) -> None:
-        with pytest.raises(ipcbus.IpcBusError, match="inside") as caught:
-            queue.dispatch(1)
-        raised.append(caught.value)
-
-    bus.receiver("t", dispatch, context)
-    source = bus.source()
-    bus.joined(source)
-    source.send(b"x", flush=True)
-    bus.until(lambda: len(raised) == 2, "the callback")
-
-
-@embedded
-def test_a_sleeping_thread_is_woken_by_each_message(bus: Bus, queue: EventQueue) -> None:
-    came = threading.Semaphore(0)
-    bus.receiver("t", lambda message: came.release(), event_queue=queue)
-    source = bus.source()
-    bus.joined(source)
-    threads = Threads(queue, 1)
-    try:
-        for number in range(200):
-            source.send(body(number), flush=True)
-            if number == 0:
-                assert came.acquire(timeout=GIVE_UP_S)  # BOS
-            assert came.acquire(timeout=GIVE_UP_S)
-    finally:
-        threads.close()
-
-
-@embedded
-def test_closing_races_leave_nothing(bus: Bus) -> None:
-    source = bus.source()
-    stop = threading.Event()
-
-    def send() -> None:
-        while not stop.is_set():
-            source.send(b"x" * 64, flush=True)
-
-    sender = threading.Thread(target=send)
-    sender.start()
-    try:
-        for turn in range(12):
-            queue = EventQueue(16, "block" if turn % 2 else "drop_oldest")
-            context = bus.context()
-            threads = Threads(queue, 2)
-            receiver = context.receiver("t", bool, event_queue=queue)
-            bus.until(lambda receiver=receiver: receiver.delivered > 50, "messages")  # type: ignore[misc]
-            closers = [receiver.close, context.close, queue.close]
-            for close in closers[turn % 3 :] + closers[: turn % 3]:
-                close()
-            threads.close()
-            statistics = queue.statistics()
-            assert (statistics.queued, statistics.total) == (0, statistics.dispatched + statistics.dropped)
-    finally:
-        stop.set()
-        sender.join(GIVE_UP_S)
