@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Any
@@ -275,11 +276,23 @@ def test_what_waits_is_counted_by_kind() -> None:
 
 @pytest.mark.parametrize("close", [False, True])
 def test_very_many_are_freed_without_recursion(close: bool) -> None:
-    stand = Stand(10**7)
-    stand.put(*range(300_000))
-    last = weakref.ref(stand)
-    if close:
-        stand.shelf.close()
-    del stand
-    gc.collect()
-    assert last() is None
+    lasts: list[weakref.ref[Stand]] = []
+
+    def work() -> None:
+        stand = Stand(10**7)
+        stand.put(*range(300_000))
+        lasts.append(weakref.ref(stand))
+        if close:
+            stand.shelf.close()
+        del stand
+        gc.collect()
+
+    # On a small stack, where recursion of that depth would end the process.
+    before = threading.stack_size(256 * 1024)
+    try:
+        thread = threading.Thread(target=work)
+        thread.start()
+    finally:
+        threading.stack_size(before)
+    thread.join()
+    assert lasts[0]() is None
