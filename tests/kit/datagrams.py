@@ -45,7 +45,9 @@ def compose(*items: Item) -> bytes:
     return b"".join(parts)
 
 
-def fragment(sequence: int, first: int, offset: int, total: int, piece: bytes, *, topic: int = 1, flags: int = 0) -> Item:
+def fragment(
+    sequence: int, first: int, offset: int, total: int, piece: bytes, *, topic: int = 1, flags: int = 0
+) -> Item:
     """A fragment that says what it is told to, also what is wrong."""
     header = np.zeros(1, layout.FRAGMENT_HEADER)
     header["first"], header["offset"], header["total"] = first, offset, total

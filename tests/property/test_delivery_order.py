@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -53,7 +55,7 @@ class GapsMachine(RuleBasedStateMachine):
         assert self.gaps.cover(first, first + length - 1) == (not there)
         ranges = list(self.gaps.present(first, first + length - 1))
         assert [number for begin, end in ranges for number in range(begin, end + 1)] == there
-        assert all(end + 1 < begin for (_, end), (begin, _) in zip(ranges, ranges[1:], strict=False))
+        assert all(end + 1 < begin for (_, end), (begin, _) in pairwise(ranges))
 
     @invariant()
     def first_and_how_many(self) -> None:

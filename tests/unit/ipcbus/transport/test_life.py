@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from ipcbus.transport.life import Pulse, Silence
@@ -33,12 +35,10 @@ def test_it_is_asked_again_twice_an_interval() -> None:
 @pytest.mark.parametrize("last", range(0, 120, 7))
 def test_no_silence_is_longer_than_one_and_a_half_intervals(last: int) -> None:
     """Whenever the last data came, which is before the rule for timeouts: twice the interval."""
-    pulse, signs = Pulse(100 * MS), [last]
-    for now in range(0, 1000):
-        if pulse.is_due(int(now >= last), now * MS):
-            signs.append(now)
+    pulse = Pulse(100 * MS)
+    signs = [last, *(now for now in range(1000) if pulse.is_due(int(now >= last), now * MS))]
     assert len(signs) > 5
-    assert max(later - sooner for sooner, later in zip(signs, signs[1:], strict=False) if sooner >= last) <= 150
+    assert max(later - sooner for sooner, later in pairwise(signs) if sooner >= last) <= 150
 
 
 def test_an_interval_of_nearly_nothing_is_one() -> None:
