@@ -10,7 +10,7 @@ import pytest
 
 import ipcbus
 from ipcbus import EventQueue, MessageType
-from tests.kit.bus import GIVE_UP_S, LBTIPC
+from tests.kit.bus import GIVE_UP_S, LBTIPC, RECEIVER_PACED
 from tests.kit.look import advert, callback_errors
 from tests.kit.payload import body
 from tests.kit.queues import Noting, Threads, dispatch_until, send_each
@@ -124,9 +124,8 @@ def test_a_callback_may_close_its_context(bus: Bus, queue: EventQueue) -> None:
     bus.until(lambda: source.receivers == 0, "the leaving")
 
 
+@pytest.mark.parametrize("kind", RECEIVER_PACED, ids=lambda kind: str(kind.name))
 def test_a_closed_queue_no_longer_holds_anybody_up(bus: Bus) -> None:
-    if bus.kind.source_paced:
-        pytest.skip("a source-paced source never waits")
     queue = EventQueue(2)
     receiver = bus.receiver("t", print, event_queue=queue)
     source = bus.source(**bus.kind.small())

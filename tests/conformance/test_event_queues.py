@@ -58,9 +58,8 @@ def test_what_waits_has_its_own_bytes(bus: Bus, queue: EventQueue) -> None:
     assert (kept[1].data, bytes(kept[1].view), kept[1].topic) == (b"kept", b"kept", "t")
 
 
+@receiver_paced
 def test_a_full_blocking_queue_has_the_source_wait_and_loses_nothing(bus: Bus) -> None:
-    if bus.kind.source_paced:
-        pytest.skip("a source-paced source never waits")
     books = Books()
     with EventQueue(8) as queue:
         receiver = bus.receiver("t", books.enter, event_queue=queue, receive_queue_maximum=1)

@@ -14,6 +14,8 @@ WINDOW = 1 << 16
 WORDS = 3000
 """Longest record in words: so long that the writer often overwrites one while it is copied."""
 
+LOOKS = 3
+
 
 def body(number: int) -> bytes:
     """A record in which every eight bytes tell whether they belong to it, and whose length does too."""
@@ -21,7 +23,7 @@ def body(number: int) -> bytes:
 
 
 def write_and_evict(domain: str, ready: Flag, done: Flag) -> tuple[int, int]:
-    """Evicts who is in its way at once; returns how many records it wrote, and how many readers it evicted."""
+    """Evicts who is in its way after some looks; returns how many records it wrote, and how many readers it evicted."""
     channel = OwnedChannel(ring_name(domain), control_name(domain), shape(evicts=True, window=WINDOW))
     writer, slots = channel.writer, channel.slots
     ready.raise_it()
@@ -29,7 +31,12 @@ def write_and_evict(domain: str, ready: Flag, done: Flag) -> tuple[int, int]:
     try:
         while not done.is_up():
             record = body(number)
+            looks = 0
             while not writer.write(record):
+                looks += 1
+                if looks < LOOKS:
+                    os.sched_yield()  # where cores are few the reader comes to read at all
+                    continue
                 needed = writer.position_needed(len(record))
                 for index, position in slots.positions().items():
                     if position < needed and slots.evict(index, slots.generation(index)):
@@ -74,7 +81,6 @@ def evict_often(domain: str, evictions: int) -> None:
         written, evicted = writer.result()
         print(f"{written} written, {read} read, evicted {evicted} times")
         assert evicted == 2 * evictions
-        # One of them may find its core taken whenever it has joined.
         assert 0 < max(read) <= written
 
 
