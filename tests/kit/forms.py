@@ -35,7 +35,14 @@ class Taker:
     name = ""
 
     def __init__(
-        self, bus: Bus, topic: str = "t", context: Context | None = None, *, row: int = 64, **options: object
+        self,
+        bus: Bus,
+        topic: str = "t",
+        context: Context | None = None,
+        *,
+        row: int = 64,
+        wildcard: bool = False,
+        **options: object,
     ) -> None:
         """Makes the receiver.
 
@@ -44,15 +51,20 @@ class Taker:
             topic: what to receive.
             context: where to receive it.
             row: length of the messages, for the form that fills rows.
+            wildcard: the topic is a pattern.
             options: of the receiver.
         """
-        self.bus, self.row = bus, row
+        self.bus, self.row, self.wildcard = bus, row, wildcard
         self.got: list[Got] = []
         self.context = context or bus.context("taking")
         self.receiver = self._make(topic, options)
 
     def _make(self, topic: str, options: dict[str, object]) -> Receiver:
-        return self.context.receiver(topic, **options)
+        return self._factory(topic, **options)
+
+    @property
+    def _factory(self) -> Callable[..., Receiver]:
+        return self.context.wildcard_receiver if self.wildcard else self.context.receiver
 
     def take(self, enough: Callable[[], object]) -> None:
         """Receives until `enough` says so."""
@@ -92,7 +104,7 @@ class CallbackTaker(Taker):
 
     def _make(self, topic: str, options: dict[str, object]) -> Receiver:
         self._came = threading.Condition()
-        return self.context.receiver(topic, self._on_message, **options)
+        return self._factory(topic, self._on_message, **options)
 
     def _on_message(self, message: Message) -> None:
         with self._came:
