@@ -84,7 +84,7 @@ def test_a_waiting_send_goes_on_without_the_receiver_which_comes_back(bus: Bus) 
     events: list[SourceEvent] = []
     source = bus.source(on_event=events.append, **evicting(bus))
     slow = Reader(bus)
-    bus.joined(source)
+    bus.until(lambda: events, "the connect")  # who is evicted before the source was told of it is not connected for it
     sent = send_some(source)
     assert source.receivers == 0
     assert int(ring_header(source)["receivers_evicted"]) == 1
@@ -226,7 +226,7 @@ def test_an_idle_source_evicts_nobody(bus: Bus) -> None:
     events: list[SourceEvent] = []
     source = bus.source(on_event=events.append, **evicting(bus, 10))
     slow = Reader(bus)
-    bus.joined(source)
+    bus.until(lambda: events, "the connect")
     for number in range(5):
         source.send(body(number), flush=True)
     taker = CallbackTaker(bus, "tick")

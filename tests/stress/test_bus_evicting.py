@@ -28,7 +28,7 @@ def started(peers: Peers, kind: Kind, mode: str, timeout: int) -> tuple[PeerProc
     options = {"slow_receiver_behavior": "evict", "slow_receiver_timeout": timeout}
     source = sender.do("source", topic="t", transport=kind.transport, **kind.options, **kind.small(), **options)
     receiver.do("receiver", topic="t")
-    sender.do("joined", topic="t")
+    sender.do("told", topic="t", kind="CONNECT")
     return sender, receiver, source
 
 

@@ -14,8 +14,6 @@ WINDOW = 1 << 16
 WORDS = 3000
 """Longest record in words: so long that the writer often overwrites one while it is copied."""
 
-LOOKS = 3
-
 
 def body(number: int) -> bytes:
     """A record in which every eight bytes tell whether they belong to it, and whose length does too."""
@@ -23,7 +21,7 @@ def body(number: int) -> bytes:
 
 
 def write_and_evict(domain: str, ready: Flag, done: Flag) -> tuple[int, int]:
-    """Evicts who is in its way after some looks; returns how many records it wrote, and how many readers it evicted."""
+    """Evicts who is in its way at once or soon; returns how many records it wrote and how many readers it evicted."""
     channel = OwnedChannel(ring_name(domain), control_name(domain), shape(evicts=True, window=WINDOW))
     writer, slots = channel.writer, channel.slots
     ready.raise_it()
@@ -31,11 +29,11 @@ def write_and_evict(domain: str, ready: Flag, done: Flag) -> tuple[int, int]:
     try:
         while not done.is_up():
             record = body(number)
-            looks = 0
+            patience = number % 20
             while not writer.write(record):
-                looks += 1
-                if looks < LOOKS:
-                    os.sched_yield()  # where cores are few the reader comes to read at all
+                if patience:
+                    patience -= 1
+                    os.sched_yield()
                     continue
                 needed = writer.position_needed(len(record))
                 for index, position in slots.positions().items():
@@ -49,10 +47,14 @@ def write_and_evict(domain: str, ready: Flag, done: Flag) -> tuple[int, int]:
     return number, evictions
 
 
-def read_evicted(domain: str, evictions: int) -> int:
-    """Reads and checks, and joins again whenever it is evicted, so often; returns how many records it read."""
-    count = 0
-    for _ in range(evictions):
+def read_evicted(domain: str, evictions: int) -> tuple[int, int]:
+    """Reads and checks, and joins again whenever it is evicted.
+
+    Returns:
+        How many records it read and how often it was evicted, each at least `evictions`.
+    """
+    count = times = 0
+    while min(count, times) < evictions:  # on a busy machine it may be evicted before it read anything
         channel = join(domain)
         reader = channel.reader
         last = -1
@@ -68,7 +70,8 @@ def read_evicted(domain: str, evictions: int) -> int:
             count += 1
         assert not reader.broken
         channel.leave()
-    return count
+        times += 1
+    return count, times
 
 
 def evict_often(domain: str, evictions: int) -> None:
@@ -76,17 +79,17 @@ def evict_often(domain: str, evictions: int) -> None:
         writer = children.run(write_and_evict, domain, ready, done)
         ready.wait()
         readers = [children.run(read_evicted, domain, evictions) for _ in range(2)]
-        read = [reader.result() for reader in readers]
+        results = [reader.result() for reader in readers]
         done.raise_it()
         written, evicted = writer.result()
-        print(f"{written} written, {read} read, evicted {evicted} times")
-        assert evicted == 2 * evictions
-        assert 0 < max(read) <= written
+        print(f"{written} written, {results} read and evicted")
+        assert evicted == sum(times for _, times in results)
+        assert max(read for read, _ in results) <= written
 
 
 @pytest.mark.stress
 def test_evicted_reader_never_returns_a_torn_record_nor_leaves_one_out(domain: str) -> None:
-    evict_often(domain, 2_000)
+    evict_often(domain, 1_000)
 
 
 @pytest.mark.long
