@@ -246,7 +246,7 @@ class Member:
         if self.wrong is not None:
             raise self.wrong
         entries, memory = self.limits
-        assert 0 <= self.budget.entries
+        assert self.budget.entries >= 0
         assert not 0 < entries < self.budget.entries, f"{self.budget.entries} entries, {entries} allowed"
         assert 0 <= self.budget.bytes <= memory + PARTIAL_BYTES
 
