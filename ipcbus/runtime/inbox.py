@@ -125,6 +125,8 @@ class Inbox:
             return
         self._reconciling = True
         try:
+            if not self._driver.quiet:
+                self._pay()
             while self._again:
                 self._again = self._unsettled = False
                 self._reconcile_once()
@@ -203,6 +205,8 @@ class Inbox:
     def _receive(self, session: ReceivingSession, source: SourceAdvert, users: list[Interest]) -> None:
         """Gives a topic's messages to these receivers from now on."""
         options = users[0].options
+        for user in users:
+            user.looked(found=True)  # also a source that is gone before the next look
         for user in users[1:]:
             for name in differing(users[0], user):
                 user.warn(
@@ -279,8 +283,8 @@ class Inbox:
             Whether a session still waits for room in a receiver's queue.
         """
         if self._owes:
-            self._owes = False
-            self._tell_owed()
+            self.check()
+            self.check_losses(time.monotonic_ns())
         for session in filter(self._has, self.sessions()):
             demux = session.demux
             if demux.wakes_writer:
@@ -317,6 +321,7 @@ class Inbox:
         """By timer: sources that died, losses with nothing behind them, topics that are drained."""
         if self._owe():
             return
+        self._pay()
         now_ns = time.monotonic_ns()
         for session in filter(self._has, self.sessions()):
             if session.owner_died():
@@ -341,14 +346,15 @@ class Inbox:
         due = [session.check(now_ns) for session in filter(self._has, self.sessions())]
         return min((at_ns for at_ns in due if at_ns is not None), default=FOREVER_NS)
 
-    def _tell_owed(self) -> None:
-        """What was left to be told while the driver was quiet."""
+    def _pay(self) -> None:
+        """Tells what was left to be told while the driver was quiet; comes before everything else that is told."""
+        if not self._owes:
+            return
+        self._owes = False
         for session in filter(self._has, self.sessions()):
             self.teller.introduce_all(session)
             session.tell_begin()
         self.teller.tell_missing()
-        self.check()
-        self.check_losses(time.monotonic_ns())
 
     def _owe(self) -> bool:
         """Leaves what would call receivers back to the next `attend`, as long as the driver is quiet."""
