@@ -14,11 +14,11 @@ SHELL := bash
 .SHELLFLAGS := -e -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test stress lint check bench docs picture clean
+.PHONY: help demo test stress sim lint check bench docs picture clean
 
 help: ## list the targets
 	@awk -F ': .*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
-	@echo "PYTHON=... names the interpreter for .venv; ARGS=... is passed on by demo, test, stress and bench."
+	@echo "PYTHON=... names the interpreter for .venv; ARGS=... is passed on by demo, test, stress, sim and bench."
 
 demo: $(STAMPS)/installed ## a live run: three receiving processes, both transports, a table at the end
 	$(BIN)/ipcbus demo $(ARGS)
@@ -28,6 +28,9 @@ test: $(STAMPS)/installed ## all tests but the long ones, on every core
 
 stress: $(STAMPS)/installed ## the long tests (many minutes), two at a time
 	$(BIN)/python -m pytest -n 2 -m long --durations=0 tests $(ARGS)
+
+sim: $(STAMPS)/installed ## ten thousand sessions in virtual time, each from a seed (ARGS="--seed 7" is one of them)
+	$(BIN)/python -m tests.sim $(ARGS)
 
 lint: $(STAMPS)/installed ## style, format, types, and what is generated: layouts, reference page
 	$(BIN)/ruff check .

@@ -7,6 +7,7 @@ receiving contexts in every delivery mode, with limits so tiny that they matter,
 from __future__ import annotations
 
 import hashlib
+import traceback
 from collections import deque
 from dataclasses import dataclass
 from functools import partial
@@ -148,12 +149,13 @@ class Member:
         self.storm, self.random, self.world = storm, random, storm.world
         self.wire_terms = Wire.draw(random)
         self.ordered = random.choice([1, 1, -1, -1, 0])
-        recovery_ns = random.choice([0, 5 * MS, 60 * MS])
-        self.limits = (random.choice([0, 0, 1, 4, 20]), random.choice([40, 700, 3000, UNLIMITED]))
+        tiny = random.random() < 0.6
+        recovery_ns = random.choice([0, 5 * MS, 60 * MS, 60 * MS])
+        self.limits = (random.choice([0, 1, 4, 20]), random.choice([40, 700, 3000])) if tiny else (0, UNLIMITED)
         self.rules = Rules(
             ordered=self.ordered,
-            burst_loss=random.choice([2, 5, 1024]),
-            caching=random.choice([0, 1, 5, 10_000]),
+            burst_loss=random.choice([2, 5, 1024]) if tiny else 1024,
+            caching=random.choice([0, 1, 5, 10_000]) if tiny else 0,
             loss_check_ns=random.choice([0, 3 * MS, 50 * MS]),
             recovery_ns=recovery_ns,
         )
@@ -169,13 +171,13 @@ class Member:
             Reception(self, topic, random) for topic in storm.topics if not topic.gone and random.random() < 0.8
         ]
         storm.sender.receivers.append(self)  # type: ignore[arg-type]
-        # On such a wire, with nothing in the way, not one message may be lost.
+        # On such a wire, with nothing in the way, not one message may be lost. (In the way is
+        # who is slow to pull. Who does not know the beginning takes what comes first for it.)
         self.calm = (
-            self.wire_terms.brings_all
+            not tiny
+            and self.wire_terms.brings_all
             and recovery_ns > self.wire_terms.longest_ns
-            and self.limits == (0, UNLIMITED)
-            and self.rules.burst_loss == 1024
-            and self.rules.caching == 10_000
+            and not any(reception.pulled or reception.floor is None for reception in self.receptions)
         )
         if self.rules.loss_check_ns:
             self._check()
@@ -300,7 +302,7 @@ class Storm:
     def run(self) -> None:
         """All of it."""
         random = self.random
-        for _ in range(random.randint(10, 60)):
+        for _ in range(random.randint(10, 100)):
             self._act(random.choice(self.topics))
             if random.random() < 0.4:
                 self.world.run(self.world.now_ns + random.choice([1, 1, 5, 30]) * MS)
@@ -386,3 +388,14 @@ def run(seed: int) -> str:
     storm = Storm(seed)
     storm.run()
     return storm.digest()
+
+
+def attempt(seeds: range) -> list[tuple[int, str]]:
+    """Runs some simulations; returns the seeds that failed, and how."""
+    failed = []
+    for seed in seeds:
+        try:
+            run(seed)
+        except Exception:
+            failed.append((seed, traceback.format_exc()))
+    return failed
