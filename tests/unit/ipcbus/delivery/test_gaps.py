@@ -1,0 +1,86 @@
+"""Missing numbers, range by range; whatever order, tests/property has."""
+
+from __future__ import annotations
+
+import pytest
+
+from ipcbus.delivery.gaps import Gaps
+
+
+@pytest.fixture
+def gaps() -> Gaps:
+    """3 to 5 due at 10, 6 to 9 due at 20, 15 due at 30."""
+    made = Gaps()
+    made.open(3, 5, 10)
+    made.open(6, 9, 20)
+    made.open(15, 15, 30)
+    return made
+
+
+def ranges(gaps: Gaps) -> list[tuple[int, int, int]]:
+    """First, last and due time of all, by giving them up."""
+    found = []
+    while gaps:
+        due_ns = gaps.due_ns
+        found.append((*gaps.give_up(), due_ns))
+    return found
+
+
+def test_without_gaps_nothing_is_missing() -> None:
+    assert not Gaps()
+    assert not Gaps().fill(0)
+    assert list(Gaps().present(2, 4)) == [(2, 4)]
+    assert not Gaps().cover(2, 4)
+
+
+def test_ranges_that_touch_keep_their_times(gaps: Gaps) -> None:
+    assert (len(gaps), gaps.first) == (3, 3)
+    assert ranges(gaps) == [(3, 5, 10), (6, 9, 20), (15, 15, 30)]
+
+
+@pytest.mark.parametrize(
+    ("number", "left"),
+    [
+        (6, [(7, 9, 20)]),
+        (9, [(6, 8, 20)]),
+        (7, [(6, 6, 20), (8, 9, 20)]),
+    ],
+)
+def test_what_comes_cuts_its_range(gaps: Gaps, number: int, left: list[tuple[int, int, int]]) -> None:
+    assert gaps.fill(number)
+    assert not gaps.fill(number)
+    assert ranges(gaps) == [(3, 5, 10), *left, (15, 15, 30)]
+
+
+def test_a_range_of_one_is_gone_when_it_is_filled(gaps: Gaps) -> None:
+    assert gaps.fill(15)
+    assert len(gaps) == 2
+
+
+@pytest.mark.parametrize("number", [0, 2, 10, 14, 16])
+def test_what_is_not_missing_fills_nothing(gaps: Gaps, number: int) -> None:
+    assert not gaps.fill(number)
+    assert len(gaps) == 3
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "covered"),
+    [(3, 5, True), (4, 4, True), (3, 9, True), (5, 6, True), (2, 3, False), (9, 10, False), (9, 15, False), (7, 6, True)],
+)
+def test_numbers_are_covered_when_all_of_them_are_missing(gaps: Gaps, first: int, last: int, covered: bool) -> None:
+    assert gaps.cover(first, last) == covered
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "there"),
+    [
+        (0, 20, [(0, 2), (10, 14), (16, 20)]),
+        (4, 12, [(10, 12)]),
+        (3, 9, []),
+        (11, 13, [(11, 13)]),
+        (10, 15, [(10, 14)]),
+        (5, 4, []),
+    ],
+)
+def test_what_is_present_lies_between(gaps: Gaps, first: int, last: int, there: list[tuple[int, int]]) -> None:
+    assert list(gaps.present(first, last)) == there
