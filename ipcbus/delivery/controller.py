@@ -136,7 +136,7 @@ class DeliveryController(Controller):
 
     def missing(self, next_sequence: int) -> bool:
         """Whether a message below `next_sequence` is missing of which nobody knew, supposing none is on its way."""
-        if next_sequence >> 63:
+        if next_sequence >> 62:
             return False
         known = self.expected if self.started else self.floor
         return known is not None and next_sequence > known

@@ -44,7 +44,7 @@ class Controller:
         """Takes what is not a whole message in order.
 
         Args:
-            sequence: its number, below 2**63.
+            sequence: its number, below 2**62.
             flags: of `wire.layout`.
             payload: valid during the call only.
             send_ticks: when its datagram was sent.

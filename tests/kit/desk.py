@@ -97,6 +97,10 @@ class Desk:
         self.session.end_topic(self.topic, next_sequence)
         return self._since(before)
 
+    def holds(self) -> bool:
+        """Whether a datagram is in hand."""
+        return self.demux.holds
+
     def _since(self, before: int) -> list[Seen]:
         return [each for each in self.seen[before:] if each != ("BOS",)]
 

@@ -65,7 +65,16 @@ def test_what_is_not_missing_fills_nothing(gaps: Gaps, number: int) -> None:
 
 @pytest.mark.parametrize(
     ("first", "last", "covered"),
-    [(3, 5, True), (4, 4, True), (3, 9, True), (5, 6, True), (2, 3, False), (9, 10, False), (9, 15, False), (7, 6, True)],
+    [
+        (3, 5, True),
+        (4, 4, True),
+        (3, 9, True),
+        (5, 6, True),
+        (2, 3, False),
+        (9, 10, False),
+        (9, 15, False),
+        (7, 6, True),
+    ],
 )
 def test_numbers_are_covered_when_all_of_them_are_missing(gaps: Gaps, first: int, last: int, covered: bool) -> None:
     assert gaps.cover(first, last) == covered
