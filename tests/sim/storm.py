@@ -12,7 +12,7 @@ from collections import deque
 from dataclasses import dataclass
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ipcbus.delivery.budget import Budget
 from ipcbus.delivery.controller import Rules
@@ -20,6 +20,7 @@ from ipcbus.delivery.session import DeliverySession
 from ipcbus.delivery.sink import Sink
 from tests.kit.desk import seen_of
 from tests.sim.accounts import Account, Sent
+from tests.sim.wire import Wire
 from tests.sim.world import MS, SECOND, TOPICS_MAX, Sender, Terms, World
 
 if TYPE_CHECKING:
@@ -30,41 +31,6 @@ if TYPE_CHECKING:
 
 UNLIMITED = 1 << 40
 PARTIAL_BYTES = 512
-
-
-class Wire(NamedTuple):
-    """What happens to datagrams on the way to one context; parts of 1, and times in ns."""
-
-    loss: float
-    recovery: float
-    recovery_ns: int
-    duplication: float
-    reordering: float
-    delay_ns: int
-    cut: float
-
-    @staticmethod
-    def draw(random: Random) -> Wire:
-        """Any wire; often a perfect one."""
-        return Wire(
-            loss=random.choice([0, 0.01, 0.1, 0.3]),
-            recovery=random.choice([0, 0.5, 1]),
-            recovery_ns=random.choice([1, 20]) * MS,
-            duplication=random.choice([0, 0, 0.1]),
-            reordering=random.choice([0, 0.1, 0.5]),
-            delay_ns=random.choice([1, 30]) * MS,
-            cut=random.choice([0, 0, 0, 0.03]),
-        )
-
-    @property
-    def brings_all(self) -> bool:
-        """Whether every datagram comes in full at last."""
-        return (self.loss == 0 or self.recovery == 1) and self.cut == 0
-
-    @property
-    def longest_ns(self) -> int:
-        """Bound of how late a datagram can come."""
-        return self.delay_ns + self.recovery_ns + MS
 
 
 @dataclass
