@@ -9,7 +9,7 @@ import pytest
 
 import ipcbus
 from ipcbus import MessageType, SourceNotification, SourceNotificationType
-from tests.kit.bus import KINDS, LBTIPC, LBTSMX, Bus
+from tests.kit.bus import GIVE_UP_S, KINDS, LBTIPC, LBTSMX, RECEIVER_PACED, Bus
 from tests.kit.forms import CallbackTaker
 from tests.kit.look import advert, callback_errors
 from tests.kit.payload import body
@@ -170,6 +170,25 @@ def test_other_receivers_in_the_context_get_their_own_notifications(bus: Bus) ->
     source.close()
     bus.until(lambda: len(told[1]) == 2, "the end")
     assert told == [[CREATE, DELETE], [CREATE, DELETE], []]
+
+
+@pytest.mark.parametrize("kind", RECEIVER_PACED, ids=lambda kind: str(kind.name))
+def test_an_eviction_is_an_end_and_a_beginning(bus: Bus) -> None:
+    got: list[str] = []
+    receiver = bus.context("slow", **SOON).receiver(
+        "t", receive_queue_maximum=1, source_notification=lambda told: got.append(told.type.name)
+    )
+    source = bus.source(**bus.kind.small(), slow_receiver_behavior="evict", slow_receiver_timeout=20)
+    bus.joined(source)
+    send(source, 3 * bus.kind.window // 80)
+    while got.count("EOS") == 0:
+        message = receiver.receive(GIVE_UP_S)
+        assert message is not None
+        if message.type is not MessageType.DATA:
+            got.append(message.type.name)
+    assert (got[0], got.count("CREATE") - got.count("DELETE")) == ("CREATE", 1)
+    bus.until(lambda: got.count("DELETE") == 1 and got.count("CREATE") == 2, "the notifications")
+    assert [each for each in got if each in ("CREATE", "DELETE")] == ["CREATE", "DELETE", "CREATE"]
 
 
 # No source at all.

@@ -119,6 +119,8 @@ def test_what_a_silent_session_sent_before_it_closed_is_accounted_for(bus: Bus, 
     reader.accounted(sent)
     reader.ended(reader.ledger.begun)
     assert 1 <= reader.receiver.lost <= 7
+    bus.until(lambda: len(reader.told) == 2 * reader.ledger.begun, "the notifications")
+    assert reader.told == ["CREATE", "DELETE"] * reader.ledger.begun
 
 
 def test_an_idle_session_that_shows_life_goes_on(bus: Bus) -> None:

@@ -252,6 +252,19 @@ def test_list_shows_who_does_what(domain: str, context: Context) -> None:
     assert only["receivers"][0]["topic"] == "a [bold]topic"
 
 
+def test_list_shows_what_is_a_pattern(domain: str, context: Context) -> None:
+    context.receiver("quotes.A")
+    assert "wildcard" not in run("list", "--domain", domain).stdout
+    context.wildcard_receiver(r"quotes\..*")
+    lines = run("list", "--domain", domain).stdout.splitlines()
+    assert ["wildcard" in line for line in lines if "quotes" in line] == [False, True]
+    (only,) = facts(run("list", "--domain", domain, "--json"))["contexts"]
+    assert [(each["topic"], each["wildcard"]) for each in only["receivers"]] == [
+        ("quotes.A", False),
+        (r"quotes\..*", True),
+    ]
+
+
 def test_list_of_all_domains(domain: str, context: Context) -> None:
     assert not context.name.startswith(domain)
     assert domain in run("list", "--all").stdout

@@ -68,6 +68,17 @@ def test_sessions_sources_and_receivers_are_read_back(owned: Registry, peer: Pee
     (receiver,) = advert.receivers
     assert receiver.topic == "x" * layout.TOPIC_NAME_MAX
     assert receiver.since_ns > 0
+    assert not receiver.wildcard
+
+
+def test_a_wildcard_receiver_is_read_back_with_as_much_of_its_pattern_as_has_a_place(
+    owned: Registry, peer: PeerRegistry
+) -> None:
+    for pattern in (r"a\..*", "ä" * 200, "half \udc80"):
+        owned.add_receiver(pattern, wildcard=True)
+    receivers = read(peer).receivers
+    assert all(receiver.wildcard for receiver in receivers)
+    assert [receiver.topic for receiver in receivers] == [r"a\..*", "ä" * 127 + "\N{REPLACEMENT CHARACTER}", "half ?"]
 
 
 def test_what_is_removed_is_gone_and_its_place_is_used_again(owned: Registry, peer: PeerRegistry) -> None:
