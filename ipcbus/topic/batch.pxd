@@ -15,7 +15,8 @@ cdef class BatchWriter:
     cdef object policy
     cdef TopicLine **touched        # lines with messages in the open record
     cdef uint32_t touched_count, topics_max
-    cdef uint64_t record_number     # changes with each record, so that a source knows whether it is in `touched`
+    cdef uint64_t record_number     # changes with each record
+    cdef uint64_t *marks            # by line: the last record that has it in `touched`, where it stands once
     cdef uint64_t minimum_length
     cdef uint64_t record_limit          # most bytes of a record, its header and the last message's padding included
     cdef readonly uint64_t datagram_max

@@ -2,7 +2,7 @@
 """The open datagram of a session; see the stub for the words."""
 from cpython.pythread cimport PyThread_get_thread_ident
 from libc.stdint cimport int64_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport calloc, free, malloc
 
 cimport cython
 
@@ -30,11 +30,13 @@ cdef class BatchWriter:
         self.lines = <TopicLine *>(ring.ring.base + topics_offset)
         self.record_number = 1
         self.touched = <TopicLine **>malloc(topics_max * sizeof(TopicLine *))
-        if self.touched == NULL:
+        self.marks = <uint64_t *>calloc(topics_max, sizeof(uint64_t))
+        if self.touched == NULL or self.marks == NULL:
             raise MemoryError()
 
     def __dealloc__(self):
         free(self.touched)
+        free(self.marks)
 
     @cython.final
     cdef int pass_gate(self, str topic, bint block) except -1:
@@ -84,7 +86,8 @@ cdef class BatchWriter:
         for source in sources:
             if not source.put_info():
                 break
-        if self.w.used and self.infos_sent != before:
+        # Publishing in between may have let another thread in, which then has the open datagram.
+        if self.w.used and self.infos_sent != before and not self.gate:
             batch_publish(self)
         return self.infos_sent - before
 

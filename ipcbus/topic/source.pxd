@@ -12,7 +12,8 @@ cdef class TopicSource:
     cdef TopicLine *line
     cdef uint32_t topic_number
     cdef int gate
-    cdef uint64_t next_sequence, bytes_sent, record_number
+    cdef uint64_t *mark             # the last record with messages of the line
+    cdef uint64_t next_sequence, bytes_sent
     cdef uint64_t sent_ticks, informed_ticks    # of the last message, and of the last sequence number info
     cdef bint holds
     cdef readonly str topic

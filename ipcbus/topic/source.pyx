@@ -26,6 +26,7 @@ cdef class TopicSource:
         self.topic = topic
         self.topic_number = topic_number
         self.line = batch.lines + (topic_number & (batch.topics_max - 1))
+        self.mark = batch.marks + (topic_number & (batch.topics_max - 1))
         self.message_max = batch.datagram_max - MESSAGE_HEADER_BYTES
         # Where each message is a datagram of its own (LBT-SMX) none is in several.
         if batch.minimum_length:
@@ -112,8 +113,8 @@ cdef class TopicSource:
         _atomics.store_relaxed64(&self.line.bytes_sent, self.bytes_sent)
         w.used += MESSAGE_HEADER_BYTES + aligned(length)
         w.messages += 1
-        if self.record_number != batch.record_number:
-            self.record_number = batch.record_number
+        if self.mark[0] != batch.record_number:
+            self.mark[0] = batch.record_number
             batch.touched[batch.touched_count] = self.line
             batch.touched_count += 1
 
@@ -303,8 +304,13 @@ cdef class TopicSource:
         cdef MessageHeader *header
         if self.gate:
             return True  # it is sending just now, or never more
-        if batch.w.used + MESSAGE_HEADER_BYTES > batch.record_limit:
+        while batch.w.used + MESSAGE_HEADER_BYTES > batch.record_limit:
             batch_publish(batch)
+            # Who was let in by that may write in place now, or have begun an explicit batch.
+            if batch.gate or batch.held:
+                return False
+            if self.gate:
+                return True
         header = <MessageHeader *>writer_claim(batch.w, MESSAGE_HEADER_BYTES)
         if header == NULL:
             return False

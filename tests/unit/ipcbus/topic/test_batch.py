@@ -318,3 +318,37 @@ def test_what_does_not_fit_the_ring_is_refused_at_once(domain: str) -> None:
                     topics_max=topics_max,
                     topics_offset=RING_HEADER.itemsize,
                 )
+
+
+@pytest.mark.parametrize("minimum", [1 << 20])
+def test_many_sources_in_turn_on_one_line_of_one_datagram(stand: Stand) -> None:
+    stand.two.send(b"")
+    numbers = [2 * turn for turn in range(1, 61)]
+    for number in numbers:
+        TopicSource(stand.batch, "in turn", number).send(b"")
+    assert stand.batch.flush()
+    assert stand.datagrams() == [[Item(1, 0, b""), *(Item(number, 0, b"") for number in numbers)]]
+    assert [int(stand.line(at)["published"]) for at in (0, 1)] == [1, 1]
+
+
+@pytest.mark.parametrize("minimum", [1 << 20])
+def test_who_writes_in_place_while_sequence_numbers_are_told_is_not_disturbed(stand: Stand) -> None:
+    stand.park()
+    stand.two.send(bytes(LONGEST))
+    place = stand.one.acquire(8)
+    views: list[memoryview] = []
+    stand.policy.when_parked = [lambda: views.append(place.__enter__())]
+    assert stand.batch.inform([stand.two, stand.two]) == 0
+    views[0][:] = b"in place"
+    place.__exit__(None, None, None)
+    assert stand.datagrams() == [[Item(1, 0, bytes(LONGEST))], [Item(0, 0, b"in place")]]
+
+
+@pytest.mark.parametrize("minimum", [1 << 20])
+def test_a_batch_begun_while_sequence_numbers_are_told_stays_whole(stand: Stand) -> None:
+    stand.park()
+    stand.two.send(bytes(LONGEST))
+    stand.policy.when_parked = [lambda: stand.one.send(b"first", start_batch=True)]
+    assert stand.batch.inform([stand.two]) == 0
+    stand.one.send(b"last", end_batch=True, flush=True)
+    assert [len(datagram) for datagram in stand.datagrams()] == [1, 2]
