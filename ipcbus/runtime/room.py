@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from ipcbus.errors import MessageTooLarge, WouldBlock
+from ringbuf.layout import RECORD_ALIGN, RECORD_HEADER
 
 if TYPE_CHECKING:
     from ipcbus.runtime.outbox import Outbox
@@ -49,15 +50,18 @@ class RoomPolicy:
         if block and not self._outbox.inside_callback():
             return False
         if not self._session.plan.source_paced:
-            window = self._session.channel.writer.capacity
-            if need > window:
+            writer = self._session.channel.writer
+            window = writer.capacity
+            if need + RECORD_HEADER + RECORD_ALIGN > window:
                 raise MessageTooLarge(
                     f"topic {source.topic!r}: a message of {need} bytes with its headers exceeds the window of "
                     f"{window} of {self._session.source_string} and cannot be sent without waiting: raise "
                     "transport_lbtipc_transmission_window_size, or let the send block, outside of callbacks"
                 )
-            while self.full(need, False, source):
-                pass
+            if not writer.has_room(need):
+                # Readers that wait for the batch are the ones who make room.
+                self._session.batch.flush()
+            self.full(need, False, source)
         return True
 
     def _refuse(self, need: int, source: TopicSource, inside: bool) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 import ipcbus
 from ipcbus import FragmentInfo, MessageType
+from ringbuf.layout import RECORD_ALIGN, RECORD_HEADER
 from tests.kit.bus import LBTIPC, LBTIPC_SOURCE_PACED, LBTSMX
 from tests.kit.forms import CallbackTaker, ReceiveTaker
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 PIECE = 8192 - 32
 """Bytes of a message in a fragment of the small ring of `Bus`."""
+LONGEST = LBTIPC.window - 8 * (RECORD_HEADER + 2 * 16 + RECORD_ALIGN) - RECORD_HEADER - RECORD_ALIGN
+"""Of a message that fits that ring, when it is empty, as a whole; it has 8 fragments."""
 
 fragmenting = pytest.mark.parametrize("kind", [LBTIPC, LBTIPC_SOURCE_PACED], ids=lambda kind: str(kind.name))
 embedded = pytest.mark.parametrize("mode", ["embedded"])
@@ -138,6 +141,34 @@ def test_what_must_not_wait_is_sent_whole_or_not_at_all(bus: Bus) -> None:
     source.send(random_bytes(40_000), block=False, flush=True)
     assert taker.data(5)[4] == random_bytes(40_000)
     assert source.sequence_number == 3 + 5
+
+
+@waiting
+@sequential
+def test_what_never_fits_the_window_is_refused_for_good(bus: Bus) -> None:
+    source = bus.source(**bus.kind.small())
+    for length in (LONGEST + 1, LONGEST + RECORD_HEADER + RECORD_ALIGN):
+        with pytest.raises(ipcbus.MessageTooLarge, match="transport_lbtipc_transmission_window_size"):
+            source.send(bytes(length), block=False)
+    receiver = bus.receiver()
+    bus.joined(source)
+    source.send(bytes(LONGEST), block=False, flush=True)
+    pull(receiver)
+    assert len(pull(receiver)) == LONGEST
+
+
+@waiting
+@sequential
+def test_an_open_batch_does_not_keep_a_large_message_out_for_ever(bus: Bus) -> None:
+    source = bus.source(**bus.kind.small())
+    taker = CallbackTaker(bus)
+    bus.joined(source)
+    source.send(b"open", start_batch=True)
+    with pytest.raises(ipcbus.WouldBlock):
+        source.send(bytes(LONGEST), block=False)
+    assert taker.data(1) == [b"open"]
+    source.send(bytes(LONGEST), block=False, flush=True)
+    assert len(taker.data(2)[1]) == LONGEST
 
 
 @waiting
