@@ -262,15 +262,18 @@ cdef class Demux:
     cdef int odd(self, Controller controller, const MessageHeader *header, uint32_t length) except -1:
         """Gives the controller's other half what is not a message in order; returns how many were delivered."""
         cdef int flags = header.topic >> TOPIC_BITS
+        cdef uint64_t sequence = _atomics.load_relaxed64(&header.sequence)  # once: its source may change it
         cdef long given
         # Whoever counts on from below this in the fast path does not live to reach 2**63, where numbers turn negative.
-        if header.sequence >> 62:
+        if sequence >> 62:
             self.tally.malformed += 1
             self.show_tally()
             return 0
         payload = PyMemoryView_FromMemory(<char *>header + MESSAGE_HEADER_BYTES, length, PyBUF_READ)
-        given = controller.odd(header.sequence, flags, payload, self.send_ticks, self.now_ns)
-        payload.release()
+        try:
+            given = controller.odd(sequence, flags, payload, self.send_ticks, self.now_ns)
+        finally:
+            payload.release()
         self.show_tally()
         if given == -1 or flags & FLAG_TSNI:
             return max(given, 0)
