@@ -61,6 +61,7 @@ class Inbox:
         self._again = False
         self._gone = False
         self._owes = False
+        self._losses_due_ns = 0
         self.blocked = False
 
     def sessions(self) -> list[ReceivingSession]:
@@ -91,8 +92,8 @@ class Inbox:
             if interest.following is not None:
                 interest.following.end()
             self._reconcile()
+            interest.sink.stop_counting()  # first, or it might count in the entry's next use
             self._registry.remove(interest.entry)
-            interest.sink.stop_counting()
 
     # ------------------------------------------------------------------ resolution
 
@@ -221,6 +222,7 @@ class Inbox:
         if not sinks or not self._has(session):
             return  # closed by what was called just now
         session.receive(source, sinks, options, tell=not self._driver.quiet)
+        self._losses_due_ns = 0
         self._gone = True  # so that the end is told of a topic that was not there any more
         self._owe()
         self.ring(session.advert.context_id)
@@ -343,8 +345,11 @@ class Inbox:
         """By timer: losses with nothing behind them; returns when to look again, in ns of the monotonic clock."""
         if self._driver.quiet:
             return FOREVER_NS
-        due = [session.check(now_ns) for session in filter(self._has, self.sessions())]
-        return min((at_ns for at_ns in due if at_ns is not None), default=FOREVER_NS)
+        if now_ns >= self._losses_due_ns:
+            self._losses_due_ns = FOREVER_NS  # before the checks: what they call may add topics
+            due = [session.check(now_ns) for session in filter(self._has, self.sessions())]
+            self._losses_due_ns = min([self._losses_due_ns, *(at_ns for at_ns in due if at_ns is not None)])
+        return self._losses_due_ns
 
     def _pay(self) -> None:
         """Tells what was left to be told while the driver was quiet; comes before everything else that is told."""

@@ -71,16 +71,17 @@ class Teller:
 
     def tell_gone(self, sessions: Iterable[ReceivingSession], now_ns: int) -> None:
         """Tells receivers of sources that they get no more messages from; these are the sessions there are."""
-        following = [(each, each.following) for each in self._interests if each.following is not None]
+        following = {each.sink: each.following for each in self._interests if each.following is not None}
         if not following:
             return
-        received = [
-            (SourceAdvert(session.advert, each.origin.topic, each.topic_number), each.sinks)
-            for session in sessions
-            for each in session.topics()
-        ]
-        for interest, told in following:
-            told.keep({source for source, sinks in received if interest.sink in sinks}, now_ns)
+        received: dict[Sink, set[SourceAdvert]] = {sink: set() for sink in following}
+        for session in sessions:
+            for each in session.topics():
+                source = SourceAdvert(session.advert, each.origin.topic, each.topic_number)
+                for sink in following.keys() & each.sinks:
+                    received[sink].add(source)
+        for sink, told in following.items():
+            told.keep(received[sink], now_ns)
 
     # ------------------------------------------------------------------ sources that are missing
 
