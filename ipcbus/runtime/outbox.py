@@ -62,6 +62,7 @@ class Outbox:
         self._lock = threading.Lock()
         self._closed = False
         self._inform_at_ns = FOREVER_NS
+        self._informs_more = False
         self._sessions: dict[tuple[int, int], SendingSession] = {}
         self._entries: dict[SendingSession, int] = {}
         self._locals = itertools.count()
@@ -248,11 +249,12 @@ class Outbox:
             options.transport_topic_sequence_number_info_interval * 1_000_000,
             options.transport_topic_sequence_number_info_active_threshold * 1_000_000_000,
         )
-        self._inform_at_ns = 0
+        self._informs_more = True
 
     def inform_due(self, now_ns: int) -> int:
         """Sends topic sequence number info that is due; returns when to look again, in ns of the monotonic clock."""
-        if now_ns >= self._inform_at_ns:
+        if self._informs_more or now_ns >= self._inform_at_ns:
+            self._informs_more = False  # before the look: another thread may add a source meanwhile
             now = clock.ticks()
             left = [rest for session in self.sessions() if (rest := session.infos.tell(now)) is not None]
             self._inform_at_ns = now_ns + min(left) if left else FOREVER_NS
