@@ -216,9 +216,11 @@ class Context:
             self._inbox.scan()
 
     def _close_source(self, source: Source) -> None:
-        if self._forked or self._sources.pop(source, _ABSENT) is _ABSENT:
+        if self._forked or source not in self._sources:
             return
-        source.batch.settle()
+        source.batch.settle()  # may refuse, inside a callback; nothing is done then
+        if self._sources.pop(source, _ABSENT) is _ABSENT:
+            return  # another thread closed it meanwhile
         source.drop()
         source.batch.flush()
         self._outbox.close_topic(source._session, source._number, source._entry)

@@ -183,3 +183,38 @@ def test_a_context_closed_inside_the_block_ends_it_quietly(bus: Bus) -> None:
         place[:] = bytes(8)
     with pytest.raises(ipcbus.ClosedError):
         source.send(b"x")
+
+
+def test_a_source_that_cannot_be_closed_now_can_be_closed_later(bus: Bus) -> None:
+    context = bus.context("both")
+    source, neighbour = (bus.source(topic, context, **bus.kind.id(100)) for topic in "ab")
+    other = bus.source("c", context, **bus.kind.id(101))
+    refused: list[ipcbus.WouldBlock] = []
+    reserved, leave = threading.Event(), threading.Event()
+
+    def close(message: ipcbus.Message) -> None:
+        if message.type == ipcbus.MessageType.DATA:
+            try:
+                neighbour.close()
+            except ipcbus.WouldBlock as error:
+                refused.append(error)
+
+    def reserve() -> None:
+        with source.acquire(8):
+            reserved.set()
+            leave.wait(GIVE_UP_S)
+
+    bus.receiver("c", close, context)
+    bus.joined(other)
+    thread = threading.Thread(target=reserve)
+    thread.start()
+    try:
+        assert reserved.wait(GIVE_UP_S)
+        other.send(b"x", flush=True)
+        bus.until(lambda: refused, "the refusal")
+    finally:
+        leave.set()
+        thread.join()
+    neighbour.send(b"not closed")
+    neighbour.close()
+    assert neighbour.closed
