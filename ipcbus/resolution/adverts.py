@@ -74,9 +74,15 @@ def text(field: object) -> str:
     return bytes(field).split(b"\0")[0].decode(errors="replace")  # type: ignore[call-overload, no-any-return]
 
 
-def decode(header: np.void, entries: np.ndarray[tuple[int], np.dtype[np.void]]) -> ContextAdvert:
-    """The values of a copied registry. What contradicts itself is left out."""
-    context_id = int(header["context_id"])
+def decode(header: np.void, entries: np.ndarray[tuple[int], np.dtype[np.void]], context_id: int) -> ContextAdvert:
+    """The values of a copied registry. What contradicts itself is left out.
+
+    Args:
+        header: its header.
+        entries: its entries.
+        context_id: id in the registry's name, which only one can have: what the header says may be another's, in whose
+            name this registry would then offer topics.
+    """
     by_state = {state: entries[entries["state"] == state] for state in (layout.ENTRY_SESSION, layout.ENTRY_SOURCE)}
     sessions = {
         int(row["local"]): SessionAdvert(

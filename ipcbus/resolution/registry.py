@@ -159,6 +159,8 @@ class PeerRegistry:
             ringbuf.errors.SegmentMismatch: it was made by another layout, or is not ready yet.
         """
         self.name = name
+        parsed = names.parse(name)
+        self._context_id = 0 if parsed is None else parsed[1]
         self.fd = segment.open_fd(name, write=False)
         try:
             stat = os.fstat(self.fd)
@@ -195,7 +197,7 @@ class PeerRegistry:
             if before % 2 == 0:
                 copy = self._copy()
                 if self.version() == before:
-                    return before, decode(*copy)
+                    return before, decode(*copy, self._context_id)
             os.sched_yield()
         return None
 

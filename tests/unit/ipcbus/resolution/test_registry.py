@@ -235,18 +235,25 @@ def entries(*rows: dict[str, Any]) -> tuple[np.void, np.ndarray[tuple[int], np.d
 
 def test_a_source_without_its_session_is_left_out() -> None:
     header, rows = entries({"state": layout.ENTRY_SOURCE, "local": 5, "name": b"t"})
-    assert decode(header, rows).sources == ()
+    assert decode(header, rows, ID).sources == ()
 
 
 def test_unknown_states_and_transports_are_no_error() -> None:
     header, rows = entries({"state": 99}, {"state": layout.ENTRY_SESSION, "transport": 77, "session_id": 1})
-    (session,) = decode(header, rows).sessions
+    (session,) = decode(header, rows, ID).sessions
     assert session.source_string.startswith("?:")
 
 
 def test_a_name_that_is_no_text_is_shown_all_the_same() -> None:
     header, rows = entries({"state": layout.ENTRY_RECEIVER, "name": b"\xff\xfe"})
-    (receiver,) = decode(header, rows).receivers
+    (receiver,) = decode(header, rows, ID).receivers
     assert receiver.topic == "��"
     assert text(b"abc\0def") == "abc"
     assert names.REGISTRY == "g"
+
+
+def test_a_registry_speaks_for_the_context_of_its_name_only(owned: Registry, peer: PeerRegistry) -> None:
+    owned.add_session(SESSION)
+    layout.registry_view(owned.mapping.view())["context_id"] = ID + 1
+    advert = read(peer)
+    assert (advert.context_id, advert.sessions) == (ID, (SESSION,))
