@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+SIZE_MAX = 1 << 20
+"""Longest config file in bytes."""
+
 _TOML_KEY = re.compile(r"""[\w."'-]+\s*=""")
 
 
@@ -39,12 +42,15 @@ def read(path: Path, origin: str) -> Content:
         ConfigError: it cannot be read, or is neither TOML nor flat.
     """
     try:
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            data = file.read(SIZE_MAX + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise ConfigError(
             f"config file {origin} cannot be read ({reason}): check the path and its permissions"
         ) from error
+    if len(data) > SIZE_MAX:
+        raise ConfigError(f"config file {origin} is longer than {SIZE_MAX} bytes: it is no config file, check the path")
     # A flat file of old may have comments in any encoding; an option does not accept what is no text.
     text = data.decode("utf-8-sig", errors="surrogateescape")
     first = next(filter(None, map(flat.meaningful, text.splitlines())), "")

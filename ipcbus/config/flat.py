@@ -19,6 +19,9 @@ from ipcbus.errors import ConfigError
 if TYPE_CHECKING:
     from ipcbus.config.values import Value
 
+LINE_MAX = 8192
+"""Longest line in characters."""
+
 _COMMENT = re.compile(r"(^|\s)#.*")
 
 
@@ -61,6 +64,11 @@ def read(text: str, origin: str) -> tuple[dict[str, dict[str, Value]], tuple[Ign
         if not words:
             continue
         where = f" (in {origin}, line {number})"
+        if len(line) > LINE_MAX:
+            raise ConfigError(
+                f"{line[:40]!r}...{where} is longer than {LINE_MAX} characters: check that it is a flat config file, "
+                "with a scope, an option and its value in each line"
+            )
         if len(words) < 3:
             raise ConfigError(
                 f"{' '.join(words)!r}{where} is not a whole line: it must be a scope, an option and its value, "

@@ -1,14 +1,12 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+from pathlib import Path
 
 import pytest
 
 from ipcbus.config import files
 from ipcbus.errors import ConfigError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 FLAT = "source transport_lbtipc_id 7\n"
 TOML = "[source]\ntransport_lbtipc_id = 7\n"
@@ -73,6 +71,20 @@ def test_xml(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", [b"[source]\nx = " + b"9" * 5000, b"[source]\nx = " + b"[" * 100_000, b"[source\xff]"])
 def test_hostile_toml(tmp_path: Path, text: bytes) -> None:
     assert "is not TOML" in refusal(written(tmp_path / "bus.toml", text))
+
+
+@pytest.mark.parametrize("name", ["bus.toml", "bus"])
+def test_a_file_without_end_is_not_read_to_its_end(tmp_path: Path, name: str) -> None:
+    path = written(tmp_path / name, b"#")
+    os.truncate(path, 1 << 40)
+    assert f"longer than {files.SIZE_MAX} bytes" in refusal(path)
+    assert "/dev/zero is longer than" in refusal(Path("/dev/zero"))
+
+
+def test_of_a_line_without_end_the_text_shows_the_beginning(tmp_path: Path) -> None:
+    text = refusal(written(tmp_path / "bus", FLAT + "x" * 500_000))
+    assert "line 2" in text
+    assert len(text) < 1000
 
 
 def test_not_a_path(tmp_path: Path) -> None:
