@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ipcbus.config import Config, ConfigLike
 from ipcbus.delivery.event_shelf import EventShelf
 from ipcbus.errors import ClosedError, ConfigError, IpcBusError, WrongProcess
+from ipcbus.runtime.timerfd import bounded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -157,6 +158,7 @@ class EventQueue:
         """
         me = threading.get_ident()
         self._check_caller(me)
+        timeout = bounded(timeout)
         wait_ns = None if timeout is None else int(max(timeout, 0) * 1e9)
         began = time.monotonic_ns()
         try:

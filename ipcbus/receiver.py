@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from ipcbus.delivery.sink import Sink
 from ipcbus.errors import ClosedError, IpcBusError, WrongProcess
 from ipcbus.event_queue import shelf_of
+from ipcbus.runtime.faults import check_callbacks
 from ipcbus.runtime.following import Following
 from ipcbus.runtime.interests import Interest
-from ipcbus.runtime.timerfd import FOREVER_NS
+from ipcbus.runtime.timerfd import FOREVER_NS, bounded
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -42,6 +43,7 @@ class Receiver:
         source_notification: Callable[[SourceNotification], object] | None = None,
     ) -> None:
         """Use `Context.receiver` instead."""
+        check_callbacks(on_message=on_message, source_notification=source_notification)
         self.topic = topic
         self._context = context
         shelf = shelf_of(event_queue, context._driver, on_message)
@@ -138,6 +140,7 @@ class Receiver:
             Otherwise as `receive`.
         """
         self._check_pull()
+        timeout = bounded(timeout)
         with self._rows_lock, self._context._wheel_of(self._sink, timeout) as driver:
             rows = self._sink.rows_from(array)
             try:
@@ -250,6 +253,7 @@ class Receiver:
     def _fill(self, timeout: float | None) -> None:
         """Drives the context, or waits for who does, until something is in the queue."""
         queue = self._sink.queue
+        timeout = bounded(timeout)
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())

@@ -8,6 +8,7 @@ cdef class Pump:
     cdef public unsigned long owner     # ident of the thread that drives, or 0
     cdef public bint attention          # a session needs looking after
     cdef public bint open               # `quick` may drive
+    cdef public bint wanted             # another thread waits to be the driver
     cdef uint64_t timer_ticks
 
     cdef long turn(self, uint64_t until, uint64_t loops, bint once) except -1

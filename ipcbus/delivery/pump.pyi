@@ -15,6 +15,8 @@ class Pump:
     """Whether a session needs looking after: it ended, broke, has a full receiver, or its source wants an event."""
     open: bool
     """Whether `quick` may drive: nothing but messages is to be looked after between its calls."""
+    wanted: bool
+    """Whether another thread waits to be the driver: `quick` leaves the work to the caller, so that it can."""
 
     def __init__(self) -> None: ...
     def set_timer(self, delay_ns: int) -> None:

@@ -26,7 +26,7 @@ cdef class Pump:
         cdef uint32_t clock = clock_kind()
         cdef uint64_t now = read_ticks(clock), until
         cdef long total
-        if not self.open or self.owner or now >= self.timer_ticks:
+        if not self.open or self.owner or self.wanted or now >= self.timer_ticks:
             return 0
         until = min(self.timer_ticks, now + <uint64_t>(min(timeout, QUICK_S) * 1e9 / ns_per_tick()))
         self.owner = PyThread_get_thread_ident()

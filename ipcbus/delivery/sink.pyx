@@ -106,6 +106,12 @@ cdef class Sink:
     def rows_from(self, buffer):
         # Held until rows_done, so that nobody resizes what is being filled.
         cdef Py_buffer *view = &self.row_view
+        array = buffer.obj if isinstance(buffer, memoryview) else buffer
+        if getattr(getattr(array, "dtype", None), "hasobject", False):
+            raise TypeError(
+                f"receive_into writes bytes, and an array of {array.dtype} holds references to objects; give one of "
+                "numbers, bytes or records of them"
+            )
         PyObject_GetBuffer(buffer, view, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE)
         if view.ndim == 2 and view.itemsize == 1:
             self.row_count, self.row_bytes = view.shape[0], view.shape[1]

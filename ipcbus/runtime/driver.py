@@ -15,7 +15,7 @@ import time
 from typing import TYPE_CHECKING, Protocol
 
 from ipcbus.runtime import timerfd
-from ipcbus.runtime.timerfd import FOREVER_NS
+from ipcbus.runtime.timerfd import FOREVER_NS, bounded
 from ipcbus.runtime.wheel import Wheel
 from ringbuf import wake
 from ringbuf.doorbell import CALL, NEWS, Doorbell
@@ -195,6 +195,7 @@ class Driver(Wheel):
             WrongThread: in sequential mode, another thread drives the context just now.
             IpcBusError: the caller is inside a callback.
         """
+        timeout = bounded(timeout)
         wait_ns = FOREVER_NS if timeout is None else int(timeout * 1e9)
         if self.sequential:
             with self.alone():

@@ -9,11 +9,18 @@ import time
 FOREVER_NS = 1 << 62
 """A time that never comes, and a wait without end, in ns."""
 
+_LONGEST_S = 1e9
+
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class _Itimerspec(ctypes.Structure):
     _fields_ = (("interval", ctypes.c_long * 2), ("value", ctypes.c_long * 2))
+
+
+def bounded(timeout: float | None) -> float | None:
+    """The timeout in seconds, or None, for ever, where it is longer than the system's calls can count."""
+    return None if timeout is None or timeout > _LONGEST_S else timeout
 
 
 def create() -> int:

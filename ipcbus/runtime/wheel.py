@@ -60,7 +60,7 @@ class Wheel:
             yield
             return
         with self._changed:
-            self._urgent += 1
+            self._want(1)
             self.interrupt()
             try:
                 while self.pump.owner:
@@ -68,13 +68,21 @@ class Wheel:
                     self._changed.wait(0.001 if self.sequential else 0.05)
                     self.pump.poller.poke()
                 self.pump.owner = threading.get_ident()
-            finally:
-                self._urgent -= 1
+            except BaseException:
+                self._want(-1)
+                self._changed.notify_all()
+                raise
         try:
             yield
         finally:
             # No guest: it did not drive, so the context's own thread goes on at once.
-            self._release()
+            with self._changed:
+                self._want(-1)
+                self._release()
+
+    def _want(self, more: int) -> None:
+        self._urgent += more
+        self.pump.wanted = self._urgent > 0
 
     def take(self, until: Callable[[], object], timeout: float | None) -> bool:
         """Waits for the wheel as a guest; False when `until` came true or the time ran out before it was free."""
@@ -119,13 +127,17 @@ class Wheel:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Makes the calling thread the driver in sequential mode, without any waiting.
+        """Makes the calling thread the driver in sequential mode; waits only for changes that cannot wait.
 
         Raises:
             WrongThread: another thread drives the context just now.
             IpcBusError: the caller is inside a callback.
         """
         me = threading.get_ident()
+        if self._urgent and self.pump.owner != me:
+            # Who drives again and again would keep them away for ever.
+            with self._changed:
+                self._changed.wait_for(lambda: not self._urgent)
         if self.pump.owner:
             self._refuse(me)
         self.pump.owner = me

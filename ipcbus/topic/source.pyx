@@ -20,6 +20,17 @@ from ringbuf.memory cimport window_view
 from ringbuf.ring cimport Writer, aligned, writer_claim, writer_drop_empty, writer_ticks
 
 
+cdef int refuse_references(messages) except -1:
+    """The bytes of an array of objects are addresses, which mean nothing to anybody else."""
+    array = messages.obj if isinstance(messages, memoryview) else messages
+    if getattr(getattr(array, "dtype", None), "hasobject", False):
+        raise TypeError(
+            f"send_many sends bytes, and an array of {array.dtype} holds references to objects; give a list of "
+            "bytes-like objects, or an array of numbers, bytes or records of them"
+        )
+    return 0
+
+
 cdef class TopicSource:
     def __init__(self, BatchWriter batch, str topic, uint32_t topic_number):
         self.batch = batch
@@ -235,6 +246,7 @@ cdef class TopicSource:
         self.batch.held += at_once
         try:
             if is_buffer:
+                refuse_references(messages)
                 PyObject_GetBuffer(messages, &view, PyBUF_C_CONTIGUOUS)
                 try:
                     sent = self.append_rows(&view, block)

@@ -124,6 +124,14 @@ def test_a_buffer_of_another_shape_is_refused_with_the_cure(bus: Bus, rows: obje
     assert source.sequence_number == -1
 
 
+@pytest.mark.parametrize("rows", [np.array([b"a", None]), np.zeros(2, [("a", "<i8"), ("b", object)])])
+def test_references_to_objects_are_not_sent(bus: Bus, rows: object) -> None:
+    source = bus.source()
+    with pytest.raises(TypeError, match="references to objects"):
+        source.send_many(rows)
+    assert source.sequence_number == -1
+
+
 def test_rows_that_do_not_lie_together_are_refused(bus: Bus) -> None:
     source = bus.source()
     with pytest.raises((BufferError, ValueError), match="contiguous"):

@@ -10,7 +10,7 @@ import pytest
 
 import ipcbus
 from ipcbus import MessageType
-from tests.kit.bus import GIVE_UP_S, LBTIPC, LBTIPC_SOURCE_PACED, Bus
+from tests.kit.bus import GIVE_UP_S, LBTIPC, LBTIPC_SOURCE_PACED, MODES, Bus
 from tests.kit.look import advert
 from tests.kit.payload import body
 
@@ -95,6 +95,39 @@ def test_rows_may_be_items_of_any_type(bus: Bus, kind: np.dtype[np.void]) -> Non
         filled += receiver.receive_into(place[filled:], GIVE_UP_S)
     assert place.tobytes() == items.tobytes()
     assert receiver.delivered == 20
+
+
+@pytest.mark.parametrize(
+    "rows", [np.zeros(2, object), memoryview(np.zeros(2, object)), np.zeros(2, [("a", "<i8"), ("b", object)])]
+)
+def test_rows_may_not_hold_references(bus: Bus, rows: object) -> None:
+    receiver = bus.receiver()
+    with pytest.raises(TypeError, match="references to objects"):
+        receiver.receive_into(rows, 0)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("forever", [float("inf"), 1e12])
+def test_a_wait_of_any_length_is_one(domain: str, mode: str, forever: float) -> None:
+    bus = Bus(domain, LBTIPC, mode)
+    context = bus.context()
+    source = bus.source(context=context, implicit_batching_minimum_length=1)
+    receiver = bus.receiver(context=context)
+    queue = ipcbus.EventQueue(10)
+    bus.receiver(on_message=lambda message: None, context=context, event_queue=queue)
+    source.wait_for_receivers(1, forever)
+    for _ in range(3):
+        source.send(b"a")
+    taken = [receiver.receive(forever)]
+    while len(taken) < 3:
+        taken += receiver.receive_many(1, forever)
+    assert receiver.receive_into(np.zeros((1, 1), np.uint8), forever) == 1
+    assert queue.dispatch(forever) > 0
+    if mode != "embedded":
+        source.send(b"b")
+        assert context.process_events(forever) > 0
+    queue.close()
+    bus.close()
 
 
 def test_rows_take_what_is_queued_first_and_then_what_comes(bus: Bus) -> None:

@@ -54,3 +54,43 @@ def test_a_blocked_send_helps_out_unless_another_thread_reads(wheel: Wheel) -> N
     done.set()
     thread.join(GIVE_UP_S)
     assert wheel.may_help()
+
+
+def test_who_drives_again_and_again_in_sequential_mode_lets_a_change_through() -> None:
+    wheel = Wheel(sequential=True, split=False)
+    changed = threading.Event()
+
+    def drive() -> None:
+        while not changed.is_set():
+            with wheel.alone():
+                changed.wait(0.01)
+
+    thread = threading.Thread(target=drive)
+    thread.start()
+    while not wheel.pump.owner:
+        wheel.wait_changed(0.001)
+    change = threading.Thread(target=_change, args=(wheel, changed), daemon=True)
+    change.start()
+    came = changed.wait(GIVE_UP_S)
+    changed.set()
+    thread.join(GIVE_UP_S)
+    change.join(GIVE_UP_S)
+    for fd in wheel._kicks:
+        os.close(fd)
+    assert came
+
+
+def test_the_compiled_shortcut_lets_a_change_through() -> None:
+    wheel = Wheel(sequential=True, split=False)
+    seen = [wheel.pump.wanted]
+    with wheel.wheel():
+        seen.append(wheel.pump.wanted)
+    seen.append(wheel.pump.wanted)
+    for fd in wheel._kicks:
+        os.close(fd)
+    assert seen == [False, True, False]
+
+
+def _change(wheel: Wheel, changed: threading.Event) -> None:
+    with wheel.wheel():
+        changed.set()
