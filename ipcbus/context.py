@@ -13,7 +13,7 @@ from ipcbus.receiver import Receiver
 from ipcbus.resolution.sweep import sweep
 from ipcbus.runtime.aio import AsyncWaiters
 from ipcbus.runtime.duties import Duties
-from ipcbus.runtime.faults import check_topic
+from ipcbus.runtime.faults import check_callbacks, check_topic
 from ipcbus.runtime.inbox import Inbox
 from ipcbus.runtime.opening import keep_driving, open_driver, open_registry
 from ipcbus.runtime.outbox import Outbox
@@ -71,8 +71,8 @@ class Context:
         self._config = Config.load(config)
         given = {"context_name": name, "operational_mode": operational_mode}
         self._options = self._config.values("context", **{key: value for key, value in given.items() if value})
-        if not domain:
-            raise ConfigError("the domain is empty; give it a name, for example 'default'")
+        if not domain or not isinstance(domain, str):
+            raise ConfigError(f"domain {domain!r} is no name of a domain; give it a text, for example 'default'")
         self.domain = domain
         self.name = self._options.context_name
         self._forked = False
@@ -118,12 +118,13 @@ class Context:
             **options: options of scope source; they override the context's config.
 
         Raises:
-            ConfigError: a bad option, or no session with these options can be had.
+            ConfigError: a bad topic, option or callback, or no session with these options can be had.
             SharedMemoryFull: /dev/shm has no room for the session.
             ClosedError, WrongProcess: the context is closed, or belongs to the parent of a fork.
         """
         self._check()
         check_topic(topic)
+        check_callbacks(on_event=on_event)
         values = self._config.values("source", topic, **options)
         session, number, entry = self._outbox.open_topic(topic, values)
         source = Source(self, topic, session, number, entry, on_event)
@@ -152,7 +153,8 @@ class Context:
             **options: options of scope receiver; they override the context's config.
 
         Raises:
-            ConfigError: a bad option, or one that contradicts another receiver of the topic in this context.
+            ConfigError: a bad topic, option or callback, or options that contradict another receiver of the topic in
+                this context.
             SharedMemoryFull: /dev/shm has no room for the context's registry to grow.
             ClosedError, WrongProcess: the context is closed, or belongs to the parent of a fork.
         """
@@ -189,7 +191,7 @@ class Context:
             **options: options of the scopes wildcard_receiver and receiver; they override the context's config.
 
         Raises:
-            ConfigError: a bad pattern or option.
+            ConfigError: a bad pattern, option or callback.
             SharedMemoryFull, ClosedError, WrongProcess: as `receiver`.
         """
         self._check()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ipcbus.errors import ConfigError
 from ipcbus.receiver import Receiver
+from ipcbus.runtime.faults import check_callbacks
 from ipcbus.runtime.following import Following
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class WildcardReceiver(Receiver):
         source_notification: Callable[[SourceNotification], object] | None = None,
     ) -> None:
         """Use `Context.wildcard_receiver` instead."""
+        check_callbacks(on_create=on_create, on_delete=on_delete)
         compiled = compile_pattern(pattern)
         super().__init__(
             context, pattern, on_message, options, event_queue=event_queue, source_notification=source_notification

@@ -33,3 +33,16 @@ def check_topic(topic: Any) -> None:  # noqa: ANN401 - whatever the caller gave
         size = 0
     if not 0 < size <= TOPIC_NAME_MAX or "\0" in topic:
         raise ConfigError(f"topic {topic!r} is no topic name: 1 to {TOPIC_NAME_MAX} bytes of text without zero bytes")
+
+
+def check_callbacks(**given: Any) -> None:  # noqa: ANN401 - whatever the caller gave
+    """Refuses what cannot be called, by the name of its parameter; None is no callback.
+
+    Raises:
+        ConfigError: one of them cannot be called.
+    """
+    for name, function in given.items():
+        if function is not None and not callable(function):
+            raise ConfigError(
+                f"{name} = {function!r} cannot be called; give a function of one argument, or leave it out"
+            )

@@ -13,7 +13,6 @@ from ipcbus.runtime.faults import as_ipcbus_error
 from ipcbus.runtime.refusals import Refusals
 from ipcbus.runtime.room import RoomPolicy
 from ipcbus.runtime.timerfd import FOREVER_NS
-from ipcbus.transport.kinds import RingTransport, SessionPlan
 from ipcbus.transport.lbtipc import LBTIPC
 from ipcbus.transport.lbtsmx import LBTSMX
 from ipcbus.transport.sending import SendingSession
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from ipcbus.resolution.registry import Registry
     from ipcbus.runtime.driver import Driver
     from ipcbus.topic.source import TopicSource
+    from ipcbus.transport.kinds import RingTransport, SessionPlan
 
 TRANSPORTS = {kind.option: kind for kind in (LBTIPC, LBTSMX)}
 
@@ -292,10 +292,9 @@ class Outbox:
 
 
 def _disagreement(kind: RingTransport, transport_id: int, has: SessionPlan, wants: SessionPlan) -> str:
+    there, here = has.as_options(kind.option), wants.as_options(kind.option)
     differing = [
-        f"{name}={getattr(wants, name)!r} instead of {getattr(has, name)!r}"
-        for name in SessionPlan.__dataclass_fields__
-        if getattr(wants, name) != getattr(has, name)
+        f"{name} = {there[name]!r}, not {here[name]!r}" for name in there if name in here and there[name] != here[name]
     ]
     return (
         f"session {kind.name} {transport_id} was made by its first source with other options: {', '.join(differing)}; "

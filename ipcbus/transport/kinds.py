@@ -29,6 +29,24 @@ class SessionPlan:
     batch_interval_ms: int
     evict_after_ms: int = 0
 
+    def as_options(self, transport: str) -> dict[str, object]:
+        """The options that ask for it, for texts; `transport` is the value of the option of that name."""
+        own = f"transport_{transport}_"
+        options: dict[str, object] = {
+            f"{own}transmission_window_size": self.window,
+            f"{own}behavior": "source_paced" if self.source_paced else "receiver_paced",
+            f"{own}datagram_max_size": self.datagram_max,
+            f"{own}maximum_receivers_per_transport": self.receivers_max,
+            f"{own}maximum_topics_per_transport": self.topics_max,
+            f"{own}sm_interval": self.sm_interval_ms,
+            "implicit_batching_minimum_length": self.batch_minimum,
+            "implicit_batching_interval": self.batch_interval_ms,
+            "slow_receiver_behavior": "evict" if self.evict_after_ms else "block",
+        }
+        if self.evict_after_ms:
+            options["slow_receiver_timeout"] = self.evict_after_ms
+        return options
+
 
 def evict_after_ms(source: SourceOptions) -> int:
     """How long a receiver may keep a receiver-paced session waiting, in ms; 0 for ever."""

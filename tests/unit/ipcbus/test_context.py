@@ -232,3 +232,24 @@ def test_contexts_that_start_and_end_all_the_time_do_not_disturb_each_other(doma
     for thread in threads:
         thread.join(GIVE_UP_S)
     bus.close()
+
+
+@pytest.mark.parametrize("domain", ["", 5, None, b"x"])
+def test_a_domain_is_a_text(domain: object) -> None:
+    with pytest.raises(ipcbus.ConfigError, match="is no name of a domain"):
+        ipcbus.Context(domain=domain)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("make", "names"),
+    [
+        ("source", ["on_event"]),
+        ("receiver", ["on_message", "source_notification"]),
+        ("wildcard_receiver", ["on_message", "source_notification", "on_create", "on_delete"]),
+    ],
+)
+def test_what_cannot_be_called_back_is_refused_at_once(domain: str, make: str, names: list[str]) -> None:
+    with ipcbus.Context(domain=domain) as context:
+        for name in names:
+            with pytest.raises(ipcbus.ConfigError, match=f"{name} = 5 cannot be called"):
+                getattr(context, make)("t", **{name: 5})
