@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import time
 from typing import TYPE_CHECKING
 
 from ipcbus.delivery.budget import Budget
-from ipcbus.resolution import names
 from ipcbus.runtime.faults import as_ipcbus_error
 from ipcbus.runtime.info import sessions_of
 from ipcbus.runtime.interests import Interests, differing
@@ -18,7 +16,6 @@ from ipcbus.runtime.left import LeftSessions
 from ipcbus.runtime.peers import Peers
 from ipcbus.runtime.telling import Teller
 from ipcbus.runtime.timerfd import FOREVER_NS
-from ringbuf.doorbell import CALL, BellRope
 from ringbuf.errors import RingError
 from ringbuf.slots import Identity
 
@@ -225,7 +222,7 @@ class Inbox:
         self._losses_due_ns = 0
         self._gone = True  # so that the end is told of a topic that was not there any more
         self._owe()
-        self.ring(session.advert.context_id)
+        self._peers.ring(session.advert.context_id)
 
     def _tell_gone(self) -> None:
         self._gone = False
@@ -254,7 +251,7 @@ class Inbox:
     def _leave(self, session: ReceivingSession) -> None:
         if self._drop(session):
             session.leave()
-            self.ring(session.advert.context_id)
+            self._peers.ring(session.advert.context_id)
 
     def _has(self, session: ReceivingSession) -> bool:
         """Whether it is still joined; the callbacks of an event may have closed its last receiver."""
@@ -268,13 +265,6 @@ class Inbox:
         self._gone = True
         self._driver.watch(self.sessions())
         return True
-
-    def ring(self, context_id: int) -> None:
-        """Wakes another context."""
-        with contextlib.suppress(OSError, RingError):
-            rope = BellRope(names.bell(self._domain, context_id))
-            rope.ring(CALL)
-            rope.close()
 
     # ------------------------------------------------------------------ looking after sessions
 
@@ -290,7 +280,7 @@ class Inbox:
         for session in filter(self._has, self.sessions()):
             demux = session.demux
             if demux.wakes_writer:
-                self.ring(session.advert.context_id)
+                self._peers.ring(session.advert.context_id)
             if demux.blocked and not any(
                 sink.pulls and not sink.closed and sink.is_full_now()
                 for each in session.topics()

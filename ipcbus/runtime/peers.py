@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 from ipcbus.resolution import names
 from ipcbus.resolution.registry import PeerRegistry
 from ringbuf import segment
+from ringbuf.doorbell import CALL, BellRope
 from ringbuf.errors import RingError, SegmentGone
 
 if TYPE_CHECKING:
@@ -76,6 +78,13 @@ class Peers:
             if peer.advert is not None and session in peer.advert.sessions:
                 return peer.registry
         return None
+
+    def ring(self, context_id: int) -> None:
+        """Wakes a context."""
+        with contextlib.suppress(OSError, RingError):
+            rope = BellRope(names.bell(self._domain, context_id))
+            rope.ring(CALL)
+            rope.close()
 
     def forget_all(self) -> bool:
         """Lets go of every registry; says whether there were any."""
