@@ -300,6 +300,24 @@ def test_options_of_the_first_receiver_win_for_topics_of_patterns(bus: Bus, capl
     assert all(part in warnings[0] for part in ("'.'", "'a'", "= 5", "its own 7"))
 
 
+def test_an_event_queue_takes_all_topics(bus: Bus) -> None:
+    books = Books()
+    with ipcbus.EventQueue(100) as queue:
+        bus.context("queued").wildcard_receiver("t.", books.enter, event_queue=queue)
+        sources = [bus.source(topic, bus.context()) for topic in ("t1", "t2")]
+        for source in sources:
+            bus.joined(source)
+            send(source, 10)
+
+        def dispatched() -> bool:
+            queue.dispatch(0)
+            return books.accounted == 20
+
+        bus.until(dispatched, "the messages")
+        for source in sources:
+            balanced(books.ledgers[source.source], 10)
+
+
 def test_sessions_tell_of_every_topic(bus: Bus) -> None:
     receiver = bus.context("receiving").wildcard_receiver("t.*")
     context = bus.context("sending")
