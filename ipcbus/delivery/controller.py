@@ -89,6 +89,7 @@ class DeliveryController(Controller):
         self._entries = 0
         self._given = 0
         self._forgotten = False
+        self._raised: BaseException | None = None
 
     # ------------------------------------------------------------------ what arrives
 
@@ -105,8 +106,11 @@ class DeliveryController(Controller):
                 self._note_newest(sequence, now_ns)
                 if self._given == before and not (self._map or flags & FLAG_FRAGMENT) and self._has_turn(sequence):
                     self._break_off(sequence)
-                    return IN_PLACE
-                self._take_or_keep(sequence, flags, payload, send_ticks)
+                    if self._raised is None:
+                        return IN_PLACE
+                    self._take(sequence, flags, payload, send_ticks)
+                else:
+                    self._take_or_keep(sequence, flags, payload, send_ticks)
             elif self._gaps.fill(sequence):
                 self._take_or_keep(sequence, flags, payload, send_ticks)
             else:
@@ -114,7 +118,7 @@ class DeliveryController(Controller):
                 return DROPPED
             self._settle(now_ns)
         finally:
-            self._account()
+            self._end()
         return self._given - before
 
     def told_of(self, next_sequence: int, now_ns: int) -> None:
@@ -124,15 +128,11 @@ class DeliveryController(Controller):
             self._told_of(next_sequence, now_ns)
             self._settle(now_ns)
         finally:
-            self._account()
+            self._end()
 
     def check(self, now_ns: int) -> None:
         """Gives up what is due, though nothing arrives."""
-        self._go_on_from_plain()
-        try:
-            self._settle(now_ns)
-        finally:
-            self._account()
+        self.told_of(0, now_ns)
 
     def missing(self, next_sequence: int) -> bool:
         """Whether a message below `next_sequence` is missing of which nobody knew, supposing none is on its way."""
@@ -166,7 +166,7 @@ class DeliveryController(Controller):
             partials = list(self._partials.values())
             self._report([part for partial in partials for part in self._drop(partial, self.expected, self.expected)])
         finally:
-            self._account()
+            self._end()
 
     def forget(self) -> None:
         """Gives back what it holds, when it is not used any more; what arrives later is not kept."""
@@ -278,7 +278,10 @@ class DeliveryController(Controller):
             while at < len(lost) and lost[at][0] == last + 1:
                 last = lost[at][1]
                 at += 1
-            self._losses.lost(self, first, last, last - first + 1 > self.rules.burst_loss)
+            try:
+                self._losses.lost(self, first, last, last - first + 1 > self.rules.burst_loss)
+            except BaseException as error:  # raised when everything is told and delivered
+                self._raised = error
 
     def _count_entries(self) -> None:
         entries = len(self._map) + len(self._gaps)
@@ -294,6 +297,12 @@ class DeliveryController(Controller):
                 self._close(partial)
         self._count_entries()
         self.plain = self.started and not (self._gaps or self._map or self._partials)
+
+    def _end(self) -> None:
+        self._account()
+        raised, self._raised = self._raised, None
+        if raised is not None:
+            raise raised
 
     # ------------------------------------------------------------------ messages and fragments
 

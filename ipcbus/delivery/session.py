@@ -49,6 +49,7 @@ class DeliverySession:
         self._budget, self._told = budget, told
         self._begun = begun
         self._had_bos: dict[int, set[Sink]] = {}
+        self._raised: BaseException | None = None
 
     # ------------------------------------------------------------------ topics
 
@@ -89,6 +90,7 @@ class DeliverySession:
         controller = self.topic(number)
         if controller is not None:
             self._give_bos(controller)
+            self._raise()
 
     def remove_topic(self, number: int) -> None:
         """Receives a topic no more."""
@@ -105,11 +107,17 @@ class DeliverySession:
             controller: of the topic.
             next_sequence: the number its next message would have had; 0 when that is not known.
         """
-        controller.finish(next_sequence)
+        while True:
+            try:
+                controller.finish(next_sequence)
+                break
+            except BaseException as error:  # of a callback: the rest comes all the same
+                self._raised = error
         had_bos = self._had_bos.pop(controller.topic_number, set())
         for sink in list(controller.sinks):
             if sink in had_bos:
                 self._event(sink, controller, MessageType.EOS, -1, -1)
+        self._raise()
 
     def check(self, now_ns: int) -> None:
         """Gives up what is due, in the topics whose loss check is due."""
@@ -127,6 +135,7 @@ class DeliverySession:
         self._begun = True
         for controller in self.topics():
             self._give_bos(controller)
+        self._raise()
 
     def lost(self, controller: Controller, first: int, last: int, burst: bool) -> None:
         """Tells of lost messages: one event a message, or one for all when there are very many."""
@@ -136,9 +145,10 @@ class DeliverySession:
         self._give_bos(controller)
         if burst:
             self._tell(controller, MessageType.UNRECOVERABLE_LOSS_BURST, first, last)
-            return
-        for number in range(first, last + 1):
-            self._tell(controller, MessageType.UNRECOVERABLE_LOSS, number, number)
+        else:
+            for number in range(first, last + 1):
+                self._tell(controller, MessageType.UNRECOVERABLE_LOSS, number, number)
+        self._raise()
 
     def _give_bos(self, controller: Controller) -> None:
         if not self._begun:
@@ -156,4 +166,13 @@ class DeliverySession:
 
     def _event(self, sink: Sink, controller: Controller, kind: MessageType, first: int, last: int) -> None:
         self._told(1)
-        sink.event(event(controller.origin, kind, first, last), self)
+        try:
+            sink.event(event(controller.origin, kind, first, last), self)
+        except BaseException as error:  # no Exception: those are counted and over
+            self._raised = error
+
+    def _raise(self) -> None:
+        """Lets on what a callback raised, such as KeyboardInterrupt, once everybody was told everything."""
+        raised, self._raised = self._raised, None
+        if raised is not None:
+            raise raised

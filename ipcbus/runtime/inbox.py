@@ -365,8 +365,10 @@ class Inbox:
     def _end(self, session: ReceivingSession) -> None:
         self._ended.add(session.advert)
         if self._drop(session):
-            session.finish()
-            session.leave()
+            try:
+                session.finish()
+            finally:
+                session.leave()
 
     def info(self, interest: Interest) -> list[SessionInfo]:
         """The sessions that carry one of a receiver's topics, joined or not."""
