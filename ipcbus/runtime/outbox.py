@@ -215,8 +215,10 @@ class Outbox:
             return
         with self._lock:
             # Closed by another thread otherwise.
-            if session in self._entries and session.evictor.look(time.monotonic_ns(), need):
-                self._ask_for_served()
+            evicted = session.evictor.look(time.monotonic_ns(), need) if session in self._entries else []
+        if evicted:
+            self._ask_for_served()
+            session.evictor.warn(evicted)
 
     def drive_a_little(self) -> None:
         """Delivers to this context's own receivers, which may be what the send waits for."""

@@ -40,7 +40,7 @@ class Evictor:
         self.count = 0
         self._blocked = 0
 
-    def look(self, now_ns: int, need: int | None = None) -> bool:
+    def look(self, now_ns: int, need: int | None = None) -> list[Identity]:
         """A source waits; evicts who has been in its way for too long.
 
         Args:
@@ -48,7 +48,7 @@ class Evictor:
             need: bytes for which it finds no room; None when they are the same as at the last look.
 
         Returns:
-            Whether anybody was evicted.
+            Who was evicted; to be given to `warn` when the lock is released.
         """
         writer, slots = self._session.channel.writer, self._session.channel.slots
         if need is not None:
@@ -61,7 +61,20 @@ class Evictor:
             if position <= head <= position + 2 * writer.capacity
         }
         late = self._holdups.look(self._needed, positions, now_ns)
-        return any([self._evict(*reader) for reader in late])
+        return [who for reader in late if (who := self._evict(*reader)) is not None]
+
+    def warn(self, evicted: list[Identity]) -> None:
+        """Logs who was evicted; not under a lock, because a handler of the log may send, even on this session."""
+        for who in evicted:
+            log.warning(
+                "%s has evicted the receiving context %r of pid %d, which kept it waiting for %d ms; let that one "
+                "receive faster, raise slow_receiver_timeout or the transmission window, or use "
+                "slow_receiver_behavior=block",
+                self._session.source_string,
+                who.context_name,
+                who.pid,
+                self._patience_ms,
+            )
 
     @contextlib.contextmanager
     def wait(self) -> Iterator[None]:
@@ -91,22 +104,14 @@ class Evictor:
             new = self.count - count
             return self.count, list(self._evicted)[-new:] if new else []
 
-    def _evict(self, index: int, generation: int) -> bool:
+    def _evict(self, index: int, generation: int) -> Identity | None:
         session = self._session
         who = session.channel.slots.identity(index)
         with self._telling:
             if not session.channel.slots.evict(index, generation):
-                return False
+                return None
             self._evicted.append(who)
             self.count += 1
         session.channel.writer.count_evicted()
         session.call(index)
-        log.warning(
-            "%s has evicted the receiving context %r of pid %d, which kept it waiting for %d ms; let that one receive "
-            "faster, raise slow_receiver_timeout or the transmission window, or use slow_receiver_behavior=block",
-            session.source_string,
-            who.context_name,
-            who.pid,
-            self._patience_ms,
-        )
-        return True
+        return who

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from typing import TYPE_CHECKING
 
@@ -214,6 +215,37 @@ def test_a_callback_that_takes_too_long_loses_what_was_sent_meanwhile(bus: Bus) 
     (ledger,) = books.ledgers.values()
     balanced(ledger, sent + 1, joins=2)
     assert receiver.lost == ledger.lost > 0
+
+
+class Answering(logging.Handler):
+    """A log that answers a warning on the bus, from the context that it is about."""
+
+    def __init__(self, context: ipcbus.Context) -> None:
+        super().__init__()
+        self.context = context
+        self.answered = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Makes a source for it, as long as the others live."""
+        if "has evicted the receiving context" in record.getMessage():
+            self.context.source("log").close()
+            self.answered += 1
+
+
+def test_the_log_of_an_eviction_may_use_the_context(bus: Bus) -> None:
+    context = bus.context("sending")
+    source = bus.source("t", context, **evicting(bus, number=77))
+    slow = Reader(bus)
+    bus.joined(source)
+    handler = Answering(context)
+    logger = logging.getLogger("ipcbus")
+    logger.addHandler(handler)
+    try:
+        sent = send_some(source)
+    finally:
+        logger.removeHandler(handler)
+    assert handler.answered == 1
+    slow.account(sent)
 
 
 def test_receivers_are_never_evicted_unless_asked_for(bus: Bus) -> None:
