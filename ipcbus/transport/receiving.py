@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -221,8 +222,9 @@ class ReceivingSession:
     def finish(self) -> None:
         """The session is over and read to its end: last losses, then EOS."""
         self.over = True
-        for controller in self.topics():
-            self.delivery.end_topic(controller, self._published(controller.topic_number))
+        with contextlib.ExitStack() as ends:  # of all topics, also after a callback that raised no Exception
+            for controller in reversed(self.topics()):
+                ends.callback(self.delivery.end_topic, controller, self._published(controller.topic_number))
 
     # ------------------------------------------------------------------ after an eviction, or a silence
 
