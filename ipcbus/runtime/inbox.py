@@ -336,6 +336,7 @@ class Inbox:
         if self._driver.quiet:
             return FOREVER_NS
         if now_ns >= self._losses_due_ns:
+            self._pay()
             self._losses_due_ns = FOREVER_NS  # before the checks: what they call may add topics
             due = [session.check(now_ns) for session in filter(self._has, self.sessions())]
             self._losses_due_ns = min([self._losses_due_ns, *(at_ns for at_ns in due if at_ns is not None)])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 import ipcbus
 from ipcbus import MessageType, SourceNotification, SourceNotificationType
-from tests.kit.bus import GIVE_UP_S, KINDS, LBTIPC, LBTSMX, RECEIVER_PACED, Bus
+from tests.kit.bus import GIVE_UP_S, KINDS, LBTIPC, LBTIPC_SOURCE_PACED, LBTSMX, RECEIVER_PACED, Bus
 from tests.kit.forms import CallbackTaker
 from tests.kit.look import advert, callback_errors
 from tests.kit.payload import body
@@ -170,6 +171,27 @@ def test_other_receivers_in_the_context_get_their_own_notifications(bus: Bus) ->
     source.close()
     bus.until(lambda: len(told[1]) == 2, "the end")
     assert told == [[CREATE, DELETE], [CREATE, DELETE], []]
+
+
+@pytest.mark.parametrize("kind", [LBTIPC_SOURCE_PACED], ids=["lbtipc-source-paced"])
+@pytest.mark.parametrize("mode", ["split"])
+@pytest.mark.parametrize("duty", ["check", "check_losses"])
+def test_what_the_contexts_own_thread_left_to_be_told_comes_before_a_message_that_a_timer_finds(
+    bus: Bus, duty: str
+) -> None:
+    diary = Diary(bus, wildcard=False)
+    source = bus.source()
+    source.wait_for_receivers(1, GIVE_UP_S)  # the own thread of the receiving context joins, and tells nobody
+    send(source, 3)
+    assert diary.got == {}
+    context = diary.receiver._context
+    with context._driver.guest(lambda: False, None):
+        if duty == "check":
+            context._inbox.check()
+        else:
+            context._inbox.check_losses(time.monotonic_ns() + 3600 * 1_000_000_000)
+    bus.until(lambda: diary.receiver.delivered == 3, "the messages")
+    assert diary.got[source.source] == ["CREATE", "BOS", "DATA", "DATA", "DATA"]
 
 
 @pytest.mark.parametrize("kind", RECEIVER_PACED, ids=lambda kind: str(kind.name))
