@@ -74,7 +74,13 @@ def text(field: object) -> str:
     return bytes(field).split(b"\0")[0].decode(errors="replace")  # type: ignore[call-overload, no-any-return]
 
 
-def decode(header: np.void, entries: np.ndarray[tuple[int], np.dtype[np.void]], context_id: int) -> ContextAdvert:
+def decode(
+    header: np.void,
+    entries: np.ndarray[tuple[int], np.dtype[np.void]],
+    context_id: int,
+    *,
+    receivers: bool = True,
+) -> ContextAdvert:
     """The values of a copied registry. What contradicts itself is left out.
 
     Args:
@@ -82,6 +88,7 @@ def decode(header: np.void, entries: np.ndarray[tuple[int], np.dtype[np.void]], 
         entries: its entries.
         context_id: id in the registry's name, which only one can have: what the header says may be another's, in whose
             name this registry would then offer topics.
+        receivers: decode the receivers too.
     """
     by_state = {state: entries[entries["state"] == state] for state in (layout.ENTRY_SESSION, layout.ENTRY_SOURCE)}
     sessions = {
@@ -102,14 +109,15 @@ def decode(header: np.void, entries: np.ndarray[tuple[int], np.dtype[np.void]], 
         for row in by_state[layout.ENTRY_SOURCE]
         if int(row["local"]) in sessions
     )
-    receivers = tuple(
+    kinds = (layout.ENTRY_RECEIVER, layout.ENTRY_WILDCARD) if receivers else ()
+    receiving = tuple(
         ReceiverAdvert(
             text(row["name"]),
             bool(row["state"] == layout.ENTRY_WILDCARD),
             int(row["since_ns"]),
             *(int(row[counter]) for counter in ("lbm_msgs_rcved", "bytes_rcved", "lost", "events", "callback_errors")),
         )
-        for row in entries[np.isin(entries["state"], (layout.ENTRY_RECEIVER, layout.ENTRY_WILDCARD))]
+        for row in entries[np.isin(entries["state"], kinds)]
     )
     return ContextAdvert(
         context_id,
@@ -121,5 +129,5 @@ def decode(header: np.void, entries: np.ndarray[tuple[int], np.dtype[np.void]], 
         text(header["release"]),
         tuple(sessions.values()),
         sources,
-        receivers,
+        receiving,
     )

@@ -190,14 +190,18 @@ class PeerRegistry:
         """Whether the owner still holds its lock."""
         return liveness.held_by_other(self.fd, OWNER_BYTE)
 
-    def read(self) -> tuple[int, ContextAdvert] | None:
-        """Version and contents of one moment, or None while the owner keeps changing it."""
+    def read(self, *, receivers: bool = True) -> tuple[int, ContextAdvert] | None:
+        """Version and contents of one moment, or None while the owner keeps changing it.
+
+        Args:
+            receivers: give the receivers too; without them it takes time only for what is offered.
+        """
         for _ in range(_TRIES):
             before = self.version()
             if before % 2 == 0:
                 copy = self._copy()
                 if self.version() == before:
-                    return before, decode(*copy, self._context_id)
+                    return before, decode(*copy, self._context_id, receivers=receivers)
             os.sched_yield()
         return None
 

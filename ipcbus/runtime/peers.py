@@ -52,7 +52,7 @@ class Peers:
         for peer in self._peers.values():
             if peer.registry.version() == peer.version:
                 continue
-            contents = peer.registry.read()
+            contents = peer.registry.read(receivers=False)
             if contents is not None:
                 peer.version, peer.advert = contents
                 changed = True

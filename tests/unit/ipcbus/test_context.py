@@ -253,3 +253,13 @@ def test_what_cannot_be_called_back_is_refused_at_once(domain: str, make: str, n
         for name in names:
             with pytest.raises(ipcbus.ConfigError, match=f"{name} = 5 cannot be called"):
                 getattr(context, make)("t", **{name: 5})
+
+
+def test_a_context_does_not_read_receivers_to_find_sources(domain: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[object] = []
+    monkeypatch.setattr("ipcbus.resolution.adverts.ReceiverAdvert", lambda *given: read.append(given))
+    with ipcbus.Context(domain=domain, operational_mode="sequential") as context:
+        for number in range(3):
+            context.receiver(f"t{number}")
+        context.process_events(0)
+    assert read == []

@@ -71,6 +71,16 @@ def test_sessions_sources_and_receivers_are_read_back(owned: Registry, peer: Pee
     assert not receiver.wildcard
 
 
+def test_who_only_wants_what_is_offered_need_not_read_receivers(owned: Registry, peer: PeerRegistry) -> None:
+    owned.add_session(SESSION)
+    owned.add_source(3, "t", 17)
+    owned.add_receiver("t")
+    owned.add_receiver(".*", wildcard=True)
+    contents = peer.read(receivers=False)
+    assert contents is not None
+    assert (len(contents[1].sources), contents[1].receivers) == (1, ())
+
+
 def test_a_wildcard_receiver_is_read_back_with_as_much_of_its_pattern_as_has_a_place(
     owned: Registry, peer: PeerRegistry
 ) -> None:
