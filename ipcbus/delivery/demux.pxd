@@ -46,7 +46,6 @@ cdef class Demux:
     cdef readonly uint64_t messages, no_topic, lost
 
     cdef long poll(self, long limit) except -1
-    cdef long walk(self, long limit, long *taken) except -1
     cdef bint next_record(self) except -1
     cdef int odd(self, Controller controller, const MessageHeader *header, uint32_t length) except -1
     cdef int give(self, Controller controller, const MessageHeader *header, uint32_t length) except -1

@@ -121,15 +121,13 @@ cdef class Demux:
         return self.go_on(now_ns)
 
     def go_on(self, int64_t now_ns):
-        cdef long taken = 0
         self.now_ns = now_ns
-        self.stop = False
         # Called from a callback, it would take the datagram away under the walk that goes on after the callback.
         if self.cursor == NULL or self.blocked or self.left or self.walking:
             return 0
         self.walking = True
         try:
-            return self.walk(0x7FFFFFFF, &taken)
+            return self.poll(0x7FFFFFFF)
         finally:
             self.walking = False
 
@@ -198,65 +196,60 @@ cdef class Demux:
     cdef long poll(self, long limit) except -1:
         """Takes up to `limit` messages and delivers what somebody receives; returns how many were delivered.
 
-        May stop within a record and go on there the next time.
+        May stop within a datagram and go on there the next time. One loop for both, records and what is fed: a call for
+        each record would cost as much as a tenth of a message.
         """
         cdef long handled = 0, taken = 0
+        cdef const MessageHeader *header
+        cdef Controller controller
+        cdef PyObject *found
+        cdef uint32_t word, length
+        cdef int64_t left   # signed: the padding of the last message may reach past the end
         self.stop = False
         while taken < limit and not self.blocked and not self.stop and not self.left:
-            if self.cursor == NULL and not self.next_record():
+            if self.cursor == NULL and (self.r == NULL or not self.next_record()):
                 break
-            handled += self.walk(limit, &taken)
+            while True:
+                left = self.end - self.cursor
+                if left < MESSAGE_HEADER_BYTES:
+                    self.finish_record()
+                    break
+                header = <const MessageHeader *>self.cursor
+                length = header.length
+                if <int64_t>length > left - MESSAGE_HEADER_BYTES:
+                    self.tally.malformed += 1
+                    self.show_tally()
+                    self.finish_record()
+                    break
+                word = header.topic
+                found = self.table[word & TOPIC_MASK & (self.topics_max - 1)]
+                if found == NULL or (<Controller>found).topic_number != word & TOPIC_MASK:
+                    self.no_topic += 1
+                    taken += 1
+                    self.cursor += MESSAGE_HEADER_BYTES + aligned(length)
+                    continue
+                controller = <Controller>found
+                if controller.pulls and controller.must_wait():
+                    self.blocked = True
+                    break
+                self.cursor += MESSAGE_HEADER_BYTES + aligned(length)
+                taken += 1
+                if header.sequence != controller.expected or not controller.plain or word & UNUSUAL:
+                    handled += self.odd(controller, header, length)
+                else:
+                    controller.expected += 1
+                    self.messages += 1
+                    handled += 1
+                    self.give(controller, header, length)
+                if taken >= limit or self.stop or self.left:
+                    break
         # Without a message, too: a lapped reader may stand somewhere else now.
-        if not self.left and (taken or self.r.position != self.r.shown):
+        if self.r != NULL and not self.left and (taken or self.r.position != self.r.shown):
             self.show_counters()
             # A writer without room, or an idle ring: now is the time to say how far this reader is.
             if reader_show(self.r):
                 self.wakes_writer = True
         return handled
-
-    @cython.final
-    cdef inline long walk(self, long limit, long *taken) except -1:
-        """Delivers from the datagram in hand until it is used up, or something says stop; returns how many."""
-        cdef long handled = 0
-        cdef const MessageHeader *header
-        cdef Controller controller
-        cdef PyObject *found
-        cdef uint32_t number, length
-        cdef int64_t left   # signed: the padding of the last message may reach past the end
-        while True:
-            left = self.end - self.cursor
-            if left < MESSAGE_HEADER_BYTES:
-                self.finish_record()
-                return handled
-            header = <const MessageHeader *>self.cursor
-            length = header.length
-            if <int64_t>length > left - MESSAGE_HEADER_BYTES:
-                self.tally.malformed += 1
-                self.show_tally()
-                self.finish_record()
-                return handled
-            number = header.topic & TOPIC_MASK
-            found = self.table[number & (self.topics_max - 1)]
-            if found == NULL or (<Controller>found).topic_number != number:
-                self.no_topic += 1
-                taken[0] += 1
-                self.cursor += MESSAGE_HEADER_BYTES + aligned(length)
-                continue
-            controller = <Controller>found
-            if controller.pulls and controller.must_wait():
-                self.blocked = True
-                return handled
-            self.cursor += MESSAGE_HEADER_BYTES + aligned(length)
-            taken[0] += 1
-            if header.sequence != controller.expected or not controller.plain or header.topic & UNUSUAL:
-                handled += self.odd(controller, header, length)
-            else:
-                controller.expected += 1
-                self.messages += 1
-                handled += 1
-                self.give(controller, header, length)
-            if taken[0] >= limit or self.stop or self.left:
-                return handled
 
     @cython.final
     cdef int odd(self, Controller controller, const MessageHeader *header, uint32_t length) except -1:
