@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, Protocol
 
 from ipcbus.resolution import names
 from ipcbus.resolution.sweep import sweep
 from ipcbus.runtime.timerfd import FOREVER_NS
 from ringbuf import clock, segment
-from ringbuf.doorbell import NEWS, BellRope
-from ringbuf.errors import RingError
+from ringbuf.doorbell import NEWS, ring_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -119,10 +117,7 @@ class Duties:
         own = names.bell(self._domain, self._context_id)
         for name in names.of_kind(segment.names(names.domain_prefix(self._domain)), names.BELL):
             if name != own:
-                with contextlib.suppress(OSError, RingError):
-                    rope = BellRope(name)
-                    rope.ring(NEWS)
-                    rope.close()
+                ring_once(name, NEWS)
 
     def _do_liveness(self) -> None:
         if self._outbox.reclaim():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 from ipcbus.resolution import names
 from ipcbus.resolution.registry import PeerRegistry
 from ringbuf import segment
-from ringbuf.doorbell import CALL, BellRope
+from ringbuf.doorbell import CALL, ring_once
 from ringbuf.errors import RingError, SegmentGone
 
 if TYPE_CHECKING:
@@ -81,10 +80,7 @@ class Peers:
 
     def ring(self, context_id: int) -> None:
         """Wakes a context."""
-        with contextlib.suppress(OSError, RingError):
-            rope = BellRope(names.bell(self._domain, context_id))
-            rope.ring(CALL)
-            rope.close()
+        ring_once(names.bell(self._domain, context_id), CALL)
 
     def forget_all(self) -> bool:
         """Lets go of every registry; says whether there were any."""
