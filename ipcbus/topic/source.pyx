@@ -158,15 +158,16 @@ cdef class TopicSource:
         cdef bint alone
         if self.piece_max == 0 or length > MESSAGE_MAX:
             self.too_large(length)
-        while batch.gate or self.gate:
-            batch.pass_gate(self.topic, block)
-            self.pass_gate(block)
         pieces = (length + self.piece_max - 1) // self.piece_max
-        alone = batch.policy.whole(
-            length + pieces * (RECORD_HEADER + MESSAGE_HEADER_BYTES + FRAGMENT_HEADER_BYTES + RECORD_ALIGN), block, self
-        )
-        if batch.gate or self.gate:
-            return self.append_pieces(data, length, flags, flush, block)
+        while True:
+            while batch.gate or self.gate:
+                batch.pass_gate(self.topic, block)
+                self.pass_gate(block)
+            alone = batch.policy.whole(
+                length + pieces * (RECORD_HEADER + MESSAGE_HEADER_BYTES + FRAGMENT_HEADER_BYTES + RECORD_ALIGN), block, self
+            )
+            if not (batch.gate or self.gate):
+                break
         self.gate |= SOURCE_IN_PIECES
         if alone:
             # Nobody else takes the room that there is for it.
@@ -237,7 +238,6 @@ cdef class TopicSource:
             self.batch.held += 1 if holds else -1
 
     def send_many(self, messages, *, bint flush=False, bint block=True):
-        cdef uint64_t first = self.next_sequence
         cdef Py_buffer view
         cdef Py_ssize_t sent = 0
         # With a minimum of 0 each message would be a datagram; of messages that are all there a datagram takes what fits.
