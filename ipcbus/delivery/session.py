@@ -122,11 +122,13 @@ class DeliverySession:
     def check(self, now_ns: int) -> None:
         """Gives up what is due, in the topics whose loss check is due."""
         self.demux.now_ns = now_ns
-        for controller in self.topics():
-            interval = controller.rules.loss_check_ns
-            if interval and now_ns >= controller.next_check_ns:
-                controller.next_check_ns = now_ns + interval
-                controller.check(now_ns)
+        for controller in self.due(now_ns):
+            controller.next_check_ns = now_ns + controller.rules.loss_check_ns
+            controller.check(now_ns)
+
+    def due(self, now_ns: int) -> list[DeliveryController]:
+        """The topics whose loss check is due."""
+        return [each for each in self.topics() if each.rules.loss_check_ns and now_ns >= each.next_check_ns]
 
     # ------------------------------------------------------------------ what the demux and the controllers hand over
 

@@ -188,7 +188,7 @@ class ReceivingSession:
         """
         if not (self.advert.source_paced or self._joined_again):
             return None
-        due = [each for each in self.topics() if self._is_due(each, now_ns)]
+        due = self.delivery.due(now_ns)
         if due and not self.demux.blocked:
             published = [(each, self._published(each.topic_number)) for each in due]
             # What was published before the numbers were read is either delivered by this, or overwritten.
@@ -198,10 +198,6 @@ class ReceivingSession:
             self.delivery.check(now_ns)
         waiting = [each.rules.loss_check_ns for each in self.topics() if each.rules.loss_check_ns]
         return now_ns + min(waiting) if waiting else None
-
-    @staticmethod
-    def _is_due(controller: DeliveryController, now_ns: int) -> bool:
-        return controller.rules.loss_check_ns > 0 and now_ns >= controller.next_check_ns
 
     def drain(self) -> bool:
         """Delivers everything that is there; False when a full receiver or a busy source kept it from the end."""
