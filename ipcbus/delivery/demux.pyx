@@ -26,7 +26,6 @@ cdef extern from "Python.h":
     PyObject *PyObject_CallOneArg(PyObject *callable, PyObject *argument) noexcept
 
 cdef enum:
-    CAUGHT_UP_PAUSES = 100
     UNUSUAL = (FLAG_FRAGMENT | FLAG_TSNI) << TOPIC_BITS     # bits of a header's topic word
 
 
@@ -205,7 +204,6 @@ cdef class Demux:
         cdef Controller controller
         cdef PyObject *found
         cdef uint32_t word, length
-        cdef int k
         cdef int64_t left   # signed: the padding of the last message may reach past the end
         self.stop = False
         while taken < limit and not self.blocked and not self.stop and not self.left:
@@ -251,10 +249,6 @@ cdef class Demux:
             # A writer without room, or an idle ring: now is the time to say how far this reader is.
             if reader_show(self.r):
                 self.wakes_writer = True
-            if taken > 1 and self.cursor == NULL:
-                # In a stream, a reader at the writer's heels takes each line from under it; some distance helps both.
-                for k in range(CAUGHT_UP_PAUSES):
-                    _atomics.pause()
         return handled
 
     @cython.final

@@ -5,9 +5,12 @@ from cpython.pythread cimport PyThread_get_thread_ident
 from libc.stdint cimport uint32_t, uint64_t
 
 from ipcbus.delivery.demux cimport Demux
+from ringbuf cimport _atomics
 from ringbuf.clock cimport clock_kind, ns_per_tick, read_ticks
 from ringbuf.poller cimport Poller
 
+cdef enum:
+    CAUGHT_UP_PAUSES = 100
 
 cdef double QUICK_S = 0.0002
 # A reader may seem ready and yet give nothing, as with messages of topics that nobody receives; Python looks up then.
@@ -55,6 +58,7 @@ cdef class Pump:
         cdef long total = 0, handled, fruitless = 0
         cdef bint ready
         cdef Demux demux
+        cdef int k
         while True:
             handled = 0
             for each in self.demuxes:
@@ -68,6 +72,10 @@ cdef class Pump:
                 if demux.attention or demux.blocked or demux.wakes_writer:
                     self.attention = True
             total += handled
+            if handled > 1:
+                # In a stream, a reader at the writers' heels takes each line from under them; some distance helps all.
+                for k in range(CAUGHT_UP_PAUSES):
+                    _atomics.pause()
             if self.attention or poller.poked or (once and total):
                 poller.poked = 0
                 return total
