@@ -36,7 +36,7 @@ typedef struct {
     uint64_t slots_reclaimed;
     uint64_t position_errors;
     uint64_t receivers_evicted;
-    uint8_t pad_312[8];
+    uint64_t blocked_since;
     uint32_t pid;
     uint32_t uid;
     uint64_t start_ns;
@@ -70,6 +70,7 @@ _Static_assert(offsetof(ipcbus_RingHeader, wakes_sent) == 280, "RingHeader.wakes
 _Static_assert(offsetof(ipcbus_RingHeader, slots_reclaimed) == 288, "RingHeader.slots_reclaimed");
 _Static_assert(offsetof(ipcbus_RingHeader, position_errors) == 296, "RingHeader.position_errors");
 _Static_assert(offsetof(ipcbus_RingHeader, receivers_evicted) == 304, "RingHeader.receivers_evicted");
+_Static_assert(offsetof(ipcbus_RingHeader, blocked_since) == 312, "RingHeader.blocked_since");
 _Static_assert(offsetof(ipcbus_RingHeader, pid) == 320, "RingHeader.pid");
 _Static_assert(offsetof(ipcbus_RingHeader, uid) == 324, "RingHeader.uid");
 _Static_assert(offsetof(ipcbus_RingHeader, start_ns) == 328, "RingHeader.start_ns");
@@ -199,6 +200,7 @@ _Static_assert(offsetof(ipcbus_Record, send_ticks) == 8, "Record.send_ticks");
         uint64_t slots_reclaimed
         uint64_t position_errors
         uint64_t receivers_evicted
+        uint64_t blocked_since
         uint32_t pid
         uint32_t uid
         uint64_t start_ns

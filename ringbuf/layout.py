@@ -129,6 +129,7 @@ RING_HEADER = struct(
         ("slots_reclaimed", "<u8", 288),
         ("position_errors", "<u8", 296),
         ("receivers_evicted", "<u8", 304),
+        ("blocked_since", "<u8", 312),
         # line 5: facts about the owner, written once
         ("pid", "<u4", 320),
         ("uid", "<u4", 324),

@@ -88,22 +88,27 @@ class RoomPolicy:
         session, outbox = self._session, self._outbox
         begin = time.monotonic_ns()
         checked = begin
-        with contextlib.nullcontext() if session.evictor is None else session.evictor.wait():
-            while not session.batch.gate and not source.closed:
-                driven = outbox.drives_itself()
-                wait_ns = DRIVEN_WAIT_NS if driven else WAIT_NS
-                if session.evictor is not None:
-                    outbox.held_up(session, need)
-                    wait_ns = min(wait_ns, session.evictor.next_look_ns)
-                if session.channel.writer.wait_room(need, SPINS, wait_ns):
-                    break
-                now = time.monotonic_ns()
-                if driven:
-                    outbox.drive_a_little()
-                if now - checked >= outbox.liveness_ns:
-                    checked = now
-                    outbox.reclaim()
-        session.channel.writer.count_blocked(time.monotonic_ns() - begin)
+        session.show_blocked(begin)
+        try:
+            with contextlib.nullcontext() if session.evictor is None else session.evictor.wait():
+                while not session.batch.gate and not source.closed:
+                    driven = outbox.drives_itself()
+                    wait_ns = DRIVEN_WAIT_NS if driven else WAIT_NS
+                    if session.evictor is not None:
+                        outbox.held_up(session, need)
+                        wait_ns = min(wait_ns, session.evictor.next_look_ns)
+                    if session.channel.writer.wait_room(need, SPINS, wait_ns):
+                        break
+                    now = time.monotonic_ns()
+                    if driven:
+                        outbox.drive_a_little()
+                    if now - checked >= outbox.liveness_ns:
+                        checked = now
+                        outbox.reclaim()
+        finally:
+            # Also when a signal's handler or a callback has ended the wait.
+            session.show_blocked(0)
+            session.channel.writer.count_blocked(time.monotonic_ns() - begin)
 
     def reserved(self, block: bool) -> None:
         """Waits until another thread has left its acquire block, or sent the last piece of its message."""

@@ -2,7 +2,10 @@
 
 from ipcbus.stats.counters import COUNTERS, Counter, counters_of
 from ipcbus.stats.histogram import Histogram, Percentiles
+from ipcbus.stats.history import History
 from ipcbus.stats.model import ContextStats, DomainSnapshot, ReceiverStats, SessionStats, SlotStats, SourceStats
+from ipcbus.stats.processes import Processes
+from ipcbus.stats.rates import rates
 from ipcbus.stats.snapshot import domains, take_snapshot, take_snapshots
 
 __all__ = [
@@ -11,13 +14,16 @@ __all__ = [
     "Counter",
     "DomainSnapshot",
     "Histogram",
+    "History",
     "Percentiles",
+    "Processes",
     "ReceiverStats",
     "SessionStats",
     "SlotStats",
     "SourceStats",
     "counters_of",
     "domains",
+    "rates",
     "take_snapshot",
     "take_snapshots",
 ]

@@ -7,8 +7,12 @@ counter, add the word to the layout and its row here: snapshots, `ipcbus list` a
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+
+from ipcbus.wire import layout as wire
+from ringbuf import layout
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,6 +44,15 @@ class Counter:
     unit: str
     meaning: str
     field: str
+
+    @property
+    def grows(self) -> bool:
+        """Whether it counts up, so that it has a rate; else it is a value of the moment."""
+        return not self.unit.endswith(", now") and self.name not in _NO_RATE
+
+
+_NO_RATE: Final = ("latency_max", "sequence_next")
+"""Grow, but how fast says nothing that another counter does not say better."""
 
 
 def _row(of: str, name: str, unit: str, meaning: str, field: str | None = None) -> Counter:
@@ -94,9 +107,19 @@ COUNTERS: Final = (
 """Every counter, in the order in which it is shown."""
 
 
+@functools.cache
 def counters_of(of: str) -> tuple[Counter, ...]:
     """The rows of one kind of thing."""
     return tuple(counter for counter in COUNTERS if counter.of == of)
+
+
+def bits() -> dict[tuple[str, str], int]:
+    """Width in bits of the words of all counters, by kind of thing and name."""
+    structures = {**layout.STRUCTS, **wire.STRUCTS}
+    return {
+        (row.of, row.name): 8 * structures[STRUCT_OF[row.of]][row.field].itemsize if row.field else 64
+        for row in COUNTERS
+    }
 
 
 def values(of: str, record: Any, computed: Mapping[str, int] | None = None) -> dict[str, int]:  # noqa: ANN401

@@ -15,7 +15,7 @@ import numpy as np
 from ringbuf import layout
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     Counts = np.ndarray[Any, np.dtype[np.uint64]]
 
@@ -82,6 +82,21 @@ class Histogram:
         """Both together."""
         return Histogram(self.counts + other.counts, max(self.max_ns, other.max_ns))
 
+    def since(self, before: Histogram) -> Histogram | None:
+        """What was counted after an earlier state of the same histogram; None when that is none of it.
+
+        The exact maximum is known only where it has risen since; else the highest bucket in use stands for it.
+        """
+        with np.errstate(over="ignore"):
+            counts = self.counts - before.counts
+        # Around the end of the words a count goes on from 0; one that is far below was begun anew.
+        if np.any(counts >> np.uint64(63)):
+            return None
+        if self.max_ns > before.max_ns:
+            return Histogram(counts, self.max_ns)
+        used = np.flatnonzero(counts)
+        return Histogram(counts, min(int(_MIDDLES[used[-1]]), self.max_ns) if len(used) else 0)
+
     def __eq__(self, other: object) -> bool:
         """Equal counts and maximum."""
         if not isinstance(other, Histogram):
@@ -116,6 +131,25 @@ class Histogram:
             return None
         p50, p90, p99, p999, highest = known
         return Percentiles(self.count, p50, p90, p99, p999, self.max_ns or highest)
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> Histogram:
+        """A histogram from what `to_dict` gave.
+
+        Raises:
+            ValueError: it names a bucket that this layout has not, or is none.
+        """
+        try:
+            buckets = [(int(edge), int(count)) for edge, count in value["buckets"]]
+            index = np.searchsorted(_EDGES, np.array([edge for edge, _ in buckets], dtype=np.uint64))
+            counts = np.zeros_like(_EDGES)
+            counts[index] = [count for _, count in buckets]
+            highest = int(value["max_ns"] or 0)
+        except (KeyError, IndexError, TypeError, ValueError, OverflowError) as error:
+            raise ValueError(f"a latency histogram is damaged: {error!r}") from error
+        if any(int(_EDGES[place]) != edge for place, (edge, _) in zip(index.tolist(), buckets, strict=True)):
+            raise ValueError("a latency histogram has buckets of another layout; another release of ipcbus wrote it")
+        return cls(counts, highest)
 
     def to_dict(self) -> dict[str, Any]:
         """Percentiles, and the counts of the buckets that are not empty as `[lower edge in ns, count]`."""

@@ -1,16 +1,27 @@
-"""What a snapshot says: frozen values, ready for tables and JSON."""
+"""What a snapshot says: frozen values, ready for tables and JSON.
+
+`take_snapshot` fills what can be known at one moment. What needs two (`per_second`, `recent`, `blocked`, `seconds`) is
+filled by `rates`, and empty or None until then.
+"""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
-from ipcbus.stats.histogram import Histogram
+from ipcbus.stats import plain
+from ipcbus.stats.histogram import Histogram  # noqa: TC001 - from_dict looks the types up
 
 Counters = Mapping[str, int]
 """Values of counters by their names in `counters.COUNTERS`."""
+
+Rates = Mapping[str, float]
+"""How much counters grew a second, by the same names; values of the moment have no rate."""
+
+NO_COUNTERS: Counters = MappingProxyType({})
+NO_RATES: Rates = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +33,14 @@ class SourceStats:
         number: the session's number of the topic.
         receivers: how many receiving contexts are joined to it.
         counters: those of kind `source`; empty when they could not be read.
+        per_second: how they grew.
     """
 
     topic: str
     number: int
     receivers: int
     counters: Counters
+    per_second: Rates = field(default_factory=lambda: NO_RATES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,35 +49,48 @@ class SlotStats:
 
     Attributes:
         slot: number of the slot.
+        generation: how often the slot has changed hands; with it, a slot that another reader took is told apart.
         state: `joining`, `active`, or `evicted`: cut off by its source, and it has not noticed yet.
         alive: whether its process lives; a dead one's slot is taken back within a second.
+        parked: whether it sleeps until something is published, or is about to.
         pid: its process.
         uid: its user.
+        user: the user's name, or the number again.
         context_id: its context.
         context_name: the context's name, often empty.
         command: command line of the process; empty when it cannot be read.
         joined_ns: when it joined, ns since the epoch.
         position: what it has read, in bytes since the session began.
-        lag: bytes that it has not read yet.
+        lag: bytes that it has not read yet; more than the window where a source-paced source has lapped it.
+        lag_messages: about as many messages: the bytes over the mean size of the messages sent of late; None when
+            nothing tells the size.
         topics: what it receives of the session.
         counters: those of kind `slot`.
-        latency: from the begin of a datagram to its reading.
+        latency: from the begin of a datagram to its reading, since it joined.
+        per_second: how the counters grew.
+        recent: the latency of what it read between the two snapshots; None without the earlier one.
     """
 
     slot: int
+    generation: int
     state: str
     alive: bool
+    parked: bool
     pid: int
     uid: int
+    user: str
     context_id: int
     context_name: str
     command: str
     joined_ns: int
     position: int
     lag: int
+    lag_messages: int | None
     topics: tuple[str, ...]
     counters: Counters
     latency: Histogram
+    per_second: Rates = field(default_factory=lambda: NO_RATES)
+    recent: Histogram | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +100,14 @@ class SessionStats:
     Attributes:
         source: its source string, for example `LBT-IPC:6481f8d4:20001`.
         transport: for example `LBT-IPC`.
-        pid: the process that sends.
+        context_id: the context that sends.
+        context_name: the context's name, often empty.
+        pid: its process.
+        uid: its user.
+        user: the user's name, or the number again.
         command: its command line; empty when it cannot be read.
+        alive: whether its process lives.
+        start_ns: when the session began, ns since the epoch; 0 when unknown.
         pacing: `receiver_paced` or `source_paced`.
         capacity: bytes of its window.
         datagram_max: the longest datagram in bytes.
@@ -83,16 +115,28 @@ class SessionStats:
         topics_max: how many topics it may carry.
         tail: what was published, in bytes since the session began.
         closed: whether its source has ended it.
+        wait: `blocked` while a send waits for room, `refused` while one that found none waits for its WAKEUP event,
+            else empty.
+        blocked_for_ns: how long the send that is blocked has waited until now; 0 when none is.
         counters: those of kind `session`; empty when they could not be read.
         sources: its topics.
         receivers: who reads it.
         reason: why numbers are missing; empty when none is.
+        read_ns: when the numbers were read, ns of the monotonic clock.
+        per_second: how the counters grew.
+        blocked: the share of the time, 0 to 1, in which its source was kept waiting; None without an earlier snapshot.
     """
 
     source: str
     transport: str
+    context_id: int
+    context_name: str
     pid: int
+    uid: int
+    user: str
     command: str
+    alive: bool
+    start_ns: int
     pacing: str
     capacity: int
     datagram_max: int
@@ -100,10 +144,36 @@ class SessionStats:
     topics_max: int
     tail: int
     closed: bool
+    wait: str
+    blocked_for_ns: int
     counters: Counters
     sources: tuple[SourceStats, ...]
     receivers: tuple[SlotStats, ...]
     reason: str
+    read_ns: int = field(compare=False)
+    per_second: Rates = field(default_factory=lambda: NO_RATES)
+    blocked: float | None = None
+
+    @property
+    def fill(self) -> float | None:
+        """The share of the window, 0 to 1, that the reader furthest behind has not read; None without a reader."""
+        lags = [slot.lag for slot in self.receivers if slot.state == "active"]
+        return min(1.0, max(lags) / self.capacity) if lags and self.capacity else None
+
+    @property
+    def messages_per_datagram(self) -> float | None:
+        """How full datagrams were between the two snapshots, or since the beginning without the earlier one."""
+        counts: Mapping[str, float] = self.per_second or self.counters
+        datagrams = counts.get("msgs_sent")
+        return counts["lbm_msgs_sent"] / datagrams if datagrams else None
+
+    @property
+    def held_up_by(self) -> SlotStats | None:
+        """The reader that keeps a receiver-paced source waiting, now or since the earlier snapshot; often None."""
+        if self.pacing != "receiver_paced" or not (self.wait or self.blocked):
+            return None
+        readers = [slot for slot in self.receivers if slot.state == "active"]
+        return max(readers, key=lambda slot: slot.lag, default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +185,14 @@ class ReceiverStats:
         wildcard: whether it receives every topic that matches.
         since_ns: when it was made, ns since the epoch.
         counters: those of kind `receiver`.
+        per_second: how they grew.
     """
 
     topic: str
     wildcard: bool
     since_ns: int
     counters: Counters
+    per_second: Rates = field(default_factory=lambda: NO_RATES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +204,7 @@ class ContextStats:
         name: its name, often empty.
         pid: its process; 0 when its registry cannot be read.
         uid: its user.
+        user: the user's name, or the number again.
         command: command line of the process; empty when it cannot be read.
         start_ns: when it was opened, ns since the epoch.
         release: its version of ipcbus.
@@ -139,12 +212,14 @@ class ContextStats:
         sessions: what it sends on.
         receivers: what it receives.
         reason: why nothing more is known of it; empty when it could be read.
+        read_ns: when its receivers' counters were read, ns of the monotonic clock.
     """
 
     context_id: int
     name: str
     pid: int
     uid: int
+    user: str
     command: str
     start_ns: int
     release: str
@@ -152,6 +227,7 @@ class ContextStats:
     sessions: tuple[SessionStats, ...]
     receivers: tuple[ReceiverStats, ...]
     reason: str
+    read_ns: int = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,12 +237,16 @@ class DomainSnapshot:
     Attributes:
         domain: its name, or its tag in the names of shared objects where no context tells the name.
         taken_ns: when, ns since the epoch.
+        read_ns: the same moment in ns of the monotonic clock, by which rates are reckoned.
         contexts: all of them, the oldest first.
+        seconds: how much earlier the snapshot was that the rates are from; 0 without one.
     """
 
     domain: str
     taken_ns: int
+    read_ns: int
     contexts: tuple[ContextStats, ...]
+    seconds: float = 0.0
 
     @property
     def sessions(self) -> Iterator[SessionStats]:
@@ -178,17 +258,21 @@ class DomainSnapshot:
         return next((session for session in self.sessions if session.source == source), None)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as dictionaries, lists, numbers and texts, for `json.dumps`."""
-        return {field.name: _plain(getattr(self, field.name)) for field in dataclasses.fields(self)}
+        """Everything as dictionaries, lists, numbers and texts, for `json.dumps`; docs/reference/json.md."""
+        found: dict[str, Any] = plain.to_plain(self)
+        for context, taken in zip(found["contexts"], self.contexts, strict=True):
+            for session, stats in zip(context["sessions"], taken.sessions, strict=True):
+                holder = stats.held_up_by
+                session["fill"] = stats.fill
+                session["messages_per_datagram"] = stats.messages_per_datagram
+                session["held_up_by"] = None if holder is None else holder.slot
+        return found
 
+    @classmethod
+    def from_dict(cls, value: object) -> DomainSnapshot:
+        """A snapshot from what `to_dict` gave; what else stands there is passed over.
 
-def _plain(value: Any) -> Any:  # noqa: ANN401 - whatever stands in the dataclasses above
-    if isinstance(value, Histogram):
-        return value.to_dict()
-    if dataclasses.is_dataclass(value):
-        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, tuple):
-        return [_plain(item) for item in value]
-    return value
+        Raises:
+            ValueError: something is missing, or of another type; the text names where.
+        """
+        return plain.from_plain(cls, value, "snapshot")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
+import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,11 @@ if TYPE_CHECKING:
     Record = np.void
     Records = np.ndarray[tuple[int], np.dtype[np.void]]
 
+Fields = dict[str, Any]
+"""A structure as Python values: those of numpy take ten times as long to look at."""
+
 _TRIES = 4
+_STATE = struct.Struct("<II")  # state and generation of a slot
 _IN_USE = (layout.SLOT_JOINING, layout.SLOT_ACTIVE, layout.SLOT_EVICTED)
 _AREA_MAX = 1 << 24
 """No user area is larger: that many bytes hold a line for every topic that options allow."""
@@ -31,8 +36,12 @@ _AREA_MAX = 1 << 24
 class RingCopy:
     """Header and topic lines of a ring."""
 
-    header: Record
+    header: Fields
     lines: Records
+
+    def line(self, number: int) -> Fields:
+        """The line of the topic with this number, or of another one that has its place now."""
+        return _fields(self.lines[number % len(self.lines)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +50,7 @@ class ControlCopy:
 
     header: Record
     joined: np.ndarray[tuple[int], np.dtype[np.uint64]]
-    slots: dict[int, Record]
+    slots: dict[int, Fields]
     held: frozenset[int]
 
 
@@ -141,16 +150,21 @@ def read_control(name: str, session_id: int, topics_max: int) -> ControlCopy:
         return ControlCopy(header, joined, slots, frozenset(held))
 
 
-def _read_slot(shared: SharedObject, offset: int) -> Record | None:
+def _read_slot(shared: SharedObject, offset: int) -> Fields | None:
     """A slot in use, all of it of the same owner; None when it is free."""
-    first_line = np.dtype([("state", "<u4"), ("generation", "<u4")])
     for _ in range(_TRIES):
-        if shared.record(first_line, offset)["state"] not in _IN_USE:
+        state, generation = _STATE.unpack(shared.read(offset, _STATE.size))
+        if state not in _IN_USE:
             return None
-        slot = shared.record(layout.SLOT, offset)
-        if shared.record(first_line, offset)["generation"] == slot["generation"]:
+        slot = _fields(shared.record(layout.SLOT, offset))
+        if slot["state"] in _IN_USE and slot["generation"] == generation:
             return slot
     return None
+
+
+def _fields(record: Record) -> Fields:
+    """By name, as numbers, bytes, and arrays."""
+    return dict(zip(record.dtype.names or (), record.item(), strict=True))
 
 
 def read_ring(name: str, session_id: int, topics_max: int) -> RingCopy:
@@ -164,4 +178,4 @@ def read_ring(name: str, session_id: int, topics_max: int) -> RingCopy:
         header = shared.header(layout.RING_HEADER, layout.KIND_RING, session_id, "ring")
         if int(header["user_bytes"]) < topics_max * TOPIC_LINE.itemsize:
             raise SegmentMismatch(f"the header of {name} contradicts itself; its owner is damaged, restart it")
-        return RingCopy(header, shared.array(TOPIC_LINE, topics_max, int(header["user_offset"])))
+        return RingCopy(_fields(header), shared.array(TOPIC_LINE, topics_max, int(header["user_offset"])))

@@ -6,41 +6,52 @@ why its numbers are missing.
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import time
-from collections.abc import Callable
 from types import MappingProxyType
-
-import psutil
+from typing import TYPE_CHECKING
 
 from ipcbus.resolution import names
 from ipcbus.resolution.adverts import TRANSPORT_NAMES, ContextAdvert, SessionAdvert, SourceAdvert, text
 from ipcbus.resolution.registry import PeerRegistry
 from ipcbus.stats import counters
 from ipcbus.stats.histogram import Histogram
-from ipcbus.stats.model import ContextStats, DomainSnapshot, ReceiverStats, SessionStats, SlotStats, SourceStats
+from ipcbus.stats.model import (
+    NO_COUNTERS,
+    ContextStats,
+    DomainSnapshot,
+    ReceiverStats,
+    SessionStats,
+    SlotStats,
+    SourceStats,
+)
+from ipcbus.stats.processes import Processes, user_name
 from ipcbus.stats.reading import ControlCopy, RingCopy, read_control, read_ring
 from ipcbus.wire.layout import TOPIC_MASK
 from ringbuf import layout, segment
 from ringbuf.errors import RingError, SegmentGone
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
 _STATES = {layout.SLOT_JOINING: "joining", layout.SLOT_ACTIVE: "active", layout.SLOT_EVICTED: "evicted"}
 _PACINGS = {False: "receiver_paced", True: "source_paced"}
 _DEAD = "its process is gone; what it left is removed when another one looks"
-_NONE: MappingProxyType[str, int] = MappingProxyType({})
-
-Commands = Callable[[int], str]
 
 
-def take_snapshot(domain: str = "default") -> DomainSnapshot:
-    """Everything that the shared memory of one domain says."""
-    return _snapshot(names.domain_tag(domain), domain)
+def take_snapshot(domain: str = "default", processes: Processes | None = None) -> DomainSnapshot:
+    """Everything that the shared memory of one domain says.
+
+    Args:
+        domain: its name.
+        processes: what is known of processes already; who takes many snapshots hands in the same one each time.
+    """
+    return _snapshot(names.domain_tag(domain), domain, processes or Processes())
 
 
 def take_snapshots() -> tuple[DomainSnapshot, ...]:
     """The snapshots of all domains of this host, by name."""
-    return tuple(sorted((_snapshot(tag, None) for tag in _tags()), key=lambda taken: taken.domain))
+    processes = Processes()
+    return tuple(sorted((_snapshot(tag, None, processes) for tag in _tags()), key=lambda taken: taken.domain))
 
 
 def domains() -> tuple[str, ...]:
@@ -53,27 +64,21 @@ def _tags() -> set[str]:
     return {found[0] for found in parsed if found and found[2] == names.REGISTRY}
 
 
-def _snapshot(tag: str, domain: str | None) -> DomainSnapshot:
-    taken = time.time_ns()
-    commands = functools.cache(command_of)
+def _snapshot(tag: str, domain: str | None, processes: Processes) -> DomainSnapshot:
+    taken, now = time.time_ns(), time.monotonic_ns()
     prefix = f"{names.PREFIX}{tag}."
     registries = [name for name in segment.names(prefix) if name.endswith("." + names.REGISTRY)]
     # All registries come first: a receiver's numbers are then never ahead of those of the sessions it reads.
-    read = [(name, *_read_registry(name)) for name in registries if names.parse(name)]
-    contexts = tuple(_context(name, contents, alive, reason, commands) for name, contents, alive, reason in read)
-    known = (contents.domain for _, contents, _, _ in read if contents and names.domain_tag(contents.domain) == tag)
+    read = [(name, *_read_registry(name), time.monotonic_ns()) for name in registries if names.parse(name)]
+    contexts = tuple(_context(*found, processes) for found in read)
+    known = (found[1].domain for found in read if found[1] and names.domain_tag(found[1].domain) == tag)
+    processes.turn()
     return DomainSnapshot(
         domain if domain is not None else next(known, tag),
         taken,
+        now,
         tuple(sorted(contexts, key=lambda context: (context.start_ns, context.context_id))),
     )
-
-
-def command_of(pid: int) -> str:
-    """Command line of a process; empty when it is gone, of another pid namespace, or may not be looked at."""
-    with contextlib.suppress(psutil.Error, OSError, ValueError):
-        return " ".join(psutil.Process(pid).cmdline())
-    return ""
 
 
 def _read_registry(name: str) -> tuple[ContextAdvert | None, bool, str]:
@@ -98,41 +103,57 @@ def _read_registry(name: str) -> tuple[ContextAdvert | None, bool, str]:
         registry.close()
 
 
-def _context(name: str, contents: ContextAdvert | None, alive: bool, reason: str, commands: Commands) -> ContextStats:
+def _context(
+    name: str, contents: ContextAdvert | None, alive: bool, reason: str, read_ns: int, processes: Processes
+) -> ContextStats:
     if contents is None:
         parsed = names.parse(name)
         context_id = parsed[1] if parsed else 0
-        return ContextStats(context_id, "", 0, 0, "", 0, "", alive, (), (), reason)
-    command = commands(contents.pid) if alive else ""
+        return ContextStats(context_id, "", 0, 0, "", "", 0, "", alive, (), (), reason, read_ns)
     prefix = name.removesuffix(names.REGISTRY)
+    command = processes.command(contents.pid, contents.start_ns) if alive else ""
+    sources: dict[SessionAdvert, list[SourceAdvert]] = {advert: [] for advert in contents.sessions}
+    for source in contents.sources:
+        sources[source.session].append(source)
+    rows = counters.counters_of("receiver")
     return ContextStats(
-        contents.context_id,
-        contents.name,
-        contents.pid,
-        contents.uid,
-        command,
-        contents.start_ns,
-        contents.release,
-        alive,
-        tuple(_session(prefix, contents, advert, command, commands) for advert in contents.sessions),
-        tuple(
+        context_id=contents.context_id,
+        name=contents.name,
+        pid=contents.pid,
+        uid=contents.uid,
+        user=user_name(contents.uid),
+        command=command,
+        start_ns=contents.start_ns,
+        release=contents.release,
+        alive=alive,
+        sessions=tuple(
+            _session(prefix, contents, advert, tuple(sources[advert]), alive, command, processes)
+            for advert in contents.sessions
+        ),
+        receivers=tuple(
             ReceiverStats(
                 receiver.topic,
                 receiver.wildcard,
                 receiver.since_ns,
-                MappingProxyType({row.name: getattr(receiver, row.name) for row in counters.counters_of("receiver")}),
+                MappingProxyType({row.name: getattr(receiver, row.name) for row in rows}),
             )
             for receiver in contents.receivers
         ),
-        reason,
+        reason=reason,
+        read_ns=read_ns,
     )
 
 
 def _session(
-    prefix: str, contents: ContextAdvert, advert: SessionAdvert, command: str, commands: Commands
+    prefix: str,
+    contents: ContextAdvert,
+    advert: SessionAdvert,
+    sources: tuple[SourceAdvert, ...],
+    alive: bool,
+    command: str,
+    processes: Processes,
 ) -> SessionStats:
     """One session; where its objects cannot be read, what the registry says and the reason."""
-    sources = tuple(source for source in contents.sources if source.session == advert)
     ring: RingCopy | None = None
     control: ControlCopy | None = None
     reason = ""
@@ -148,25 +169,44 @@ def _session(
         reason = "it ended while it was looked at"
     except (RingError, OSError, ValueError) as error:
         reason = str(error)
-    slots = _slots(advert, sources, control, ring, commands) if control and ring else ()
-    joined = MappingProxyType({"num_clients": sum(slot.state == "active" for slot in slots)})
+    read_ns = time.monotonic_ns()
+    header: Mapping[str, int] = ring.header if ring and control else {}
+    slots = _slots(advert, sources, control, header, processes) if control and header else ()
+    joined = {"num_clients": sum(slot.state == "active" for slot in slots)}
+    since = header.get("blocked_since", 0)
     return SessionStats(
         source=advert.source_string,
         transport=TRANSPORT_NAMES.get(advert.transport, "?"),
+        context_id=contents.context_id,
+        context_name=contents.name,
         pid=contents.pid,
+        uid=contents.uid,
+        user=user_name(contents.uid),
         command=command,
+        alive=alive,
+        start_ns=header.get("start_ns", 0),
         pacing=_PACINGS[advert.source_paced],
         capacity=advert.window,
-        datagram_max=int(ring.header["record_max"]) - layout.RECORD_HEADER if ring else 0,
+        datagram_max=header["record_max"] - layout.RECORD_HEADER if header else 0,
         slots_max=int(control.header["slots_max"]) if control else 0,
         topics_max=advert.topics_max,
-        tail=int(ring.header["tail"]) if ring else 0,
-        closed=bool(ring.header["closed"]) if ring else False,
-        counters=MappingProxyType(counters.values("session", ring.header, joined)) if ring else _NONE,
+        tail=header.get("tail", 0),
+        closed=bool(header.get("closed", 0)),
+        wait=_wait(alive, since, control),
+        blocked_for_ns=max(0, read_ns - since) if alive and since else 0,
+        counters=MappingProxyType(counters.values("session", header, joined)) if header else NO_COUNTERS,
         sources=tuple(_source(advert, source, ring, slots) for source in sources),
         receivers=slots,
         reason=reason,
+        read_ns=read_ns,
     )
+
+
+def _wait(alive: bool, blocked_since: int, control: ControlCopy | None) -> str:
+    if alive and blocked_since:
+        return "blocked"
+    refused = alive and control and int(control.header["writer_waits"]) & layout.WRITER_WANTS_EVENT
+    return "refused" if refused else ""
 
 
 def _beside(prefix: str, name: Callable[[str, int, int], str], advert: SessionAdvert) -> str:
@@ -178,10 +218,10 @@ def _source(
     advert: SessionAdvert, source: SourceAdvert, ring: RingCopy | None, slots: tuple[SlotStats, ...]
 ) -> SourceStats:
     receivers = sum(source.topic in slot.topics for slot in slots if slot.state == "active")
-    line = ring.lines[source.topic_number % advert.topics_max] if ring else None
+    line = ring.line(source.topic_number) if ring else {}
     # A line that has a new topic already says nothing about this one.
-    ours = line is not None and int(line["topic"]) == source.topic_number
-    found = MappingProxyType(counters.values("source", line)) if ours else _NONE
+    ours = line.get("topic") == source.topic_number
+    found = MappingProxyType(counters.values("source", line)) if ours else NO_COUNTERS
     return SourceStats(source.topic, source.topic_number, receivers, found)
 
 
@@ -189,35 +229,41 @@ def _slots(
     advert: SessionAdvert,
     sources: tuple[SourceAdvert, ...],
     control: ControlCopy,
-    ring: RingCopy,
-    commands: Commands,
+    ring: Mapping[str, int],
+    processes: Processes,
 ) -> tuple[SlotStats, ...]:
-    tail = int(ring.header["tail"])
+    tail = ring["tail"]
+    parked = int(control.header["parked"])
+    joined = {source.topic: int(control.joined[source.topic_number % advert.topics_max]) for source in sources}
     found = []
     for index, slot in control.slots.items():
-        topics = tuple(
-            source.topic
-            for source in sources
-            if int(control.joined[source.topic_number % advert.topics_max]) >> index & 1
-        )
-        position = int(slot["position"])
         alive = index in control.held
+        lag = max(0, tail - slot["position"])
         found.append(
             SlotStats(
                 slot=index,
-                state=_STATES[int(slot["state"])],
+                generation=slot["generation"],
+                state=_STATES[slot["state"]],
                 alive=alive,
-                pid=int(slot["pid"]),
-                uid=int(slot["uid"]),
-                context_id=int(slot["context_id"]),
+                parked=bool(parked >> index & 1),
+                pid=slot["pid"],
+                uid=slot["uid"],
+                user=user_name(slot["uid"]),
+                context_id=slot["context_id"],
                 context_name=text(slot["context_name"]),
-                command=commands(int(slot["pid"])) if alive else "",
-                joined_ns=int(slot["joined_ns"]),
-                position=position,
-                lag=max(0, tail - position),
-                topics=topics,
+                command=processes.command(slot["pid"], slot["joined_ns"]) if alive else "",
+                joined_ns=slot["joined_ns"],
+                position=slot["position"],
+                lag=lag,
+                lag_messages=lag_messages(lag, ring["lbm_msgs_sent"], ring["bytes_sent"]),
+                topics=tuple(topic for topic, mask in joined.items() if mask >> index & 1),
                 counters=MappingProxyType(counters.values("slot", slot)),
-                latency=Histogram(slot["latency"], int(slot["latency_max"])),
+                latency=Histogram(slot["latency"], slot["latency_max"]),
             )
         )
     return tuple(found)
+
+
+def lag_messages(lag: int, messages: float, sent_bytes: float) -> int | None:
+    """About how many messages so many bytes are, by the mean size of those that were sent; None without any."""
+    return round(lag * messages / sent_bytes) if lag and sent_bytes else 0 if not lag else None

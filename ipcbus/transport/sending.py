@@ -90,6 +90,7 @@ class SendingSession:
         self._lines = np.frombuffer(
             self.channel.ring.view(RING_HEADER.itemsize, shape.ring_user), layout.TOPIC_LINE, self.topics_max
         )
+        self._header = np.frombuffer(self.channel.ring.view(), RING_HEADER, 1)
         self._joined = Words(self.channel.control)
         self._numbers = [0] * self.topics_max
         self._used: set[int] = set()
@@ -171,6 +172,10 @@ class SendingSession:
         rope = self._rope(slot)
         if rope is not None:
             rope.ring(CALL)
+
+    def show_blocked(self, since_ns: int) -> None:
+        """Shows in the ring since when a send waits for room, in ns of the monotonic clock; 0 when it waits no more."""
+        self._header["blocked_since"] = since_ns
 
     def writer_waits(self) -> bool:
         """Whether a send that found no room still waits for its WAKEUP event."""

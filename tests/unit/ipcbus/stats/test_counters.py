@@ -12,7 +12,7 @@ STRUCTS = {**ring.STRUCTS, **wire.STRUCTS}
 
 # 64-bit words of the layout that are no counters but facts, positions, or the counters' container.
 FACTS = {
-    "RingHeader": {"magic", "total_bytes", "capacity", "tail", "intent", "start_ns"},
+    "RingHeader": {"magic", "total_bytes", "capacity", "tail", "intent", "start_ns", "blocked_since"},
     "TopicLine": set[str](),
     "Slot": {"position", "context_id", "joined_ns"},
     "RegistryEntry": {"window", "since_ns"},

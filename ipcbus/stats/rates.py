@@ -1,0 +1,154 @@
+"""What happened between two snapshots of a domain.
+
+Whatever is in both is told by what it grew; what began in between, by all that it has; what was there before but could
+not be read then, by nothing. Things are told apart by what no restart keeps: a session by its context and the moment
+it began, a topic by its number on the session, a reader by the times its slot has changed hands.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from ipcbus.stats import counters
+from ipcbus.stats.histogram import Histogram
+from ipcbus.stats.model import NO_RATES, SlotStats
+from ipcbus.stats.snapshot import lag_messages
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ipcbus.stats.model import (
+        ContextStats,
+        Counters,
+        DomainSnapshot,
+        Rates,
+        ReceiverStats,
+        SessionStats,
+        SourceStats,
+    )
+
+_BITS = counters.bits()
+_GROWING = {of: tuple(row.name for row in counters.counters_of(of) if row.grows) for of in counters.STRUCT_OF}
+
+
+def rates(before: DomainSnapshot | None, after: DomainSnapshot) -> DomainSnapshot:
+    """The later snapshot, with what two can tell: rates, shares, and the latency of what was read in between.
+
+    Args:
+        before: an earlier snapshot of the same domain; without one, or with one that is not earlier, nothing is added.
+        after: the later one.
+    """
+    if before is None or after.read_ns <= before.read_ns:
+        return after
+    known = {(context.context_id, context.start_ns): context for context in before.contexts}
+    unread = any(context.reason and context.alive for context in before.contexts)
+    # What began after this moment was not there before, even where a registry could not be read.
+    limit = after.taken_ns - (after.read_ns - before.read_ns)
+    contexts = tuple(
+        _context(known.get((context.context_id, context.start_ns)), context, before, limit, unread)
+        for context in after.contexts
+    )
+    return dataclasses.replace(after, contexts=contexts, seconds=(after.read_ns - before.read_ns) / 1e9)
+
+
+def growth(of: str, before: Counters, after: Counters) -> dict[str, int]:
+    """By how much counters grew; also around the end of their words, and None of those that began anew.
+
+    Args:
+        of: kind of thing that they belong to.
+        before: earlier values; those missing count as 0.
+        after: later values.
+    """
+    grown = {}
+    for name in _GROWING[of]:
+        if name in after:
+            bits = _BITS[of, name]
+            grew = (after[name] - before.get(name, 0)) % (1 << bits)
+            if grew < 1 << (bits - 1):
+                grown[name] = grew
+    return grown
+
+
+def per_second(of: str, before: Counters, after: Counters, seconds: float) -> Rates:
+    """How much counters grew a second."""
+    if seconds <= 0:
+        return NO_RATES
+    return MappingProxyType({name: grew / seconds for name, grew in growth(of, before, after).items()})
+
+
+def _context(
+    before: ContextStats | None, after: ContextStats, earlier: DomainSnapshot, limit: int, unread: bool
+) -> ContextStats:
+    if before is None and unread and after.start_ns <= limit:
+        return after
+    since = before.read_ns if before else earlier.read_ns
+    return dataclasses.replace(
+        after,
+        sessions=tuple(_sessions(before, after, earlier)),
+        receivers=tuple(_receivers(before.receivers if before else (), after.receivers, after.read_ns - since)),
+    )
+
+
+def _sessions(before: ContextStats | None, after: ContextStats, earlier: DomainSnapshot) -> Iterable[SessionStats]:
+    known = {session.source: session for session in before.sessions} if before else {}
+    for session in after.sessions:
+        was = known.get(session.source)
+        if was is not None and was.counters and was.start_ns != session.start_ns:
+            was = None  # one that took the name of another in between
+        yield _session(was, session, earlier.read_ns)
+
+
+def _session(before: SessionStats | None, after: SessionStats, earlier_ns: int) -> SessionStats:
+    if not after.counters or (before is not None and not before.counters):
+        return after
+    since = before.read_ns if before else earlier_ns
+    elapsed = after.read_ns - since
+    found = per_second("session", before.counters if before else {}, after.counters, elapsed / 1e9)
+    slots = {(slot.slot, slot.generation, slot.context_id): slot for slot in before.receivers} if before else {}
+    sources = {source.number: source for source in before.sources} if before else {}
+    return dataclasses.replace(
+        after,
+        per_second=found,
+        blocked=_blocked(before, after, elapsed),
+        receivers=tuple(
+            _slot(slots.get((slot.slot, slot.generation, slot.context_id)), slot, elapsed, found)
+            for slot in after.receivers
+        ),
+        sources=tuple(_source(sources.get(source.number), source, elapsed) for source in after.sources),
+    )
+
+
+def _blocked(before: SessionStats | None, after: SessionStats, elapsed: int) -> float | None:
+    """The share of the time in which sends waited; the one that still waits counts until now."""
+    earlier = before.counters["blocked_ns"] + before.blocked_for_ns if before else 0
+    waited = after.counters["blocked_ns"] + after.blocked_for_ns - earlier
+    return min(1.0, max(0, waited) / elapsed) if elapsed > 0 else None
+
+
+def _slot(before: SlotStats | None, after: SlotStats, elapsed: int, session: Mapping[str, float]) -> SlotStats:
+    messages, sent_bytes = session.get("lbm_msgs_sent", 0), session.get("bytes_sent", 0)
+    return dataclasses.replace(
+        after,
+        per_second=per_second("slot", before.counters if before else {}, after.counters, elapsed / 1e9),
+        recent=after.latency.since(before.latency if before else Histogram.empty()),
+        lag_messages=lag_messages(after.lag, messages, sent_bytes) if sent_bytes else after.lag_messages,
+    )
+
+
+def _source(before: SourceStats | None, after: SourceStats, elapsed: int) -> SourceStats:
+    if not after.counters or (before is not None and not before.counters):
+        return after
+    found = per_second("source", before.counters if before else {}, after.counters, elapsed / 1e9)
+    return dataclasses.replace(after, per_second=found)
+
+
+def _receivers(
+    before: tuple[ReceiverStats, ...], after: tuple[ReceiverStats, ...], elapsed: int
+) -> Iterable[ReceiverStats]:
+    known = {(receiver.topic, receiver.wildcard, receiver.since_ns): receiver for receiver in before}
+    for receiver in after:
+        was = known.get((receiver.topic, receiver.wildcard, receiver.since_ns))
+        found = per_second("receiver", was.counters if was else {}, receiver.counters, elapsed / 1e9)
+        yield dataclasses.replace(receiver, per_second=found)
