@@ -21,6 +21,7 @@ from ipcbus_tools.stopping import Stopped
 MODULES: Final = {
     "pub": "pub",
     "echo": "echo",
+    "top": "top.command",
     "list": "list",
     "config": "config",
     "replay": "replay",
@@ -87,6 +88,7 @@ def cli() -> None:
     In two terminals:
       ipcbus echo greetings
       ipcbus pub greetings "good morning"
+    Live:                   ipcbus top
     What runs now:          ipcbus list
     All of it in 10 s:      ipcbus demo
 

@@ -1,8 +1,9 @@
 """What happens on the bus, read from shared memory without touching anybody: counters, snapshots, latency."""
 
+from ipcbus.stats.absent import Absent, absent
 from ipcbus.stats.counters import COUNTERS, Counter, counters_of
 from ipcbus.stats.histogram import Histogram, Percentiles
-from ipcbus.stats.history import History
+from ipcbus.stats.history import SPAN_S, History
 from ipcbus.stats.model import ContextStats, DomainSnapshot, ReceiverStats, SessionStats, SlotStats, SourceStats
 from ipcbus.stats.processes import Processes
 from ipcbus.stats.rates import rates
@@ -10,6 +11,8 @@ from ipcbus.stats.snapshot import domains, take_snapshot, take_snapshots
 
 __all__ = [
     "COUNTERS",
+    "SPAN_S",
+    "Absent",
     "ContextStats",
     "Counter",
     "DomainSnapshot",
@@ -21,6 +24,7 @@ __all__ = [
     "SessionStats",
     "SlotStats",
     "SourceStats",
+    "absent",
     "counters_of",
     "domains",
     "rates",

@@ -1,0 +1,118 @@
+"""The page of details, and the help: every counter with what it means, from the table of counters."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from ipcbus import stats
+from ipcbus_tools.common import duration, number, size
+from ipcbus_tools.top import figures
+from ipcbus_tools.top.table import clean
+from ipcbus_tools.top.view import KEYS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ipcbus.stats import Histogram, SessionStats, SlotStats
+    from ipcbus_tools.top.roster import Row
+
+_MEANS = 62
+"""Columns of a counter before its meaning."""
+
+
+def help_lines() -> list[Text]:
+    """What keys do, and what the columns of numbers mean."""
+    lines = [Text.assemble((f"  {keys:<12}", "bold"), what) for keys, what in KEYS]
+    lines.append(Text())
+    for word, meaning in _WORDS:
+        lines.append(Text.assemble((f"  {word:<12}", "bold"), meaning))
+    return lines
+
+
+_WORDS = (
+    ("msg/dg", "messages in a datagram: how well batching works"),
+    ("fill%", "share of the window that the reader furthest behind has not read"),
+    ("blkd%", "share of the time in which sends waited for room"),
+    ("lag", "bytes, and about as many messages, that a receiver is behind"),
+    ("lost", "messages lost for good since the receivers joined"),
+    ("p50 .. max", "latency from the begin of a datagram to its reading, since the last look"),
+    ("!", "this receiver holds the source up"),
+    ("blocked", "a send waits for room;  refused: a send found none and waits for WAKEUP"),
+    ("parked", "the receiver sleeps until something is published"),
+    ("absent", "wants a topic of the session and is not joined, with the reason"),
+    ("gone", "has ended since the last look;  dead: without closing"),
+)
+
+
+def session_lines(row: Row | None, width: int) -> list[Text]:
+    """Everything that is known of a session."""
+    if row is None:
+        return [Text("  no session", "dim")]
+    session = row.session
+    if session is None:
+        return [Text(f"  context {row.context_id:08x}"), Text(f"  {clean(row.reason)}", "dim")]
+    lines = [Text(f"{session.source}  {row.state}", "bold")]
+    lines += [Text.assemble((f"  {name:<14}", "dim"), clean(value)) for name, value in _facts(session)]
+    if session.reason:
+        lines.append(Text.assemble(("  not readable  ", "dim"), clean(session.reason)))
+    wide = width > _MEANS + 20
+    lines += _block("counters of the session", "session", session.counters, session.per_second, wide)
+    for slot in session.receivers:
+        lines += [Text(), Text(_reader(slot), "bold")]
+        lines += [Text(f"  {line}") for line in _latencies(slot)]
+        lines += _block("counters of the receiver", "slot", slot.counters, slot.per_second, wide)
+    for source in session.sources:
+        lines.append(Text())
+        lines.append(Text(f"topic {clean(source.topic)}: number {source.number}, {source.receivers} receivers", "bold"))
+        lines += _block("counters of the topic", "source", source.counters, source.per_second, wide)
+    return lines
+
+
+def _facts(session: SessionStats) -> Iterator[tuple[str, str]]:
+    yield "owner", f"pid {session.pid}, user {session.user}, context {session.context_id:08x} {session.context_name}"
+    yield "command", session.command or "not readable"
+    yield "transport", f"{session.transport}, {session.pacing.replace('_', '-')}"
+    yield "window", f"{size(session.capacity)}, datagrams up to {size(session.datagram_max)}"
+    yield "published", f"{number(session.tail)} bytes, headers and padding included"
+    fill = f"{figures.share(session.fill)} % unread by the reader furthest behind" if session.receivers else "no reader"
+    yield "fill", fill
+    yield "blocked", f"{figures.share(session.blocked)} % of the time since the last look"
+    holder = session.held_up_by
+    if holder is not None:
+        since = f" for {duration(session.blocked_for_ns)}" if session.blocked_for_ns else ""
+        yield "held up by", f"pid {holder.pid}, user {holder.user}{since}: {holder.command}"
+
+
+def _block(title: str, of: str, counters: Mapping[str, int], rates: Mapping[str, float], wide: bool) -> Iterator[Text]:
+    if not counters:
+        return
+    yield Text(f"  {title:<26}{'value':>16}  {'a second':>10}", "underline")
+    for row in stats.counters_of(of):
+        rate = figures.count(rates.get(row.name)) if row.grows and rates else ""
+        text = Text(f"  {row.name:<26}{number(counters.get(row.name, 0)):>16}  {rate:>10}")
+        if wide:
+            text.append(f"  {row.meaning}", "dim")
+        yield text
+
+
+def _reader(slot: SlotStats) -> str:
+    name = f" {clean(slot.context_name)}" if slot.context_name else ""
+    state = slot.state if slot.alive else "dead"
+    lag = f"{size(slot.lag)} behind, about {figures.whole(slot.lag_messages)} messages"
+    return f"slot {slot.slot}: pid {slot.pid}, user {slot.user}, context {slot.context_id:08x}{name}, {state}, {lag}"
+
+
+def _latencies(slot: SlotStats) -> Iterator[str]:
+    if slot.recent is not None:
+        yield f"latency since the last look  {_percentiles(slot.recent)}"
+    yield f"latency since it joined      {_percentiles(slot.latency)}"
+
+
+def _percentiles(histogram: Histogram) -> str:
+    found = histogram.percentiles()
+    if found is None:
+        return "nothing was read"
+    values = (("p50", found.p50), ("p90", found.p90), ("p99", found.p99), ("p99.9", found.p999), ("max", found.max))
+    return "  ".join(f"{name} {duration(value)}" for name, value in values) + f"  of {number(found.count)} datagrams"

@@ -1,0 +1,98 @@
+"""Numbers in at most six characters, and sparklines."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_BLOCKS = "▁▂▃▄▅▆▇█"
+_ASCII = "_.-:=+*#"
+NONE = "-"
+
+
+def count(value: float | None) -> str:
+    """A number or a rate: `0`, `0.1`, `12.3`, `999`, `1.23k`, `20.3M`."""
+    if value is None:
+        return NONE
+    if value < 0.05:
+        return "0" if value < 0.001 else f"{value:.3f}"
+    if value < 99.95:
+        return f"{value:.1f}".removesuffix(".0")
+    if value < 9999.5:
+        return f"{value:.0f}"
+    for unit in ("k", "M", "G", "T", "P", "E"):
+        value /= 1000
+        if value < 999.5:
+            return f"{value:.3g}{unit}"
+    return f"{value:.0e}"
+
+
+def whole(value: float | None) -> str:
+    """A count of things: exact as long as it is short."""
+    return f"{value:.0f}" if value is not None and value < 99999.5 else count(value)
+
+
+def megabytes(value: float | None) -> str:
+    """Bytes in MB, three digits of them: `0`, `0.02`, `1.3`, `205`, `1.21k`."""
+    if value is None:
+        return NONE
+    value /= 1e6
+    if value < 0.005:
+        return "0" if value == 0 else "<0.01"
+    return f"{value:.2f}" if value < 0.995 else count(value)
+
+
+def size(value: float | None) -> str:
+    """Bytes: `17`, `4.0k`, `64k`, `1.2M`, by steps of 1024."""
+    if value is None:
+        return NONE
+    for unit in ("", "k", "M", "G", "T", "P"):
+        if value < 999.5:
+            return f"{value:.1f}{unit}" if unit and value < 9.95 else f"{value:.0f}{unit}"
+        value /= 1024
+    return f"{value:.0f}E"
+
+
+def share(value: float | None) -> str:
+    """A share of 1 as percent: `0`, `<1`, `42`, `100`."""
+    if value is None:
+        return NONE
+    if 0 < value < 0.01:
+        return "<1"
+    # Full is said only of what is full.
+    return f"{min(99, round(value * 100)) if value < 1 else 100}"
+
+
+def time(ns: float | None) -> str:
+    """A time: `450ns`, `1.2us`, `35ms`, `2.1s`, `12m`, `3.5h`."""
+    if ns is None:
+        return NONE
+    for unit, step in (("ns", 1000), ("us", 1000), ("ms", 1000)):
+        if ns < 999.5:
+            return f"{ns:.1f}{unit}" if ns < 9.95 and unit != "ns" else f"{ns:.0f}{unit}"
+        ns /= step
+    if ns < 119.5:
+        return f"{ns:.1f}s" if ns < 9.95 else f"{ns:.0f}s"
+    return f"{ns / 60:.0f}m" if ns < 7170 else f"{ns / 3600:.1f}h" if ns < 172800 else f"{ns / 86400:.0f}d"
+
+
+def sparkline(values: Sequence[float | None], width: int, *, unicode: bool) -> str:
+    """The latest values as a line of bars, the highest of them all as high as the line; a blank where unknown.
+
+    A bar is the square root of its share of the highest, so that a trickle beside a burst is still seen.
+    """
+    marks = _BLOCKS if unicode else _ASCII
+    shown = list(values)[-width:] if width > 0 else []
+    highest = max((value for value in shown if value is not None), default=0.0)
+    return "".join(_bar(value, highest, marks) for value in shown).rjust(max(0, width))
+
+
+def _bar(value: float | None, highest: float, marks: str) -> str:
+    if value is None:
+        return " "
+    if value <= 0 or highest <= 0:
+        return marks[0]
+    return marks[max(1, min(len(marks) - 1, math.ceil(math.sqrt(value / highest) * len(marks)) - 1))]

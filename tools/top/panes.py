@@ -1,0 +1,207 @@
+"""The tables of sessions, receivers and topics: what stands in which column."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ipcbus_tools.top import figures
+from ipcbus_tools.top.table import Column
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ipcbus.stats import Absent, Percentiles, SessionStats, SlotStats, SourceStats
+    from ipcbus_tools.top.roster import Row
+
+BAD, WARN, DIM = "bold red", "yellow", "dim"
+_STATES = {"dead": BAD, "gone": DIM, "hidden": DIM, "blocked": WARN, "refused": WARN, "idle": DIM, "evicted": BAD}
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """A line of the table of receivers: a context on a session, or one that wants to be and is not.
+
+    Attributes:
+        slot: its numbers; None when it is not joined.
+        held: whether it is the one that holds the source up.
+        capacity: bytes of the session's window.
+        pid: its process.
+        user: its user.
+        name: its context's name.
+        command: its command line.
+        layer: `ring`, or `none` when it is not joined.
+        reason: why it is not joined; empty when it is.
+        latency: of what it read between the last two looks; None without any.
+    """
+
+    slot: SlotStats | None
+    held: bool
+    capacity: int
+    pid: int
+    user: str
+    name: str
+    command: str
+    layer: str
+    reason: str
+    latency: Percentiles | None
+
+    @classmethod
+    def joined(cls, session: SessionStats, slot: SlotStats) -> Reader:
+        """One that has a slot."""
+        return cls(
+            slot=slot,
+            held=session.held_up_by == slot,
+            capacity=session.capacity,
+            pid=slot.pid,
+            user=slot.user,
+            name=slot.context_name,
+            command=slot.command,
+            layer="ring",
+            reason="",
+            latency=slot.recent.percentiles() if slot.recent else None,
+        )
+
+    @classmethod
+    def absent(cls, found: Absent) -> Reader:
+        """One that is not joined."""
+        context = found.context
+        return cls(None, False, 0, context.pid, context.user, context.name, "", "none", found.reason, None)
+
+    @property
+    def state(self) -> str:
+        """`reads`, `parked`, `joining`, `evicted`, `dead`, or `absent`."""
+        if self.slot is None:
+            return "absent"
+        if not self.slot.alive:
+            return "dead"
+        if self.slot.state != "active":
+            return self.slot.state
+        return "parked" if self.slot.parked else "reads"
+
+
+def sessions(trails: Mapping[str, Sequence[float | None]], *, unicode: bool) -> list[Column[Row]]:
+    """Columns of the table of sessions."""
+
+    def trail(row: Row, width: int) -> str:
+        values = trails.get(row.session.source, ()) if row.session and _runs(row) else ()
+        return figures.sparkline(values, width, unicode=unicode)
+
+    return [
+        Column("session", 22, 0, lambda row, _: _source(row), left=True),
+        Column("state", 7, 1, lambda row, _: row.state, left=True, style=_state_style),
+        Column("pid", 7, 3, lambda row, _: f"{row.session.pid}" if row.session else ""),
+        Column("user", 8, 12, lambda row, _: row.session.user if row.session else "", left=True),
+        Column("command", 14, 10, lambda row, _: row.session.command if row.session else "", left=True, spread=3),
+        Column("topics", 6, 9, lambda row, _: f"{len(row.session.sources)}" if row.session else ""),
+        Column("rcv", 3, 5, lambda row, _: _count(row, "num_clients")),
+        Column("msg/s", 6, 0, lambda row, _: _rate(row, "lbm_msgs_sent")),
+        Column("MB/s", 6, 2, lambda row, _: _megabytes(row)),
+        Column("dgram/s", 7, 7, lambda row, _: _rate(row, "msgs_sent")),
+        Column("msg/dg", 6, 8, lambda row, _: figures.count(_session(row, "messages_per_datagram"))),
+        Column("fill%", 5, 4, lambda row, _: figures.share(_session(row, "fill"))),
+        Column("blkd%", 5, 4, lambda row, _: figures.share(_session(row, "blocked")), style=_blocked_style),
+        Column("lost", 6, 6, lambda row, _: _lost(row), style=_lost_style),
+        Column("last minute", 11, 11, trail, spread=2),
+    ]
+
+
+READERS: list[Column[Reader]] = [
+    Column("pid", 7, 0, lambda row, _: f"{row.pid}"),
+    Column("state", 7, 1, lambda row, _: row.state, left=True, style=lambda row: _STATES.get(row.state, "")),
+    Column("user", 8, 12, lambda row, _: row.user, left=True),
+    Column("context", 9, 11, lambda row, _: row.name, left=True),
+    Column("command", 12, 10, lambda row, _: row.reason or row.command, left=True, spread=1),
+    Column("layer", 5, 9, lambda row, _: row.layer, left=True),
+    Column("msg/s", 6, 0, lambda row, _: figures.count(_reader_rate(row, "lbm_msgs_rcved"))),
+    Column("lag", 6, 1, lambda row, _: figures.size(row.slot.lag if row.slot else None), style=lambda row: _lag(row)),
+    Column("lag msg", 7, 4, lambda row, _: figures.whole(row.slot.lag_messages if row.slot else None)),
+    Column("lost", 6, 2, lambda row, _: figures.whole(_lost_of(row)), style=lambda row: BAD if _lost_of(row) else ""),
+    Column("p50", 6, 3, lambda row, _: figures.time(_latency(row, "p50"))),
+    Column("p90", 6, 7, lambda row, _: figures.time(_latency(row, "p90"))),
+    Column("p99", 6, 3, lambda row, _: figures.time(_latency(row, "p99"))),
+    Column("p99.9", 6, 8, lambda row, _: figures.time(_latency(row, "p999"))),
+    Column("max", 6, 5, lambda row, _: figures.time(_latency(row, "max"))),
+]
+"""Columns of the table of receivers."""
+
+SOURCES: list[Column[tuple[Row, SourceStats]]] = [
+    Column("topic", 16, 0, lambda pair, _: pair[1].topic, left=True, spread=1),
+    Column("session", 22, 3, lambda pair, _: _source(pair[0]), left=True),
+    Column("pid", 7, 5, lambda pair, _: f"{pair[0].session.pid}" if pair[0].session else ""),
+    Column("rcv", 3, 2, lambda pair, _: f"{pair[1].receivers}" if pair[1].counters else figures.NONE),
+    Column("msg/s", 6, 0, lambda pair, _: figures.count(_topic_rate(pair, "lbm_msgs_sent"))),
+    Column("MB/s", 6, 1, lambda pair, _: figures.megabytes(_topic_rate(pair, "bytes_sent"))),
+    Column("messages", 8, 4, lambda pair, _: figures.whole(pair[1].counters.get("lbm_msgs_sent"))),
+    Column("waited", 6, 6, lambda pair, _: figures.whole(pair[1].counters.get("send_blocked"))),
+    Column("refused", 7, 7, lambda pair, _: figures.whole(pair[1].counters.get("send_would_block"))),
+]
+"""Columns of the table of topics."""
+
+
+def _runs(row: Row) -> bool:
+    return row.state not in ("dead", "gone")
+
+
+def _source(row: Row) -> str:
+    return row.session.source if row.session else f"context {row.context_id:08x}"
+
+
+def _state_style(row: Row) -> str:
+    return _STATES.get(row.state, "")
+
+
+def _session(row: Row, name: str) -> float | None:
+    value: float | None = getattr(row.session, name) if row.session and _runs(row) else None
+    return value
+
+
+def _count(row: Row, name: str) -> str:
+    counters = row.session.counters if row.session and _runs(row) else {}
+    return figures.whole(counters.get(name))
+
+
+def _rate(row: Row, name: str) -> str:
+    return figures.count(_per_second(row.session, name) if _runs(row) else None)
+
+
+def _megabytes(row: Row) -> str:
+    return figures.megabytes(_per_second(row.session, "bytes_sent") if _runs(row) else None)
+
+
+def _per_second(session: SessionStats | None, name: str) -> float | None:
+    return session.per_second.get(name) if session else None
+
+
+def _blocked_style(row: Row) -> str:
+    return WARN if (_session(row, "blocked") or 0) > 0.01 else ""
+
+
+def _lost(row: Row) -> str:
+    if row.session is None or not row.session.counters:
+        return figures.NONE
+    return figures.whole(sum(slot.counters["lost"] for slot in row.session.receivers))
+
+
+def _lost_style(row: Row) -> str:
+    return BAD if _lost(row) not in ("0", figures.NONE) else ""
+
+
+def _lost_of(row: Reader) -> int | None:
+    return row.slot.counters.get("lost") if row.slot else None
+
+
+def _lag(row: Reader) -> str:
+    return WARN if row.held or (row.slot and row.capacity and row.slot.lag > row.capacity // 2) else ""
+
+
+def _reader_rate(row: Reader, name: str) -> float | None:
+    return row.slot.per_second.get(name) if row.slot and row.slot.alive else None
+
+
+def _latency(row: Reader, name: str) -> int | None:
+    return getattr(row.latency, name) if row.latency else None
+
+
+def _topic_rate(pair: tuple[Row, SourceStats], name: str) -> float | None:
+    return pair[1].per_second.get(name) if _runs(pair[0]) else None

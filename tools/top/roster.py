@@ -1,0 +1,117 @@
+"""Which lines there are: what runs, what has just died, what may not be read.
+
+An owner that died is shown as dead for two intervals, one whose session vanished as gone, also when others have
+removed what it left before anybody looked. Then the line goes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ipcbus.stats import ContextStats, DomainSnapshot, SessionStats, SlotStats
+
+    Lingers = Callable[["Key"], bool]
+
+LINGER = 2
+"""Intervals for which what has ended is still shown."""
+
+Key = tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A line of the table of sessions.
+
+    Attributes:
+        key: what it is chosen by; the same in each snapshot.
+        state: `sends`, `idle`, `blocked`, `refused`, `closed`, `dead`, `gone`, or `hidden` where nothing can be read.
+        session: its numbers; None for a context of which nothing is known.
+        context_id: the context that sends.
+        reason: why numbers are missing; empty when none is.
+    """
+
+    key: Key
+    state: str
+    session: SessionStats | None
+    context_id: int
+    reason: str = ""
+
+
+class Roster:
+    """Remembers who has ended, and when that was first seen."""
+
+    def __init__(self) -> None:
+        """Nobody yet."""
+        self._ended: dict[Key, int] = {}
+        self._shown: dict[Key, Row] = {}
+        self.hidden_dead = 0
+        """Contexts that are dead for so long that they are not shown any more; what they left still lies there."""
+
+    def rows(self, found: DomainSnapshot, interval_ns: int) -> tuple[Row, ...]:
+        """The lines of a snapshot.
+
+        Args:
+            found: the snapshot, later than those before.
+            interval_ns: time between two of them.
+        """
+        limit = found.read_ns - LINGER * interval_ns
+        ended: dict[Key, int] = {}
+
+        def lingers(key: Key) -> bool:
+            ended[key] = self._ended.get(key, found.read_ns)
+            return ended[key] > limit
+
+        rows = {}
+        self.hidden_dead = 0
+        for context in found.contexts:
+            key: Key = ("context", context.context_id, context.start_ns)
+            shown = context.alive or lingers(key)
+            self.hidden_dead += not shown
+            for row in _rows(context):
+                if not context.alive:
+                    ended[row.key] = ended[key]  # so that it does not begin to be gone once it is removed
+                if shown:
+                    rows[row.key] = _without_old_readers(row, lingers)
+        for key, row in self._shown.items():
+            if key not in rows and key not in ended and lingers(key):
+                rows[key] = dataclasses.replace(row, state="dead" if row.state == "dead" else "gone")
+        self._ended, self._shown = ended, rows
+        return tuple(rows.values())
+
+
+def _rows(context: ContextStats) -> Iterator[Row]:
+    for session in context.sessions:
+        key = ("session", session.source, context.context_id)
+        yield Row(key, _state(session), session, context.context_id, session.reason)
+    if not context.sessions and context.reason and not context.pid:
+        yield Row(("context", context.context_id), "hidden", None, context.context_id, context.reason)
+
+
+def _state(session: SessionStats) -> str:
+    if not session.alive:
+        return "dead"
+    if session.reason:
+        return "hidden"
+    if session.closed:
+        return "closed"
+    if session.wait:
+        return session.wait
+    return "sends" if session.per_second.get("msgs_sent") else "idle"
+
+
+def _without_old_readers(row: Row, lingers: Lingers) -> Row:
+    """The row without readers that have been dead for too long; their source is stopped, or has not looked yet."""
+    session = row.session
+    if session is None or all(slot.alive for slot in session.receivers):
+        return row
+
+    def kept(slot: SlotStats) -> bool:
+        return slot.alive or lingers((*row.key, slot.slot, slot.generation))
+
+    readers = tuple(slot for slot in session.receivers if kept(slot))
+    return dataclasses.replace(row, session=dataclasses.replace(session, receivers=readers))

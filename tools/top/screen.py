@@ -1,0 +1,320 @@
+"""The screen as a pure function: from what was seen, a view and a size to exactly as many lines of text."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rich.console import Group
+from rich.text import Text
+
+from ipcbus import stats
+from ipcbus_tools.top import details, figures, panes, table
+from ipcbus_tools.top import view as views
+from ipcbus_tools.top.view import View
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ipcbus.stats import DomainSnapshot, SessionStats, SourceStats
+    from ipcbus_tools.top.host import Host
+    from ipcbus_tools.top.roster import Row
+
+HEADER = 3
+_TRAIL = 10
+"""Fewer seconds than these are no trail."""
+SMALLEST = (30, 8)
+"""Columns and lines below which nothing useful fits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What was seen at one look.
+
+    Attributes:
+        host: the machine; None where a recorded log is shown.
+        found: the snapshot with its rates.
+        rows: the lines of the table of sessions.
+        trails: messages a second over the last minute, by source string.
+        interval: seconds between two looks.
+        hidden_dead: contexts that are dead and not shown any more.
+    """
+
+    host: Host | None
+    found: DomainSnapshot
+    rows: tuple[Row, ...]
+    trails: Mapping[str, Sequence[float | None]]
+    interval: float
+    hidden_dead: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Of the screen, in characters; `unicode` says whether it knows more than ASCII."""
+
+    width: int
+    height: int
+    unicode: bool = True
+
+
+def screen(frame: Frame, view: View, size: Size) -> Group:
+    """As many lines as the screen is high, none wider than it."""
+    if size.width < SMALLEST[0] or size.height < SMALLEST[1]:
+        return _group([Text("too small")], size)
+    body = size.height - HEADER - 1
+    rows = views.shown(frame.rows, view)
+    if view.page == views.HELP:
+        lines = details.help_lines()
+    elif view.page == views.DETAILS:
+        row = rows[views.position(rows, view)] if rows else None
+        lines = details.session_lines(row, size.width)
+    elif view.page == views.TOPICS:
+        lines = _topics(views.topics(rows, view), view, size, body)
+    else:
+        lines = _main(frame, rows, view, size, body)
+    if view.page in (views.HELP, views.DETAILS):
+        first = table.window(view.scroll, view.scroll, body, len(lines))
+        lines = lines[first : first + body]
+    lines = [*_header(frame, view, size), *lines[:body]]
+    lines += [Text()] * (size.height - 1 - len(lines))
+    return _group([*lines, _footer(view, size)], size)
+
+
+def report(frame: Frame, size: Size) -> Group:
+    """All of one look, as long as it is: sessions, the receivers of each, topics."""
+    view, everything = View(), 1 << 20
+    rows = views.shown(frame.rows, view)
+    lines = [*_header(frame, view, size), Text(), *_sessions(frame, rows, -1, size, everything)]
+    for row in rows:
+        readers = _readers(frame.found, row.session)
+        if readers:
+            lines += [Text(), *_receivers(row.session, readers, 0, size, everything)]
+    pairs = views.topics(rows, view)
+    if pairs:
+        lines += [Text(), *_topics(pairs, view, size, everything, -1)]
+    return _group(lines, size)
+
+
+def page_rows(size: Size) -> int:
+    """How far PgUp and PgDn go."""
+    return max(1, size.height - HEADER - 3)
+
+
+def _group(lines: list[Text], size: Size) -> Group:
+    for line in lines:
+        line.end, line.no_wrap, line.overflow = "\n", True, "crop"
+        line.truncate(size.width, overflow="crop")
+    lines[-1].end = ""
+    return Group(*lines)
+
+
+def _header(frame: Frame, view: View, size: Size) -> list[Text]:
+    found = frame.found
+    clock = datetime.datetime.fromtimestamp(found.taken_ns / 1e9).strftime("%H:%M:%S")
+    host = f"{frame.host.name}  " if frame.host else ""
+    first = Text.assemble(
+        ("ipcbus top  ", "bold"), table.clean(host), ("domain ", "dim"), table.clean(found.domain), f"  {clock}"
+    )
+    first.append(f"  every {frame.interval:g} s", "dim")
+    if view.paused:
+        first.append("  PAUSED", "bold reverse")
+    sessions = [row.session for row in frame.rows if row.session and row.state not in ("dead", "gone")]
+    second = Text()
+    if frame.host:
+        busy = " ".join(f"{part:.0f}" for part in frame.host.processors[: max(1, size.width // 16)])
+        second.append(f"CPU {busy} %  ")
+        second.append(f"/dev/shm {figures.size(frame.host.memory_used)}/{figures.size(frame.host.memory_total)}  ")
+    alive = sum(context.alive for context in found.contexts)
+    second.append(f"contexts {alive}  sessions {len(sessions)}  topics {sum(len(each.sources) for each in sessions)}")
+    second.append(f"  receivers {sum(len(context.receivers) for context in found.contexts if context.alive)}")
+    third = _totals(frame, sessions)
+    room = min(stats.SPAN_S, size.width - third.cell_len - 2)
+    if room >= _TRAIL:
+        third.append("  " + figures.sparkline(_sum(frame.trails), room, unicode=size.unicode), "cyan")
+    return [first, second, third]
+
+
+def _sum(trails: Mapping[str, Sequence[float | None]]) -> list[float | None]:
+    """The trails of all sessions, second by second; unknown only where all are."""
+    columns = [[value for value in column if value is not None] for column in zip(*trails.values(), strict=False)]
+    return [sum(column) if column else None for column in columns]
+
+
+def _totals(frame: Frame, sessions: list[SessionStats]) -> Text:
+    readers = [slot for session in sessions for slot in session.receivers]
+    text = Text(f"{figures.count(sum(each.per_second.get('lbm_msgs_sent', 0.0) for each in sessions))} msg/s", "bold")
+    text.append(f"  {figures.megabytes(sum(each.per_second.get('bytes_sent', 0.0) for each in sessions))} MB/s")
+    lost = sum(slot.counters["lost"] for slot in readers)
+    rate = sum(slot.per_second.get("lost", 0.0) for slot in readers)
+    text.append(f"  lost {figures.whole(lost)}", panes.BAD if lost else "")
+    text.append(f" ({figures.count(rate)}/s)" if rate else "", panes.BAD)
+    states = [row.state for row in frame.rows]
+    blocked = sum(1 for each in sessions if each.wait or (each.blocked or 0) > 0.01)
+    for name, count, style in (
+        ("held up", blocked, panes.WARN),
+        ("evicted", sum(each.counters.get("receivers_evicted", 0) for each in sessions), panes.BAD),
+        ("not readable", states.count("hidden"), panes.DIM),
+        ("dead", states.count("dead") + frame.hidden_dead, panes.BAD),
+    ):
+        text.append(f"  {name} {count}" if count else "", style)
+    return text
+
+
+def _footer(view: View, size: Size) -> Text:
+    if view.typing:
+        return Text.assemble(
+            ("filter: ", "bold"), table.clean(view.filter), ("_", "blink"), ("   Enter: keep  Esc: drop", "dim")
+        )
+    arrows = "↑↓" if size.unicode else "up/down"
+    words = f"{arrows} choose  s sort {view.sort}{' reversed' if view.reverse else ''}  f filter"
+    text = Text(words, "dim")
+    if view.filter:
+        text.append(f" {table.clean(view.filter)!r}", "bold")
+    text.append("  t topics  d details  p pause  ? help  q quit", "dim")
+    return text
+
+
+def _main(frame: Frame, rows: list[Row], view: View, size: Size, body: int) -> list[Text]:
+    place = views.position(rows, view)
+    session = rows[place].session if rows else None
+    readers = _readers(frame.found, session)
+    sources = views.topics([rows[place]], views.View()) if rows else []
+    parts = _share(body, (1 + max(1, len(rows)), 2 + max(1, len(readers)), 2 + max(1, len(sources))), (5, 4, 3))
+    lines = _sessions(frame, rows, place, size, parts[0])
+    if parts[1]:
+        lines += _receivers(session, readers, view.receivers, size, parts[1])
+    if parts[2]:
+        lines += _sources(session, sources, size, parts[2])
+    return lines
+
+
+def _share(room: int, wants: tuple[int, ...], least: tuple[int, ...]) -> list[int]:
+    """Lines for each block: what it wants, or the least and a part of the rest; 0 for the last ones without room."""
+    given = [min(want, low) for want, low in zip(wants, least, strict=True)]
+    while sum(given) > room and len([part for part in given if part]) > 1:
+        given[max(i for i, part in enumerate(given) if part)] = 0
+    given[0] = min(given[0], room)
+    growing = True
+    while growing and sum(given) < room:
+        growing = False
+        for i, want in enumerate(wants):
+            if 0 < given[i] < want and sum(given) < room:
+                given[i] += 1
+                growing = True
+    return given
+
+
+def _sessions(frame: Frame, rows: list[Row], place: int, size: Size, room: int) -> list[Text]:
+    fitted = table.fit(panes.sessions(frame.trails, unicode=size.unicode), size.width - 2)
+    lines = [_marked(table.head(fitted), "  ")]
+    first = table.window(max(0, place), place - room // 2, room - 1, len(rows))
+    for i, row in enumerate(rows[first : first + room - 1], first):
+        if row.session is not None and row.session.counters:
+            line = table.line(fitted, row, unicode=size.unicode)
+        else:
+            line = table.line(fitted[:2], row, unicode=size.unicode)
+            line.append(" " + table.cut(row.reason, max(0, size.width - 3 - len(line)), unicode=size.unicode), "dim")
+        if row.state in ("dead", "gone"):
+            line.stylize("dim")
+        lines.append(_marked(line, "> " if i == place else "  ", table.CHOSEN if i == place else ""))
+    if not rows:
+        lines.append(Text("  no session" + (" fits the filter" if frame.rows else " in this domain"), "dim"))
+    return lines
+
+
+def _marked(line: Text, mark: str, style: str = "") -> Text:
+    found = Text(mark, end="")
+    found.append_text(line)
+    if style:
+        found.stylize(style)
+    return found
+
+
+def _readers(found: DomainSnapshot, session: SessionStats | None) -> list[panes.Reader]:
+    if session is None:
+        return []
+    joined = [panes.Reader.joined(session, slot) for slot in session.receivers]
+    joined.sort(key=lambda reader: (not reader.held, -(reader.slot.lag if reader.slot else 0), reader.pid))
+    return joined + [panes.Reader.absent(each) for each in stats.absent(found, session)]
+
+
+def _receivers(
+    session: SessionStats | None, readers: list[panes.Reader], offset: int, size: Size, room: int
+) -> list[Text]:
+    fitted = table.fit(panes.READERS, size.width - 2)
+    lines = [_title(_about(session), size), _marked(table.head(fitted), "  ")]
+    first = min(offset, max(0, len(readers) - (room - 2)))
+    for reader in readers[first : first + room - 2]:
+        mark = "! " if reader.held else "  "
+        if reader.slot is not None:
+            lines.append(_marked(table.line(fitted, reader, unicode=size.unicode), mark))
+        else:
+            line = table.line(fitted[:2], reader, unicode=size.unicode)
+            about = f" {reader.reason}"
+            line.append(table.cut(about, max(0, size.width - 2 - len(line)), unicode=size.unicode), "dim")
+            lines.append(_marked(line, mark))
+    if not readers:
+        lines.append(Text("  nobody receives from it" if session else "", "dim"))
+    return lines
+
+
+def _about(session: SessionStats | None) -> Text:
+    """The title above the receivers: whose they are, and who holds up whom."""
+    if session is None:
+        return Text("receivers")
+    joined = session.counters.get("num_clients", 0)
+    text = Text(
+        f"{joined} of {session.slots_max} receivers on {session.source}" if session.counters else session.source
+    )
+    if session.closed:
+        text.append("  closed", panes.WARN)
+    holder = session.held_up_by
+    if holder is not None:
+        since = f" for {figures.time(session.blocked_for_ns)}" if session.blocked_for_ns else ""
+        verb = "refuses sends for" if session.wait == "refused" else "held up by"
+        text.append(
+            f"  {verb} pid {holder.pid} ({holder.user}){since}, {figures.share(session.blocked)} % of the time",
+            panes.WARN,
+        )
+        text.append(f"  {table.clean(holder.command)}", panes.WARN)
+    else:
+        text.append(f"  pid {session.pid}  {table.clean(session.command)}", "dim")
+    return text
+
+
+def _sources(session: SessionStats | None, pairs: list[tuple[Row, SourceStats]], size: Size, room: int) -> list[Text]:
+    columns = [column for column in panes.SOURCES if column.title not in ("session", "pid")]
+    fitted = table.fit(columns, size.width - 2)
+    title = f"{len(pairs)} topic{'' if len(pairs) == 1 else 's'}"
+    if len(pairs) > room - 2:
+        title += f", {room - 2} shown, t shows all"
+        f", {room - 2} shown, t shows all" if len(pairs) > room - 2 else ""
+    )
+    lines = [_title(Text(title if session else "topics"), size), _marked(table.head(fitted), "  ")]
+    lines += [_marked(table.line(fitted, pair, unicode=size.unicode), "  ") for pair in pairs[: room - 2]]
+    return lines
+
+
+def _topics(
+    pairs: list[tuple[Row, SourceStats]], view: View, size: Size, body: int, place: int | None = None
+) -> list[Text]:
+    fitted = table.fit(panes.SOURCES, size.width - 2)
+    lines = [_marked(table.head(fitted), "  ")]
+    place = min(view.topic, max(0, len(pairs) - 1)) if place is None else place
+    first = table.window(max(0, place), place - body // 2, body - 1, len(pairs))
+    for i, pair in enumerate(pairs[first : first + body - 1], first):
+        style = table.CHOSEN if i == place else ""
+        lines.append(_marked(table.line(fitted, pair, unicode=size.unicode), "> " if i == place else "  ", style))
+    if not pairs:
+        lines.append(Text("  no topic" + (" fits the filter" if view.filter else " in this domain"), "dim"))
+    return lines
+
+
+def _title(text: Text, size: Size) -> Text:
+    rule = "──" if size.unicode else "--"
+    title = Text.assemble((f"{rule} ", "dim"), text)
+    left = size.width - title.cell_len - 1
+    if left > 0:
+        title.append(" " + rule[0] * left, "dim")
+    return title

@@ -1,0 +1,101 @@
+"""Tables that fit: what matters least goes first when the screen is narrow, and each line is one line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from rich.cells import cell_len, set_cell_size
+from rich.text import Text
+
+from ipcbus_tools.common import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_T = TypeVar("_T")
+
+HEAD = "bold underline"
+CHOSEN = "reverse"
+ELLIPSIS = {True: "…", False: "~"}
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Generic[_T]):
+    """A column.
+
+    Attributes:
+        title: what stands above it.
+        width: its columns on the screen.
+        rank: the columns of the highest rank go first when there is no room for all.
+        cell: text of a row; for one that spreads, of a width.
+        left: whether it is text, which begins at the left, or a number.
+        spread: how much of the room left over it takes, as a weight.
+        style: of a cell; empty for none.
+    """
+
+    title: str
+    width: int
+    rank: int
+    cell: Callable[[_T, int], str]
+    left: bool = False
+    spread: int = 0
+    style: Callable[[_T], str] | None = None
+
+
+def fit(columns: Sequence[Column[_T]], width: int) -> list[tuple[Column[_T], int]]:
+    """The columns that there is room for, with their widths, which fill the screen if one of them spreads."""
+    kept = list(columns)
+    while len(kept) > 1 and sum(column.width + 1 for column in kept) - 1 > width:
+        kept.remove(max(kept, key=lambda column: column.rank))
+    spare = max(0, width - sum(column.width + 1 for column in kept) + 1)
+    weight = sum(column.spread for column in kept)
+    found = []
+    for column in kept:
+        more = spare * column.spread // weight if weight else 0
+        spare, weight = spare - more, weight - column.spread
+        found.append((column, min(width, column.width + more)))
+    return found
+
+
+def head(fitted: Sequence[tuple[Column[_T], int]]) -> Text:
+    """The line above."""
+    return Text(" ".join(_cell(column.title, width, column.left) for column, width in fitted), HEAD, end="")
+
+
+def line(fitted: Sequence[tuple[Column[_T], int]], row: _T, *, unicode: bool) -> Text:
+    """The line of a row."""
+    text = Text(end="")
+    for i, (column, width) in enumerate(fitted):
+        if i:
+            text.append(" ")
+        style = column.style(row) if column.style else ""
+        text.append(_cell(clean(column.cell(row, width)), width, column.left, unicode=unicode), style)
+    return text
+
+
+def cut(text: str, width: int, *, unicode: bool = True) -> str:
+    """As much of a text as fits, with a sign that there is more."""
+    text = clean(text)
+    if cell_len(text) <= width:
+        return text
+    return set_cell_size(text, max(0, width - 1)) + ELLIPSIS[unicode] if width > 0 else ""
+
+
+def clean(text: str) -> str:
+    """What others named, as text that can do nothing to a terminal."""
+    return visible(text.encode(errors="surrogateescape"))
+
+
+def window(chosen: int, offset: int, rows: int, total: int) -> int:
+    """The first row to show, so that the chosen one is seen and no room is wasted."""
+    if rows <= 0:
+        return 0
+    offset = min(max(offset, chosen - rows + 1), chosen)
+    return max(0, min(offset, total - rows))
+
+
+def _cell(text: str, width: int, left: bool, *, unicode: bool = True) -> str:
+    text = cut(text, width, unicode=unicode)
+    space = " " * (width - cell_len(text))
+    return text + space if left else space + text
