@@ -60,7 +60,7 @@ def session_lines(row: Row | None, width: int) -> list[Text]:
     wide = width > _MEANS + 20
     lines += _block("counters of the session", "session", session.counters, session.per_second, wide)
     for slot in session.receivers:
-        lines += [Text(), Text(_reader(slot), "bold")]
+        lines += [Text(), Text(clean(_reader(slot)), "bold")]
         lines += [Text(f"  {line}") for line in _latencies(slot)]
         lines += _block("counters of the receiver", "slot", slot.counters, slot.per_second, wide)
     for source in session.sources:
@@ -98,7 +98,7 @@ def _block(title: str, of: str, counters: Mapping[str, int], rates: Mapping[str,
 
 
 def _reader(slot: SlotStats) -> str:
-    name = f" {clean(slot.context_name)}" if slot.context_name else ""
+    name = f" {slot.context_name}" if slot.context_name else ""
     state = slot.state if slot.alive else "dead"
     lag = f"{size(slot.lag)} behind, about {figures.whole(slot.lag_messages)} messages"
     return f"slot {slot.slot}: pid {slot.pid}, user {slot.user}, context {slot.context_id:08x}{name}, {state}, {lag}"

@@ -272,12 +272,9 @@ def _about(session: SessionStats | None) -> Text:
     holder = session.held_up_by
     if holder is not None:
         since = f" for {figures.time(session.blocked_for_ns)}" if session.blocked_for_ns else ""
-        verb = "refuses sends for" if session.wait == "refused" else "held up by"
-        text.append(
-            f"  {verb} pid {holder.pid} ({holder.user}){since}, {figures.share(session.blocked)} % of the time",
-            panes.WARN,
-        )
-        text.append(f"  {table.clean(holder.command)}", panes.WARN)
+        share = f", {figures.share(session.blocked)} % of the time" if session.blocked is not None else ""
+        about = f"held up by pid {holder.pid} ({holder.user}){since}{share}  {holder.command}"
+        text.append(f"  {table.clean(about)}", panes.WARN)
     else:
         text.append(f"  pid {session.pid}  {table.clean(session.command)}", "dim")
     return text
@@ -289,8 +286,6 @@ def _sources(session: SessionStats | None, pairs: list[tuple[Row, SourceStats]],
     title = f"{len(pairs)} topic{'' if len(pairs) == 1 else 's'}"
     if len(pairs) > room - 2:
         title += f", {room - 2} shown, t shows all"
-        f", {room - 2} shown, t shows all" if len(pairs) > room - 2 else ""
-    )
     lines = [_title(Text(title if session else "topics"), size), _marked(table.head(fitted), "  ")]
     lines += [_marked(table.line(fitted, pair, unicode=size.unicode), "  ") for pair in pairs[: room - 2]]
     return lines

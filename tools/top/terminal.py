@@ -40,26 +40,27 @@ def decode(data: bytes) -> tuple[list[str], bytes]:
     """Names of the keys in what a terminal sent, and the beginning of a sequence that is not all there yet."""
     keys: list[str] = []
     while data:
-        if data[0] != 0x1B:
-            length = _utf8_length(data[0])
-            if len(data) < length:
-                return keys, data
-            text, data = data[:length].decode(errors="ignore"), data[length:]
-            keys.append(_NAMES.get(text, text))
-            continue
-        end = _sequence_end(data)
-        if end == 0:
-            return keys, data
-        keys.append(_SEQUENCES.get(data[1:end], "escape" if end == 1 else ""))
-        data = data[end:]
-    return [key for key in keys if key], data
+        if data[0] == 0x1B:
+            length = _sequence_length(data)
+            key = _SEQUENCES.get(data[1:length], "escape" if length == 1 else "")
+        else:
+            length = _utf8_length(data)
+            text = data[:length].decode(errors="ignore")
+            key = _NAMES.get(text, text)
+        if not 0 < length <= len(data):
+            break
+        keys += [key] if key else []
+        data = data[length:]
+    return keys, data
 
 
-def _utf8_length(first: int) -> int:
-    return 1 if first < 0xC0 else 2 if first < 0xE0 else 3 if first < 0xF0 else 4
+def _utf8_length(data: bytes) -> int:
+    """Length of the character at the beginning, as its first byte says; 1 where the rest is none of it."""
+    length = 1 if data[0] < 0xC2 else 2 if data[0] < 0xE0 else 3 if data[0] < 0xF0 else 4 if data[0] < 0xF5 else 1
+    return length if all(0x80 <= byte < 0xC0 for byte in data[1:length]) else 1
 
 
-def _sequence_end(data: bytes) -> int:
+def _sequence_length(data: bytes) -> int:
     """Length of the escape sequence at the beginning; 0 when more of it is to come."""
     if len(data) == 1:
         return 0

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ipcbus_tools.top import figures
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        *[(None, "-"), (0, "0"), (0.0001, "0"), (0.01, "0.010"), (0.1, "0.1"), (1, "1"), (12.34, "12.3")],
+        *[(99.96, "100"), (999.6, "1000"), (9999.4, "9999"), (12345, "12.3k"), (20_345_678, "20.3M")],
+        *[(999_499, "999k"), (999_600, "1M"), (5e18, "5E"), (1e30, "1e+12")],
+    ],
+)
+def test_count(value: float | None, text: str) -> None:
+    assert figures.count(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0"), (1, "<0.01"), (20_000, "0.02"), (1_300_000, "1.3"), (205_000_000, "205"), (25e9, "25k")],
+)
+def test_megabytes(value: float, text: str) -> None:
+    assert figures.megabytes(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0"), (999, "999"), (1000, "1.0k"), (65536, "64k"), (4 << 20, "4.0M"), (1 << 40, "1.0T"), (1 << 70, "1024E")],
+)
+def test_size(value: float, text: str) -> None:
+    assert figures.size(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(None, "-"), (0, "0"), (0.001, "<1"), (0.42, "42"), (0.999, "99"), (1.0, "100")]
+)
+def test_share(value: float | None, text: str) -> None:
+    assert figures.share(value) == text
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"),
+    [
+        *[(None, "-"), (0, "0ns"), (450, "450ns"), (1_200, "1.2us"), (35_000_000, "35ms"), (2_100_000_000, "2.1s")],
+        *[(90e9, "90s"), (720e9, "12m"), (12600e9, "3.5h"), (345600e9, "4d")],
+    ],
+)
+def test_time(ns: float | None, text: str) -> None:
+    assert figures.time(ns) == text
+
+
+@given(st.floats(min_value=0, max_value=1e25))
+def test_six_characters_are_enough(value: float) -> None:
+    assert len(figures.count(value)) <= 6
+    assert len(figures.size(min(value, 1e20))) <= 6
+    assert len(figures.megabytes(value)) <= 6
+    assert len(figures.whole(value)) <= 6
+    assert len(figures.time(min(value, 1e18))) <= 6
+
+
+def test_sparkline() -> None:
+    assert figures.sparkline((None, 0.0, 100.0), 5, unicode=True) == "   ▁█"
+    assert figures.sparkline((0.0, 100.0), 2, unicode=False) == "_#"
+    assert figures.sparkline((0.0, 0.0), 2, unicode=True) == "▁▁"
+    assert figures.sparkline((), 3, unicode=True) == "   "
+    assert figures.sparkline((1.0,), 0, unicode=True) == ""
+
+
+def test_a_trickle_beside_a_burst_is_seen() -> None:
+    assert figures.sparkline((0.0, 1e-3, 1e6), 3, unicode=True) == "▁▂█"
+
+
+@given(st.lists(st.none() | st.floats(min_value=0, max_value=1e18)), st.integers(0, 80), st.booleans())
+def test_sparkline_is_as_wide_as_asked(values: list[float | None], width: int, unicode: bool) -> None:
+    assert len(figures.sparkline(values, width, unicode=unicode)) == width

@@ -1,0 +1,205 @@
+"""The screen of recorded snapshots: at any size, without colour, with everything that can be wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from ipcbus.stats import COUNTERS, DomainSnapshot
+from ipcbus_tools.top import view as views
+from ipcbus_tools.top.screen import Size, report
+from ipcbus_tools.top.view import KEYS, View
+from tests.unit.tools.top.recorded import FAST, SLOW, TRADING, changed, frame, lines, text
+
+PAGES = (views.SESSIONS, views.TOPICS, views.DETAILS, views.HELP)
+SLOW_CHOSEN = View(chosen=next(row.key for row in frame().rows if row.session and row.session.source == SLOW))
+
+
+@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("size", [(80, 24), (200, 60), (40, 10), (30, 8), (500, 9)])
+def test_fills_the_screen_exactly(page: str, size: tuple[int, int]) -> None:
+    for unicode in (True, False):
+        found = lines(frame(), View(page=page), *size, unicode=unicode)
+        assert len(found) == size[1]
+        assert max(map(cell_len, found)) <= size[0]
+        assert unicode or "".join(found).isascii()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 220), st.integers(1, 70), st.sampled_from(PAGES), st.integers(0, 500), st.booleans())
+def test_any_size(width: int, height: int, page: str, scroll: int, typing: bool) -> None:
+    view = View(page=page, scroll=scroll, topic=scroll, receivers=scroll, typing=typing, filter="a" * (scroll % 3))
+    found = lines(frame(), view, width, height)
+    assert len(found) <= height
+    assert max(map(cell_len, found)) <= width
+
+
+def test_on_80_columns() -> None:
+    found = text(frame(), SLOW_CHOSEN)
+    for wanted in ("domain trading", "msg/s", "fill%", "held up by pid", "quotes.MSFT", "q quit", "p99"):
+        assert wanted in found
+    assert re.search(rf"> {SLOW} +blocked", found)
+    assert re.search(r"^! +\d+ +reads", found, re.MULTILINE)  # who holds it up, first of the receivers
+
+
+def test_a_wide_screen_has_everything() -> None:
+    found = text(frame(), SLOW_CHOSEN, 220, 40)
+    for wanted in (
+        "command",
+        "user",
+        "topics",
+        "dgram/s",
+        "msg/dg",
+        "last minute",
+        "p99.9",
+        "layer",
+        "python traffic.py pub",
+    ):
+        assert wanted in found
+
+
+def test_sparklines() -> None:
+    assert "▁▆█" in text(frame(trail=(0.0, 5.0, 10.0)), width=200)
+
+
+def test_each_number_is_where_its_title_is() -> None:
+    session = TRADING.session(FAST)
+    assert session is not None
+    head, line = (next(line for line in lines(frame(), width=220) if mark in line) for mark in ("msg/dg", f"{FAST} "))
+    end = head.index("dgram/s") + len("dgram/s")
+    assert line[:end].split()[-1] == f"{session.per_second['msgs_sent']:.0f}"
+
+
+def test_nobody_there() -> None:
+    empty = DomainSnapshot("empty", TRADING.taken_ns, TRADING.read_ns, ())
+    assert "no session in this domain" in text(frame(empty))
+    for page in PAGES:
+        assert len(lines(frame(empty), View(page=page))) == 24
+
+
+def test_nothing_fits_the_filter() -> None:
+    assert "no session fits the filter" in text(frame(), View(filter="nonsense"))
+    assert "no topic fits the filter" in text(frame(), View(filter="nonsense", page=views.TOPICS))
+
+
+def test_not_readable() -> None:
+    hidden = changed(
+        TRADING,
+        session=lambda each: dataclasses.replace(
+            each, counters={}, per_second={}, receivers=(), reason="ipcbus.d.1.r0 belongs to user bob"
+        ),
+    )
+    found = text(frame(hidden), width=120)
+    assert re.search(rf"{FAST} +hidden +ipcbus.d.1.r0 belongs to user bob", found)
+    assert "not readable 4" in found
+    assert "belongs to user bob" in text(frame(hidden), View(page=views.DETAILS), width=120)
+
+
+def test_dead() -> None:
+    dead = changed(
+        TRADING,
+        context=lambda each: dataclasses.replace(each, alive=False),
+        session=lambda each: dataclasses.replace(each, alive=False),
+    )
+    found = text(frame(dead))
+    assert len(re.findall(r"LBT-\S+ +dead ", found)) == 4
+    assert "dead 4" in found
+
+
+def test_lost_and_evicted_are_seen() -> None:
+    losing = changed(
+        TRADING,
+        session=lambda each: dataclasses.replace(
+            each,
+            counters={**each.counters, "receivers_evicted": 1},
+            receivers=tuple(
+                dataclasses.replace(slot, counters={**slot.counters, "lost": 7}, per_second={"lost": 2.0})
+                for slot in each.receivers
+            ),
+        ),
+    )
+    readers = sum(len(session.receivers) for session in losing.sessions)
+    found = text(frame(losing))
+    assert f"lost {7 * readers} ({2 * readers}/s)" in found
+    assert "evicted 4" in found
+
+
+def test_who_could_not_join() -> None:
+    alone = changed(TRADING, session=lambda each: dataclasses.replace(each, receivers=()))
+    found = text(frame(alone), SLOW_CHOSEN, width=120)
+    assert re.search(r"absent +not joined", found)
+    full = changed(TRADING, session=lambda each: dataclasses.replace(each, receivers=(), slots_max=0))
+    assert "all 0 slots are taken" in text(frame(full), SLOW_CHOSEN, width=120)
+    other = changed(TRADING, session=lambda each: dataclasses.replace(each, receivers=(), uid=7, user="bob"))
+    assert "read by bob only" in text(frame(other), SLOW_CHOSEN, width=120)
+
+
+def test_names_of_others_do_nothing_to_the_terminal() -> None:
+    evil = "\x1b[2J[red]\n\u202e"
+    found = changed(
+        TRADING,
+        context=lambda each: dataclasses.replace(each, name=evil),
+        session=lambda each: dataclasses.replace(
+            each,
+            command=evil,
+            user=evil,
+            context_name=evil,
+            sources=tuple(dataclasses.replace(source, topic=evil) for source in each.sources),
+            receivers=tuple(
+                dataclasses.replace(slot, command=evil, user=evil, context_name=evil) for slot in each.receivers
+            ),
+        ),
+    )
+    for page in PAGES:
+        shown = lines(frame(found), View(page=page, filter=evil, typing=True), 220, 60)
+        assert len(shown) == 60
+        assert not set("\x1b\u202e") & set("".join(shown))
+    assert "[red]" in text(frame(found), View(page=views.TOPICS), 220)
+
+
+def test_details_have_every_counter_and_its_meaning() -> None:
+    found = text(frame(), View(page=views.DETAILS, chosen=SLOW_CHOSEN.chosen), 200, 400)
+    for counter in COUNTERS:
+        if counter.of != "receiver":
+            assert re.search(rf"{counter.name} .*{re.escape(counter.meaning)}", found)
+    assert "held up by" in found
+    assert "p99.9" in found
+
+
+def test_details_scroll_to_their_end_and_no_further() -> None:
+    found = text(frame(), View(page=views.DETAILS, chosen=SLOW_CHOSEN.chosen, scroll=10_000))
+    assert "send_would_block" in found.split("\n")[-2]
+
+
+def test_help_has_every_key() -> None:
+    found = text(frame(), View(page=views.HELP), 100, 40)
+    assert all(what in found for _, what in KEYS)
+
+
+def test_paused_and_typing_are_said() -> None:
+    assert "PAUSED" in text(frame(), View(paused=True))
+    assert "filter: aapl_" in text(frame(), View(filter="aapl", typing=True))
+    assert "'aapl'" in text(frame(), View(filter="aapl"))
+
+
+def test_many_sessions_scroll_to_the_chosen_one() -> None:
+    (owner,) = (context for context in TRADING.contexts if context.sessions)
+    many = tuple(dataclasses.replace(owner.sessions[0], source=f"LBT-IPC:{i:08x}:20001") for i in range(300))
+    found = dataclasses.replace(TRADING, contexts=(dataclasses.replace(owner, sessions=many),))
+    last = View(chosen=("session", many[-1].source, owner.context_id), sort="source")
+    for height in (24, 10, 60):
+        assert f"> {many[-1].source}" in text(frame(found), last, 80, height)
+
+
+def test_the_report_has_all_of_it() -> None:
+    found = [line.plain for line in report(frame(), Size(200, 10)).renderables]  # type: ignore[union-attr]
+    joined = "\n".join(found)
+    for session in TRADING.sessions:
+        assert joined.count(session.source) == 3  # its line, the title above its receivers, its topic
+    assert sum("python traffic.py s" in line for line in found) >= 6
+    assert ">" not in joined
