@@ -1,0 +1,298 @@
+"""`ipcbus top` in a real terminal, beside processes that come, go, and are killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+import ipcbus
+from ipcbus import stats
+from tests.kit.tmux import MISSING, Screen
+from tests.system.test_cli_processes import started
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.kit.peers import Peers
+
+IN_TERMINAL = pytest.mark.skipif(bool(MISSING), reason=MISSING)
+NOBODY = 65534
+QUICK = "0.2"
+
+pytestmark = pytest.mark.usefixtures("domain")
+
+
+def top(domain: str, *options: str) -> str:
+    """The command line."""
+    return shlex.join([sys.executable, "-m", "ipcbus_tools", "top", "--domain", domain, "--interval", QUICK, *options])
+
+
+@pytest.fixture
+def screen(domain: str, tmp_path: Path) -> Iterator[Screen]:
+    with Screen(tmp_path, f"{top(domain)}; echo ended $?; stty -a") as shown:
+        shown.shows("q quit")
+        yield shown
+
+
+# ---------------------------------------------------------------------- by hand
+
+
+@IN_TERMINAL
+def test_keys(screen: Screen, domain: str, peers: Peers) -> None:
+    sender, receiver = peers.several(2)
+    source = sender.do("source", topic="quotes.AAPL")
+    other = sender.do("source", topic="orders", transport="lbtsmx")
+    receiver.do("receiver", topic="quotes.AAPL")
+    sender.do("joined", topic="quotes.AAPL")
+    sender.do("send", topic="quotes.AAPL", count=1000)
+    screen.shows(source)
+    screen.shows(f"1 of 20 receivers on {source}")
+    screen.shows(str(receiver.pid))
+    first = screen.until(lambda text: re.search(r"^> ", text, re.MULTILINE), "a chosen line")
+    screen.keys("Down").until(lambda text: _chosen(text) != _chosen(first), "the other line")
+    screen.keys("Up").until(lambda text: _chosen(text) == _chosen(first), "the first line again")
+    screen.keys("s").shows("sort MB/s")
+    screen.keys("f").shows("filter: ")
+    screen.type("SMX").lacks(source)
+    screen.keys("Enter").shows("'SMX'")
+    screen.keys("Escape").shows(source)
+    screen.keys("t").until(lambda text: re.search(rf"quotes.AAPL +{source}", text), "the topics")
+    screen.keys("t").shows("receivers on")
+    screen.keys("d").shows("counters of the session")
+    screen.keys("PageDown", "PageDown").lacks("counters of the session")
+    screen.keys("Escape").shows("receivers on")
+    screen.keys("?").shows("this help")
+    screen.keys("?").shows("receivers on")
+    screen.keys("p").shows("PAUSED")
+    sender.do("end", topic="orders")
+    screen.keys("p").lacks("PAUSED")
+    screen.lacks(other)
+    screen.keys("q").shows("ended 0")
+
+
+def _chosen(text: str) -> str:
+    return next((line.split()[1] for line in text.split("\n") if line.startswith("> ")), "")
+
+
+@IN_TERMINAL
+def test_the_terminal_is_as_before(screen: Screen) -> None:
+    screen.keys("q")
+    modes = screen.shows("ended 0")
+    assert "ipcbus top" not in modes  # the screen of before is back
+    modes = screen.shows(" echo ")
+    assert re.search(r"(?<!-)icanon", modes)
+
+
+@IN_TERMINAL
+def test_ctrl_c(screen: Screen) -> None:
+    screen.keys("C-c").shows("ended 130")
+    screen.shows(" echo ")
+
+
+@IN_TERMINAL
+def test_sizes(screen: Screen, peers: Peers) -> None:
+    (sender,) = peers.several(1)
+    source = sender.do("source", topic="t")
+    screen.shows(source)
+    for width, height in ((200, 50), (40, 12), (20, 4), (120, 30), (80, 24)):
+        screen.resize(width, height)
+        if width < 30:
+            screen.shows("too small")
+            continue
+        screen.until(lambda text: source in text and "choose" in text.rstrip("\n").split("\n")[-1], "the footer below")
+        lines = screen.lines()
+        assert len(lines) == height
+        assert ("last minute" in screen.text()) == (width == 200)
+
+
+@IN_TERMINAL
+def test_suspended_and_back(domain: str, tmp_path: Path) -> None:
+    with Screen(tmp_path, "PS1='shell> ' bash --norc -i") as screen:
+        screen.shows("shell>")
+        screen.type(top(domain)).keys("Enter").shows("q quit")
+        screen.keys("C-z").shows("Stopped")
+        screen.type("fg").keys("Enter").shows("q quit")
+        screen.keys("q").until(lambda text: text.rstrip().endswith("shell>"), "the shell")
+
+
+@IN_TERMINAL
+def test_ascii_and_without_colour(domain: str, tmp_path: Path, peers: Peers) -> None:
+    (sender,) = peers.several(1)
+    source = sender.do("source", topic="t")
+    with Screen(
+        tmp_path, f"PYTHONIOENCODING=ascii {top(domain)}", LC_ALL="C.UTF-8", NO_COLOR="1", TERM="screen"
+    ) as screen:
+        assert screen.shows(source).isascii()
+        assert "38;5" not in screen._tmux("capture-pane", "-p", "-e")
+
+
+@IN_TERMINAL
+def test_a_terminal_that_can_do_nothing(domain: str, tmp_path: Path) -> None:
+    with Screen(tmp_path, f"TERM=dumb {top(domain)}; echo ended $?") as screen:
+        assert "cannot place its cursor" in screen.shows("ended 2")
+
+
+# ---------------------------------------------------------------------- who dies while shown
+
+
+@IN_TERMINAL
+def test_a_killed_source_is_shown_and_goes(screen: Screen, peers: Peers) -> None:
+    sender, receiver = peers.several(2)
+    source = sender.do("source", topic="t")
+    receiver.do("receiver", topic="t")
+    sender.do("joined", topic="t")
+    screen.shows(source)
+    sender.kill()
+    screen.until(lambda text: re.search(rf"{source} +(dead|gone)", text), "the dead source")
+    screen.lacks(source)
+    assert "Traceback" not in screen.text()
+    receiver.end()
+    screen.shows("no session in this domain")
+
+
+@IN_TERMINAL
+def test_all_are_killed(screen: Screen, peers: Peers, domain: str) -> None:
+    both = peers.several(2)
+    source = both[0].do("source", topic="t")
+    both[1].do("receiver", topic="t")
+    both[0].do("joined", topic="t")
+    screen.shows(str(both[1].pid))
+    for each in both:
+        each.kill()
+    screen.until(lambda text: re.search(rf"{source} +dead", text), "the dead source")
+    screen.shows("no session in this domain")
+    assert "dead 2" in screen.text()  # what they left is still there, and said
+    ipcbus.Context(domain=domain).close()  # removes it
+    screen.lacks("dead 2")
+
+
+@IN_TERMINAL
+def test_a_killed_receiver_goes(screen: Screen, peers: Peers) -> None:
+    sender, receiver = peers.several(2)
+    sender.do("source", topic="t")
+    receiver.do("receiver", topic="t")
+    sender.do("joined", topic="t")
+    screen.shows(str(receiver.pid))
+    receiver.kill()
+    screen.lacks(str(receiver.pid))
+    screen.shows("nobody receives from it")
+
+
+@IN_TERMINAL
+def test_a_killed_receiver_of_a_stopped_source_goes_too(screen: Screen, peers: Peers) -> None:
+    sender, receiver = peers.several(2)
+    source = sender.do("source", topic="t")
+    receiver.do("receiver", topic="t")
+    sender.do("joined", topic="t")
+    screen.shows(str(receiver.pid))
+    sender.pause()
+    receiver.kill()
+    screen.lacks(str(receiver.pid))
+    assert source in screen.text()
+    sender.resume()
+
+
+@IN_TERMINAL
+def test_who_holds_up_whom(screen: Screen, peers: Peers) -> None:
+    sender, receiver = peers.several(2)
+    source = sender.do("source", topic="t", transport="lbtsmx")
+    receiver.do("receiver", topic="t")
+    sender.do("joined", topic="t")
+    receiver.pause()
+    sender.do("stream", topic="t", size=1000)
+    screen.until(lambda text: re.search(rf"{source} +blocked", text), "the blocked source")
+    text = screen.shows(f"held up by pid {receiver.pid}")
+    assert re.search(rf"^! +{receiver.pid}", text, re.MULTILINE)
+    receiver.resume()
+    sender.do("halt")
+    screen.lacks("blocked ")
+
+
+# ---------------------------------------------------------------------- whose it is
+
+
+@IN_TERMINAL
+@pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user takes root")
+def test_sessions_of_another_user(domain: str, tmp_path: Path, peers: Peers) -> None:
+    (sender,) = peers.several(1)
+    source = sender.do("source", topic="secret")
+    tmp_path.chmod(0o755)
+    # What is imported late could not be read any more: the interpreter may belong to root alone.
+    code = (
+        "import os, sys, rich.screen, ipcbus_tools.top.command; from ipcbus_tools.cli import cli; "
+        "from rich.console import Console; Console(file=open(os.devnull, 'w')).print('x', style='bold'); "
+        f"os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY}); cli.main(sys.argv[1:], prog_name='ipcbus')"
+    )
+    command = [sys.executable, "-c", code, "top", "--domain", domain, "--interval", QUICK]
+    with Screen(tmp_path, shlex.join(command), 160) as screen:
+        text = screen.until(lambda text: re.search(rf"{source} +hidden +\S", text), "the session and the reason")
+        assert "not readable 1" in text
+        assert "Permission" in text or "permission" in text or "uid" in text
+        screen.keys("d").shows("not readable")
+        assert "Traceback" not in screen.text()
+    once = subprocess.run([*command, "--once"], capture_output=True, text=True, check=True)
+    assert source in once.stdout
+    assert "Traceback" not in once.stderr
+
+
+# ---------------------------------------------------------------------- for programs and pipes
+
+
+def test_without_a_terminal(domain: str) -> None:
+    with started("top", "--domain", domain) as process:
+        _, errors = process.communicate()
+    assert process.returncode == 2
+    assert "--once" in errors
+
+
+def test_once_for_people(domain: str, peers: Peers) -> None:
+    (sender,) = peers.several(1)
+    source = sender.do("source", topic="quotes")
+    with started("top", "--once", "--domain", domain, "--interval", QUICK) as process:
+        output, errors = process.communicate()
+    assert process.returncode == 0, errors
+    assert re.search(rf"{source} +idle", output)
+    assert re.search(rf"quotes +{source}", output)
+
+
+def test_json_agrees_with_what_was_sent(domain: str) -> None:
+    with (
+        ipcbus.Context(domain=domain) as context,
+        started("top", "--json", "-n", "3", "--domain", domain, "--interval", QUICK) as process,
+    ):
+        source = context.source("t", transport="lbtsmx")
+        assert process.stdout is not None
+        first = stats.DomainSnapshot.from_dict(json.loads(process.stdout.readline()))
+        for _ in range(5000):
+            source.send(b"x" * 64)
+        rest = [stats.DomainSnapshot.from_dict(json.loads(line)) for line in process.stdout]
+    assert process.returncode == 0
+    assert len(rest) == 2
+    counted = [sum(each.counters["lbm_msgs_sent"] for each in found.sessions) for found in (first, *rest)]
+    assert counted[-1] == 5000
+    grown = 0.0
+    for before, found in zip((first, *rest), rest, strict=False):
+        for session in found.sessions:
+            was = before.session(session.source)
+            elapsed = (session.read_ns - (was.read_ns if was else before.read_ns)) / 1e9
+            grown += session.per_second["lbm_msgs_sent"] * elapsed
+    assert grown == pytest.approx(5000 - counted[0])
+
+
+def test_a_picture(domain: str, tmp_path: Path, peers: Peers) -> None:
+    (sender,) = peers.several(1)
+    source = sender.do("source", topic="quotes")
+    with started(
+        "top", "--once", "--svg", str(tmp_path / "top.svg"), "--domain", domain, "--interval", QUICK
+    ) as process:
+        _, errors = process.communicate()
+    assert process.returncode == 0, errors
+    assert source in (tmp_path / "top.svg").read_text()
