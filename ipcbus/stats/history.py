@@ -83,39 +83,39 @@ class _Trail:
 
 def _steady(anchor: DomainSnapshot, found: DomainSnapshot) -> DomainSnapshot:
     known = {session.source: session for session in anchor.sessions}
-    contexts = tuple(_steady_context(context, known) for context in found.contexts)
+    contexts = tuple(_steady_context(context, known, found.seconds) for context in found.contexts)
     return dataclasses.replace(found, contexts=contexts)
 
 
-def _steady_context(context: ContextStats, known: dict[str, SessionStats]) -> ContextStats:
+def _steady_context(context: ContextStats, known: dict[str, SessionStats], seconds: float) -> ContextStats:
     if not context.sessions:
         return context
-    sessions = tuple(_steady_session(known.get(session.source), session) for session in context.sessions)
+    sessions = tuple(_steady_session(known.get(session.source), session, seconds) for session in context.sessions)
     return dataclasses.replace(context, sessions=sessions)
 
 
-def _steady_session(before: SessionStats | None, after: SessionStats) -> SessionStats:
+def _steady_session(before: SessionStats | None, after: SessionStats, seconds: float) -> SessionStats:
     if before is None or before.start_ns != after.start_ns or not before.counters or not after.per_second:
         return after
     elapsed = (after.read_ns - before.read_ns) / 1e9
     topics = {source.number: source for source in before.sources}
-    sources = tuple(_steady_source(topics.get(source.number), source, elapsed) for source in after.sources)
+    sources = tuple(_steady_source(topics.get(source.number), source, elapsed, seconds) for source in after.sources)
     after = dataclasses.replace(after, sources=sources)
-    if _few(before, after):
+    if _few(before, after, seconds):
         found = two.per_second("session", before.counters, after.counters, elapsed)
         after = dataclasses.replace(after, per_second=found)
     return after
 
 
-def _steady_source(before: SourceStats | None, after: SourceStats, elapsed: float) -> SourceStats:
-    if before is None or not before.counters or not after.per_second or not _few(before, after):
+def _steady_source(before: SourceStats | None, after: SourceStats, elapsed: float, seconds: float) -> SourceStats:
+    if before is None or not before.counters or not after.per_second or not _few(before, after, seconds):
         return after
     found = two.per_second("source", before.counters, after.counters, elapsed)
     return dataclasses.replace(after, per_second=found)
 
 
-def _few(before: SessionStats | SourceStats, after: SessionStats | SourceStats) -> bool:
+def _few(before: SessionStats | SourceStats, after: SessionStats | SourceStats, seconds: float) -> bool:
     """Whether messages are so few that a longer time tells their rate better."""
     grew = after.counters["lbm_msgs_sent"] - before.counters["lbm_msgs_sent"]
-    # Over ten seconds at least: that many a second, and as many in the last moment at most.
-    return 0 < grew < 10 * _FEW and after.per_second.get("lbm_msgs_sent", 0.0) < _FEW
+    # Few a second over ten seconds at least, and few since the last look.
+    return 0 < grew < 10 * _FEW and after.per_second.get("lbm_msgs_sent", 0.0) * seconds < _FEW
