@@ -49,9 +49,10 @@ bench: $(STAMPS)/installed ## measure throughput and latency beside the native l
 docs: $(STAMPS)/installed ## the reference page of the options, from their table
 	$(BIN)/python -m ipcbus.config.reference
 
-picture: $(STAMPS)/installed ## the picture in the README, made by a live run
+picture: $(STAMPS)/installed ## the pictures in the README, made by a live run
 	@mkdir -p docs/images
-	$(BIN)/ipcbus demo --svg docs/images/demo.svg
+	$(BIN)/ipcbus demo --seconds 30 --domain picture --svg docs/images/demo.svg & \
+	    $(BIN)/ipcbus top --count 24 --domain picture --svg docs/images/top.svg && wait
 
 clean: ## remove what was built; .venv stays
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis $(STAMPS) $(PYX:.pyx=.c)

@@ -26,7 +26,7 @@ from ipcbus_tools.watching import interval_option, watch
 if TYPE_CHECKING:
     from ipcbus.stats import DomainSnapshot
 
-_PICTURE = (130, 32)
+_PICTURE = (130, 22)
 
 
 @click.command("top", short_help="Shows every session live.")

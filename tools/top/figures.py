@@ -79,6 +79,12 @@ def time(ns: float | None) -> str:
     return f"{ns / 60:.0f}m" if ns < 7170 else f"{ns / 3600:.1f}h" if ns < 172800 else f"{ns / 86400:.0f}d"
 
 
+def program(command: str) -> str:
+    """A command line without the directories of interpreter and script, which fill a narrow column."""
+    words = command.split(" ")
+    return " ".join([word.rpartition("/")[2] or word for word in words[:2]] + words[2:])
+
+
 def sparkline(values: Sequence[float | None], width: int, *, unicode: bool) -> str:
     """The latest values as a line of bars, the highest of them all as high as the line; a blank where unknown.
 

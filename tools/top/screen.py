@@ -273,10 +273,10 @@ def _about(session: SessionStats | None) -> Text:
     if holder is not None:
         since = f" for {figures.time(session.blocked_for_ns)}" if session.blocked_for_ns else ""
         share = f", {figures.share(session.blocked)} % of the time" if session.blocked is not None else ""
-        about = f"held up by pid {holder.pid} ({holder.user}){since}{share}  {holder.command}"
+        about = f"held up by pid {holder.pid} ({holder.user}){since}{share}  {figures.program(holder.command)}"
         text.append(f"  {table.clean(about)}", panes.WARN)
     else:
-        text.append(f"  pid {session.pid}  {table.clean(session.command)}", "dim")
+        text.append(f"  pid {session.pid}  {table.clean(figures.program(session.command))}", "dim")
     return text
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,7 +15,7 @@ from tests.kit.bus import LBTIPC, LBTSMX, Bus, Kind
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ipcbus.stats import SlotStats
+    from ipcbus.stats import SessionStats, SlotStats
 
 
 @pytest.fixture(params=[LBTIPC, LBTSMX], ids=lambda kind: kind.name)
@@ -70,6 +71,53 @@ def test_lag_of_a_reader_that_waits(bus: Bus) -> None:
     (slot,) = session.receivers
     assert slot.lag == session.tail > 100
     assert slot.latency.count == 0
+
+
+def test_a_send_that_was_refused_names_who_is_in_its_way(bus: Bus) -> None:
+    reader = bus.context("reader")
+    bus.receiver("t", None, reader)
+    source = bus.source(**bus.kind.small())
+    bus.joined(source)
+    with pytest.raises(ipcbus.WouldBlock):
+        while True:
+            source.send(b"x" * 1000, block=False)
+    (session,) = stats.take_snapshot(bus.domain).sessions
+    assert (session.wait, session.blocked_for_ns) == ("refused", 0)
+    assert session.fill is not None
+    assert session.fill > 0.5
+    assert session.held_up_by == session.receivers[0]
+
+
+def test_a_send_that_waits_says_since_when(bus: Bus) -> None:
+    reader = bus.context("reader", mode="sequential")
+    receiver = bus.receiver("t", None, reader)
+    source = bus.source("t", bus.context("writer", mode="embedded"), **bus.kind.small())
+    bus.joined(source)
+
+    def send() -> None:
+        for _ in range(200):
+            source.send(b"x" * 1000)
+        source.flush()
+
+    def session() -> SessionStats:
+        (found,) = stats.take_snapshot(bus.domain).sessions
+        return found
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    while session().wait != "blocked":
+        os.sched_yield()
+    blocked = session()
+    assert blocked.blocked_for_ns > 0
+    assert session().blocked_for_ns > blocked.blocked_for_ns
+    assert blocked.counters["blocked_ns"] == 0  # counted when it ends
+    assert blocked.held_up_by == blocked.receivers[0]
+    bus.until(lambda: receiver.receive_many(100, 0) is not None and not thread.is_alive(), "the end of the sending")
+    thread.join()
+    done = session()
+    assert (done.wait, done.blocked_for_ns) == ("", 0)
+    assert done.counters["blocked_ns"] > blocked.blocked_for_ns
+    assert done.counters["send_blocked"] >= 1
 
 
 def test_takes_no_slot_and_changes_nothing(bus: Bus) -> None:

@@ -62,6 +62,19 @@ def test_six_characters_are_enough(value: float) -> None:
     assert len(figures.time(min(value, 1e18))) <= 6
 
 
+@pytest.mark.parametrize(
+    ("command", "text"),
+    [
+        ("/usr/bin/python3 /opt/feed/main.py --to /tmp/x", "python3 main.py --to /tmp/x"),
+        ("python -m feed", "python -m feed"),
+        ("", ""),
+        ("/bin/ /", "/bin/ /"),
+    ],
+)
+def test_program(command: str, text: str) -> None:
+    assert figures.program(command) == text
+
+
 def test_sparkline() -> None:
     assert figures.sparkline((None, 0.0, 100.0), 5, unicode=True) == "   ▁█"
     assert figures.sparkline((0.0, 100.0), 2, unicode=False) == "_#"
