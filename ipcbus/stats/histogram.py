@@ -6,7 +6,6 @@ at most 1/32 of itself). Histograms of the same layout add up: of all slots of a
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -112,25 +111,29 @@ class Histogram:
 
         It is the middle of the bucket that holds it, and never more than the exact maximum.
         """
-        if not 0 <= share <= 1:
-            raise ValueError(f"a share lies between 0 and 1, not at {share}")
-        total = self.count
-        if total == 0:
-            return None
-        # In floating point, which does not wrap around whatever a damaged peer has put there.
-        below = np.cumsum(self.counts, dtype=np.float64)
-        bucket = int(np.searchsorted(below, max(1, math.ceil(share * total))))
-        middle = int(_MIDDLES[min(bucket, len(_MIDDLES) - 1)])
-        return min(middle, self.max_ns) if self.max_ns else middle
+        found = self._at((share,))
+        return found[0] if found else None
 
     def percentiles(self) -> Percentiles | None:
         """The usual ones, or None when nothing was counted."""
-        found = [self.percentile(share) for share in (0.5, 0.9, 0.99, 0.999, 1.0)]
-        known = [value for value in found if value is not None]
-        if len(known) < len(found):
+        found = self._at((0.5, 0.9, 0.99, 0.999, 1.0))
+        if not found:
             return None
-        p50, p90, p99, p999, highest = known
+        p50, p90, p99, p999, highest = found
         return Percentiles(self.count, p50, p90, p99, p999, self.max_ns or highest)
+
+    def _at(self, shares: tuple[float, ...]) -> list[int]:
+        """The latencies at so many shares; nothing when nothing was counted."""
+        if not all(0 <= share <= 1 for share in shares):
+            raise ValueError(f"a share lies between 0 and 1, not at {shares}")
+        # In floating point, which does not wrap around whatever a damaged peer has put there.
+        below = np.cumsum(self.counts, dtype=np.float64)
+        total = below[-1]
+        if total == 0:
+            return []
+        places = np.searchsorted(below, np.maximum(1, np.ceil(np.array(shares) * total)))
+        middles = [int(middle) for middle in _MIDDLES[np.minimum(places, len(_MIDDLES) - 1)]]
+        return [min(middle, self.max_ns) if self.max_ns else middle for middle in middles]
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Histogram:

@@ -227,7 +227,7 @@ def test_sessions_of_another_user(domain: str, tmp_path: Path, peers: Peers) -> 
     tmp_path.chmod(0o755)
     # What is imported late could not be read any more: the interpreter may belong to root alone.
     code = (
-        "import os, sys, rich.screen, ipcbus_tools.top.command; from ipcbus_tools.cli import cli; "
+        "import os, sys, rich.screen, ipcbus_tools.top.live; from ipcbus_tools.cli import cli; "
         "from rich.console import Console; Console(file=open(os.devnull, 'w')).print('x', style='bold'); "
         f"os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY}); cli.main(sys.argv[1:], prog_name='ipcbus')"
     )
