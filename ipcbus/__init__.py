@@ -7,13 +7,6 @@ src.wait_for_receivers(1, timeout=5)
 src.send(b"191.24")
 """
 
-from importlib.metadata import PackageNotFoundError, version
-
-try:
-    __version__ = version("ipcbus")
-except PackageNotFoundError:  # the sources are used without being installed
-    __version__ = "0+unknown"
-
 from ipcbus.context import Context
 from ipcbus.errors import (
     ClosedError,
@@ -39,6 +32,7 @@ from ipcbus.message import FragmentInfo, Message, MessageType, SourceEvent, Sour
 from ipcbus.receiver import Receiver
 from ipcbus.runtime.info import SessionInfo, SourceNotification, SourceNotificationType
 from ipcbus.source import Source
+from ipcbus.version import __version__
 from ipcbus.wildcard import WildcardReceiver
 
 __all__ = [

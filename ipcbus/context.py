@@ -18,6 +18,7 @@ from ipcbus.runtime.inbox import Inbox
 from ipcbus.runtime.opening import keep_driving, open_driver, open_registry
 from ipcbus.runtime.outbox import Outbox
 from ipcbus.source import Source
+from ipcbus.version import __version__
 from ipcbus.wildcard import WildcardReceiver
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class Context:
         self._receivers: dict[Receiver, None] = {}
         sweep(domain)
         options = self._options
-        self._id, self._registry, self._bell = open_registry(domain, options, _release())
+        self._id, self._registry, self._bell = open_registry(domain, options, __version__)
         self._sequential = options.operational_mode == "sequential"
         self._duties = Duties(domain, self._id, options, lambda: list(self._sources))
         try:
@@ -375,12 +376,6 @@ class Context:
         self._bell.abandon()
         self._registry.abandon()
         self._driver.close()
-
-
-def _release() -> str:
-    from ipcbus import __version__  # the package imports this module first
-
-    return __version__
 
 
 def _close_all() -> None:
