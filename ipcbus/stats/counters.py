@@ -37,6 +37,7 @@ class Counter:
         unit: what it counts.
         meaning: one sentence.
         field: its field in the structure `STRUCT_OF[of]`; empty when it is computed from several.
+        ultra: what Ultra Messaging calls it, after the statistics in which it has it; empty where it has none.
     """
 
     of: str
@@ -44,6 +45,7 @@ class Counter:
     unit: str
     meaning: str
     field: str
+    ultra: str = ""
 
     @property
     def grows(self) -> bool:
@@ -55,17 +57,43 @@ _NO_RATE: Final = ("latency_max", "sequence_next")
 """Grow, but how fast says nothing that another counter does not say better."""
 
 
-def _row(of: str, name: str, unit: str, meaning: str, field: str | None = None) -> Counter:
-    return Counter(of, name, unit, meaning, name if field is None else field)
+def _row(of: str, name: str, unit: str, meaning: str, field: str | None = None, ultra: str = "") -> Counter:
+    return Counter(of, name, unit, meaning, name if field is None else field, ultra)
+
+
+_ULTRA_SOURCE: Final = "source transport: "
+_ULTRA_RECEIVER: Final = "receiver transport: "
+_ULTRA_CONTEXT: Final = "context: "
 
 
 COUNTERS: Final = (
-    _row(SESSION, "msgs_sent", "datagrams", "Datagrams published."),
-    _row(SESSION, "bytes_sent", "bytes", "Bytes of these datagrams with all headers."),
+    _row(SESSION, "msgs_sent", "datagrams", "Datagrams published.", ultra=_ULTRA_SOURCE + "msgs_sent"),
+    _row(
+        SESSION, "bytes_sent", "bytes", "Bytes of these datagrams with all headers.", ultra=_ULTRA_SOURCE + "bytes_sent"
+    ),
     _row(SESSION, "lbm_msgs_sent", "messages", "Messages in these datagrams."),
-    _row(SESSION, "num_clients", "contexts, now", "Receiving contexts that are joined.", ""),
-    _row(SESSION, "send_blocked", "sends", "Sends that had to wait because the ring was full."),
-    _row(SESSION, "send_would_block", "sends", "Sends that were refused because the ring was full."),
+    _row(
+        SESSION,
+        "num_clients",
+        "contexts, now",
+        "Receiving contexts that are joined.",
+        "",
+        _ULTRA_SOURCE + "num_clients",
+    ),
+    _row(
+        SESSION,
+        "send_blocked",
+        "sends",
+        "Sends that had to wait because the ring was full.",
+        ultra=_ULTRA_CONTEXT + "send_blocked",
+    ),
+    _row(
+        SESSION,
+        "send_would_block",
+        "sends",
+        "Sends that were refused because the ring was full.",
+        ultra=_ULTRA_CONTEXT + "send_would_block",
+    ),
     _row(SESSION, "blocked_ns", "ns", "Time that sends have waited for room."),
     _row(SESSION, "wakes_sent", "wakes", "Sleeping receivers that the source has woken."),
     _row(SESSION, "slots_reclaimed", "slots", "Slots taken back from receivers that died."),
@@ -82,11 +110,35 @@ COUNTERS: Final = (
     _row(SOURCE, "bytes_sent", "bytes", "Payload bytes of the topic, those of the open batch included."),
     _row(SOURCE, "send_blocked", "sends", "Sends of the topic that had to wait."),
     _row(SOURCE, "send_would_block", "sends", "Sends of the topic that were refused."),
-    _row(SLOT, "msgs_rcved", "datagrams", "Datagrams read."),
-    _row(SLOT, "bytes_rcved", "bytes", "Bytes of these datagrams with all headers."),
-    _row(SLOT, "lbm_msgs_rcved", "messages", "Messages of topics that the context receives."),
-    _row(SLOT, "lbm_msgs_no_topic_rcved", "messages", "Messages of topics that the context does not receive."),
-    _row(SLOT, "lost", "messages", "Messages lost for good, as told to the receivers."),
+    _row(SLOT, "msgs_rcved", "datagrams", "Datagrams read.", ultra=_ULTRA_RECEIVER + "msgs_rcved"),
+    _row(
+        SLOT,
+        "bytes_rcved",
+        "bytes",
+        "Bytes of these datagrams with all headers.",
+        ultra=_ULTRA_RECEIVER + "bytes_rcved",
+    ),
+    _row(
+        SLOT,
+        "lbm_msgs_rcved",
+        "messages",
+        "Messages of topics that the context receives.",
+        ultra=_ULTRA_RECEIVER + "lbm_msgs_rcved",
+    ),
+    _row(
+        SLOT,
+        "lbm_msgs_no_topic_rcved",
+        "messages",
+        "Messages of topics that the context does not receive.",
+        ultra=_ULTRA_RECEIVER + "lbm_msgs_no_topic_rcved",
+    ),
+    _row(
+        SLOT,
+        "lost",
+        "messages",
+        "Messages lost for good, as told to the receivers.",
+        ultra=_ULTRA_CONTEXT + "fragments_unrecoverably_lost",
+    ),
     _row(SLOT, "overruns", "laps", "How often a source-paced source has overtaken this reader."),
     _row(SLOT, "malformed", "datagrams", "Datagrams that contradict themselves; the rest of each was dropped."),
     _row(SLOT, "duplicates", "messages", "Messages that had come, or had been reported lost, before; dropped."),
