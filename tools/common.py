@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import click
 from rich.console import Console
+from rich.text import Text
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -94,9 +95,19 @@ def visible(data: bytes) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def safe(text: str) -> Text:
+    """What others named, for a console: no markup, and nothing that acts on the terminal."""
+    return Text(visible(text.encode(errors="surrogateescape")))
+
+
 def number(value: float) -> str:
     """A count, with separators."""
     return f"{value:,.0f}"
+
+
+def plural(count: int, thing: str) -> str:
+    """So many things, with separators."""
+    return f"{number(count)} {thing}{'' if count == 1 else 's'}"
 
 
 def size(value: float) -> str:

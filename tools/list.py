@@ -6,21 +6,19 @@ import time
 from typing import TYPE_CHECKING
 
 import click
-from rich.table import Table
 from rich.text import Text
 
 from ipcbus import stats
 from ipcbus.config import Config
-from ipcbus_tools.common import age, bus_options, duration, json_option, number, output, print_json, size, visible
+from ipcbus_tools.common import age, bus_options, duration, json_option, number, output, print_json, size
+from ipcbus_tools.tables import Row, table
+from ipcbus_tools.topics import state
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from ipcbus.stats import DomainSnapshot, SessionStats, SlotStats
 
-    Row = dict[str, object]
-
-_LEFT = ("context", "name", "command", "note", "topic", "source", "pacing", "state", "kind")
 _NONE = "-"
 
 
@@ -56,27 +54,12 @@ def command(verbose: bool, everywhere: bool, domain: str, config: str | None, as
 
 def _show(console: Console, found: DomainSnapshot, verbose: bool) -> None:
     console.print(Text(f"domain {found.domain}", style="bold"))
-    console.print(_table("contexts", _contexts(found)))
-    console.print(_table("topics", _topics(found)))
-    console.print(_table("receivers", _receivers(found)))
+    console.print(table("contexts", _contexts(found)))
+    console.print(table("topics", _topics(found)))
+    console.print(table("receivers", _receivers(found)))
     if verbose:
-        console.print(_table("sessions", _sessions(found)))
-        console.print(_table("readers", _readers(found)))
-
-
-def _table(title: str, rows: list[Row]) -> Table | Text:
-    """A table of the columns in which something stands; nothing when there are no rows."""
-    columns = [column for column in (rows[0] if rows else {}) if any(str(row[column]) for row in rows)]
-    if not columns:
-        return Text(end="")
-    table = Table(title=title, title_justify="left", title_style="italic", box=None)
-    for column in columns:
-        left = column in _LEFT
-        table.add_column(column, justify="left" if left else "right", no_wrap=not left, overflow="fold")
-    for row in rows:
-        # As Text: what others named must not be taken for markup, nor do anything to the terminal.
-        table.add_row(*(Text(visible(str(row[column]).encode(errors="surrogateescape"))) for column in columns))
-    return table
+        console.print(table("sessions", _sessions(found)))
+        console.print(table("readers", _readers(found)))
 
 
 def _contexts(found: DomainSnapshot) -> list[Row]:
@@ -86,6 +69,8 @@ def _contexts(found: DomainSnapshot) -> list[Row]:
             "context": f"{context.context_id:08x}",
             "name": context.name,
             "pid": context.pid or _NONE,
+            "user": context.user,
+            "state": "dead" if not context.alive else "" if context.pid else "not readable",
             "up": age((now - context.start_ns) / 1e9) if context.start_ns else _NONE,
             "topics": sum(len(session.sources) for session in context.sessions),
             "receivers": len(context.receivers),
@@ -103,6 +88,8 @@ def _topics(found: DomainSnapshot) -> list[Row]:
             "topic": source.topic,
             "source": session.source,
             "pid": session.pid,
+            "user": session.user,
+            "state": state(session),
             "messages": number(source.counters["lbm_msgs_sent"]) if source.counters else _NONE,
             "bytes": size(source.counters["bytes_sent"]) if source.counters else _NONE,
             "receivers": source.receivers if source.counters else _NONE,
@@ -121,6 +108,8 @@ def _receivers(found: DomainSnapshot) -> list[Row]:
             "context": f"{context.context_id:08x}",
             "name": context.name,
             "pid": context.pid,
+            "user": context.user,
+            "state": "" if context.alive else "dead",
             "messages": number(receiver.counters["lbm_msgs_rcved"]),
             "bytes": size(receiver.counters["bytes_rcved"]),
             "lost": number(receiver.counters["lost"]),
@@ -134,14 +123,26 @@ def _sessions(found: DomainSnapshot) -> list[Row]:
         {
             "source": session.source,
             "pid": session.pid,
+            "user": session.user,
+            "state": state(session),
             "pacing": session.pacing,
             "window": size(session.capacity),
             "topics": len(session.sources),
             **_sent(session),
+            "held up by": _holder(session),
             "note": session.reason,
         }
         for session in found.sessions
     ]
+
+
+def _holder(session: SessionStats) -> str:
+    """Whom a source waits for, and how long it has waited."""
+    slot = session.held_up_by
+    if slot is None:
+        return ""
+    since = f" for {duration(session.blocked_for_ns)}" if session.blocked_for_ns else ""
+    return f"pid {slot.pid} ({slot.user}) {slot.context_name}".rstrip() + since
 
 
 def _sent(session: SessionStats) -> Row:
@@ -167,6 +168,7 @@ def _reader(session: SessionStats, slot: SlotStats) -> Row:
     return {
         "source": session.source,
         "pid": slot.pid,
+        "user": slot.user,
         "name": slot.context_name,
         "state": slot.state if slot.alive else "dead",
         "topics": len(slot.topics),
@@ -177,4 +179,5 @@ def _reader(session: SessionStats, slot: SlotStats) -> Row:
         "p50": duration(latency.p50 if latency else None),
         "p99": duration(latency.p99 if latency else None),
         "max": duration(latency.max if latency else None),
+        "command": slot.command,
     }

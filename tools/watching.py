@@ -34,7 +34,7 @@ def interval_option(default: float = 1.0) -> Callable[[_Function], _Function]:
     )
 
 
-def watch(domain: str, interval: float, count: int | None = None) -> Iterator[DomainSnapshot]:
+def watch(domain: str, interval: float, count: int | None = None, *, begin: bool = False) -> Iterator[DomainSnapshot]:
     """Snapshots with rates, the first after one interval; nobody who is looked at notices.
 
     Looks do not drift: one that comes late does not delay those after it. Ctrl-C and SIGTERM end the command between
@@ -44,11 +44,14 @@ def watch(domain: str, interval: float, count: int | None = None) -> Iterator[Do
         domain: name of the domain.
         interval: seconds between two looks.
         count: how many; None goes on until a signal.
+        begin: also the one from which the first rates are reckoned, at once and without rates; it is not counted.
     """
     processes, history = stats.Processes(), stats.History()
     with Stopper() as stopper, stopper.allowed():
-        history.add(stats.take_snapshot(domain, processes))
+        first = history.add(stats.take_snapshot(domain, processes))
         due = time.monotonic()
+        if begin:
+            yield first
         seen = 0
         while count is None or seen < count:
             due = max(due + interval, time.monotonic())

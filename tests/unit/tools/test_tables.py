@@ -5,12 +5,12 @@ import io
 from rich.console import Console
 from rich.text import Text
 
-from ipcbus_tools.list import _table
+from ipcbus_tools.tables import table
 
 
 def shown(*rows: dict[str, object]) -> str:
     console = Console(file=io.StringIO(), width=120)
-    console.print(_table("title", list(rows)))
+    console.print(table("title", list(rows)))
     return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
 
 
@@ -20,7 +20,7 @@ def test_columns_in_which_nothing_stands_are_left_out() -> None:
 
 
 def test_nothing_for_no_rows() -> None:
-    assert isinstance(_table("title", []), Text)
+    assert isinstance(table("title", []), Text)
     assert shown().strip() == ""
 
 
