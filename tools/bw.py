@@ -1,0 +1,64 @@
+"""`ipcbus bw`: how many bytes a second a topic has, read from the statistics alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from ipcbus_tools import rate
+from ipcbus_tools.common import bus_options, json_option, plural, size
+from ipcbus_tools.topics import looking_options
+
+if TYPE_CHECKING:
+    from ipcbus_tools.meter import Flow
+
+
+@click.command("bw", short_help="Bytes a second of a topic.")
+@looking_options
+@rate.window_option()
+@bus_options
+@json_option
+def command(
+    topic: str,
+    interval: float,
+    count: int | None,
+    timeout: float | None,
+    window: float,
+    domain: str,
+    config: str | None,
+    as_json: bool,
+) -> None:
+    """Prints how many bytes of payload a second are sent on TOPIC, and how long messages are, until Ctrl-C.
+
+    Nothing is received: the publishers' own counters are read. Headers are not counted; with them, and for all topics
+    of a session together, 'ipcbus stats' tells the bytes. The first figure is of the time since the look before, the
+    others are of --window.
+
+    \b
+    Examples:
+      ipcbus bw camera.left
+      ipcbus bw ticks --interval 0.2 -n 50
+      ipcbus bw ticks -n 1 --json | jq '.flow | .bytes.mean, .message_bytes'
+    """
+    rate.show(
+        domain,
+        topic,
+        config=config,
+        interval=interval,
+        count=count,
+        window=window,
+        timeout=timeout,
+        as_json=as_json,
+        words=words,
+    )
+
+
+def words(flow: Flow) -> str:
+    """Bytes a second, for people."""
+    found = flow.bytes
+    each = f"{size(flow.message_bytes)} a message  " if flow.message_bytes is not None else ""
+    return (
+        f"{size(found.now)}/s  mean {size(found.mean)}/s  min {size(found.min)}/s  max {size(found.max)}/s  "
+        f"stddev {size(found.std)}/s  {each}{plural(flow.count, 'message')} in {flow.window_seconds:.3g} s"
+    )

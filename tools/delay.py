@@ -1,0 +1,162 @@
+"""`ipcbus delay`: how late the receivers of a topic read it, from their histograms in shared memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+from ipcbus.config import Config
+from ipcbus.stats import Histogram  # noqa: TC001 - the schema looks the types up
+from ipcbus.stats.plain import to_plain
+from ipcbus_tools.common import bus_options, duration, json_option, notes, number, output, print_json, safe
+from ipcbus_tools.rate import sources
+from ipcbus_tools.topics import looking_options, state, wait_for_topic
+from ipcbus_tools.watching import watch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ipcbus.stats import DomainSnapshot, SessionStats, SlotStats
+
+_NOTE = (
+    "note: latencies are of a session, from the begin of a datagram to its reading, whatever topics it carries; "
+    "a batched message waits before its datagram is published, and a callback takes its time after it was read"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderDelay:
+    """How late one context reads a session.
+
+    Attributes:
+        source: the session's source string.
+        slot: its slot on the session.
+        pid: the process that receives.
+        user: its user.
+        context_name: its context's name, often empty.
+        command: its command line; empty when it cannot be read.
+        state: `joining`, `active`, `evicted`, or `dead`.
+        recent: latency of what it read since the look before; null without one.
+        latency: latency since it joined.
+    """
+
+    source: str
+    slot: int
+    pid: int
+    user: str
+    context_name: str
+    command: str
+    state: str
+    recent: Histogram | None
+    latency: Histogram
+
+    @classmethod
+    def of(cls, session: SessionStats, slot: SlotStats) -> ReaderDelay:
+        """What a session tells of one of its readers."""
+        return cls(
+            session.source,
+            slot.slot,
+            slot.pid,
+            slot.user,
+            slot.context_name,
+            slot.command,
+            slot.state if slot.alive else "dead",
+            slot.recent,
+            slot.latency,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDelay:
+    """How late a topic is read.
+
+    Attributes:
+        domain: the domain.
+        topic: the topic.
+        taken_ns: when, ns since the epoch.
+        seconds: the time between the two looks.
+        unreadable: the sessions of which nothing can be read, with the reason, by source string.
+        receivers: everybody who has joined the topic.
+    """
+
+    domain: str
+    topic: str
+    taken_ns: int
+    seconds: float
+    unreadable: dict[str, str]
+    receivers: tuple[ReaderDelay, ...]
+
+
+@click.command("delay", short_help="Latency of the receivers of a topic.")
+@looking_options
+@bus_options
+@json_option
+def command(
+    topic: str,
+    interval: float,
+    count: int | None,
+    timeout: float | None,
+    domain: str,
+    config: str | None,
+    as_json: bool,
+) -> None:
+    """Prints how late each receiver of TOPIC reads: median, p90, p99, p99.9 and the longest, until Ctrl-C.
+
+    Nothing is received: receivers keep histograms in shared memory, one for each session that they read. They tell
+    the time from the begin of a datagram to its reading, of all topics on the session together.
+
+    \b
+    Examples:
+      ipcbus delay quotes.AAPL
+      ipcbus delay quotes.AAPL --interval 10
+      ipcbus delay ticks -n 1 --json | jq '.receivers[] | {pid, p99: .recent.p99_ns}'
+    """
+    Config.load(config)  # nothing of it matters here, but a wrong file should not pass in silence
+    wait_for_topic(domain, topic, timeout)
+    console = output()
+    if not as_json:
+        notes().print(safe(_NOTE), soft_wrap=True)
+    for found in watch(domain, interval, count):
+        if as_json:
+            print_json(to_plain(delays(found, topic)))
+        else:
+            for line in lines(delays(found, topic)):
+                console.print(safe(line), soft_wrap=True)
+
+
+def delays(found: DomainSnapshot, topic: str) -> TopicDelay:
+    """How late everybody reads a topic; `found` has rates."""
+    sessions = [session for session, _ in sources(found, topic)]
+    return TopicDelay(
+        found.domain,
+        topic,
+        found.taken_ns,
+        found.seconds,
+        {session.source: session.reason or state(session) for session in sessions if not session.counters},
+        tuple(
+            ReaderDelay.of(session, slot) for session in sessions for slot in session.receivers if topic in slot.topics
+        ),
+    )
+
+
+def lines(found: TopicDelay) -> Iterator[str]:
+    """A look for people: two lines for each receiver."""
+    for source, reason in found.unreadable.items():
+        yield f"{source}  not readable: {reason}"
+    if not found.receivers:
+        yield f"{found.topic}  no receiver"
+    for reader in found.receivers:
+        who = " ".join(filter(None, (f"pid {reader.pid} ({reader.user})", reader.context_name, reader.command)))
+        yield f"{reader.source} -> {who}" + (f"  {reader.state}" if reader.state != "active" else "")
+        yield f"    last {found.seconds:.3g} s".ljust(20) + _words(reader.recent)
+        yield "    since it joined".ljust(20) + _words(reader.latency)
+
+
+def _words(histogram: Histogram | None) -> str:
+    found = histogram.percentiles() if histogram else None
+    if found is None:
+        return "nothing was read"
+    values = (("p50", found.p50), ("p90", found.p90), ("p99", found.p99), ("p99.9", found.p999), ("max", found.max))
+    return "  ".join(f"{name} {duration(value):<7}" for name, value in values) + f"  {number(found.count)} datagrams"

@@ -1,0 +1,66 @@
+"""`ipcbus hz`: how many messages a second a topic has, read from the statistics alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from ipcbus_tools import rate
+from ipcbus_tools.common import bus_options, json_option, plural
+from ipcbus_tools.rate import figure
+from ipcbus_tools.topics import looking_options
+
+if TYPE_CHECKING:
+    from ipcbus_tools.meter import Flow
+
+
+@click.command("hz", short_help="Messages a second of a topic.")
+@looking_options
+@rate.window_option()
+@bus_options
+@json_option
+def command(
+    topic: str,
+    interval: float,
+    count: int | None,
+    timeout: float | None,
+    window: float,
+    domain: str,
+    config: str | None,
+    as_json: bool,
+) -> None:
+    """Prints how many messages a second are sent on TOPIC, until Ctrl-C.
+
+    Nothing is received: the publishers' own counters are read, so big messages and a busy machine make no difference.
+    The first figure is of the time since the look before, the others are of --window. Where only few messages come,
+    the time is taken so long that it holds some: a message every ten seconds is 0.1 a second.
+
+    A topic that has several sources has a line for all and one for each. One that has none is waited for.
+
+    \b
+    Examples:
+      ipcbus hz quotes.AAPL
+      ipcbus hz heartbeat --window 60
+      ipcbus hz ticks -n 1 --json | jq .flow.messages.now
+    """
+    rate.show(
+        domain,
+        topic,
+        config=config,
+        interval=interval,
+        count=count,
+        window=window,
+        timeout=timeout,
+        as_json=as_json,
+        words=words,
+    )
+
+
+def words(flow: Flow) -> str:
+    """Messages a second, for people."""
+    found = flow.messages
+    return (
+        f"{figure(found.now)} msg/s  mean {figure(found.mean)}  min {figure(found.min)}  max {figure(found.max)}  "
+        f"stddev {figure(found.std)}  {plural(flow.count, 'message')} in {flow.window_seconds:.3g} s"
+    )
