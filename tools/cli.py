@@ -23,6 +23,11 @@ MODULES: Final = {
     "echo": "echo",
     "top": "top.command",
     "list": "list",
+    "info": "info",
+    "hz": "hz",
+    "bw": "bw",
+    "delay": "delay",
+    "stats": "stats",
     "config": "config",
     "replay": "replay",
     "demo": "demo",
@@ -89,7 +94,8 @@ def cli() -> None:
       ipcbus echo greetings
       ipcbus pub greetings "good morning"
     Live:                   ipcbus top
-    What runs now:          ipcbus list
+    What runs now:          ipcbus list, and then ipcbus info, stats SESSION
+    How fast, how late:     ipcbus hz, bw, delay TOPIC
     All of it in 10 s:      ipcbus demo
 
     Every command works in one domain (--domain), takes options of the bus from a file (--config), and prints

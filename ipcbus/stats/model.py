@@ -175,6 +175,19 @@ class SessionStats:
         readers = [slot for slot in self.receivers if slot.state == "active"]
         return max(readers, key=lambda slot: slot.lag, default=None)
 
+    def derived(self) -> dict[str, float | int | None]:
+        """What `to_dict` adds to the fields; of the reader that holds the source up, the number of its slot."""
+        holder = self.held_up_by
+        return {
+            "fill": self.fill,
+            "messages_per_datagram": self.messages_per_datagram,
+            "held_up_by": None if holder is None else holder.slot,
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """The session as it stands in the snapshot's `to_dict`."""
+        return {**plain.to_plain(self), **self.derived()}
+
 
 @dataclass(frozen=True, slots=True)
 class ReceiverStats:
@@ -262,10 +275,7 @@ class DomainSnapshot:
         found: dict[str, Any] = plain.to_plain(self)
         for context, taken in zip(found["contexts"], self.contexts, strict=True):
             for session, stats in zip(context["sessions"], taken.sessions, strict=True):
-                holder = stats.held_up_by
-                session["fill"] = stats.fill
-                session["messages_per_datagram"] = stats.messages_per_datagram
-                session["held_up_by"] = None if holder is None else holder.slot
+                session.update(stats.derived())
         return found
 
     @classmethod

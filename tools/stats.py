@@ -1,0 +1,166 @@
+"""`ipcbus stats`: every counter of one session, with its rate and what it means."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+from ipcbus import stats
+from ipcbus.config import Config
+from ipcbus.stats.plain import to_plain
+from ipcbus_tools.common import Failure, bus_options, duration, json_option, number, output, print_json, safe
+from ipcbus_tools.delay import ReaderDelay
+from ipcbus_tools.rate import figure
+from ipcbus_tools.tables import Row, table
+from ipcbus_tools.topics import pick_session, state
+from ipcbus_tools.watching import interval_option, watch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ipcbus.stats import DomainSnapshot, SessionStats
+    from ipcbus.stats.model import Counters, Rates
+
+
+@dataclass(frozen=True, slots=True)
+class CounterLine:
+    """A counter.
+
+    Attributes:
+        of: what it belongs to: `session`, `source` (a topic), or `slot` (a receiving context).
+        topic: of a source, its topic; else null.
+        slot: of a slot, its number; else null.
+        name: its name.
+        value: its value.
+        per_second: how much it grew a second between the two looks; null where it is a value of the moment.
+        unit: what it counts.
+        meaning: one sentence.
+    """
+
+    of: str
+    topic: str | None
+    slot: int | None
+    name: str
+    value: int
+    per_second: float | None
+    unit: str
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True)
+class SessionCounters:
+    """All counters of a session, its topics and its receivers.
+
+    Attributes:
+        domain: the domain.
+        taken_ns: when, ns since the epoch.
+        seconds: the time between the two looks.
+        source: the session's source string.
+        counters: the counters.
+        receivers: who reads it.
+    """
+
+    domain: str
+    taken_ns: int
+    seconds: float
+    source: str
+    counters: tuple[CounterLine, ...]
+    receivers: tuple[ReaderDelay, ...]
+
+
+@click.command("stats", short_help="All counters of one session.")
+@click.argument("session")
+@interval_option()
+@bus_options
+@json_option
+def command(session: str, interval: float, domain: str, config: str | None, as_json: bool) -> None:
+    """Prints every counter of SESSION, its topics and its receivers: value, growth a second, and what it means.
+
+    SESSION is a source string, a part of one that no other has, or a topic that only one session carries.
+
+    \b
+    Examples:
+      ipcbus stats LBT-IPC:6481f8d4:20001
+      ipcbus stats quotes.AAPL --interval 10
+      ipcbus stats orders --json | jq '.counters[] | select(.name == "lost") | .value'
+    """
+    Config.load(config)  # nothing of it matters here, but a wrong file should not pass in silence
+    chosen = ""
+    for found in watch(domain, interval, 1, begin=True):
+        picked = pick_session(found, chosen or session)
+        if not picked.counters:
+            raise Failure(safe(f"{picked.source} is {state(picked)}: {picked.reason or 'nothing is known'}").plain)
+        if not chosen:
+            chosen = picked.source
+        elif as_json:
+            print_json(to_plain(counters_of(found, picked)))
+        else:
+            _show(counters_of(found, picked))
+
+
+def counters_of(found: DomainSnapshot, session: SessionStats) -> SessionCounters:
+    """All counters of a session of a snapshot with rates."""
+    lines = list(_lines("session", session.counters, session.per_second))
+    for source in session.sources:
+        lines += _lines("source", source.counters, source.per_second, topic=source.topic)
+    for slot in session.receivers:
+        lines += _lines("slot", slot.counters, slot.per_second, slot=slot.slot)
+    return SessionCounters(
+        found.domain,
+        found.taken_ns,
+        found.seconds,
+        session.source,
+        tuple(lines),
+        tuple(ReaderDelay.of(session, slot) for slot in session.receivers),
+    )
+
+
+def _lines(
+    of: str, counted: Counters, rates: Rates, *, topic: str | None = None, slot: int | None = None
+) -> Iterator[CounterLine]:
+    for row in stats.counters_of(of):
+        if row.name in counted:
+            yield CounterLine(of, topic, slot, row.name, counted[row.name], rates.get(row.name), row.unit, row.meaning)
+
+
+def _show(found: SessionCounters) -> None:
+    console = output()
+    console.print(safe(found.source), style="bold")
+    console.print(table("session", [_row(line) for line in found.counters if line.of == "session"]))
+    for topic in dict.fromkeys(line.topic for line in found.counters if line.topic is not None):
+        console.print(table(safe(f"topic {topic}"), [_row(line) for line in found.counters if line.topic == topic]))
+    for reader in found.receivers:
+        who = " ".join(
+            filter(None, (f"receiver pid {reader.pid} ({reader.user})", reader.context_name, reader.command))
+        )
+        lines = [_row(line) for line in found.counters if line.slot == reader.slot]
+        console.print(table(safe(who if reader.state == "active" else f"{who}: {reader.state}"), lines))
+    rows = [row for reader in found.receivers for row in _latencies(reader, found.seconds)]
+    console.print(table("latency, from the begin of a datagram to its reading", rows))
+
+
+def _row(line: CounterLine) -> Row:
+    return {
+        "counter": line.name,
+        "value": number(line.value),
+        "a second": "" if line.per_second is None else figure(line.per_second),
+        "unit": line.unit,
+        "meaning": line.meaning,
+    }
+
+
+def _latencies(reader: ReaderDelay, seconds: float) -> Iterator[Row]:
+    for of, histogram in ((f"last {seconds:.3g} s", reader.recent), ("since it joined", reader.latency)):
+        found = histogram.percentiles() if histogram else None
+        yield {
+            "pid": reader.pid,
+            "of": of,
+            "datagrams": number(found.count if found else 0),
+            "p50": duration(found.p50 if found else None),
+            "p90": duration(found.p90 if found else None),
+            "p99": duration(found.p99 if found else None),
+            "p99.9": duration(found.p999 if found else None),
+            "max": duration(found.max if found else None),
+        }
