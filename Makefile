@@ -32,13 +32,15 @@ stress: $(STAMPS)/installed ## the long tests (many minutes), two at a time
 sim: $(STAMPS)/installed ## ten thousand sessions in virtual time, each from a seed (ARGS="--seed 7" is one of them)
 	$(BIN)/python -m tests.sim $(ARGS)
 
-lint: $(STAMPS)/installed ## style, format, types, and what is generated: layouts, reference page
+lint: $(STAMPS)/installed ## style, format, types, and what is generated: layouts, reference pages, schemas
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict
 	$(BIN)/python -m ringbuf.layout --check
 	$(BIN)/python -m ipcbus.wire.layout --check
 	$(BIN)/python -m ipcbus.config.reference --check
+	$(BIN)/python -m ipcbus.stats.reference --check
+	$(BIN)/python -m ipcbus_tools.schema --check
 
 # The lint comes first (seconds against minutes); make keeps this order unless it is asked for -j.
 check: lint test ## lint, then test: what has to pass before a commit
@@ -46,8 +48,10 @@ check: lint test ## lint, then test: what has to pass before a commit
 bench: $(STAMPS)/installed ## measure throughput and latency beside the native limit of this machine
 	$(BIN)/python -m benchmarks $(ARGS)
 
-docs: $(STAMPS)/installed ## the reference page of the options, from their table
+docs: $(STAMPS)/installed ## the reference pages of options and statistics from their tables, and the schemas of JSON
 	$(BIN)/python -m ipcbus.config.reference
+	$(BIN)/python -m ipcbus.stats.reference
+	$(BIN)/python -m ipcbus_tools.schema
 
 picture: $(STAMPS)/installed ## the pictures in the README, made by a live run
 	@mkdir -p docs/images

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 import click
 
@@ -21,6 +21,34 @@ if TYPE_CHECKING:
 
 _MANY = 1024
 _HEX_ROW = 16
+
+
+class EchoLine(TypedDict):
+    """A message or an event of a receiver.
+
+    Attributes:
+        type: `DATA` of a message; else the event's name.
+        topic: its topic.
+        source: source string of the session that it came from.
+        sequence_number: its number on the topic; of a loss the last number that it tells of; negative where none is.
+        first_sequence_number: of a loss, and of a message in fragments, the first number.
+        flags: as in `Message.flags`.
+        send_time_ns: when it was sent, ns since the epoch.
+        length: bytes of the payload; of messages only.
+        data: the payload as text, where it is UTF-8 and --hex was not given.
+        hex: the payload in hexadecimal, where it does not stand in `data`.
+    """
+
+    type: str
+    topic: str
+    source: str
+    sequence_number: int
+    first_sequence_number: int
+    flags: int
+    send_time_ns: int
+    length: NotRequired[int]
+    data: NotRequired[str]
+    hex: NotRequired[str]
 
 
 @click.command("echo", short_help="Prints the messages of a topic.")
@@ -79,7 +107,7 @@ def _print_all(receiver: Receiver, show: Callable[[Message], str], count: int | 
 
 def _as_json(as_hex: bool) -> Callable[[Message], str]:
     def show(message: Message) -> str:
-        found: dict[str, Any] = {
+        found: EchoLine = {
             "type": message.type.name,
             "topic": message.topic,
             "source": message.source,
@@ -91,7 +119,10 @@ def _as_json(as_hex: bool) -> Callable[[Message], str]:
         if message.type == MessageType.DATA:
             found["length"] = len(message)
             try:
-                found["hex" if as_hex else "data"] = message.data.hex() if as_hex else message.data.decode()
+                if as_hex:
+                    found["hex"] = message.data.hex()
+                else:
+                    found["data"] = message.data.decode()
             except UnicodeDecodeError:
                 found["hex"] = message.data.hex()
         return json.dumps(found)

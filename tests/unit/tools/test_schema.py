@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import jsonschema
+import pytest
+
+from ipcbus.stats import COUNTERS
+from ipcbus.stats.plain import to_plain
+from ipcbus_tools import delay, info, rate, schema, stats
+from tests.unit.tools.top.recorded import FAST, SLOW, TRADING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+EACH = pytest.mark.parametrize("name", schema.DOCUMENTS)
+SESSION = TRADING.session(SLOW)
+assert SESSION is not None
+
+
+def rated() -> rate.TopicFlow:
+    meter = rate.TopicMeter("quotes.AAPL", 10)
+    meter.add(TRADING)
+    return meter.add(TRADING)
+
+
+RECORDED: dict[str, Any] = {
+    "snapshot": TRADING.to_dict(),
+    "info": info.SessionInfo.of(TRADING, SESSION).to_dict(),
+    "stats": to_plain(stats.counters_of(TRADING, SESSION)),
+    "rate": to_plain(rated()),
+    "delay": to_plain(delay.delays(TRADING, "quotes.AAPL")),
+    "echo": {
+        **{"type": "BOS", "topic": "t", "source": FAST, "sequence_number": -1, "first_sequence_number": -1},
+        **{"flags": 0, "send_time_ns": 0},
+    },
+}
+
+
+def objects(found: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - JSON
+    """All objects in a document."""
+    if isinstance(found, list):
+        return [each for item in found for each in objects(item)]
+    if isinstance(found, dict):
+        return [found, *(each for item in found.values() for each in objects(item))]
+    return []
+
+
+@EACH
+def test_is_a_schema(name: str) -> None:
+    jsonschema.Draft202012Validator.check_schema(schema.schema(name))
+
+
+@EACH
+def test_recorded_documents_fit(name: str) -> None:
+    jsonschema.validate(RECORDED[name], schema.schema(name), jsonschema.Draft202012Validator)
+
+
+@EACH
+def test_a_field_more_or_less_does_not_fit(name: str) -> None:
+    validator = jsonschema.Draft202012Validator(schema.schema(name))
+    counters = {row.name for row in COUNTERS}
+    for found in objects(RECORDED[name]):
+        if name == "delay" and found is RECORDED[name]["unreadable"]:
+            continue  # its names are source strings
+        found["undocumented"] = 1
+        assert not validator.is_valid(RECORDED[name])
+        del found["undocumented"]
+        if found and not set(found) <= counters:
+            key = next(iter(found))
+            kept = found.pop(key)
+            assert not validator.is_valid(RECORDED[name]), key
+            found[key] = kept
+
+
+def test_every_field_is_described() -> None:
+    for name in schema.DOCUMENTS:
+        for found in objects(schema.schema(name)):
+            if found.get("type") == "object":
+                assert all(field["description"] for field in found.get("properties", {}).values())
+
+
+def test_files_are_current(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["schema", "--check"])
+    schema.main()
+    assert "are current" in capsys.readouterr().out
+
+
+def test_check_refuses_what_differs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schema, "FOLDER", tmp_path / "schema")
+    monkeypatch.setattr(sys, "argv", ["schema"])
+    schema.main()
+    monkeypatch.setattr(sys, "argv", ["schema", "--check"])
+    schema.main()
+    (tmp_path / "schema" / "more.json").write_text("{}")
+    with pytest.raises(SystemExit, match="more.json is not what"):
+        schema.main()
+    (tmp_path / "schema" / "more.json").unlink()
+    (tmp_path / "schema" / "rate.json").write_text("{}")
+    with pytest.raises(SystemExit, match="rate.json is not what"):
+        schema.main()
