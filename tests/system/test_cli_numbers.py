@@ -19,6 +19,7 @@ from click.testing import CliRunner
 
 import ipcbus
 from ipcbus import stats
+from ipcbus.resolution.sweep import sweep
 from ipcbus_tools.cli import cli
 from ipcbus_tools.schema import FOLDER
 from tests.kit.bus import GIVE_UP_S
@@ -280,6 +281,29 @@ def test_damaged_session_is_told_with_its_reason(domain: str, source: Source) ->
     finally:
         os.pwrite(fd, saved, 0)
         os.close(fd)
+
+
+def test_killed_owner_is_shown_as_dead(domain: str) -> None:
+    pub = subprocess.Popen(
+        [sys.executable, "-m", "ipcbus_tools", "pub", "ticks", "x", "--wait-receivers", "1", "--domain", domain],
+        stdout=subprocess.DEVNULL,
+        process_group=0,
+    )
+    try:
+        # It has its source as soon as the topic is found.
+        assert run("hz", "ticks", "-n", "1", *QUICK, "--timeout", str(GIVE_UP_S), "--domain", domain).exit_code == 0
+    finally:
+        pub.kill()
+        pub.wait()
+    for command in ("hz", "delay"):
+        result = run(command, "ticks", "-n", "1", *QUICK, "--domain", domain)
+        assert result.exit_code == 0, result.output
+        assert command == "delay" or re.search(rf"LBT-IPC:\S+ pid {pub.pid}  dead", result.stdout)
+    (found,) = documents("info", "info", "ticks", *QUICK, "--domain", domain)
+    assert found["session"]["alive"] is False
+    assert re.search(r"state +dead", run("info", "ticks", *QUICK, "--domain", domain).stdout)
+    assert re.search(rf"{pub.pid} .* dead ", run("list", "--domain", domain).stdout)
+    sweep(domain)
 
 
 # ---------------------------------------------------------------------- schemas of the rest
