@@ -233,7 +233,7 @@ def test_sessions_of_another_user(domain: str, tmp_path: Path, peers: Peers) -> 
     )
     command = [sys.executable, "-c", code, "top", "--domain", domain, "--interval", QUICK]
     with Screen(tmp_path, shlex.join(command), 160) as screen:
-        text = screen.until(lambda text: re.search(rf"{source} +hidden +\S", text), "the session and the reason")
+        text = screen.until(lambda text: re.search(rf"{source} +not readable +\S", text), "the session and the reason")
         assert "not readable 1" in text
         assert "Permission" in text or "permission" in text or "uid" in text
         screen.keys("d").shows("not readable")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ipcbus_tools.top.roster import Row
 
 BAD, WARN, DIM = "bold red", "yellow", "dim"
-_STATES = {"dead": BAD, "gone": DIM, "hidden": DIM, "blocked": WARN, "refused": WARN, "idle": DIM, "evicted": BAD}
+_STATES = {"dead": BAD, "gone": DIM, "blocked": WARN, "refused": WARN, "idle": DIM, "evicted": BAD}
 
 
 @dataclass(frozen=True, slots=True)

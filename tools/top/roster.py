@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
     Lingers = Callable[["Key"], bool]
 
+UNREAD = "not readable"
+"""State of a session whose numbers may not, or cannot, be read."""
+
 LINGER = 2
 """Intervals for which what has ended is still shown."""
 
@@ -29,7 +32,7 @@ class Row:
 
     Attributes:
         key: what it is chosen by; the same in each snapshot.
-        state: `sends`, `idle`, `blocked`, `refused`, `closed`, `dead`, `gone`, or `hidden` where nothing can be read.
+        state: `sends`, `idle`, `blocked`, `refused`, `closed`, `dead`, `gone`, or `UNREAD`.
         session: its numbers; None for a context of which nothing is known.
         context_id: the context that sends.
         reason: why numbers are missing; empty when none is.
@@ -89,14 +92,14 @@ def _rows(context: ContextStats) -> Iterator[Row]:
         key = ("session", session.source, context.context_id)
         yield Row(key, _state(session), session, context.context_id, session.reason)
     if not context.sessions and context.reason and not context.pid:
-        yield Row(("context", context.context_id), "hidden", None, context.context_id, context.reason)
+        yield Row(("context", context.context_id), UNREAD, None, context.context_id, context.reason)
 
 
 def _state(session: SessionStats) -> str:
     if not session.alive:
         return "dead"
     if session.reason:
-        return "hidden"
+        return UNREAD
     if session.closed:
         return "closed"
     if session.wait:

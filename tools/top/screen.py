@@ -12,6 +12,7 @@ from rich.text import Text
 from ipcbus import stats
 from ipcbus_tools.top import details, figures, panes, table
 from ipcbus_tools.top import view as views
+from ipcbus_tools.top.roster import UNREAD
 from ipcbus_tools.top.view import View
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ def _totals(frame: Frame, sessions: list[SessionStats]) -> Text:
     for name, count, style in (
         ("held up", blocked, panes.WARN),
         ("evicted", sum(each.counters.get("receivers_evicted", 0) for each in sessions), panes.BAD),
-        ("not readable", states.count("hidden"), panes.DIM),
+        ("not readable", states.count(UNREAD), panes.DIM),
         ("dead", states.count("dead") + frame.hidden_dead, panes.BAD),
     ):
         text.append(f"  {name} {count}" if count else "", style)
@@ -213,8 +214,9 @@ def _sessions(frame: Frame, rows: list[Row], place: int, size: Size, room: int) 
         if row.session is not None and row.session.counters:
             line = table.line(fitted, row, unicode=size.unicode)
         else:
-            line = table.line(fitted[:2], row, unicode=size.unicode)
-            line.append(" " + table.cut(row.reason, max(0, size.width - 3 - len(line)), unicode=size.unicode), "dim")
+            line = table.line(fitted[:1], row, unicode=size.unicode)
+            about = f" {row.state}  {row.reason}"
+            line.append(table.cut(about, max(0, size.width - 2 - line.cell_len), unicode=size.unicode), "dim")
         if row.state in ("dead", "gone"):
             line.stylize("dim")
         lines.append(_marked(line, "> " if i == place else "  ", table.CHOSEN if i == place else ""))

@@ -44,7 +44,7 @@ def test_states() -> None:
     closed = changed(TRADING, session=lambda each: dataclasses.replace(each, closed=True))
     assert set(states(Roster(), closed).values()) == {"closed"}
     hidden = changed(TRADING, session=lambda each: dataclasses.replace(each, reason="no permission"))
-    assert set(states(Roster(), hidden).values()) == {"hidden"}
+    assert set(states(Roster(), hidden).values()) == {"not readable"}
 
 
 def test_what_vanished_is_gone_for_two_intervals() -> None:
@@ -103,4 +103,4 @@ def test_a_registry_that_cannot_be_read_is_a_line() -> None:
 
     found = changed(TRADING, context=unread)
     (row,) = Roster().rows(found, SECOND)
-    assert (row.state, row.session, row.reason) == ("hidden", None, "another layout")
+    assert (row.state, row.session, row.reason) == ("not readable", None, "another layout")

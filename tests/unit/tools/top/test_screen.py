@@ -95,7 +95,7 @@ def test_not_readable() -> None:
         ),
     )
     found = text(frame(hidden), width=120)
-    assert re.search(rf"{FAST} +hidden +ipcbus.d.1.r0 belongs to user bob", found)
+    assert re.search(rf"{FAST} +not readable +ipcbus.d.1.r0 belongs to user bob", found)
     assert "not readable 4" in found
     assert "belongs to user bob" in text(frame(hidden), View(page=views.DETAILS), width=120)
 

@@ -153,7 +153,7 @@ def test_lines_without_numbers_come_last() -> None:
     for sort in SORTS:
         for reverse in (False, True):
             rows = shown(frame(hidden).rows, View(sort=sort, reverse=reverse))
-            assert rows[-1].state == "hidden"
+            assert rows[-1].state == "not readable"
 
 
 def test_the_help_names_every_key() -> None:
