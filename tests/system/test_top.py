@@ -107,10 +107,13 @@ def test_sizes(screen: Screen, peers: Peers) -> None:
         if width < 30:
             screen.shows("too small")
             continue
-        screen.until(lambda text: source in text and "choose" in text.rstrip("\n").split("\n")[-1], "the footer below")
-        lines = screen.lines()
-        assert len(lines) == height
-        assert ("last minute" in screen.text()) == (width == 200)
+
+        def filled(text: str, height: int = height) -> bool:
+            lines = text.rstrip("\n").split("\n")
+            return source in text and "choose" in lines[-1] and len(lines) == height
+
+        text = screen.until(filled, "the footer on the last line")
+        assert ("last minute" in text) == (width == 200)
 
 
 @IN_TERMINAL
