@@ -28,6 +28,8 @@ MODULES: Final = {
     "bw": "bw",
     "delay": "delay",
     "stats": "stats",
+    "monitor": "monitor",
+    "export": "export",
     "config": "config",
     "replay": "replay",
     "demo": "demo",

@@ -114,6 +114,18 @@ class Histogram:
         found = self._at((share,))
         return found[0] if found else None
 
+    def below(self, limits: Iterable[int]) -> tuple[float, ...]:
+        """How many datagrams took less than each limit in ns; exact where the limit is the edge of a bucket."""
+        # In floating point for the same reason as above.
+        counted = np.concatenate(([0.0], np.cumsum(self.counts, dtype=np.float64)))
+        places = np.searchsorted(_EDGES, np.array(list(limits), dtype=np.uint64))
+        return tuple(counted[places].tolist())
+
+    @property
+    def sum_ns(self) -> float:
+        """About all latencies together: each counts as the middle of its bucket, so at most 1/32 is wrong."""
+        return float(self.counts.astype(np.float64) @ _MIDDLES.astype(np.float64))
+
     def percentiles(self) -> Percentiles | None:
         """The usual ones, or None when nothing was counted."""
         found = self._at((0.5, 0.9, 0.99, 0.999, 1.0))
