@@ -19,7 +19,6 @@ from prometheus_client.core import (
     Metric,
 )
 from prometheus_client.registry import Collector
-from prometheus_client.utils import floatToGoString
 
 import ipcbus
 from ipcbus import stats
@@ -236,7 +235,7 @@ def _context(found: _Families, domain: str, context: ContextStats) -> None:
     # Several receivers of one topic in one context are one line.
     receivers: dict[Labels, Sum[str]] = {}
     for receiver in context.receivers:
-        key = (*labels, label(receiver.topic), "true" if receiver.wildcard else "false")
+        key: Labels = (*labels, label(receiver.topic), "true" if receiver.wildcard else "false")
         receivers.setdefault(key, Sum()).update(receiver.counters)
     for key, values in receivers.items():
         found.counters(RECEIVER, key, values)
@@ -268,9 +267,7 @@ def _slot(found: _Families, session: Labels, slot: SlotStats, *, holds_up: bool)
     found.add(GaugeMetricFamily, "ipcbus_slot_holds_up", _HOLDS_UP, SLOT, labels, float(holds_up))
     found.counters(SLOT, labels, slot.counters)
     found.info(SLOT, labels, pid=str(slot.pid), user=label(slot.user))
-    counted = [
-        (floatToGoString(ns / 1e9), below) for ns, below in zip(BUCKETS_NS, slot.latency.below(BUCKETS_NS), strict=True)
-    ]
+    counted = [(repr(ns / 1e9), below) for ns, below in zip(BUCKETS_NS, slot.latency.below(BUCKETS_NS), strict=True)]
     counted.append(("+Inf", float(slot.latency.count)))
     found.add(
         HistogramMetricFamily, "ipcbus_slot_latency_seconds", _LATENCY, SLOT, labels, counted, slot.latency.sum_ns / 1e9

@@ -35,7 +35,7 @@ def text(registry: CollectorRegistry) -> str:
 
 def application(registry: CollectorRegistry) -> WSGIApplication:
     """Answers requests."""
-    metrics = make_wsgi_app(registry)
+    metrics: WSGIApplication = make_wsgi_app(registry)
 
     def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         path = environ.get("PATH_INFO", "")

@@ -7,13 +7,13 @@ import json
 import os
 import stat
 import sys
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from ipcbus.stats import DomainSnapshot
 from ipcbus_tools.common import Failure
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
     from typing import Self
 
@@ -104,8 +104,8 @@ class Log:
             self._fd = -1
 
 
-class Recording(Iterator[DomainSnapshot]):
-    """The snapshots in a file, in their order.
+class Recording:
+    """The snapshots that `ipcbus monitor` has written to a file, in their order; iterate over it.
 
     Attributes:
         damaged: how many lines, so far, were no snapshot and were passed over.
@@ -113,30 +113,29 @@ class Recording(Iterator[DomainSnapshot]):
     """
 
     def __init__(self, path: Path) -> None:
-        """Opens the file.
-
-        Raises:
-            OSError: it cannot be.
-        """
+        """Opens nothing yet."""
         self.damaged = 0
         self.reason = ""
-        self._number = 0
-        self._file = path.open("rb")
+        self._path = path
 
-    def __next__(self) -> DomainSnapshot:
-        """The next one; the file is closed after the last."""
-        while line := self._file.readline(LINE_MAX):
-            self._number += 1
-            try:
-                if line.strip():
-                    return DomainSnapshot.from_dict(json.loads(line))
-            except (ValueError, RecursionError) as error:
-                self.damaged += 1
-                self.reason = self.reason or f"line {self._number}: {error}"
-        self._file.close()
-        raise StopIteration
+    def __iter__(self) -> Iterator[DomainSnapshot]:
+        """The snapshots from the beginning.
 
-
-def read_log(path: Path) -> Recording:
-    """The snapshots that `ipcbus monitor` has written to a file; damaged lines are passed over and counted."""
-    return Recording(path)
+        Raises:
+            OSError: the file cannot be read.
+        """
+        self.damaged, self.reason = 0, ""
+        number, cut = 0, False
+        with self._path.open("rb") as file:
+            while line := file.readline(LINE_MAX):
+                rest, cut = cut, not line.endswith(b"\n")
+                if rest or not line.strip():
+                    continue
+                number += 1
+                try:
+                    found = DomainSnapshot.from_dict(json.loads(line))
+                except (ValueError, RecursionError) as error:
+                    self.damaged += 1
+                    self.reason = self.reason or f"snapshot {number} of {self._path}: {error}"
+                else:
+                    yield found
