@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
 
 import click
 
@@ -11,9 +10,6 @@ from ipcbus.config import Config
 from ipcbus_tools.common import bus_options, json_option, print_json, size
 from ipcbus_tools.recorded import Log
 from ipcbus_tools.watching import interval_option, watch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 @click.command("monitor", short_help="Writes snapshots to a file.")
@@ -47,21 +43,15 @@ def command(path: str, interval: float, count: int | None, domain: str, config: 
     With --json it ends with a line about what was written.
     """
     Config.load(config)  # nothing of it matters here, but a wrong file should not pass in silence
-    tell = _teller(path, as_json)
+    shown = path != "-" and not as_json and sys.stderr.isatty()
     with Log(path) as log:
-        for found in watch(domain, interval, count):
-            log.append(found.to_dict())
-            tell(log)
+        try:
+            for found in watch(domain, interval, count):
+                log.append(found.to_dict())
+                if shown:
+                    click.echo(f"\r{log.records} snapshots, {size(log.written)} \x1b[K", nl=False, err=True)
+        finally:
+            if shown:
+                click.echo(err=True)
     if as_json and path != "-":
         print_json({"file": path, "snapshots": log.records, "bytes": log.written})
-
-
-def _teller(path: str, as_json: bool) -> Callable[[Log], None]:
-    """Says how far it is, where somebody looks."""
-    if path == "-" or as_json or not sys.stderr.isatty():
-        return lambda log: None
-
-    def tell(log: Log) -> None:
-        click.echo(f"\r{log.records} snapshots, {size(log.written)} \x1b[K", nl=False, err=True)
-
-    return tell
