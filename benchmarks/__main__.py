@@ -51,8 +51,8 @@ def main() -> int:
     return 0
 
 
-def machine() -> dict[str, str]:
-    """What was measured on, and how."""
+def machine(program: str = "benchmarks") -> dict[str, str]:
+    """What was measured on, and how; `program` is the module that was run."""
     cpu = next(
         (
             line.split(":", 1)[1].strip()
@@ -66,7 +66,7 @@ def machine() -> dict[str, str]:
         "system": f"{platform.system()} {platform.release()}",
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "versions": ", ".join(f"{name} {version(name)}" for name in ("ipcbus", "numpy", "cython")),
-        "command": shlex.join(["python", "-m", "benchmarks", *sys.argv[1:]]),
+        "command": shlex.join(["python", "-m", program, *sys.argv[1:]]),
     }
 
 
