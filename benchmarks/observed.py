@@ -67,6 +67,7 @@ class Publisher:
         self._process.start()
         there.close()
         self.source: str = self._pipe.recv()
+        self.pid: int = self._process.pid or 0
 
     def stop(self) -> Own:
         """Ends it; what it counted."""

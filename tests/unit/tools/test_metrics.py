@@ -142,9 +142,11 @@ def test_labels_name_each_thing_and_tell_no_command() -> None:
     found = values(snapshot(context(session())))
     ((labels, _),) = found["ipcbus_slot_lost_total"]
     assert labels == {
-        **{"domain": "d", "source": "LBT-IPC:1:20001", "transport": "LBT-IPC", "context": "00000012"},
+        **{"domain": "d", "source": "LBT-IPC:1:20001", "transport": "LBT-IPC"},
         **{"context_name": "writer", "slot": "3", "receiver": "00000abc", "receiver_name": "reader"},
     }
+    ((labels, _),) = found["ipcbus_session_info"]
+    assert (labels["context"], labels["pid"], labels["pacing"]) == ("00000012", "76", "receiver_paced")
     ((labels, _),) = found["ipcbus_slot_info"]
     assert (labels["pid"], labels["user"]) == ("77", "ann")
     for name, samples in found.items():
