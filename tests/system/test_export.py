@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 
 import ipcbus
-from ipcbus_tools import export
+from ipcbus_tools import export, metrics_server
 from ipcbus_tools.cli import cli
 from tests.kit.bus import GIVE_UP_S
 from tests.system.test_cli_processes import SIGNALS, started, until
@@ -134,6 +135,19 @@ def test_a_client_that_says_nothing_or_nonsense_keeps_nobody(domain: str) -> Non
         scrape(port)
         process.send_signal(signal.SIGTERM)
         assert process.communicate() == ("", "")
+
+
+def test_a_silent_client_is_hung_up_on(domain: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_server._Handler, "timeout", 0.05)
+    with metrics_server.MetricsServer(metrics_server.registry([domain]), "127.0.0.1", 0) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            with socket.create_connection(("127.0.0.1", server.server_port), GIVE_UP_S) as silent:
+                assert silent.recv(1) == b""
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def test_a_killed_party_is_seen_and_then_gone(domain: str, context: Context, peers: Peers) -> None:

@@ -267,6 +267,7 @@ def test_collector_looks_anew_each_time(domain: str, monkeypatch: pytest.MonkeyP
 
     def take(name: str, processes: object) -> DomainSnapshot:
         looked.append(name)
+        assert collector._lock.locked()  # what is known of processes is for one scrape at a time
         return dataclasses.replace(snapshot(), domain=name)
 
     monkeypatch.setattr(stats, "take_snapshot", take)

@@ -44,6 +44,20 @@ def test_percentiles_rise_to_the_maximum(values: list[int]) -> None:
     assert found.p50 <= found.p90 <= found.p99 <= found.p999 <= found.max == max(values)
 
 
+@given(LATENCIES, st.lists(st.sampled_from(EDGES.tolist()), max_size=30))
+def test_below_an_edge_is_exact(values: list[int], limits: list[int]) -> None:
+    assert histogram(values).below(limits) == tuple(sum(value < limit for value in values) for limit in limits)
+
+
+def test_below_has_no_end() -> None:
+    assert histogram([1, 2]).below([0, 1 << 63]) == (0, 2)
+
+
+@given(LATENCIES)
+def test_sum_of_latencies_is_near_the_exact_one(values: list[int]) -> None:
+    assert histogram(values).sum_ns == pytest.approx(sum(values), rel=1 / 32)
+
+
 def test_small_values_are_exact() -> None:
     for value in range(1, 16):
         assert histogram([value] * 3).percentile(0.5) == value
