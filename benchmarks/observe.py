@@ -36,7 +36,7 @@ from benchmarks.__main__ import machine
 from benchmarks.observed import Own, Publisher, crowd
 from ipcbus import stats
 from ipcbus.stats import DomainSnapshot
-from ipcbus_tools.top.command import Looks
+from ipcbus_tools.top.live import Looks
 from ipcbus_tools.top.screen import Size, screen
 from ipcbus_tools.top.view import View
 

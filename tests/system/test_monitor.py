@@ -19,6 +19,7 @@ import ipcbus
 from ipcbus.stats import DomainSnapshot
 from ipcbus_tools.cli import cli
 from ipcbus_tools.recorded import Recording
+from tests.system.test_cli_numbers import fits
 from tests.system.test_cli_processes import SIGNALS, started, until
 
 if TYPE_CHECKING:
@@ -65,7 +66,10 @@ def test_on_stdout(domain: str, source: Source) -> None:
     with started("monitor", "--log", "-", "-n", "3", *QUICK, "--domain", domain, "--json") as process:
         output, errors = process.communicate()
     assert (process.returncode, errors) == (0, "")
-    found = [DomainSnapshot.from_dict(json.loads(line)) for line in output.splitlines()]
+    lines = [json.loads(line) for line in output.splitlines()]
+    for line in lines:
+        fits("snapshot", line)
+    found = [DomainSnapshot.from_dict(line) for line in lines]
     assert [each.domain for each in found] == [domain] * 3
 
 
