@@ -87,7 +87,7 @@ def send_on_many(domain: str, sessions: int, first: int, pipe: Connection) -> No
                 name = f"market.{first + session:03}.{topic}"
                 sources.append(context.source(name, transport_lbtipc_id=20_001 + session))
         pipe.send("ready")
-        while not pipe.poll(0.05):
+        while not pipe.poll(1.0):
             for source in sources:
                 source.send(PAYLOAD)
         pipe.recv()
