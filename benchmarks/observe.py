@@ -36,6 +36,7 @@ from benchmarks.__main__ import machine
 from benchmarks.observed import Own, Publisher, crowd
 from ipcbus import stats
 from ipcbus.stats import DomainSnapshot
+from ipcbus_tools.top import host
 from ipcbus_tools.top.live import Looks
 from ipcbus_tools.top.screen import Size, screen
 from ipcbus_tools.top.view import View
@@ -226,7 +227,7 @@ def _refreshes(domain: str, count: int) -> Figures:
         at.append(time.perf_counter())
         found = history.add(taken)
         at.append(time.perf_counter())
-        frame = looks.frame(found)
+        frame = looks.frame(found, host.look())
         at.append(time.perf_counter())
         console.print(screen(frame, View(), _WIDE))
         at.append(time.perf_counter())

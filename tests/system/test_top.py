@@ -143,6 +143,43 @@ def test_a_terminal_that_can_do_nothing(domain: str, tmp_path: Path) -> None:
         assert "cannot place its cursor" in screen.shows("ended 2")
 
 
+@IN_TERMINAL
+def test_back_in_time(screen: Screen, peers: Peers) -> None:
+    (sender,) = peers.several(1)
+    source = sender.do("source", topic="t")
+    screen.shows(source)
+    sender.do("end", topic="t")
+    screen.lacks(source)
+    for _ in range(300):
+        if source in screen.keys("[").shows("looks ago"):
+            break
+    screen.shows(source)
+    screen.keys("p").lacks("PAUSED")
+    screen.lacks(source)
+
+
+@IN_TERMINAL
+def test_a_recording(domain: str, tmp_path: Path, peers: Peers) -> None:
+    (sender,) = peers.several(1)
+    log = tmp_path / "log.jsonl"
+    source = sender.do("source", topic="t")
+    monitor = ("monitor", "--domain", domain, "--interval", "0.05", "--log", str(log))
+    with started(*monitor, "-n", "3") as process:
+        process.communicate()
+    sender.do("end", topic="t")
+    with started(*monitor, "-n", "1") as process:
+        process.communicate()
+    with Screen(tmp_path, f"{top(domain, '--replay', str(log))}; echo ended $?") as screen:
+        screen.shows("PAUSED")  # at the end
+        screen.until(lambda text: re.search(rf"{source} +gone", text), "the last look")
+        screen.keys("[").until(lambda text: re.search(rf"{source} +idle", text), "the look before")
+        screen.keys("]").until(lambda text: re.search(rf"{source} +gone", text), "the last look again")
+        screen.keys("q").shows("ended 0")
+    log.write_text("nothing\n")
+    with Screen(tmp_path, f"{top(domain, '--replay', str(log))}; echo ended $?") as screen:
+        assert "no snapshot" in screen.shows("ended 1")
+
+
 # ---------------------------------------------------------------------- who dies while shown
 
 

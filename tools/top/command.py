@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from ipcbus.config import Config
@@ -14,10 +16,23 @@ from ipcbus_tools.watching import interval_option, watch
 @click.option("--once", is_flag=True, help="Print one look, of two snapshots --interval apart, and end.")
 @click.option("-n", "--count", metavar="N", type=click.IntRange(min=1), help="End after N looks.")
 @click.option("--svg", metavar="FILE", type=click.Path(dir_okay=False), help="Draw the last of --count looks to FILE.")
+@click.option(
+    "--replay",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, allow_dash=False),
+    help="Show what 'ipcbus monitor' has written to FILE, a look each --interval.",
+)
 @bus_options
 @json_option
 def command(
-    interval: float, once: bool, count: int | None, svg: str | None, domain: str, config: str | None, as_json: bool
+    interval: float,
+    once: bool,
+    count: int | None,
+    svg: str | None,
+    replay: str | None,
+    domain: str,
+    config: str | None,
+    as_json: bool,
 ) -> None:
     """Shows who sends what to whom, how fast, how late, what was lost, and who holds the others up.
 
@@ -30,12 +45,14 @@ def command(
       ipcbus top --interval 0.2 --domain trading
       ipcbus top --once | less
       ipcbus top --once --json | jq '.contexts[].sessions[] | {source, per_second}'
-      ipcbus top --json -n 60 > minute.jsonl
+      ipcbus top --replay /var/log/ipcbus.jsonl --interval 0.2
 
     With --json each look is one line; its form is in docs/reference/json.md.
     """
     Config.load(config)  # nothing of it matters here, but a wrong file should not pass in silence
     looks = 1 if once else count
+    if replay is not None and (once or as_json or svg):
+        raise Misuse("--replay is for the screen: the file itself holds the looks as JSON, one a line")
     if as_json:
         for found in watch(domain, interval, looks):
             print_json(found.to_dict())
@@ -50,4 +67,4 @@ def command(
     elif once:
         live.once(domain, interval)
     else:
-        live.run(domain, interval, count)
+        live.run(live.Recorded(Path(replay), interval) if replay else live.Looks(domain, interval), interval, count)

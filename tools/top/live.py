@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
+from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from ipcbus import stats
-from ipcbus_tools.common import output
+from ipcbus_tools.common import Failure, output
+from ipcbus_tools.recorded import Recording
 from ipcbus_tools.stopping import Stopper
 from ipcbus_tools.top import host
 from ipcbus_tools.top import view as views
@@ -28,48 +31,132 @@ _PICTURE = (130, 22)
 class Looks:
     """Takes looks at a domain, one after the other."""
 
+    follows = True
+    """Whether time goes on while nobody looks."""
+
     def __init__(self, domain: str, interval: float) -> None:
         """Has seen nothing yet."""
         self._domain = domain
         self._interval = interval
         self._processes, self._history, self._roster = stats.Processes(), stats.History(), Roster()
 
-    def look(self) -> Frame:
+    def look(self) -> Frame | None:
         """What is there now, with rates since the look before."""
-        return self.frame(self._history.add(stats.take_snapshot(self._domain, self._processes)))
+        return self.frame(self._history.add(stats.take_snapshot(self._domain, self._processes)), host.look())
 
-    def frame(self, found: DomainSnapshot) -> Frame:
+    def frame(self, found: DomainSnapshot, machine: host.Host | None) -> Frame:
         """A snapshot with its rates, as the screen wants it."""
         rows = self._roster.rows(found, round(self._interval * 1e9))
         trails = {session.source: self._history.trail(session) for session in found.sessions}
-        return Frame(host.look(), found, rows, trails, self._interval, self._roster.hidden_dead)
+        return Frame(machine, found, rows, trails, self._interval, self._roster.hidden_dead)
 
 
-def run(domain: str, interval: float, count: int | None) -> None:
-    """Shows the domain live until `q`, or for so many looks."""
-    looks = Looks(domain, interval)
+class Recorded(Looks):
+    """The looks that `ipcbus monitor` has written to a file."""
+
+    follows = False
+
+    def __init__(self, path: Path, interval: float) -> None:
+        """At the first of them."""
+        super().__init__("", interval)
+        self.recording = Recording(path)
+        self._rest = iter(self.recording)
+        self._before: DomainSnapshot | None = None
+
+    def look(self) -> Frame | None:
+        """The next one; None at the end."""
+        found = next(self._rest, None)
+        if found is None:
+            return None
+        if self._before is not None and found.read_ns > self._before.read_ns:
+            self._interval = (found.read_ns - self._before.read_ns) / 1e9
+        self._before = found
+        return self.frame(self._history.add(found), None)
+
+
+class Reel:
+    """The looks of late, the latest last, and which of them is shown."""
+
+    def __init__(self, first: Frame) -> None:
+        """With one look."""
+        self._frames = deque([first])
+        self._frozen: list[Frame] = []
+
+    def add(self, frame: Frame) -> None:
+        """One look more; the oldest go when all together have more lines than fit in memory well."""
+        self._frames.append(frame)
+        while len(self._frames) > 1 and sum(map(_weight, self._frames)) > _REEL:
+            self._frames.popleft()
+
+    def shown(self, view: View) -> tuple[Frame, View]:
+        """The look that a view shows; paused, it goes back from the one at which it was paused.
+
+        Returns:
+            The look, and the view, which has gone back no further than there are looks.
+        """
+        if not view.paused:
+            self._frozen = []
+            return self._frames[-1], view
+        self._frozen = self._frozen or list(self._frames)
+        back = min(view.back, len(self._frozen) - 1)
+        return self._frozen[-1 - back], dataclasses.replace(view, back=back)
+
+    def thaw(self) -> None:
+        """Paused, the latest look is the one to go back from."""
+        self._frozen = []
+
+
+_REEL = 60_000
+
+
+def _weight(frame: Frame) -> int:
+    return 1 + sum(1 + len(session.sources) + len(session.receivers) for session in frame.found.sessions)
+
+
+def run(looks: Looks, interval: float, count: int | None) -> None:
+    """Shows looks live until `q`, or for so many of them.
+
+    Raises:
+        Failure: there is nothing to show, as in an empty recording.
+    """
+    first = looks.look()
+    if first is None:
+        raise Failure("the recording has no snapshot; is it a file that 'ipcbus monitor --log' wrote?")
+    reel = Reel(first)
     with Stopper() as stopper, Terminal() as terminal, stopper.allowed():
-        frame = shown = looks.look()
         # The first rates come soon, whatever the interval: an empty screen tells nothing.
         due = time.monotonic() + min(interval, 0.5)
         view, seen = View(), 0
         while not view.ended:
             width, height = terminal.console.size
             size = Size(width, height, terminal.unicode)
+            shown, view = reel.shown(view)
             terminal.show(screen(shown, view, size))
             keys = terminal.keys(due - time.monotonic())
             if keys is None:
                 return
             for key in keys:
+                at_last = view.paused and view.back == 0
                 view = views.press(view, key, views.shown(shown.rows, view), page_rows(size))
+                if key == "]" and at_last and not looks.follows:
+                    _next(looks, reel)
             if time.monotonic() >= due:
-                frame = looks.look()
                 due = max(due + interval, time.monotonic())
                 seen += 1
                 if seen == count:
                     return
-            if not view.paused:
-                shown = frame
+                if (looks.follows or not view.paused) and not _next(looks, reel):
+                    view = dataclasses.replace(view, paused=True)
+
+
+def _next(looks: Looks, reel: Reel) -> bool:
+    """Takes the next look, if there is one."""
+    frame = looks.look()
+    if frame is not None:
+        reel.add(frame)
+        if not looks.follows:
+            reel.thaw()
+    return frame is not None
 
 
 def once(domain: str, interval: float) -> None:
@@ -78,17 +165,21 @@ def once(domain: str, interval: float) -> None:
     console = output()
     for found in watch(domain, interval, 1):
         unicode = console.encoding.lower().startswith("utf")
-        console.print(report(looks.frame(found), Size(console.width, console.height, unicode)), no_wrap=True)
+        console.print(
+            report(looks.frame(found, host.look()), Size(console.width, console.height, unicode)), no_wrap=True
+        )
 
 
 def picture(domain: str, interval: float, count: int, svg: str) -> None:
     """Draws the last of so many looks to a file."""
     looks = Looks(domain, interval)
-    frame = looks.look()
+    looks.look()
     with Stopper() as stopper, stopper.allowed():
         for _ in range(count):
             stopper.wait(interval)
             frame = looks.look()
+    if frame is None:
+        return
     width, height = _PICTURE
     with Path("/dev/null").open("w") as nowhere:
         console = Console(file=nowhere, record=True, width=width, height=height, force_terminal=True, highlight=False)

@@ -119,7 +119,7 @@ def _header(frame: Frame, view: View, size: Size) -> list[Text]:
     )
     first.append(f"  every {frame.interval:g} s", "dim")
     if view.paused:
-        first.append("  PAUSED", "bold reverse")
+        first.append("  PAUSED" + (f" {view.back} looks ago" if view.back else ""), "bold reverse")
     sessions = [row.session for row in frame.rows if row.session and row.state not in ("dead", "gone")]
     second = Text()
     if frame.host:

@@ -28,6 +28,7 @@ KEYS: Final = (
     ("t", "topics of all sessions, or sessions again"),
     ("d, Enter", "all counters of the chosen session, or the way back"),
     ("p, Space", "pause, or go on"),
+    ("[ ]", "pause, and go back and forth through the looks of late"),
     ("?", "this help"),
     ("Esc", "back; without a way back, drop the filter"),
     ("q", "quit"),
@@ -50,6 +51,7 @@ class View:
         filter: text that lines have to contain.
         typing: whether keys go into the filter.
         paused: whether the screen stands still.
+        back: how many looks before the pause the one is that is shown.
         ended: whether to quit.
     """
 
@@ -63,6 +65,7 @@ class View:
     filter: str = ""
     typing: bool = False
     paused: bool = False
+    back: int = 0
     ended: bool = False
 
 
@@ -200,7 +203,15 @@ def _filtering(view: View) -> View:
 
 
 def _paused(view: View) -> View:
-    return dataclasses.replace(view, paused=not view.paused)
+    return dataclasses.replace(view, paused=not view.paused, back=0)
+
+
+def _back_in_time(view: View) -> View:
+    return dataclasses.replace(view, paused=True, back=view.back + 1)
+
+
+def _forth_in_time(view: View) -> View:
+    return dataclasses.replace(view, paused=True, back=max(0, view.back - 1))
 
 
 _CHANGES: dict[str, Callable[[View], View]] = {
@@ -215,6 +226,8 @@ _CHANGES: dict[str, Callable[[View], View]] = {
     "?": _page(HELP),
     "h": _page(HELP),
     "p": _paused,
+    "[": _back_in_time,
+    "]": _forth_in_time,
     " ": _paused,
     "escape": _back,
 }
