@@ -120,7 +120,7 @@ def open_fd(name: str, *, write: bool) -> int:
     # Not shm_open: that would wait for ever on a FIFO that somebody put there.
     flags = os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC | (os.O_RDWR if write else os.O_RDONLY)
     try:
-        fd = os.open(ROOT / name, flags)
+        fd = os.open(os.path.join(ROOT, name), flags)
     except FileNotFoundError as error:
         raise SegmentGone(f"shared object {name} does not exist (any more)") from error
     except OSError as error:

@@ -6,11 +6,13 @@ import json
 import shutil
 import sys
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from rich.console import Console
 from rich.text import Text
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -79,11 +81,15 @@ def print_json(value: object) -> None:
 
 def output() -> Console:
     """The console on stdout; wide when no terminal sets the width."""
+    from rich.console import Console  # programs that want JSON need not wait until it is loaded
+
     return Console(width=None if sys.stdout.isatty() else max(_WIDE, shutil.get_terminal_size().columns))
 
 
 def notes() -> Console:
     """The console on stderr, for progress and remarks."""
+    from rich.console import Console
+
     return Console(stderr=True, highlight=False)
 
 

@@ -100,7 +100,8 @@ def _steady_session(before: SessionStats | None, after: SessionStats, seconds: f
     elapsed = (after.read_ns - before.read_ns) / 1e9
     topics = {source.number: source for source in before.sources}
     sources = tuple(_steady_source(topics.get(source.number), source, elapsed, seconds) for source in after.sources)
-    after = dataclasses.replace(after, sources=sources)
+    if any(new is not old for new, old in zip(sources, after.sources, strict=True)):
+        after = dataclasses.replace(after, sources=sources)
     if _few(before, after, seconds):
         found = two.per_second("session", before.counters, after.counters, elapsed)
         after = dataclasses.replace(after, per_second=found)

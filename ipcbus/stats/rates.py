@@ -12,8 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from ipcbus.stats import counters
-from ipcbus.stats.histogram import Histogram
-from ipcbus.stats.model import NO_RATES, SlotStats
+from ipcbus.stats.model import NO_RATES, SlotStats, SourceStats
 from ipcbus.stats.snapshot import lag_messages
 
 if TYPE_CHECKING:
@@ -26,11 +25,11 @@ if TYPE_CHECKING:
         Rates,
         ReceiverStats,
         SessionStats,
-        SourceStats,
     )
 
 _BITS = counters.bits()
 _GROWING = {of: tuple(row.name for row in counters.counters_of(of) if row.grows) for of in counters.STRUCT_OF}
+_STILL = {of: MappingProxyType(dict.fromkeys(names, 0.0)) for of, names in _GROWING.items()}
 
 
 def rates(before: DomainSnapshot | None, after: DomainSnapshot) -> DomainSnapshot:
@@ -64,10 +63,14 @@ def growth(of: str, before: Counters, after: Counters) -> dict[str, int]:
     grown = {}
     for name in _GROWING[of]:
         if name in after:
-            bits = _BITS[of, name]
-            grew = (after[name] - before.get(name, 0)) % (1 << bits)
-            if grew < 1 << (bits - 1):
-                grown[name] = grew
+            grew = after[name] - before.get(name, 0)
+            if grew < 0:
+                # Around the end of its word a counter goes on from 0; one that is far below has begun anew.
+                bits = _BITS[of, name]
+                grew %= 1 << bits
+                if grew >= 1 << (bits - 1):
+                    continue
+            grown[name] = grew
     return grown
 
 
@@ -75,6 +78,9 @@ def per_second(of: str, before: Counters, after: Counters, seconds: float) -> Ra
     """How much counters grew a second."""
     if seconds <= 0:
         return NO_RATES
+    if before == after:
+        # Most of what there is stands still, and then looks like this.
+        return _STILL[of]
     return MappingProxyType({name: grew / seconds for name, grew in growth(of, before, after).items()})
 
 
@@ -132,7 +138,7 @@ def _slot(before: SlotStats | None, after: SlotStats, elapsed: int, session: Map
     return dataclasses.replace(
         after,
         per_second=per_second("slot", before.counters if before else {}, after.counters, elapsed / 1e9),
-        recent=after.latency.since(before.latency if before else Histogram.empty()),
+        recent=after.latency.since(before.latency) if before else after.latency,
         lag_messages=lag_messages(after.lag, messages, sent_bytes) if sent_bytes else after.lag_messages,
     )
 
@@ -141,7 +147,7 @@ def _source(before: SourceStats | None, after: SourceStats, elapsed: int) -> Sou
     if not after.counters or (before is not None and not before.counters):
         return after
     found = per_second("source", before.counters if before else {}, after.counters, elapsed / 1e9)
-    return dataclasses.replace(after, per_second=found)
+    return SourceStats(after.topic, after.number, after.receivers, after.counters, found)
 
 
 def _receivers(

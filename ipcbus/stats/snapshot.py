@@ -188,7 +188,7 @@ def _session(
         pacing=_PACINGS[advert.source_paced],
         capacity=advert.window,
         datagram_max=header["record_max"] - layout.RECORD_HEADER if header else 0,
-        slots_max=int(control.header["slots_max"]) if control else 0,
+        slots_max=control.header["slots_max"] if control else 0,
         topics_max=advert.topics_max,
         tail=header.get("tail", 0),
         closed=bool(header.get("closed", 0)),
@@ -205,7 +205,7 @@ def _session(
 def _wait(alive: bool, blocked_since: int, control: ControlCopy | None) -> str:
     if alive and blocked_since:
         return "blocked"
-    refused = alive and control and int(control.header["writer_waits"]) & layout.WRITER_WANTS_EVENT
+    refused = alive and control and control.header["writer_waits"] & layout.WRITER_WANTS_EVENT
     return "refused" if refused else ""
 
 
@@ -233,7 +233,7 @@ def _slots(
     processes: Processes,
 ) -> tuple[SlotStats, ...]:
     tail = ring["tail"]
-    parked = int(control.header["parked"])
+    parked = control.header["parked"]
     joined = {source.topic: int(control.joined[source.topic_number % advert.topics_max]) for source in sources}
     found = []
     for index, slot in control.slots.items():
