@@ -140,11 +140,11 @@ class Histogram:
         """The latencies at so many shares; nothing when nothing was counted."""
         if not all(0 <= share <= 1 for share in shares):
             raise ValueError(f"a share lies between 0 and 1, not at {shares}")
+        if not self.counts.any():
+            return []
         # In floating point, which does not wrap around whatever a damaged peer has put there.
         below = np.cumsum(self.counts, dtype=np.float64)
         total = below[-1]
-        if total == 0:
-            return []
         places = np.searchsorted(below, np.maximum(1, np.ceil(np.array(shares) * total)))
         middles = [int(middle) for middle in _MIDDLES[np.minimum(places, len(_MIDDLES) - 1)]]
         return [min(middle, self.max_ns) if self.max_ns else middle for middle in middles]

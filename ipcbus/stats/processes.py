@@ -5,11 +5,20 @@ from __future__ import annotations
 import contextlib
 import functools
 import pwd
+import time
+from dataclasses import dataclass
 
 import psutil
 
 _SLACK_S = 2.0
 """psutil reckons a process's start from the time of boot, which a stepped clock moves."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Process:
+    looked_ns: int
+    start_s: float
+    command: str
 
 
 class Processes:
@@ -20,8 +29,8 @@ class Processes:
 
     def __init__(self) -> None:
         """Knows nobody yet."""
-        self._commands: dict[tuple[int, int], str] = {}
-        self._fresh: dict[tuple[int, int], str] = {}
+        self._known: dict[int, _Process] = {}
+        self._asked: dict[int, _Process] = {}
 
     def command(self, pid: int, since_ns: int) -> str:
         """Command line of the process that had this pid at a time.
@@ -33,24 +42,24 @@ class Processes:
         Returns:
             The command line; empty when the process is gone, another one, or may not be looked at.
         """
-        key = (pid, since_ns)
-        command = self._fresh.get(key)
-        if command is None:
-            command = self._commands.get(key)
-            self._fresh[key] = command = _command(pid, since_ns) if command is None else command
-        return command
+        process = self._known.get(pid)
+        # What began after the look may be of a process that has taken the number since.
+        if process is None or process.looked_ns < since_ns:
+            self._known[pid] = process = _look(pid)
+        self._asked[pid] = process
+        return process.command if process.start_s <= since_ns / 1e9 + _SLACK_S else ""
 
     def turn(self) -> None:
         """Forgets those who were not asked for since the last turn."""
-        self._commands, self._fresh = self._fresh, {}
+        self._known, self._asked = self._asked, {}
 
 
-def _command(pid: int, since_ns: int) -> str:
+def _look(pid: int) -> _Process:
+    now = time.time_ns()
     with contextlib.suppress(psutil.Error, OSError, ValueError, OverflowError):
         process = psutil.Process(pid)
-        if process.create_time() <= since_ns / 1e9 + _SLACK_S:
-            return " ".join(process.cmdline())
-    return ""
+        return _Process(now, process.create_time(), " ".join(process.cmdline()))
+    return _Process(now, 0.0, "")
 
 
 @functools.cache
