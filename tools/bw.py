@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,16 +19,7 @@ if TYPE_CHECKING:
 @rate.window_option()
 @bus_options
 @json_option
-def command(
-    topic: str,
-    interval: float,
-    count: int | None,
-    timeout: float | None,
-    window: float,
-    domain: str,
-    config: str | None,
-    as_json: bool,
-) -> None:
+def command(**how: Any) -> None:  # noqa: ANN401 - as `rate.show` takes them
     """Prints how many bytes of payload a second are sent on TOPIC, and how long messages are, until Ctrl-C.
 
     Nothing is received: the publishers' own counters are read. Headers are not counted; with them, and for all topics
@@ -41,17 +32,7 @@ def command(
       ipcbus bw ticks --interval 0.2 -n 50
       ipcbus bw ticks -n 1 --json | jq '.flow | .bytes.mean, .message_bytes'
     """
-    rate.show(
-        domain,
-        topic,
-        config=config,
-        interval=interval,
-        count=count,
-        window=window,
-        timeout=timeout,
-        as_json=as_json,
-        words=words,
-    )
+    rate.show(words, **how)
 
 
 def words(flow: Flow) -> str:

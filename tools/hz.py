@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,16 +20,7 @@ if TYPE_CHECKING:
 @rate.window_option()
 @bus_options
 @json_option
-def command(
-    topic: str,
-    interval: float,
-    count: int | None,
-    timeout: float | None,
-    window: float,
-    domain: str,
-    config: str | None,
-    as_json: bool,
-) -> None:
+def command(**how: Any) -> None:  # noqa: ANN401 - as `rate.show` takes them
     """Prints how many messages a second are sent on TOPIC, until Ctrl-C.
 
     Nothing is received: the publishers' own counters are read, so big messages and a busy machine make no difference.
@@ -44,17 +35,7 @@ def command(
       ipcbus hz heartbeat --window 60
       ipcbus hz ticks -n 1 --json | jq .flow.messages.now
     """
-    rate.show(
-        domain,
-        topic,
-        config=config,
-        interval=interval,
-        count=count,
-        window=window,
-        timeout=timeout,
-        as_json=as_json,
-        words=words,
-    )
+    rate.show(words, **how)
 
 
 def words(flow: Flow) -> str:

@@ -14,14 +14,14 @@ from ipcbus import stats
 from ipcbus.config import Config
 from ipcbus.stats import SessionStats  # noqa: TC001 - the schema looks the types up
 from ipcbus_tools.common import age, bus_options, duration, json_option, number, output, print_json, safe, size
-from ipcbus_tools.tables import Row, table
+from ipcbus_tools.tables import Row, reader, table
 from ipcbus_tools.topics import pick_session, state
 from ipcbus_tools.watching import interval_option, watch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ipcbus.stats import Absent, DomainSnapshot, SlotStats
+    from ipcbus.stats import Absent, DomainSnapshot
 
 _LOOK_S = 0.25
 
@@ -129,7 +129,7 @@ def _show(found: SessionInfo) -> None:
     for name, text in facts(found):
         console.print(Text.assemble(f"  {name:<12}", safe(text)), soft_wrap=True)
     console.print(table("topics", list(_topics(session))))
-    console.print(table("receivers", [_reader(session, slot) for slot in session.receivers]))
+    console.print(table("receivers", [reader(session, slot) for slot in session.receivers]))
     console.print(table("not joined", [_absent(each) for each in found.absent]))
 
 
@@ -197,24 +197,6 @@ def _topics(session: SessionStats) -> Iterator[Row]:
             "messages": number(counted["lbm_msgs_sent"]) if counted else "-",
             "bytes": size(counted["bytes_sent"]) if counted else "-",
         }
-
-
-def _reader(session: SessionStats, slot: SlotStats) -> Row:
-    latency = slot.latency.percentiles()
-    return {
-        "pid": slot.pid,
-        "user": slot.user,
-        "name": slot.context_name,
-        "state": "dead" if not slot.alive else slot.state if slot.state != "active" else "parked" * slot.parked,
-        "topics": len(slot.topics),
-        "messages": number(slot.counters["lbm_msgs_rcved"]),
-        "lost": number(slot.counters["lost"]),
-        "behind": f"{size(slot.lag)} ({slot.lag / session.capacity:.0%})" if session.capacity else size(slot.lag),
-        "p50": duration(latency.p50 if latency else None),
-        "p99": duration(latency.p99 if latency else None),
-        "max": duration(latency.max if latency else None),
-        "command": slot.command,
-    }
 
 
 def _absent(found: AbsentReader) -> Row:

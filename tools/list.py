@@ -11,13 +11,13 @@ from rich.text import Text
 from ipcbus import stats
 from ipcbus.config import Config
 from ipcbus_tools.common import age, bus_options, duration, json_option, number, output, print_json, size
-from ipcbus_tools.tables import Row, table
+from ipcbus_tools.tables import Row, reader, table
 from ipcbus_tools.topics import state
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ipcbus.stats import DomainSnapshot, SessionStats, SlotStats
+    from ipcbus.stats import DomainSnapshot, SessionStats
 
 _NONE = "-"
 
@@ -160,24 +160,6 @@ def _sent(session: SessionStats) -> Row:
 
 
 def _readers(found: DomainSnapshot) -> list[Row]:
-    return [_reader(session, slot) for session in found.sessions for slot in session.receivers]
-
-
-def _reader(session: SessionStats, slot: SlotStats) -> Row:
-    latency = slot.latency.percentiles()
-    return {
-        "source": session.source,
-        "pid": slot.pid,
-        "user": slot.user,
-        "name": slot.context_name,
-        "state": slot.state if slot.alive else "dead",
-        "topics": len(slot.topics),
-        "messages": number(slot.counters["lbm_msgs_rcved"]),
-        "lost": number(slot.counters["lost"]),
-        "overruns": number(slot.counters["overruns"]),
-        "behind": f"{size(slot.lag)} ({slot.lag / session.capacity:.0%})" if session.capacity else size(slot.lag),
-        "p50": duration(latency.p50 if latency else None),
-        "p99": duration(latency.p99 if latency else None),
-        "max": duration(latency.max if latency else None),
-        "command": slot.command,
-    }
+    return [
+        {"source": session.source} | reader(session, slot) for session in found.sessions for slot in session.receivers
+    ]

@@ -30,7 +30,7 @@ def command(path: str, interval: float, count: int | None, domain: str, config: 
 
     A snapshot is one line of JSON in the form of docs/reference/json.md, written at once, so that what reads along
     never sees half of it; what a crash cut short is closed with a line end at the next start. The file holds command
-    lines: keep it from those who should not see them.
+    lines, so only its owner may read it.
 
     A file that was moved away is made anew, so logrotate needs no postrotate; copytruncate works too.
 

@@ -131,16 +131,16 @@ def _line(session: SessionStats, flow: Flow | None) -> SourceFlow:
 
 
 def show(
+    words: Callable[[Flow], str],
+    *,
     domain: str,
     topic: str,
-    *,
     config: str | None,
     interval: float,
     count: int | None,
     window: float,
     timeout: float | None,
     as_json: bool,
-    words: Callable[[Flow], str],
 ) -> None:
     """Looks at a topic again and again and prints what it finds: all that `hz` and `bw` have in common.
 

@@ -78,7 +78,7 @@ class Log:
         if self._fd < 0 or not self._is_current():
             self._close()
             try:
-                self._fd = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+                self._fd = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
                 self._mend()
             except OSError as error:
                 raise Failure(f"{self._path} cannot be opened: {error.strerror}; name another with --log") from error

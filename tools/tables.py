@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rich.table import Table
 from rich.text import Text
 
-from ipcbus_tools.common import safe
+from ipcbus_tools.common import duration, number, safe, size
+
+if TYPE_CHECKING:
+    from ipcbus.stats import SessionStats, SlotStats
 
 Row = dict[str, object]
 """A line: what stands in which column."""
@@ -29,3 +34,23 @@ def table(title: str | Text, rows: list[Row]) -> Table | Text:
         # As Text: what others named must not be taken for markup, nor do anything to the terminal.
         found.add_row(*(safe(str(row[column])) for column in columns))
     return found
+
+
+def reader(session: SessionStats, slot: SlotStats) -> Row:
+    """A receiving context on a session."""
+    latency = slot.latency.percentiles()
+    return {
+        "pid": slot.pid,
+        "user": slot.user,
+        "name": slot.context_name,
+        "state": slot.doing,
+        "topics": len(slot.topics),
+        "messages": number(slot.counters["lbm_msgs_rcved"]),
+        "lost": number(slot.counters["lost"]),
+        "overruns": number(slot.counters["overruns"]),
+        "behind": f"{size(slot.lag)} ({slot.lag / session.capacity:.0%})" if session.capacity else size(slot.lag),
+        "p50": duration(latency.p50 if latency else None),
+        "p99": duration(latency.p99 if latency else None),
+        "max": duration(latency.max if latency else None),
+        "command": slot.command,
+    }

@@ -92,6 +92,15 @@ class SlotStats:
     per_second: Rates = field(default_factory=lambda: NO_RATES)
     recent: Histogram | None = None
 
+    @property
+    def doing(self) -> str:
+        """In a word: `reads`, `parked`, `joining`, `evicted` or `dead`."""
+        if not self.alive:
+            return "dead"
+        if self.state != "active":
+            return self.state
+        return "parked" if self.parked else "reads"
+
 
 @dataclass(frozen=True, slots=True)
 class SessionStats:

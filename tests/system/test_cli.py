@@ -245,7 +245,7 @@ def test_list_shows_who_does_what(domain: str, context: Context) -> None:
         assert text in short
     assert "receiver_paced" not in short
     assert "receiver_paced" in full
-    assert "active" in full
+    assert "parked" in full or "reads" in full
     found = facts(run("list", "--domain", domain, "--json"))
     (only,) = found["contexts"]
     assert only["sessions"][0]["sources"][0]["counters"]["lbm_msgs_sent"] == 1

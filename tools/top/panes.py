@@ -71,13 +71,7 @@ class Reader:
     @property
     def state(self) -> str:
         """`reads`, `parked`, `joining`, `evicted`, `dead`, or `absent`."""
-        if self.slot is None:
-            return "absent"
-        if not self.slot.alive:
-            return "dead"
-        if self.slot.state != "active":
-            return self.slot.state
-        return "parked" if self.slot.parked else "reads"
+        return self.slot.doing if self.slot else "absent"
 
 
 def sessions(trails: Mapping[str, Sequence[float | None]], *, unicode: bool) -> list[Column[Row]]:
