@@ -10,5 +10,8 @@ cdef class Pump:
     cdef public bint open               # `quick` may drive
     cdef public bint wanted             # another thread waits to be the driver
     cdef uint64_t timer_ticks
+    cdef long share                     # messages that each session may give in a pass
+    cdef uint64_t long_pass             # ticks after which a pass was too long
 
-    cdef long turn(self, uint64_t until, uint64_t loops, bint once) except -1
+    cdef void adapt(self, long handled, uint64_t ticks) noexcept
+    cdef long turn(self, uint64_t began, uint64_t until, uint64_t loops, bint once) except -1

@@ -11,8 +11,11 @@ from ringbuf.poller cimport Poller
 
 cdef enum:
     CAUGHT_UP_PAUSES = 100
+    SHARE_MIN = 16
+    SHARE_MAX = 1024
 
 cdef double QUICK_S = 0.0002
+cdef double LONG_PASS_NS = 2e6
 # A reader may seem ready and yet give nothing, as with messages of topics that nobody receives; Python looks up then.
 cdef long FRUITLESS_MAX = 64
 
@@ -21,6 +24,8 @@ cdef class Pump:
     def __init__(self):
         self.demuxes = []
         self.poller = Poller()
+        self.share = SHARE_MIN
+        self.long_pass = <uint64_t>(LONG_PASS_NS / ns_per_tick())
 
     def set_timer(self, uint64_t delay_ns):
         self.timer_ticks = read_ticks(clock_kind()) + <uint64_t>(<double>delay_ns / ns_per_tick())
@@ -34,7 +39,7 @@ cdef class Pump:
         until = min(self.timer_ticks, now + <uint64_t>(min(timeout, QUICK_S) * 1e9 / ns_per_tick()))
         self.owner = PyThread_get_thread_ident()
         try:
-            total = self.turn(until, loops if timeout > 0 else 0, True)
+            total = self.turn(now, until, loops if timeout > 0 else 0, True)
         finally:
             self.owner = 0
         # What needs attention is looked after in the next call.
@@ -49,11 +54,13 @@ cdef class Pump:
         self.poller.watch([demux.ring for demux in self.demuxes if demux.watched])
 
     def run(self, uint64_t timeout_ns, uint64_t loops, bint once):
-        return self.turn(read_ticks(clock_kind()) + <uint64_t>(<double>timeout_ns / ns_per_tick()), loops, once)
+        cdef uint64_t now = read_ticks(clock_kind())
+        return self.turn(now, now + <uint64_t>(<double>timeout_ns / ns_per_tick()), loops, once)
 
     @cython.final
-    cdef long turn(self, uint64_t until, uint64_t loops, bint once) except -1:
+    cdef long turn(self, uint64_t began, uint64_t until, uint64_t loops, bint once) except -1:
         cdef uint32_t clock = clock_kind()
+        cdef uint64_t now
         cdef Poller poller = self.poller
         cdef long total = 0, handled, fruitless = 0
         cdef bint ready
@@ -68,7 +75,7 @@ cdef class Pump:
                     if demux.watched:
                         self.attention = True
                     continue
-                handled += demux.poll(1024)
+                handled += demux.poll(self.share)
                 if demux.attention or demux.blocked or demux.wakes_writer:
                     self.attention = True
             total += handled
@@ -76,12 +83,17 @@ cdef class Pump:
                 # In a stream, a reader at the writers' heels takes each line from under them; some distance helps all.
                 for k in range(CAUGHT_UP_PAUSES):
                     _atomics.pause()
+            if handled:
+                now = read_ticks(clock)
+                if began:
+                    self.adapt(handled, now - began)
+                began = now
             if self.attention or poller.poked or (once and total):
                 poller.poked = 0
                 return total
             if handled:
                 fruitless = 0
-                if read_ticks(clock) >= until:
+                if now >= until:
                     return total
                 continue
             fruitless += 1
@@ -91,3 +103,15 @@ cdef class Pump:
                 ready = poller.wait(loops, until, clock)
             if not ready:
                 return total
+            began = 0  # unknown: another look at the clock would cost each message that was waited for
+
+    @cython.final
+    cdef void adapt(self, long handled, uint64_t ticks) noexcept:
+        """Has a pass take as many messages as callbacks handle in a short time.
+
+        Timers, other sessions, and who watches the counters wait for the end of a pass.
+        """
+        if ticks > self.long_pass:
+            self.share = max(1, <long>(<double>handled * <double>self.long_pass / <double>ticks))
+        elif handled >= self.share and self.share < SHARE_MAX:
+            self.share *= 2

@@ -9,43 +9,43 @@ from typing import TYPE_CHECKING, Final
 from ipcbus.stats import rates as two
 
 if TYPE_CHECKING:
-    from ipcbus.stats.model import ContextStats, DomainSnapshot, SessionStats, SourceStats
+    from ipcbus.stats.model import Counters, DomainSnapshot, SessionStats, SourceStats
 
 SPAN_S: Final = 60
 """Seconds that a trail reaches back; one value a second."""
 
-_ANCHOR_NS: Final = 10_000_000_000
+_ANCHOR_NS: Final = 5_000_000_000
 _FEW: Final = 10
 """With fewer messages than these between two snapshots, chance alone would make their rate jump."""
 
-Key = tuple[str, int]
+Key = tuple[int, str, int]
 
 
 class History:
     """Takes snapshots in the order of time; one a program that shows them.
 
-    A rate is reckoned from the snapshot before. Where few messages came since then, and few came in each such time over
-    the last 10 to 20 s, it is reckoned over those: a topic with a message every 10 s has 0.1 a second, not 1.0 once and
+    A rate is reckoned from the snapshot before. Where few messages came since then, and few came in either half of the
+    last 15 to 20 s, it is reckoned over those: a topic with a message every 10 s has 0.1 a second, not 1.0 once and
     then nine times 0.
     """
 
     def __init__(self) -> None:
         """Empty."""
         self._last: DomainSnapshot | None = None
-        self._anchors: deque[DomainSnapshot] = deque(maxlen=2)
+        self._anchors: deque[DomainSnapshot] = deque(maxlen=4)
         self._trails: dict[Key, _Trail] = {}
 
     def add(self, taken: DomainSnapshot) -> DomainSnapshot:
         """The snapshot with its rates."""
         found = two.rates(self._last, taken)
-        if self._anchors:
-            found = _steady(self._anchors[0], found)
+        if len(self._anchors) == self._anchors.maxlen:
+            found = _steady(self._anchors[0], self._anchors[2], found)
         if not self._anchors or taken.read_ns - self._anchors[-1].read_ns >= _ANCHOR_NS:
             self._anchors.append(taken)
-        self._last = taken
+        self._last = found
         trails: dict[Key, _Trail] = {}
         for session in found.sessions:
-            key = (session.source, session.start_ns)
+            key = _key(session)
             trails[key] = trail = self._trails.get(key) or _Trail()
             trail.add(session.read_ns, session.counters.get("lbm_msgs_sent"))
         self._trails = trails
@@ -53,7 +53,7 @@ class History:
 
     def trail(self, session: SessionStats) -> tuple[float | None, ...]:
         """Messages a second of a session for each of the last `SPAN_S` seconds, the latest last; None where unknown."""
-        trail = self._trails.get((session.source, session.start_ns))
+        trail = self._trails.get(_key(session))
         found = tuple(trail.rates) if trail else ()
         return (None,) * (SPAN_S - len(found)) + found
 
@@ -81,42 +81,54 @@ class _Trail:
             self._since = (now_ns, count)
 
 
-def _steady(anchor: DomainSnapshot, found: DomainSnapshot) -> DomainSnapshot:
-    known = {session.source: session for session in anchor.sessions}
-    contexts = tuple(_steady_context(context, known, found.seconds) for context in found.contexts)
+def _key(session: SessionStats) -> Key:
+    """What tells a session from all others, also from one that claims its name."""
+    return session.context_id, session.source, session.start_ns
+
+
+def _steady(oldest: DomainSnapshot, middle: DomainSnapshot, found: DomainSnapshot) -> DomainSnapshot:
+    first, second = ({_key(session): session for session in each.sessions} for each in (oldest, middle))
+
+    def steady(session: SessionStats) -> SessionStats:
+        before, between = first.get(_key(session)), second.get(_key(session))
+        if before is None or between is None or not before.counters or not between.counters or not session.per_second:
+            return session
+        return _steady_session(before, between, session, found.seconds)
+
+    contexts = tuple(
+        dataclasses.replace(context, sessions=tuple(map(steady, context.sessions))) if context.sessions else context
+        for context in found.contexts
+    )
     return dataclasses.replace(found, contexts=contexts)
 
 
-def _steady_context(context: ContextStats, known: dict[str, SessionStats], seconds: float) -> ContextStats:
-    if not context.sessions:
-        return context
-    sessions = tuple(_steady_session(known.get(session.source), session, seconds) for session in context.sessions)
-    return dataclasses.replace(context, sessions=sessions)
-
-
-def _steady_session(before: SessionStats | None, after: SessionStats, seconds: float) -> SessionStats:
-    if before is None or before.start_ns != after.start_ns or not before.counters or not after.per_second:
-        return after
+def _steady_session(before: SessionStats, between: SessionStats, after: SessionStats, seconds: float) -> SessionStats:
     elapsed = (after.read_ns - before.read_ns) / 1e9
-    topics = {source.number: source for source in before.sources}
-    sources = tuple(_steady_source(topics.get(source.number), source, elapsed, seconds) for source in after.sources)
+    first, second = ({source.number: source for source in each.sources} for each in (before, between))
+
+    def steady(source: SourceStats) -> SourceStats:
+        was, then = first.get(source.number), second.get(source.number)
+        if was is None or then is None or not _few(was.counters, then.counters, source, seconds):
+            return source
+        found = two.per_second("source", was.counters, source.counters, elapsed)
+        return dataclasses.replace(source, per_second=found)
+
+    sources = tuple(map(steady, after.sources))
     if any(new is not old for new, old in zip(sources, after.sources, strict=True)):
         after = dataclasses.replace(after, sources=sources)
-    if _few(before, after, seconds):
+    if _few(before.counters, between.counters, after, seconds):
         found = two.per_second("session", before.counters, after.counters, elapsed)
         after = dataclasses.replace(after, per_second=found)
     return after
 
 
-def _steady_source(before: SourceStats | None, after: SourceStats, elapsed: float, seconds: float) -> SourceStats:
-    if before is None or not before.counters or not after.per_second or not _few(before, after, seconds):
-        return after
-    found = two.per_second("source", before.counters, after.counters, elapsed)
-    return dataclasses.replace(after, per_second=found)
-
-
-def _few(before: SessionStats | SourceStats, after: SessionStats | SourceStats, seconds: float) -> bool:
-    """Whether messages are so few that a longer time tells their rate better."""
-    grew = after.counters["lbm_msgs_sent"] - before.counters["lbm_msgs_sent"]
-    # Few a second over ten seconds at least, and few since the last look.
-    return 0 < grew < 10 * _FEW and after.per_second.get("lbm_msgs_sent", 0.0) * seconds < _FEW
+def _few(before: Counters, between: Counters, after: SessionStats | SourceStats, seconds: float) -> bool:
+    """Whether messages are so few, and so evenly spread, that a longer time tells their rate better."""
+    if not before or not between or not after.per_second:
+        return False
+    older = between["lbm_msgs_sent"] - before["lbm_msgs_sent"]
+    newer = after.counters["lbm_msgs_sent"] - between["lbm_msgs_sent"]
+    if older < 0 or newer < 0 or after.per_second.get("lbm_msgs_sent", 0.0) * seconds >= _FEW:
+        return False
+    # A burst that is over lies in one half; of one or two messages nobody can tell.
+    return 0 < older + newer <= 2 or (0 < older < 10 * _FEW and 0 < newer < 10 * _FEW)

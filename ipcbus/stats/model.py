@@ -6,12 +6,13 @@ filled by `rates`, and empty or None until then.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from ipcbus.stats import plain
+from ipcbus.stats import counters, plain
 from ipcbus.stats.histogram import Histogram  # noqa: TC001 - from_dict looks the types up
 
 Counters = Mapping[str, int]
@@ -52,6 +53,7 @@ class SlotStats:
         generation: how often the slot has changed hands; with it, a slot that another reader took is told apart.
         state: `joining`, `active`, or `evicted`: cut off by its source, and it has not noticed yet.
         alive: whether its process lives; a dead one's slot is taken back within a second.
+        stopped: whether its process is stopped, as by SIGSTOP or a debugger.
         parked: whether it sleeps until something is published, or is about to.
         pid: its process.
         uid: its user.
@@ -91,12 +93,15 @@ class SlotStats:
     latency: Histogram
     per_second: Rates = field(default_factory=lambda: NO_RATES)
     recent: Histogram | None = None
+    stopped: bool = False
 
     @property
     def doing(self) -> str:
-        """In a word: `reads`, `parked`, `joining`, `evicted` or `dead`."""
+        """In a word: `reads`, `parked`, `joining`, `evicted`, `stopped` or `dead`."""
         if not self.alive:
             return "dead"
+        if self.stopped:
+            return "stopped"
         if self.state != "active":
             return self.state
         return "parked" if self.parked else "reads"
@@ -116,6 +121,7 @@ class SessionStats:
         user: the user's name, or the number again.
         command: its command line; empty when it cannot be read.
         alive: whether its process lives.
+        stopped: whether its process is stopped, as by SIGSTOP or a debugger.
         start_ns: when the session began, ns since the epoch; 0 when unknown.
         pacing: `receiver_paced` or `source_paced`.
         capacity: bytes of its window.
@@ -134,6 +140,7 @@ class SessionStats:
         read_ns: when the numbers were read, ns of the monotonic clock.
         per_second: how the counters grew.
         blocked: the share of the time, 0 to 1, in which its source was kept waiting; None without an earlier snapshot.
+        held_up_for_ns: for how long `held_up_by` has held it up without a rest, as far as was watched.
     """
 
     source: str
@@ -162,6 +169,8 @@ class SessionStats:
     read_ns: int = field(compare=False)
     per_second: Rates = field(default_factory=lambda: NO_RATES)
     blocked: float | None = None
+    held_up_for_ns: int = 0
+    stopped: bool = False
 
     @property
     def fill(self) -> float | None:
@@ -173,8 +182,8 @@ class SessionStats:
     def messages_per_datagram(self) -> float | None:
         """How full datagrams were between the two snapshots, or since the beginning without the earlier one."""
         counts: Mapping[str, float] = self.per_second or self.counters
-        datagrams = counts.get("msgs_sent")
-        return counts["lbm_msgs_sent"] / datagrams if datagrams else None
+        datagrams, messages = counts.get("msgs_sent"), counts.get("lbm_msgs_sent")
+        return messages / datagrams if datagrams and messages is not None else None
 
     @property
     def held_up_by(self) -> SlotStats | None:
@@ -231,6 +240,7 @@ class ContextStats:
         start_ns: when it was opened, ns since the epoch.
         release: its version of ipcbus.
         alive: whether its process lives; what a dead one left is removed within a second while others live.
+        stopped: whether its process is stopped, as by SIGSTOP or a debugger.
         sessions: what it sends on.
         receivers: what it receives.
         reason: why nothing more is known of it; empty when it could be read.
@@ -250,6 +260,7 @@ class ContextStats:
     receivers: tuple[ReceiverStats, ...]
     reason: str
     read_ns: int = field(compare=False)
+    stopped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +272,8 @@ class DomainSnapshot:
         taken_ns: when, ns since the epoch.
         read_ns: the same moment in ns of the monotonic clock, by which rates are reckoned.
         contexts: all of them, the oldest first.
-        seconds: how much earlier the snapshot was that the rates are from; 0 without one.
+        seconds: how much earlier the snapshot was that the rates are from; 0 without one. `History` reckons the rates
+            of what sends very few messages over up to 20 s.
     """
 
     domain: str
@@ -294,4 +306,34 @@ class DomainSnapshot:
         Raises:
             ValueError: something is missing, or of another type; the text names where.
         """
-        return plain.from_plain(cls, value, "snapshot")
+        found = plain.from_plain(cls, value, "snapshot")
+        return dataclasses.replace(found, contexts=tuple(map(_complete, found.contexts)))
+
+
+def _complete(context: ContextStats) -> ContextStats:
+    """With counters that another release did not write at 0, so that whoever looks for one finds it."""
+
+    def full(of: str, known: Counters) -> Counters:
+        names = (row.name for row in counters.counters_of(of))
+        return MappingProxyType({**dict.fromkeys(names, 0), **known}) if known else known
+
+    sessions = tuple(
+        dataclasses.replace(
+            session,
+            counters=full(counters.SESSION, session.counters),
+            sources=tuple(
+                dataclasses.replace(source, counters=full(counters.SOURCE, source.counters))
+                for source in session.sources
+            ),
+            receivers=tuple(
+                dataclasses.replace(slot, counters=full(counters.SLOT, slot.counters or {"lost": 0}))
+                for slot in session.receivers
+            ),
+        )
+        for session in context.sessions
+    )
+    receivers = tuple(
+        dataclasses.replace(each, counters=full(counters.RECEIVER, each.counters or {"lost": 0}))
+        for each in context.receivers
+    )
+    return dataclasses.replace(context, sessions=sessions, receivers=receivers)

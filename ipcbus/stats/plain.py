@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import types
 import typing
 from collections.abc import Mapping
@@ -63,7 +64,10 @@ def _value(kind: Any, value: Any, where: str) -> Any:  # noqa: ANN401 - types of
     if dataclasses.is_dataclass(kind):
         return _record(kind, _of(dict, value, where), where)
     if kind is float and type(value) is int:
-        return float(value)
+        value = float(_of(int, value, where))
+    if kind is str:
+        # A lone surrogate is no character, and nothing that writes text could write it.
+        return _of(str, value, where).encode(errors="backslashreplace").decode()
     return _of(kind, value, where)
 
 
@@ -88,6 +92,10 @@ def _of(kind: type[_T], value: object, where: str) -> _T:
     # bool is an int to Python, but not here.
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise ValueError(f"{where} is {value!r:.60}, not of type {kind.__name__}")
+    if isinstance(value, int) and not 0 <= value < 1 << 64:
+        raise ValueError(f"{where} is a number that no counter can have")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{where} is {value}, which is no number")
     return value
 
 

@@ -31,6 +31,7 @@ class Processes:
         """Knows nobody yet."""
         self._known: dict[int, _Process] = {}
         self._asked: dict[int, _Process] = {}
+        self._stopped: dict[int, bool] = {}
 
     def command(self, pid: int, since_ns: int) -> str:
         """Command line of the process that had this pid at a time.
@@ -49,9 +50,18 @@ class Processes:
         self._asked[pid] = process
         return process.command if process.start_s <= since_ns / 1e9 + _SLACK_S else ""
 
+    def stopped(self, pid: int, since_ns: int) -> bool:
+        """Whether the process that had this pid at a time is stopped now, as by SIGSTOP or a debugger."""
+        if not self.command(pid, since_ns):
+            return False
+        if pid not in self._stopped:
+            with contextlib.suppress(psutil.Error, OSError, ValueError, OverflowError):
+                self._stopped[pid] = psutil.Process(pid).status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+        return self._stopped.get(pid, False)
+
     def turn(self) -> None:
-        """Forgets those who were not asked for since the last turn."""
-        self._known, self._asked = self._asked, {}
+        """Forgets those who were not asked for since the last turn, and who was stopped."""
+        self._known, self._asked, self._stopped = self._asked, {}, {}
 
 
 def _look(pid: int) -> _Process:
@@ -62,7 +72,7 @@ def _look(pid: int) -> _Process:
     return _Process(now, 0.0, "")
 
 
-@functools.cache
+@functools.lru_cache(1024)  # of numbers that others choose
 def user_name(uid: int) -> str:
     """Name of a user, or the number where it has none here."""
     try:

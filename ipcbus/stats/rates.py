@@ -27,6 +27,9 @@ if TYPE_CHECKING:
         SessionStats,
     )
 
+_MOST = 0.5
+"""A source that waits for this share of the time is held up without a rest."""
+
 _BITS = counters.bits()
 _GROWING = {of: tuple(row.name for row in counters.counters_of(of) if row.grows) for of in counters.STRUCT_OF}
 _STILL = {of: MappingProxyType(dict.fromkeys(names, 0.0)) for of, names in _GROWING.items()}
@@ -114,7 +117,7 @@ def _session(before: SessionStats | None, after: SessionStats, earlier_ns: int) 
     found = per_second("session", before.counters if before else {}, after.counters, elapsed / 1e9)
     slots = {(slot.slot, slot.generation, slot.context_id): slot for slot in before.receivers} if before else {}
     sources = {source.number: source for source in before.sources} if before else {}
-    return dataclasses.replace(
+    found_session = dataclasses.replace(
         after,
         per_second=found,
         blocked=_blocked(before, after, elapsed),
@@ -124,6 +127,18 @@ def _session(before: SessionStats | None, after: SessionStats, earlier_ns: int) 
         ),
         sources=tuple(_source(sources.get(source.number), source, elapsed) for source in after.sources),
     )
+    return dataclasses.replace(found_session, held_up_for_ns=_held_up_for(before, found_session, elapsed))
+
+
+def _held_up_for(before: SessionStats | None, after: SessionStats, elapsed: int) -> int:
+    """For how long the same reader is in the way: a source that waits most of the time waits again and again."""
+    holder, share = after.held_up_by, after.blocked or 0.0
+    if holder is None:
+        return 0
+    was = before.held_up_by if before else None
+    same = was is not None and (was.slot, was.generation) == (holder.slot, holder.generation)
+    longer = before.held_up_for_ns + elapsed if before and same and share > _MOST else round(share * elapsed)
+    return max(after.blocked_for_ns, longer)
 
 
 def _blocked(before: SessionStats | None, after: SessionStats, elapsed: int) -> float | None:

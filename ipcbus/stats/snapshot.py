@@ -6,9 +6,10 @@ why its numbers are missing.
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ipcbus.resolution import names
 from ipcbus.resolution.adverts import TRANSPORT_NAMES, ContextAdvert, SessionAdvert, SourceAdvert, text
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 _STATES = {layout.SLOT_JOINING: "joining", layout.SLOT_ACTIVE: "active", layout.SLOT_EVICTED: "evicted"}
 _PACINGS = {False: "receiver_paced", True: "source_paced"}
-_DEAD = "its process is gone; what it left is removed when another one looks"
+_DEAD = "its process is gone; what it left is removed when another context of the domain looks"
 
 
 def take_snapshot(domain: str = "default", processes: Processes | None = None) -> DomainSnapshot:
@@ -92,11 +93,8 @@ def _read_registry(name: str) -> tuple[ContextAdvert | None, bool, str]:
         contents = registry.read()
         if contents is None:
             return None, alive, f"{name} is in the middle of a change for too long; look again"
-        return (
-            contents[1],
-            alive,
-            "" if alive else "its process is gone; what it left is removed when another one looks",
-        )
+        # Its header may claim to be another user's; the file cannot.
+        return dataclasses.replace(contents[1], uid=registry.uid), alive, "" if alive else _DEAD
     except (RingError, OSError, ValueError) as error:
         return None, False, str(error)
     finally:
@@ -112,6 +110,7 @@ def _context(
         return ContextStats(context_id, "", 0, 0, "", "", 0, "", alive, (), (), reason, read_ns)
     prefix = name.removesuffix(names.REGISTRY)
     command = processes.command(contents.pid, contents.start_ns) if alive else ""
+    stopped = alive and processes.stopped(contents.pid, contents.start_ns)
     sources: dict[SessionAdvert, list[SourceAdvert]] = {advert: [] for advert in contents.sessions}
     for source in contents.sources:
         sources[source.session].append(source)
@@ -126,8 +125,9 @@ def _context(
         start_ns=contents.start_ns,
         release=contents.release,
         alive=alive,
+        stopped=stopped,
         sessions=tuple(
-            _session(prefix, contents, advert, tuple(sources[advert]), alive, command, processes)
+            _session(prefix, contents, advert, tuple(sources[advert]), _Owner(alive, stopped, command), processes)
             for advert in contents.sessions
         ),
         receivers=tuple(
@@ -144,13 +144,18 @@ def _context(
     )
 
 
+class _Owner(NamedTuple):
+    alive: bool
+    stopped: bool
+    command: str
+
+
 def _session(
     prefix: str,
     contents: ContextAdvert,
     advert: SessionAdvert,
     sources: tuple[SourceAdvert, ...],
-    alive: bool,
-    command: str,
+    owner: _Owner,
     processes: Processes,
 ) -> SessionStats:
     """One session; where its objects cannot be read, what the registry says and the reason."""
@@ -172,7 +177,8 @@ def _session(
     read_ns = time.monotonic_ns()
     header: Mapping[str, int] = ring.header if ring and control else {}
     slots = _slots(advert, sources, control, header, processes) if control and header else ()
-    joined = {"num_clients": sum(slot.state == "active" for slot in slots)}
+    active = sum(1 << slot.slot for slot in slots if slot.state == "active")
+    joined = {"num_clients": active.bit_count()}
     since = header.get("blocked_since", 0)
     return SessionStats(
         source=advert.source_string,
@@ -182,8 +188,9 @@ def _session(
         pid=contents.pid,
         uid=contents.uid,
         user=user_name(contents.uid),
-        command=command,
-        alive=alive,
+        command=owner.command,
+        alive=owner.alive,
+        stopped=owner.stopped,
         start_ns=header.get("start_ns", 0),
         pacing=_PACINGS[advert.source_paced],
         capacity=advert.window,
@@ -192,10 +199,10 @@ def _session(
         topics_max=advert.topics_max,
         tail=header.get("tail", 0),
         closed=bool(header.get("closed", 0)),
-        wait=_wait(alive, since, control),
-        blocked_for_ns=max(0, read_ns - since) if alive and since else 0,
+        wait=_wait(owner.alive, since, control),
+        blocked_for_ns=max(0, read_ns - since) if owner.alive and since else 0,
         counters=MappingProxyType(counters.values("session", header, joined)) if header else NO_COUNTERS,
-        sources=tuple(_source(advert, source, ring, slots) for source in sources),
+        sources=tuple(_source(advert, source, ring, control, active) for source in sources),
         receivers=slots,
         reason=reason,
         read_ns=read_ns,
@@ -215,9 +222,9 @@ def _beside(prefix: str, name: Callable[[str, int, int], str], advert: SessionAd
 
 
 def _source(
-    advert: SessionAdvert, source: SourceAdvert, ring: RingCopy | None, slots: tuple[SlotStats, ...]
+    advert: SessionAdvert, source: SourceAdvert, ring: RingCopy | None, control: ControlCopy | None, active: int
 ) -> SourceStats:
-    receivers = sum(source.topic in slot.topics for slot in slots if slot.state == "active")
+    receivers = (_joined(control, advert, source) & active).bit_count() if control else 0
     line = ring.line(source.topic_number) if ring else {}
     # A line that has a new topic already says nothing about this one.
     ours = line.get("topic") == source.topic_number
@@ -234,7 +241,7 @@ def _slots(
 ) -> tuple[SlotStats, ...]:
     tail = ring["tail"]
     parked = control.header["parked"]
-    joined = {source.topic: int(control.joined[source.topic_number % advert.topics_max]) for source in sources}
+    joined = {source.topic: _joined(control, advert, source) for source in sources}
     found = []
     for index, slot in control.slots.items():
         alive = index in control.held
@@ -245,6 +252,7 @@ def _slots(
                 generation=slot["generation"],
                 state=_STATES[slot["state"]],
                 alive=alive,
+                stopped=alive and processes.stopped(slot["pid"], slot["joined_ns"]),
                 parked=bool(parked >> index & 1),
                 pid=slot["pid"],
                 uid=slot["uid"],
@@ -262,6 +270,11 @@ def _slots(
             )
         )
     return tuple(found)
+
+
+def _joined(control: ControlCopy, advert: SessionAdvert, source: SourceAdvert) -> int:
+    """Mask of the slots whose contexts receive a topic."""
+    return int(control.joined[source.topic_number % advert.topics_max])
 
 
 def lag_messages(lag: int, messages: float, sent_bytes: float) -> int | None:

@@ -35,7 +35,15 @@ def source(number: int = 1, topic: str = "t", counts: dict[str, int] | None = No
 def slot(index: int = 0, *, lag: int = 0, counts: dict[str, int] | None = None, **fields: object) -> SlotStats:
     """A reader."""
     given: dict[str, Any] = {
-        **{"slot": index, "generation": 1, "state": "active", "alive": True, "parked": False, "pid": 100 + index},
+        **{
+            "slot": index,
+            "generation": 1,
+            "state": "active",
+            "alive": True,
+            "stopped": False,
+            "parked": False,
+            "pid": 100 + index,
+        },
         **{"uid": 1, "user": "ann", "context_id": 50 + index, "context_name": "", "command": "reads"},
         **{"joined_ns": START, "position": 0, "lag": lag, "lag_messages": None, "topics": ("t",)},
         **{"counters": counters("slot", **(counts or {})), "latency": Histogram.empty(), **fields},
@@ -55,7 +63,14 @@ def session(
     """A session, read at a time in ns."""
     given: dict[str, Any] = {
         **{"source": name, "transport": "LBT-IPC", "context_id": 1, "context_name": "", "pid": 10, "uid": 1},
-        **{"user": "ann", "command": "sends", "alive": True, "start_ns": START, "pacing": "receiver_paced"},
+        **{
+            "user": "ann",
+            "command": "sends",
+            "alive": True,
+            "stopped": False,
+            "start_ns": START,
+            "pacing": "receiver_paced",
+        },
         **{"capacity": 1000, "datagram_max": 100, "slots_max": 4, "topics_max": 8, "tail": 0, "closed": False},
         **{"wait": "", "blocked_for_ns": 0, "counters": counters("session", **(counts or {}))},
         **{"sources": sources, "receivers": slots, "reason": "", "read_ns": at, **fields},
@@ -74,7 +89,15 @@ def context(
     """A context."""
     given: dict[str, Any] = {
         **{"context_id": 1, "name": "", "pid": 10, "uid": 1, "user": "ann", "command": "sends", "start_ns": START},
-        **{"release": "1", "alive": True, "sessions": sessions, "receivers": receivers, "reason": "", "read_ns": at},
+        **{
+            "release": "1",
+            "alive": True,
+            "stopped": False,
+            "sessions": sessions,
+            "receivers": receivers,
+            "reason": "",
+            "read_ns": at,
+        },
         **fields,
     }
     return ContextStats(**given)

@@ -43,6 +43,21 @@ def test_a_burst_after_silence_is_seen_as_it_is() -> None:
     assert shown([0] * 30 + [50])[-1] == 50
 
 
+def test_a_burst_that_is_over_is_over() -> None:
+    rates = shown([0] * 60 + [60] * 60, interval_s=0.5)
+    assert rates[59] == 120
+    assert set(rates[60:]) == {0}
+
+
+def test_another_context_that_claims_the_name_spoils_nothing() -> None:
+    history = History()
+    for second in range(5):
+        other = session(context_id=7, at=second * SECOND, counts={"lbm_msgs_sent": 10**6 - second})
+        mine = looked(second * 10, second).contexts[0]
+        found = history.add(snapshot(context(other, at=second * SECOND, context_id=7), mine, at=second * SECOND))
+    assert history.trail(next(each for each in found.sessions if each.context_id == 1))[-4:] == (10,) * 4
+
+
 def test_often_looked_at() -> None:
     rates = shown([look // 20 for look in range(400)], interval_s=0.1)  # one in two seconds, ten looks a second
     assert all(0.35 < rate < 0.65 for rate in rates[150:])

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import time
 
 import psutil
@@ -40,3 +42,15 @@ def test_users() -> None:
     assert user_name(0) == "root"
     assert user_name(2**31 - 7) == str(2**31 - 7)
     assert user_name(2**40) == str(2**40)
+
+
+def test_stopped() -> None:
+    with subprocess.Popen(["sleep", "60"]) as child:
+        processes = Processes()
+        assert not processes.stopped(child.pid, time.time_ns())
+        os.kill(child.pid, signal.SIGSTOP)
+        os.waitpid(child.pid, os.WUNTRACED)
+        processes.turn()
+        assert processes.stopped(child.pid, time.time_ns())
+        child.kill()
+    assert not Processes().stopped(2**22 + 1, time.time_ns())

@@ -178,6 +178,28 @@ def test_who_holds_up_whom() -> None:
     assert session(wait="blocked").held_up_by is None
 
 
+def test_for_how_long_the_same_one_holds_it_up() -> None:
+    def looked(second: int, share: float, lag: int = 500) -> DomainSnapshot:
+        counts = {"blocked_ns": round(second * share * SECOND)}
+        return taken(
+            session(at=second * SECOND, counts=counts, slots=(slot(0, lag=lag), slot(1, lag=400))), at=second * SECOND
+        )
+
+    found = looked(0, 0.9)
+    for second in range(1, 5):
+        found = rates(found, looked(second, 0.9))
+    assert only(found).held_up_for_ns == pytest.approx(3.9 * SECOND)
+    other = rates(found, looked(5, 0.9, lag=10))
+    assert only(other).held_up_for_ns == pytest.approx(0.9 * SECOND)
+    assert only(rates(looked(0, 0), looked(1, 0))).held_up_for_ns == 0
+
+
+def test_a_counter_that_fell_back_leaves_no_ratio() -> None:
+    before = taken(session(counts={"msgs_sent": 1, "lbm_msgs_sent": 9}))
+    found = only(rates(before, taken(session(at=SECOND, counts={"msgs_sent": 2, "lbm_msgs_sent": 3}), at=SECOND)))
+    assert found.messages_per_datagram is None
+
+
 def test_fill_and_messages_per_datagram() -> None:
     assert session(slots=(slot(lag=250), slot(1, lag=10))).fill == 0.25
     assert session(slots=(slot(lag=99999),)).fill == 1
