@@ -9,7 +9,10 @@ src.send(b"191.24")
 
 from __future__ import annotations
 
+import atexit
 import importlib
+import importlib.util
+import sys
 from typing import TYPE_CHECKING
 
 from ipcbus.version import __version__
@@ -121,7 +124,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    """A public name, loaded when it is first asked for.
+    """A public name or a module of the package, loaded when it is first asked for.
 
     The statistics, and the commands that need only them, start in half of the time that everything takes to load.
     """
@@ -129,9 +132,19 @@ def __getattr__(name: str) -> object:
         if name in names:
             globals()[name] = found = getattr(importlib.import_module(home), name)
             return found
+    if not name.startswith("_") and importlib.util.find_spec(f"{__name__}.{name}"):
+        return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
     """The public names, loaded or not."""
     return sorted({*globals(), *__all__})
+
+
+@atexit.register
+def _close_all() -> None:
+    """Closes what contexts are open at the end; what the application registers after its import comes before that."""
+    context = sys.modules.get("ipcbus.context")
+    if context is not None:
+        context.close_all()

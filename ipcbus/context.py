@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import threading
 from typing import TYPE_CHECKING, Any
@@ -378,7 +377,8 @@ class Context:
         self._driver.close()
 
 
-def _close_all() -> None:
+def close_all() -> None:
+    """Closes every open context of the process, as at its end."""
     for context in list(_contexts):
         context.close()
 
@@ -388,5 +388,4 @@ def _fork_child() -> None:
         context._after_fork()
 
 
-atexit.register(_close_all)
 os.register_at_fork(after_in_child=_fork_child)

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: they end a command where nothing is left half done."""
+"""Ctrl-C, SIGTERM, and a terminal that hangs up: they end a command where nothing is left half done."""
 
 from __future__ import annotations
 
@@ -36,8 +36,10 @@ class Stopper:
 
     def __enter__(self) -> Self:
         """Begins to catch."""
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._before[number] = signal.signal(number, self._caught)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+            # Who started the command with nohup wants it to go on.
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                self._before[number] = signal.signal(number, self._caught)
         return self
 
     def __exit__(self, *_: object) -> None:

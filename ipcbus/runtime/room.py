@@ -88,9 +88,11 @@ class RoomPolicy:
         session, outbox = self._session, self._outbox
         begin = time.monotonic_ns()
         checked = begin
-        session.show_blocked(begin)
         try:
-            with contextlib.nullcontext() if session.evictor is None else session.evictor.wait():
+            with (
+                session.blocked(begin),
+                contextlib.nullcontext() if session.evictor is None else session.evictor.wait(),
+            ):
                 while not session.batch.gate and not source.closed:
                     driven = outbox.drives_itself()
                     wait_ns = DRIVEN_WAIT_NS if driven else WAIT_NS
@@ -107,7 +109,6 @@ class RoomPolicy:
                         outbox.reclaim()
         finally:
             # Also when a signal's handler or a callback has ended the wait.
-            session.show_blocked(0)
             session.channel.writer.count_blocked(time.monotonic_ns() - begin)
 
     def reserved(self, block: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,6 +32,8 @@ from ringbuf.layout import (
 from ringbuf.words import Words
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ipcbus.topic.policy import Policy
     from ipcbus.transport.kinds import SessionPlan
 
@@ -90,6 +93,8 @@ class SendingSession:
         self._lines = np.frombuffer(
             self.channel.ring.view(RING_HEADER.itemsize, shape.ring_user), layout.TOPIC_LINE, self.topics_max
         )
+        self._waiting: dict[object, int] = {}
+        self._waiting_lock = threading.Lock()
         self._header = np.frombuffer(self.channel.ring.view(), RING_HEADER, 1)
         self._joined = Words(self.channel.control)
         self._numbers = [0] * self.topics_max
@@ -173,9 +178,23 @@ class SendingSession:
         if rope is not None:
             rope.ring(CALL)
 
-    def show_blocked(self, since_ns: int) -> None:
-        """Shows in the ring since when a send waits for room, in ns of the monotonic clock; 0 when it waits no more."""
-        self._header["blocked_since"] = since_ns
+    @contextlib.contextmanager
+    def blocked(self, since_ns: int) -> Iterator[None]:
+        """Shows in the ring, as long as any thread is inside, since when the longest of them has waited for room.
+
+        Args:
+            since_ns: when this one began, ns of the monotonic clock.
+        """
+        waiting = object()
+        with self._waiting_lock:
+            self._waiting[waiting] = since_ns
+            self._header["blocked_since"] = min(self._waiting.values())
+        try:
+            yield
+        finally:
+            with self._waiting_lock:
+                del self._waiting[waiting]
+                self._header["blocked_since"] = min(self._waiting.values(), default=0)
 
     def writer_waits(self) -> bool:
         """Whether a send that found no room still waits for its WAKEUP event."""

@@ -80,6 +80,10 @@ class Screen:
         """Waits until a text is not on the screen any more."""
         return self.until(lambda text: unwanted not in text, f"the end of {unwanted!r}")
 
+    def pid(self) -> int:
+        """Process id of the shell in the window."""
+        return int(self._tmux("display-message", "-p", "#{pane_pid}"))
+
     def close(self) -> None:
         """Ends the server and all that runs in it."""
         subprocess.run(["tmux", "-S", self._socket, "kill-server"], capture_output=True, check=False)

@@ -6,10 +6,12 @@ import json
 import os
 import re
 import shlex
+import signal as signals
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 
 import ipcbus
@@ -54,7 +56,7 @@ def test_keys(screen: Screen, domain: str, peers: Peers) -> None:
     sender.do("joined", topic="quotes.AAPL")
     sender.do("send", topic="quotes.AAPL", count=1000)
     screen.shows(source)
-    screen.shows(f"1 of 20 receivers on {source}")
+    screen.shows(f"{source}  1 receiver, 20 slots")
     screen.shows(str(receiver.pid))
     first = screen.until(lambda text: re.search(r"^> ", text, re.MULTILINE), "a chosen line")
     screen.keys("Down").until(lambda text: _chosen(text) != _chosen(first), "the other line")
@@ -65,12 +67,12 @@ def test_keys(screen: Screen, domain: str, peers: Peers) -> None:
     screen.keys("Enter").shows("'SMX'")
     screen.keys("Escape").shows(source)
     screen.keys("t").until(lambda text: re.search(rf"quotes.AAPL +{source}", text), "the topics")
-    screen.keys("t").shows("receivers on")
+    screen.keys("t").shows("slots")
     screen.keys("d").shows("counters of the session")
     screen.keys("PageDown", "PageDown").lacks("counters of the session")
-    screen.keys("Escape").shows("receivers on")
+    screen.keys("Escape").shows("slots")
     screen.keys("?").shows("this help")
-    screen.keys("?").shows("receivers on")
+    screen.keys("?").shows("slots")
     screen.keys("p").shows("PAUSED")
     sender.do("end", topic="orders")
     screen.keys("p").lacks("PAUSED")
@@ -98,6 +100,17 @@ def test_ctrl_c(screen: Screen) -> None:
 
 
 @IN_TERMINAL
+@pytest.mark.parametrize(("signal", "code"), [("HUP", 129), ("QUIT", 131), ("TERM", 143)])
+def test_signals_give_the_terminal_back(domain: str, tmp_path: Path, signal: str, code: int) -> None:
+    with Screen(tmp_path, f"{top(domain)}; echo ended $?; stty -a") as screen:
+        screen.shows("q quit")
+        (process,) = (each for each in psutil.Process(screen.pid()).children() if "ipcbus_tools" in each.cmdline())
+        os.kill(process.pid, getattr(signals, f"SIG{signal}"))
+        screen.shows(f"ended {code}")
+        assert re.search(r"(?<!-)icanon", screen.shows(" echo "))
+
+
+@IN_TERMINAL
 def test_sizes(screen: Screen, peers: Peers) -> None:
     (sender,) = peers.several(1)
     source = sender.do("source", topic="t")
@@ -113,7 +126,8 @@ def test_sizes(screen: Screen, peers: Peers) -> None:
             return source in text and "choose" in lines[-1] and len(lines) == height
 
         text = screen.until(filled, "the footer on the last line")
-        assert ("last minute" in text) == (width == 200)
+        (head,) = (line for line in text.split("\n") if line.startswith("  session "))
+        assert ("user" in head) == (width == 200)
 
 
 @IN_TERMINAL
@@ -208,8 +222,7 @@ def test_all_are_killed(screen: Screen, peers: Peers, domain: str) -> None:
     for each in both:
         each.kill()
     screen.until(lambda text: re.search(rf"{source} +dead", text), "the dead source")
-    screen.shows("no session in this domain")
-    assert "dead 2" in screen.text()  # what they left is still there, and said
+    assert "dead 2" in screen.shows("2 dead contexts")  # what they left is still there, and said
     ipcbus.Context(domain=domain).close()  # removes it
     screen.lacks("dead 2")
 
@@ -267,7 +280,8 @@ def test_sessions_of_another_user(domain: str, tmp_path: Path, peers: Peers) -> 
     tmp_path.chmod(0o755)
     # What is imported late could not be read any more: the interpreter may belong to root alone.
     code = (
-        "import os, sys, rich.screen, ipcbus_tools.top.live; from ipcbus_tools.cli import cli; "
+        "import os, sys, rich.screen, ipcbus.context, ipcbus_tools.top.command, ipcbus_tools.top.live; "
+        "from ipcbus_tools.cli import cli; "
         "from rich.console import Console; Console(file=open(os.devnull, 'w')).print('x', style='bold'); "
         f"os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY}); cli.main(sys.argv[1:], prog_name='ipcbus')"
     )

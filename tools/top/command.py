@@ -51,6 +51,8 @@ def command(
     """
     Config.load(config)  # nothing of it matters here, but a wrong file should not pass in silence
     looks = 1 if once else count
+    if as_json and svg is not None:
+        raise Misuse("--json prints and --svg draws: choose one of them")
     if replay is not None and (once or as_json or svg):
         raise Misuse("--replay is for the screen: the file itself holds the looks as JSON, one a line")
     if as_json:

@@ -35,13 +35,14 @@ _WORDS = (
     ("msg/dg", "messages in a datagram: how well batching works"),
     ("fill%", "share of the window that the reader furthest behind has not read"),
     ("blkd%", "share of the time in which sends waited for room"),
-    ("lag", "bytes, and about as many messages, that a receiver is behind"),
-    ("lost", "messages lost for good since the receivers joined"),
-    ("p50 .. max", "latency from the begin of a datagram to its reading, since the last look"),
+    ("lag", "bytes and about as many messages that it is behind"),
+    ("lost", "messages lost for good: above since top began, below since it joined"),
+    ("MB/s", "10^6 bytes a second, headers included; lag and /dev/shm count by 1024"),
+    ("p50 .. max", "from the begin of a datagram to its reading, since the last look"),
     ("!", "this receiver holds the source up"),
-    ("blocked", "a send waits for room;  refused: a send found none and waits for WAKEUP"),
+    ("blocked", "a send waits for room;  refused: one found none"),
     ("parked", "the receiver sleeps until something is published"),
-    ("absent", "wants a topic of the session and is not joined, with the reason"),
+    ("absent", "wants a topic of the session and is not joined: the reason"),
     ("gone", "has ended since the last look;  dead: without closing"),
 )
 
@@ -53,7 +54,7 @@ def session_lines(row: Row | None, width: int) -> list[Text]:
     session = row.session
     if session is None:
         return [Text(f"  context {row.context_id:08x}"), Text(f"  {clean(row.reason)}", "dim")]
-    lines = [Text(f"{session.source}  {row.state}", "bold")]
+    lines = [Text(clean(f"{session.source}  {row.state}"), "bold")]
     lines += [Text.assemble((f"  {name:<14}", "dim"), clean(value)) for name, value in _facts(session)]
     if session.reason:
         lines.append(Text.assemble(("  not readable  ", "dim"), clean(session.reason)))
@@ -81,7 +82,7 @@ def _facts(session: SessionStats) -> Iterator[tuple[str, str]]:
     yield "blocked", f"{figures.share(session.blocked)} % of the time since the last look"
     holder = session.held_up_by
     if holder is not None:
-        since = f" for {duration(session.blocked_for_ns)}" if session.blocked_for_ns else ""
+        since = f" for {duration(session.held_up_for_ns)}" if session.held_up_for_ns else ""
         yield "held up by", f"pid {holder.pid}, user {holder.user}{since}: {holder.command}"
 
 

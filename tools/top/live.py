@@ -33,6 +33,8 @@ class Looks:
 
     follows = True
     """Whether time goes on while nobody looks."""
+    title = ""
+    """Where the looks are from, if not from the domain itself."""
 
     def __init__(self, domain: str, interval: float) -> None:
         """Has seen nothing yet."""
@@ -47,8 +49,10 @@ class Looks:
     def frame(self, found: DomainSnapshot, machine: host.Host | None) -> Frame:
         """A snapshot with its rates, as the screen wants it."""
         rows = self._roster.rows(found, round(self._interval * 1e9))
-        trails = {session.source: self._history.trail(session) for session in found.sessions}
-        return Frame(machine, found, rows, trails, self._interval, self._roster.hidden_dead)
+        trails = {(each.context_id, each.source): self._history.trail(each) for each in found.sessions}
+        others = () if found.contexts or machine is None else stats.domains()
+        roster = self._roster
+        return Frame(machine, found, rows, trails, self._interval, roster.lost, roster.hidden_dead, self.title, others)
 
 
 class Recorded(Looks):
@@ -62,6 +66,7 @@ class Recorded(Looks):
         self.recording = Recording(path)
         self._rest = iter(self.recording)
         self._before: DomainSnapshot | None = None
+        self._name, self._number = path.name, 0
 
     def look(self) -> Frame | None:
         """The next one; None at the end."""
@@ -71,6 +76,8 @@ class Recorded(Looks):
         if self._before is not None and found.read_ns > self._before.read_ns:
             self._interval = (found.read_ns - self._before.read_ns) / 1e9
         self._before = found
+        self._number += 1
+        self.title = f"replay of {self._name}, look {self._number}"
         return self.frame(self._history.add(found), None)
 
 
@@ -79,14 +86,17 @@ class Reel:
 
     def __init__(self, first: Frame) -> None:
         """With one look."""
-        self._frames = deque([first])
+        self._frames = deque([(first, _weight(first))])
+        self._total = self._frames[0][1]
         self._frozen: list[Frame] = []
 
     def add(self, frame: Frame) -> None:
-        """One look more; the oldest go when all together have more lines than fit in memory well."""
-        self._frames.append(frame)
-        while len(self._frames) > 1 and sum(map(_weight, self._frames)) > _REEL:
-            self._frames.popleft()
+        """One look more; the oldest go when there are many, or all together hold too much."""
+        weight = _weight(frame)
+        self._frames.append((frame, weight))
+        self._total += weight
+        while len(self._frames) > 1 and (self._total > _REEL or len(self._frames) > _LOOKS):
+            self._total -= self._frames.popleft()[1]
 
     def shown(self, view: View) -> tuple[Frame, View]:
         """The look that a view shows; paused, it goes back from the one at which it was paused.
@@ -96,8 +106,8 @@ class Reel:
         """
         if not view.paused:
             self._frozen = []
-            return self._frames[-1], view
-        self._frozen = self._frozen or list(self._frames)
+            return self._frames[-1][0], view
+        self._frozen = self._frozen or [frame for frame, _ in self._frames]
         back = min(view.back, len(self._frozen) - 1)
         return self._frozen[-1 - back], dataclasses.replace(view, back=back)
 
@@ -106,11 +116,14 @@ class Reel:
         self._frozen = []
 
 
+_LOOKS = 600
 _REEL = 60_000
+"""About 60 MB: a kilobyte each."""
 
 
 def _weight(frame: Frame) -> int:
-    return 1 + sum(1 + len(session.sources) + len(session.receivers) for session in frame.found.sessions)
+    # Two histograms make a reader as heavy as ten topics.
+    return 1 + sum(3 + len(session.sources) + 10 * len(session.receivers) for session in frame.found.sessions)
 
 
 def run(looks: Looks, interval: float, count: int | None) -> None:

@@ -9,13 +9,11 @@ from ipcbus_tools.top import figures
 from ipcbus_tools.top.table import Column
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from ipcbus.stats import Absent, Percentiles, SessionStats, SlotStats, SourceStats
     from ipcbus_tools.top.roster import Row
 
 BAD, WARN, DIM = "bold red", "yellow", "dim"
-_STATES = {"dead": BAD, "gone": DIM, "blocked": WARN, "refused": WARN, "idle": DIM, "evicted": BAD}
+_STATES = {"dead": BAD, "gone": DIM, "blocked": WARN, "refused": WARN, "idle": DIM, "evicted": BAD, "stopped": BAD}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,18 +72,24 @@ class Reader:
         return self.slot.doing if self.slot else "absent"
 
 
-def sessions(trails: Mapping[str, Sequence[float | None]], *, unicode: bool) -> list[Column[Row]]:
+Trails = dict[tuple[int, str], tuple[float | None, ...]]
+"""Messages a second over the last minute, by context and source string."""
+
+
+def sessions(trails: Trails, *, unicode: bool) -> list[Column[Row]]:
     """Columns of the table of sessions."""
 
     def trail(row: Row, width: int) -> str:
-        values = trails.get(row.session.source, ()) if row.session and _runs(row) else ()
+        values = trails.get((row.session.context_id, row.session.source), ()) if row.session and _runs(row) else ()
         return figures.sparkline(values, width, unicode=unicode)
 
     return [
         Column("session", 22, 0, lambda row, _: _source(row), left=True),
         Column("state", 7, 1, lambda row, _: row.state, left=True, style=_state_style),
-        Column("pid", 7, 3, lambda row, _: f"{row.session.pid}" if row.session else ""),
-        Column("user", 8, 12, lambda row, _: row.session.user if row.session else "", left=True),
+        Column("pid", 7, 4, lambda row, _: f"{row.session.pid}" if row.session else ""),
+        Column("topic", 10, 3, lambda row, _: _first_topic(row), left=True, spread=2),
+        Column("user", 8, 14, lambda row, _: row.session.user if row.session else "", left=True),
+        Column("context", 8, 12, lambda row, _: row.session.context_name if row.session else "", left=True),
         Column(
             "command",
             14,
@@ -94,15 +98,15 @@ def sessions(trails: Mapping[str, Sequence[float | None]], *, unicode: bool) -> 
             left=True,
             spread=3,
         ),
-        Column("topics", 6, 9, lambda row, _: f"{len(row.session.sources)}" if row.session else ""),
-        Column("rcv", 3, 5, lambda row, _: _count(row, "num_clients")),
+        Column("topics", 6, 13, lambda row, _: f"{len(row.session.sources)}" if row.session else ""),
+        Column("rcv", 3, 6, lambda row, _: _count(row, "num_clients")),
         Column("msg/s", 6, 0, lambda row, _: _rate(row, "lbm_msgs_sent")),
         Column("MB/s", 6, 2, lambda row, _: _megabytes(row)),
-        Column("dgram/s", 7, 7, lambda row, _: _rate(row, "msgs_sent")),
-        Column("msg/dg", 6, 8, lambda row, _: figures.count(_session(row, "messages_per_datagram"))),
-        Column("fill%", 5, 4, lambda row, _: figures.share(_session(row, "fill"))),
+        Column("dgram/s", 7, 8, lambda row, _: _rate(row, "msgs_sent")),
+        Column("msg/dg", 6, 9, lambda row, _: figures.count(_session(row, "messages_per_datagram"))),
+        Column("fill%", 5, 5, lambda row, _: figures.share(_session(row, "fill"))),
         Column("blkd%", 5, 4, lambda row, _: figures.share(_session(row, "blocked")), style=_blocked_style),
-        Column("lost", 6, 6, lambda row, _: _lost(row), style=_lost_style),
+        Column("lost", 6, 7, lambda row, _: _lost(row), style=_lost_style),
         Column("last minute", 11, 11, trail, spread=2),
     ]
 
@@ -146,6 +150,11 @@ def _runs(row: Row) -> bool:
 
 def _source(row: Row) -> str:
     return row.session.source if row.session else f"context {row.context_id:08x}"
+
+
+def _first_topic(row: Row) -> str:
+    topics = row.session.sources if row.session else ()
+    return (topics[0].topic + (f" +{len(topics) - 1}" if len(topics) > 1 else "")) if topics else ""
 
 
 def _state_style(row: Row) -> str:

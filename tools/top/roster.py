@@ -32,7 +32,7 @@ class Row:
 
     Attributes:
         key: what it is chosen by; the same in each snapshot.
-        state: `sends`, `idle`, `blocked`, `refused`, `closed`, `dead`, `gone`, or `UNREAD`.
+        state: `sends`, `idle`, `blocked`, `refused`, `stopped`, `closed`, `dead`, `gone`, or `UNREAD`.
         session: its numbers; None for a context of which nothing is known.
         context_id: the context that sends.
         reason: why numbers are missing; empty when none is.
@@ -54,6 +54,10 @@ class Roster:
         self._shown: dict[Key, Row] = {}
         self.hidden_dead = 0
         """Contexts that are dead for so long that they are not shown any more; what they left still lies there."""
+        self._lost: dict[Key, int] = {}
+        self._lost_by_gone = 0
+        self.lost = 0
+        """Messages lost for good by all receivers that were seen, also by those that are gone."""
 
     def rows(self, found: DomainSnapshot, interval_ns: int) -> tuple[Row, ...]:
         """The lines of a snapshot.
@@ -62,7 +66,8 @@ class Roster:
             found: the snapshot, later than those before.
             interval_ns: time between two of them.
         """
-        limit = found.read_ns - LINGER * interval_ns
+        # Half an interval less, so that no look that comes early shows a line once more.
+        limit = found.read_ns - LINGER * interval_ns + interval_ns // 2
         ended: dict[Key, int] = {}
 
         def lingers(key: Key) -> bool:
@@ -79,12 +84,32 @@ class Roster:
                 if not context.alive:
                     ended[row.key] = ended[key]  # so that it does not begin to be gone once it is removed
                 if shown:
-                    rows[row.key] = _without_old_readers(row, lingers)
+                    rows[row.key] = _without_old_readers(_named(row, self._shown.get(row.key)), lingers)
         for key, row in self._shown.items():
             if key not in rows and key not in ended and lingers(key):
                 rows[key] = dataclasses.replace(row, state="dead" if row.state == "dead" else "gone")
         self._ended, self._shown = ended, rows
+        self._count_lost(found)
         return tuple(rows.values())
+
+    def _count_lost(self, found: DomainSnapshot) -> None:
+        """What a receiver has lost stays counted when it is gone itself."""
+        lost: dict[Key, int] = {
+            (context.context_id, context.start_ns, receiver.topic, receiver.since_ns): receiver.counters["lost"]
+            for context in found.contexts
+            for receiver in context.receivers
+        }
+        self._lost_by_gone += sum(count for key, count in self._lost.items() if key not in lost)
+        self._lost = lost
+        self.lost = self._lost_by_gone + sum(lost.values())
+
+
+def _named(row: Row, before: Row | None) -> Row:
+    """With the command line that a process had before it died: now it matters whose it was."""
+    session, was = row.session, before.session if before else None
+    if session is None or session.command or was is None:
+        return row
+    return dataclasses.replace(row, session=dataclasses.replace(session, command=was.command))
 
 
 def _rows(context: ContextStats) -> Iterator[Row]:
@@ -102,6 +127,8 @@ def _state(session: SessionStats) -> str:
         return UNREAD
     if session.closed:
         return "closed"
+    if session.stopped:
+        return "stopped"
     if session.wait:
         return session.wait
     return "sends" if session.per_second.get("msgs_sent") else "idle"

@@ -16,8 +16,6 @@ from ipcbus_tools.top.roster import UNREAD
 from ipcbus_tools.top.view import View
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from ipcbus.stats import DomainSnapshot, SessionStats, SourceStats
     from ipcbus_tools.top.host import Host
     from ipcbus_tools.top.roster import Row
@@ -37,17 +35,23 @@ class Frame:
         host: the machine; None where a recorded log is shown.
         found: the snapshot with its rates.
         rows: the lines of the table of sessions.
-        trails: messages a second over the last minute, by source string.
+        trails: messages a second over the last minute, by context and source string.
         interval: seconds between two looks.
+        lost: messages lost for good by all receivers since the first look, and before by those that are still there.
         hidden_dead: contexts that are dead and not shown any more.
+        title: where the looks are from, if not from the domain itself.
+        others: domains that there are, where this one is empty.
     """
 
     host: Host | None
     found: DomainSnapshot
     rows: tuple[Row, ...]
-    trails: Mapping[str, Sequence[float | None]]
+    trails: panes.Trails
     interval: float
+    lost: int = 0
     hidden_dead: int = 0
+    title: str = ""
+    others: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +98,7 @@ def report(frame: Frame, size: Size) -> Group:
     pairs = views.topics(rows, view)
     if pairs:
         lines += [Text(), *_topics(pairs, view, size, everything, -1)]
-    return _group(lines, size)
+    return _group([*lines, Text()], size)
 
 
 def page_rows(size: Size) -> int:
@@ -105,21 +109,21 @@ def page_rows(size: Size) -> int:
 def _group(lines: list[Text], size: Size) -> Group:
     for line in lines:
         line.end, line.no_wrap, line.overflow = "\n", True, "crop"
-        line.truncate(size.width, overflow="crop")
+        line.truncate(size.width, overflow="ellipsis" if size.unicode else "crop")
     lines[-1].end = ""
     return Group(*lines)
 
 
 def _header(frame: Frame, view: View, size: Size) -> list[Text]:
     found = frame.found
-    clock = datetime.datetime.fromtimestamp(found.taken_ns / 1e9).strftime("%H:%M:%S")
-    host = f"{frame.host.name}  " if frame.host else ""
-    first = Text.assemble(
-        ("ipcbus top  ", "bold"), table.clean(host), ("domain ", "dim"), table.clean(found.domain), f"  {clock}"
-    )
-    first.append(f"  every {frame.interval:g} s", "dim")
+    host = f"{frame.host.name}  " if frame.host else f"{frame.title}  " if frame.title else ""
+    clock = _clock(found.taken_ns, dated=frame.host is None)
+    first = Text("ipcbus top  ", "bold")
     if view.paused:
-        first.append("  PAUSED" + (f" {view.back} looks ago" if view.back else ""), "bold reverse")
+        first.append("PAUSED" + (f" {view.back} looks ago" if view.back else ""), "reverse").append("  ")
+    first.append(Text.assemble((table.clean(host), ""), ("domain ", "dim"), table.clean(found.domain)))
+    first.append(f"  {clock}")
+    first.append(f"  every {frame.interval:.3g} s", "dim")
     sessions = [row.session for row in frame.rows if row.session and row.state not in ("dead", "gone")]
     second = Text()
     if frame.host:
@@ -136,17 +140,25 @@ def _header(frame: Frame, view: View, size: Size) -> list[Text]:
     return [first, second, third]
 
 
-def _sum(trails: Mapping[str, Sequence[float | None]]) -> list[float | None]:
+def _sum(trails: panes.Trails) -> list[float | None]:
     """The trails of all sessions, second by second; unknown only where all are."""
     columns = [[value for value in column if value is not None] for column in zip(*trails.values(), strict=False)]
     return [sum(column) if column else None for column in columns]
+
+
+def _clock(time_ns: int, *, dated: bool) -> str:
+    try:
+        time = datetime.datetime.fromtimestamp(time_ns / 1e9)
+    except (ValueError, OverflowError, OSError):
+        return "??:??:??"  # what a damaged recording says
+    return time.strftime("%Y-%m-%d %H:%M:%S" if dated else "%H:%M:%S")
 
 
 def _totals(frame: Frame, sessions: list[SessionStats]) -> Text:
     readers = [slot for session in sessions for slot in session.receivers]
     text = Text(f"{figures.count(sum(each.per_second.get('lbm_msgs_sent', 0.0) for each in sessions))} msg/s", "bold")
     text.append(f"  {figures.megabytes(sum(each.per_second.get('bytes_sent', 0.0) for each in sessions))} MB/s")
-    lost = sum(slot.counters["lost"] for slot in readers)
+    lost = frame.lost
     rate = sum(slot.per_second.get("lost", 0.0) for slot in readers)
     text.append(f"  lost {figures.whole(lost)}", panes.BAD if lost else "")
     text.append(f" ({figures.count(rate)}/s)" if rate else "", panes.BAD)
@@ -168,11 +180,10 @@ def _footer(view: View, size: Size) -> Text:
             ("filter: ", "bold"), table.clean(view.filter), ("_", "blink"), ("   Enter: keep  Esc: drop", "dim")
         )
     arrows = "↑↓" if size.unicode else "up/down"
-    words = f"{arrows} choose  s sort {view.sort}{' reversed' if view.reverse else ''}  f filter"
-    text = Text(words, "dim")
+    text = Text(f"q quit  ? help  {arrows} choose  f filter", "dim")
     if view.filter:
         text.append(f" {table.clean(view.filter)!r}", "bold")
-    text.append("  t topics  d details  p pause  ? help  q quit", "dim")
+    text.append(f"  t topics  d details  p pause  s sort {view.sort}{' reversed' if view.reverse else ''}", "dim")
     return text
 
 
@@ -215,14 +226,24 @@ def _sessions(frame: Frame, rows: list[Row], place: int, size: Size, room: int) 
             line = table.line(fitted, row, unicode=size.unicode)
         else:
             line = table.line(fitted[:1], row, unicode=size.unicode)
-            about = f" {row.state}  {row.reason}"
+            who = f"  pid {row.session.pid} ({row.session.user})" if row.session else ""
+            about = f" {row.state}{who}  {row.reason}"
             line.append(table.cut(about, max(0, size.width - 2 - line.cell_len), unicode=size.unicode), "dim")
         if row.state in ("dead", "gone"):
             line.stylize("dim")
         lines.append(_marked(line, "> " if i == place else "  ", table.CHOSEN if i == place else ""))
     if not rows:
-        lines.append(Text("  no session" + (" fits the filter" if frame.rows else " in this domain"), "dim"))
+        lines.append(Text("  " + _nothing(frame), "dim"))
     return lines
+
+
+def _nothing(frame: Frame) -> str:
+    if frame.rows:
+        return "no session fits the filter"
+    if frame.hidden_dead:
+        return f"no session; what {frame.hidden_dead} dead contexts left goes when a context opens in this domain"
+    others = ", ".join(table.clean(each) for each in frame.others)
+    return "no session in this domain" + (f"; there are others (--domain): {others}" if others else "")
 
 
 def _marked(line: Text, mark: str, style: str = "") -> Text:
@@ -254,7 +275,7 @@ def _receivers(
         else:
             line = table.line(fitted[:2], reader, unicode=size.unicode)
             about = f" {reader.reason}"
-            line.append(table.cut(about, max(0, size.width - 2 - len(line)), unicode=size.unicode), "dim")
+            line.append(table.cut(about, max(0, size.width - 2 - line.cell_len), unicode=size.unicode), "dim")
             lines.append(_marked(line, mark))
     if not readers:
         lines.append(Text("  nobody receives from it" if session else "", "dim"))
@@ -266,19 +287,21 @@ def _about(session: SessionStats | None) -> Text:
     if session is None:
         return Text("receivers")
     joined = session.counters.get("num_clients", 0)
-    text = Text(
-        f"{joined} of {session.slots_max} receivers on {session.source}" if session.counters else session.source
-    )
-    if session.closed:
-        text.append("  closed", panes.WARN)
+    text = Text()
     holder = session.held_up_by
     if holder is not None:
-        since = f" for {figures.time(session.blocked_for_ns)}" if session.blocked_for_ns else ""
-        share = f", {figures.share(session.blocked)} % of the time" if session.blocked is not None else ""
-        about = f"held up by pid {holder.pid} ({holder.user}){since}{share}  {figures.program(holder.command)}"
-        text.append(f"  {table.clean(about)}", panes.WARN)
-    else:
-        text.append(f"  pid {session.pid}  {table.clean(figures.program(session.command))}", "dim")
+        since = f" for {figures.time(session.held_up_for_ns)}" if session.held_up_for_ns else ""
+        share = f", {figures.share(session.blocked)} % blocked" if session.blocked is not None else ""
+        about = f"held up by pid {holder.pid} ({holder.user}){since}{share}: {figures.program(holder.command)}"
+        text.append(f"{table.clean(about)}  ", panes.WARN)
+    text.append(table.clean(session.source))
+    if session.counters:
+        text.append(f"  {joined} receiver{'' if joined == 1 else 's'}, {session.slots_max} slots")
+    if session.closed:
+        text.append("  closed", panes.WARN)
+    if holder is None:
+        name = f" {session.context_name}" if session.context_name else ""
+        text.append(table.clean(f"  pid {session.pid}{name}  {figures.program(session.command)}"), "dim")
     return text
 
 

@@ -32,6 +32,7 @@ _SEQUENCES: Final = {
     b"[6~": "pagedown",
 }
 _NAMES: Final = {"\r": "enter", "\n": "enter", "\x7f": "backspace", "\x08": "backspace"}
+_SETTLE_S: Final = 0.1
 _ESCAPE_S: Final = 0.05
 """A lone escape key is one after which nothing has come for so long; slow lines send sequences in pieces."""
 
@@ -90,6 +91,8 @@ class Terminal:
         self._wake, self._woken = -1, -1
         self._before: dict[int, Any] = {}
         self._wakeup = -1
+        self._suspend = False
+        self._settling = False
 
     @property
     def unicode(self) -> bool:
@@ -131,10 +134,16 @@ class Terminal:
             has gone.
         """
         wait = min(timeout, _ESCAPE_S) if self._rest else timeout
+        # What was drawn while the terminal itself still changed its size may have gone astray: it is drawn once more.
+        settling, self._settling = self._settling, False
+        wait = min(wait, _SETTLE_S) if settling else wait
         ready, _, _ = select.select([self._fd, self._woken], [], [], max(0.0, wait))
         if self._woken in ready:
             with contextlib.suppress(BlockingIOError):
                 os.read(self._woken, 4096)
+        if self._suspend:
+            self._stop()
+            return []
         if self._fd not in ready:
             lone, self._rest = self._rest, b""
             return ["escape"] if lone == b"\x1b" else []
@@ -158,10 +167,16 @@ class Terminal:
             termios.tcsetattr(self._fd, termios.TCSADRAIN, self._modes)
 
     def _resized(self, _number: int, _frame: FrameType | None) -> None:
-        """Nothing to do: the wait has ended, and the next drawing asks for the size."""
+        """The wait has ended, and the next drawing asks for the size."""
+        self._settling = True
 
     def _suspended(self, _number: int, _frame: FrameType | None) -> None:
-        """Ctrl-Z: the shell gets its screen, and `fg` brings ours back."""
+        """Ctrl-Z: only remembered, as it may come in the middle of a drawing; the wait for keys has ended."""
+        self._suspend = True
+
+    def _stop(self) -> None:
+        """The shell gets its screen, and `fg` brings ours back."""
+        self._suspend = False
         self._give_back()
         signal.signal(signal.SIGTSTP, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTSTP)

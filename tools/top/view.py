@@ -24,7 +24,7 @@ KEYS: Final = (
     ("up down", "choose a line; PgUp, PgDn, Home, End go further"),
     ("left right", "scroll the receivers of the chosen session"),
     ("s, S", "sort by the next column; the other way round"),
-    ("f", "filter: session, topic, command, user, pid, or context contains the text"),
+    ("f", "filter: source, topic, command, user, pid or context has the text"),
     ("t", "topics of all sessions, or sessions again"),
     ("d, Enter", "all counters of the chosen session, or the way back"),
     ("p, Space", "pause, or go on"),

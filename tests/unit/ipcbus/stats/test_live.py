@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import ipcbus
 from ipcbus import stats
-from tests.kit.bus import LBTIPC, LBTSMX, Bus, Kind
+from tests.kit.bus import GIVE_UP_S, LBTIPC, LBTSMX, Bus, Kind
+from tests.kit.look import ring_header
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -118,6 +121,66 @@ def test_a_send_that_waits_says_since_when(bus: Bus) -> None:
     assert (done.wait, done.blocked_for_ns) == ("", 0)
     assert done.counters["blocked_ns"] > blocked.blocked_for_ns
     assert done.counters["send_blocked"] >= 1
+
+
+def test_two_threads_that_wait_are_shown_until_both_go_on(bus: Bus) -> None:
+    receiver = bus.receiver("a", None, bus.context("reader", mode="sequential"))
+    writer = bus.context("writer", mode="embedded")
+    options = {**bus.kind.small(), **bus.kind.id(1)}
+    one, other = bus.source("a", writer, **options), bus.source("b", writer, **options)
+    assert one.source == other.source
+    bus.joined(one)
+
+    def send(source: ipcbus.Source) -> None:
+        with contextlib.suppress(ipcbus.ClosedError):
+            for _ in range(200):
+                source.send(b"x" * 1000)
+
+    threads = [threading.Thread(target=send, args=(source,)) for source in (one, other)]
+    for thread in threads:
+        thread.start()
+    session = one._session
+    while len(session._waiting) < 2:
+        os.sched_yield()
+    since = min(session._waiting.values())
+    assert int(ring_header(one)["blocked_since"]) == since
+    other.close()
+    threads[1].join()
+    (found,) = stats.take_snapshot(bus.domain).sessions
+    assert found.wait == "blocked"
+    bus.until(lambda: receiver.receive_many(100, 0) is not None and not threads[0].is_alive(), "the end of the sending")
+    (found,) = stats.take_snapshot(bus.domain).sessions
+    assert (found.wait, found.blocked_for_ns) == ("", 0)
+
+
+@pytest.mark.parametrize("pause_s", [0.004])
+def test_a_slow_callback_is_seen_to_move(domain: str, pause_s: float) -> None:
+    seen: list[int] = []
+    done = threading.Event()
+
+    def slowly(message: ipcbus.Message) -> None:
+        if message.type is ipcbus.MessageType.DATA:
+            until = time.perf_counter() + pause_s
+            while time.perf_counter() < until:
+                pass
+            if len(seen) % 10 == 0:
+                (slot,) = slots(domain)
+                seen.append(slot.counters["lbm_msgs_rcved"])
+            else:
+                seen.append(seen[-1])
+            if len(seen) == 150:
+                done.set()
+
+    with ipcbus.Context(domain=domain) as reader, ipcbus.Context(domain=domain) as writer:
+        reader.receiver("t", slowly)
+        source = writer.source("t")
+        source.wait_for_receivers(1, GIVE_UP_S)
+        for _ in range(150):
+            source.send(b"x" * 64)
+        source.flush()
+        assert done.wait(GIVE_UP_S)
+    # The first pass may take many messages; from then on the counters are a few behind.
+    assert all(number - count <= 20 for number, count in enumerate(seen) if number % 10 == 0), seen
 
 
 def test_takes_no_slot_and_changes_nothing(bus: Bus) -> None:

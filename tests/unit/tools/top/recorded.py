@@ -50,8 +50,9 @@ def changed(
 
 def frame(found: DomainSnapshot = TRADING, trail: tuple[float | None, ...] = (0.0, 5.0, 10.0)) -> Frame:
     """What is seen of a snapshot at the first look."""
-    trails = {session.source: trail for session in found.sessions}
-    return Frame(HOST, found, Roster().rows(found, SECOND), trails, 1.0)
+    trails = {(session.context_id, session.source): trail for session in found.sessions}
+    roster = Roster()
+    return Frame(HOST, found, roster.rows(found, SECOND), trails, 1.0, roster.lost)
 
 
 def lines(

@@ -104,3 +104,35 @@ def test_a_registry_that_cannot_be_read_is_a_line() -> None:
     found = changed(TRADING, context=unread)
     (row,) = Roster().rows(found, SECOND)
     assert (row.state, row.session, row.reason) == ("not readable", None, "another layout")
+
+
+def test_a_look_that_comes_early_does_not_show_it_once_more() -> None:
+    for early_s in (0.0, 0.005, 0.1):
+        roster = Roster()
+        states(roster, TRADING)
+        seen = [states(roster, without(TRADING, FAST, look - early_s * look)).get(FAST) for look in (1, 2, 3)]
+        assert seen == ["gone"] * LINGER + [None]
+
+
+def test_the_dead_keep_their_command() -> None:
+    roster = Roster()
+    states(roster, TRADING)
+    dead = changed(killed(TRADING, 1), session=lambda each: dataclasses.replace(each, command=""))
+    rows = roster.rows(dead, SECOND)
+    assert {row.session.command for row in rows if row.session} == {"python traffic.py pub"}
+
+
+def test_what_was_lost_stays_counted() -> None:
+    def losing(context: ContextStats) -> ContextStats:
+        receivers = tuple(
+            dataclasses.replace(each, counters={**each.counters, "lost": 5}) for each in context.receivers
+        )
+        return dataclasses.replace(context, receivers=receivers)
+
+    found = changed(TRADING, context=losing)
+    lost = 5 * sum(len(context.receivers) for context in found.contexts)
+    roster = Roster()
+    roster.rows(found, SECOND)
+    assert roster.lost == lost
+    roster.rows(changed(found, context=lambda each: dataclasses.replace(each, receivers=()), later_s=1), SECOND)
+    assert roster.lost == lost

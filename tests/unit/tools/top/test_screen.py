@@ -41,7 +41,7 @@ def test_any_size(width: int, height: int, page: str, scroll: int, typing: bool)
 
 def test_on_80_columns() -> None:
     found = text(frame(), SLOW_CHOSEN)
-    for wanted in ("domain trading", "msg/s", "fill%", "held up by pid", "quotes.MSFT", "q quit", "p99"):
+    for wanted in ("domain trading", "msg/s", "blkd%", "held up by pid", "quotes.MSFT", "q quit", "p99"):
         assert wanted in found
     assert re.search(rf"> {SLOW} +blocked", found)
     assert re.search(r"^! +\d+ +reads", found, re.MULTILINE)  # who holds it up, first of the receivers
@@ -95,7 +95,7 @@ def test_not_readable() -> None:
         ),
     )
     found = text(frame(hidden), width=120)
-    assert re.search(rf"{FAST} +not readable +ipcbus.d.1.r0 belongs to user bob", found)
+    assert re.search(rf"{FAST} +not readable +pid \d+ .ann. +ipcbus.d.1.r0 belongs to user bob", found)
     assert "not readable 4" in found
     assert "belongs to user bob" in text(frame(hidden), View(page=views.DETAILS), width=120)
 
@@ -124,9 +124,38 @@ def test_lost_and_evicted_are_seen() -> None:
         ),
     )
     readers = sum(len(session.receivers) for session in losing.sessions)
-    found = text(frame(losing))
-    assert f"lost {7 * readers} ({2 * readers}/s)" in found
+    found = text(dataclasses.replace(frame(losing), lost=7))
+    assert f"lost 7 ({2 * readers}/s)" in found
     assert "evicted 4" in found
+
+
+def test_stopped() -> None:
+    stopped = changed(
+        TRADING,
+        session=lambda each: dataclasses.replace(
+            each, stopped=True, receivers=tuple(dataclasses.replace(slot, stopped=True) for slot in each.receivers)
+        ),
+    )
+    found = text(frame(stopped))
+    assert len(re.findall(r"LBT-\S+ +stopped ", found)) == 4
+    assert re.search(r"^! +\d+ stopped", text(frame(stopped), SLOW_CHOSEN), re.MULTILINE)
+
+
+def test_what_a_recording_may_say() -> None:
+    odd = dataclasses.replace(TRADING, taken_ns=(1 << 64) - 1)
+    found = text(dataclasses.replace(frame(odd), host=None, title="replay of log.jsonl, look 3"))
+    assert "replay of log.jsonl, look 3" in found
+    assert "20" in text(dataclasses.replace(frame(), host=None)).split("\n")[0]  # a date
+
+
+def test_other_domains_are_named() -> None:
+    empty = DomainSnapshot("empty", TRADING.taken_ns, TRADING.read_ns, ())
+    assert "others (--domain): trading" in text(dataclasses.replace(frame(empty), others=("trading",)))
+
+
+def test_what_the_dead_left_is_said() -> None:
+    empty = DomainSnapshot("empty", TRADING.taken_ns, TRADING.read_ns, ())
+    assert "44 dead contexts" in text(dataclasses.replace(frame(empty), hidden_dead=44))
 
 
 def test_who_could_not_join() -> None:
