@@ -105,6 +105,21 @@ def cli() -> None:
     """
 
 
+def _open_missing() -> None:
+    """Gives streams that were closed by whoever started us the null device, which is no terminal and takes anything.
+
+    The descriptors are taken too, lest a file that is opened later be written to as stdout.
+    """
+    for fd, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None:
+            null = os.open(os.devnull, os.O_RDWR)
+            if null != fd:
+                os.dup2(null, fd)
+                os.close(null)
+            setattr(sys, name, open(fd, mode, encoding="utf-8", errors="replace", closefd=False))  # noqa: SIM115
+
+
 def main() -> None:
     """Entry point of the console script."""
+    _open_missing()
     cli.main(prog_name="ipcbus")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import sys
 from collections.abc import Callable
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+_Domain = TypeVar("_Domain", bound=str | tuple[str, ...] | None)
+
+_LONGEST_S = 366 * 86400
 
 _WIDE = 200
 """Columns of a table that goes into a file or a pipe."""
@@ -40,10 +44,49 @@ class Misuse(Failure):
     exit_code = 2
 
 
+class Seconds(click.FloatRange):
+    """A time on the command line: unlike a plain range it refuses what is no number, which no comparison excludes."""
+
+    name = "seconds"
+
+    def __init__(self, min: float = 0, max: float = _LONGEST_S) -> None:
+        """From so many seconds to so many; a year at most, which every clock can add."""
+        super().__init__(min, max)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401
+        """The number.
+
+        Raises:
+            click.BadParameter: it is none, or not finite, or out of the range.
+        """
+        seconds: float = click.FLOAT.convert(value, param, ctx)
+        if not math.isfinite(seconds):
+            self.fail(f"{value!r} is no time; give seconds from {self.min:g} to {self.max:g}", param, ctx)
+        found: float = super().convert(seconds, param, ctx)
+        return found
+
+
+def checked_domain(_context: click.Context, _option: click.Parameter, given: _Domain) -> _Domain:
+    """Callback of an option that names domains.
+
+    Raises:
+        Misuse: one of them cannot be a name.
+    """
+    for name in given if isinstance(given, tuple) else (given,):
+        if name is not None and (not name or "\0" in name or any("\ud800" <= c <= "\udfff" for c in name)):
+            raise Misuse(f"--domain {name!a} is no name of a domain; give it UTF-8 text, for example 'default'")
+    return given
+
+
 def bus_options(function: _Function) -> _Function:
     """Adds --domain and --config."""
     domain = click.option(
-        "--domain", default="default", show_default=True, metavar="NAME", help="The domain of the bus to work in."
+        "--domain",
+        default="default",
+        show_default=True,
+        metavar="NAME",
+        callback=checked_domain,
+        help="The domain of the bus to work in.",
     )
     return domain(config_option(function))
 

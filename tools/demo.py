@@ -16,7 +16,17 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 import ipcbus
 from ipcbus import stats
 from ipcbus_tools import ledger, telemetry
-from ipcbus_tools.common import Failure, config_option, json_option, notes, number, output, print_json
+from ipcbus_tools.common import (
+    Failure,
+    Seconds,
+    checked_domain,
+    config_option,
+    json_option,
+    notes,
+    number,
+    output,
+    print_json,
+)
 from ipcbus_tools.crew import Crew
 from ipcbus_tools.stopping import Stopper
 
@@ -55,9 +65,11 @@ def _show_result(console: Console, entries: list[ledger.Entry]) -> None:
 
 
 @click.command("demo")
-@click.option("--seconds", type=click.FloatRange(0.1, 3600), default=6, show_default=True, help="How long to send.")
+@click.option("--seconds", type=Seconds(0.1, 3600), default=6, show_default=True, help="How long to send.")
 @click.option("--messages", type=click.IntRange(1), metavar="N", help="Send N at full speed on each transport instead.")
-@click.option("--domain", metavar="NAME", help="Where; by default in a domain that nobody else uses.")
+@click.option(
+    "--domain", metavar="NAME", callback=checked_domain, help="Where; by default in a domain that nobody else uses."
+)
 @config_option
 @click.option(
     "--svg", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write the table as a picture."

@@ -11,7 +11,7 @@ import click
 
 import ipcbus
 from ipcbus import MessageType
-from ipcbus_tools.common import Failure, bus_options, json_option, visible
+from ipcbus_tools.common import Failure, Seconds, bus_options, json_option, safe, visible
 from ipcbus_tools.stopping import Stopper
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class EchoLine(TypedDict):
 @click.argument("topic")
 @click.option("-n", "--count", metavar="N", type=click.IntRange(min=1), help="End after N messages.")
 @click.option("--hex", "as_hex", is_flag=True, help="Show the bytes in hexadecimal.")
-@click.option("--timeout", metavar="SECONDS", type=float, help="Give up when nothing comes for so long.")
+@click.option("--timeout", metavar="SECONDS", type=Seconds(), help="Give up when nothing comes for so long.")
 @bus_options
 @json_option
 def command(
@@ -152,7 +152,7 @@ def _clock(time_ns: int) -> str:
 def _event(message: Message) -> str:
     first, last = message.first_sequence_number, message.sequence_number
     numbers = f"  {first} to {last}, {last - first + 1} lost" if last >= 0 else ""
-    return f"-- {message.type.name}  {message.topic}  {message.source}{numbers}"
+    return safe(f"-- {message.type.name}  {message.topic}  {message.source}{numbers}").plain
 
 
 def _hex_rows(data: bytes) -> list[str]:

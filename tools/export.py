@@ -11,7 +11,7 @@ import click
 from rich.text import Text
 
 from ipcbus.config import Config
-from ipcbus_tools.common import Failure, Misuse, config_option, json_option, notes, print_json
+from ipcbus_tools.common import Failure, Misuse, checked_domain, config_option, json_option, notes, print_json
 from ipcbus_tools.stopping import Stopper
 
 if TYPE_CHECKING:
@@ -34,7 +34,14 @@ PORT: Final = 19465
     help="Where to listen; 0 takes a free one.",
 )
 @click.option("--once", is_flag=True, help="Print what Prometheus would get, and end.")
-@click.option("--domain", "domains", metavar="NAME", multiple=True, help="A domain to show; may be repeated.")
+@click.option(
+    "--domain",
+    "domains",
+    metavar="NAME",
+    multiple=True,
+    callback=checked_domain,
+    help="A domain to show; may be repeated.",
+)
 @click.option("--all", "everywhere", is_flag=True, help="All domains of this host, also those to come.")
 @config_option
 @json_option

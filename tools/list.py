@@ -6,11 +6,10 @@ import time
 from typing import TYPE_CHECKING
 
 import click
-from rich.text import Text
 
 from ipcbus import stats
 from ipcbus.config import Config
-from ipcbus_tools.common import age, bus_options, duration, json_option, number, output, print_json, size
+from ipcbus_tools.common import age, bus_options, duration, json_option, number, output, print_json, safe, size
 from ipcbus_tools.tables import Row, reader, table
 from ipcbus_tools.topics import state
 
@@ -46,14 +45,14 @@ def command(verbose: bool, everywhere: bool, domain: str, config: str | None, as
     console = output()
     if not any(each.contexts for each in found):
         where = "on this host" if everywhere else f"in domain {domain!r}"
-        console.print(Text(f"nothing runs {where}" + ("" if everywhere else "; --all shows every domain")))
+        console.print(safe(f"nothing runs {where}" + ("" if everywhere else "; --all shows every domain")))
     for each in found:
         if each.contexts:
             _show(console, each, verbose)
 
 
 def _show(console: Console, found: DomainSnapshot, verbose: bool) -> None:
-    console.print(Text(f"domain {found.domain}", style="bold"))
+    console.print(safe(f"domain {found.domain}"), style="bold")
     console.print(table("contexts", _contexts(found)))
     console.print(table("topics", _topics(found)))
     console.print(table("receivers", _receivers(found)))

@@ -11,6 +11,7 @@ import click
 
 import ipcbus
 from ipcbus_tools.common import (
+    Seconds,
     bus_options,
     json_option,
     notes,
@@ -37,7 +38,9 @@ if TYPE_CHECKING:
     show_default=True,
     help="Start when N contexts receive the topic; they miss nothing. 0 starts at once.",
 )
-@click.option("--timeout", metavar="SECONDS", type=float, default=10, show_default=True, help="Wait at most this long.")
+@click.option(
+    "--timeout", metavar="SECONDS", type=Seconds(), default=10, show_default=True, help="Wait at most this long."
+)
 @click.option(
     "--repeat",
     metavar="N",
@@ -46,7 +49,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Send the TEXTs N times; 0 goes on until Ctrl-C.",
 )
-@click.option("--interval", metavar="SECONDS", type=float, default=0, help="Time between two messages.")
+@click.option("--interval", metavar="SECONDS", type=Seconds(), default=0, help="Time between two messages.")
 @bus_options
 @json_option
 def command(

@@ -10,10 +10,10 @@ import click
 from ipcbus.config import Config
 from ipcbus.stats.plain import to_plain
 from ipcbus.stats.rates import growth
-from ipcbus_tools.common import output, print_json, safe
+from ipcbus_tools.common import Seconds, output, print_json, safe
 from ipcbus_tools.meter import Flow, Growth, Meter
 from ipcbus_tools.topics import state, wait_for_topic
-from ipcbus_tools.watching import watch
+from ipcbus_tools.watching import SHORTEST_S, watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -185,7 +185,7 @@ def window_option() -> Callable[[Callable[..., None]], Callable[..., None]]:
     return click.option(
         "--window",
         metavar="SECONDS",
-        type=click.FloatRange(min=0.05, max=86400),
+        type=Seconds(SHORTEST_S, 86400),
         default=10.0,
         show_default=True,
         help="Mean, min, max and deviation are of the last so many seconds; longer where few messages come.",

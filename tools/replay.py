@@ -18,6 +18,7 @@ from ipcbus.wire.layout import MESSAGE_HEADER_BYTES
 from ipcbus_tools.common import (
     Failure,
     Misuse,
+    Seconds,
     bus_options,
     json_option,
     notes,
@@ -93,11 +94,13 @@ class Progressed:
     show_default=True,
     help="Start when N contexts receive each topic of the file; they miss nothing.",
 )
-@click.option("--timeout", metavar="SECONDS", type=float, default=30, show_default=True, help="Wait at most this long.")
+@click.option(
+    "--timeout", metavar="SECONDS", type=Seconds(), default=30, show_default=True, help="Wait at most this long."
+)
 @click.option(
     "--linger",
     metavar="SECONDS",
-    type=float,
+    type=Seconds(),
     default=5,
     show_default=True,
     help="At the end, stay at most so long until everything is read.",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ipcbus import stats
-from ipcbus_tools.common import Failure, notes, plural, safe
+from ipcbus_tools.common import Failure, Seconds, notes, plural, safe
 from ipcbus_tools.stopping import Stopper
 from ipcbus_tools.watching import interval_option
 
@@ -29,7 +29,9 @@ _SHOWN = 8
 def looking_options(function: _Function) -> _Function:
     """Adds TOPIC, --interval, --count and --timeout: of commands that look at a topic again and again."""
     for option in (
-        click.option("--timeout", metavar="SECONDS", type=float, help="Give up when the topic has no source so long."),
+        click.option(
+            "--timeout", metavar="SECONDS", type=Seconds(), help="Give up when the topic has no source so long."
+        ),
         click.option("-n", "--count", metavar="N", type=click.IntRange(min=1), help="End after N looks."),
         interval_option(),
         click.argument("topic"),

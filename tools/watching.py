@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ipcbus import stats
+from ipcbus_tools.common import Seconds
 from ipcbus_tools.stopping import Stopper
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def interval_option(default: float = 1.0) -> Callable[[_Function], _Function]:
     return click.option(
         "--interval",
         metavar="SECONDS",
-        type=click.FloatRange(min=SHORTEST_S, max=86400),
+        type=Seconds(SHORTEST_S, 86400),
         default=default,
         show_default=True,
         help="Time between two looks; rates are of this time.",

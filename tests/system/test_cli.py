@@ -265,6 +265,13 @@ def test_list_shows_what_is_a_pattern(domain: str, context: Context) -> None:
     ]
 
 
+def test_domain_of_a_registry_does_nothing_to_the_terminal(domain: str) -> None:
+    with ipcbus.Context(domain=f"{domain}\x1b]0;b\x07"):
+        shown = run("list", "--all").stdout
+    assert f"domain {domain}\\x1b]0;b\\x07" in shown
+    assert "\x1b" not in shown
+
+
 def test_list_of_all_domains(domain: str, context: Context) -> None:
     assert not context.name.startswith(domain)
     assert domain in run("list", "--all").stdout

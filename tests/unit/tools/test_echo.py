@@ -1,6 +1,17 @@
 from __future__ import annotations
 
-from ipcbus_tools.echo import _clock, _hex_rows
+from types import SimpleNamespace
+from typing import Any
+
+from ipcbus import MessageType
+from ipcbus_tools.echo import _clock, _event, _hex_rows
+
+
+def test_names_in_events_do_nothing_to_the_terminal() -> None:
+    event: Any = SimpleNamespace(
+        type=MessageType.BOS, topic="\x1b[2J", source="\x9b1m", first_sequence_number=-1, sequence_number=-1
+    )
+    assert _event(event) == "-- BOS  \\x1b[2J  \\x9b1m"
 
 
 def test_hex_rows() -> None:

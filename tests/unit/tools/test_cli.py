@@ -1,0 +1,66 @@
+"""What holds for every command: times, domains, and streams that are not there."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from ipcbus_tools.cli import MODULES, Commands, cli
+from ipcbus_tools.common import Seconds
+
+COMMANDS = {name: command for name in MODULES if (command := Commands().get_command(click.Context(cli), name))}
+TIMES = [
+    (name, option.opts[0])
+    for name, command in COMMANDS.items()
+    for option in command.params
+    if isinstance(option.type, Seconds)
+]
+NEEDED = {**{"monitor": ["--log", "-"], "pub": ["t", "x"], "replay": [__file__]}, "demo-receiver": ["t"]}
+
+
+def called(name: str, *more: str) -> list[str]:
+    """A call of a command with what it needs."""
+    topic = ["t"] if any(each.name in ("topic", "session") for each in COMMANDS[name].params) else []
+    return [name, *NEEDED.get(name, topic), *more]
+
+
+def test_every_time_is_one() -> None:
+    """No other type lets what is not finite through."""
+    for name, command in COMMANDS.items():
+        for option in command.params:
+            plain = isinstance(option.type, (click.FloatRange, click.types.FloatParamType))
+            assert not plain or isinstance(option.type, Seconds), f"{name} {option.opts}"
+    assert {("echo", "--timeout"), ("top", "--interval"), ("hz", "--window"), ("pub", "--interval")} <= set(TIMES)
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "-1", "1e300", "soon"])
+def test_what_is_no_time_is_refused(value: str) -> None:
+    for name, option in TIMES:
+        result = CliRunner().invoke(cli, called(name, option, value))
+        assert (result.exit_code, result.stdout) == (2, ""), f"{name} {option}: {result.output}"
+        assert option in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("domain", "shown"), [("", "''"), ("a\0b", "a\\x00b"), ("a\udcff", "a\\udcff"), ("a\ud800", "a\\ud800")]
+)
+def test_what_is_no_domain_is_refused(domain: str, shown: str) -> None:
+    for name in COMMANDS:
+        if name != "config":
+            result = CliRunner().invoke(cli, called(name, "--domain", domain))
+            assert (result.exit_code, result.stdout) == (2, ""), f"{name}: {result.output}"
+            assert result.stderr.startswith("error: --domain ")
+            assert shown in result.stderr
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("command", ["list", "top --once --interval 0.05"])
+def test_streams_that_were_closed_are_the_null_device(domain: str, closed: str, command: str) -> None:
+    line = f"exec {sys.executable} -m ipcbus_tools {command} --domain {domain} {closed}"
+    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert bool(done.stdout) == (">&-" not in closed.replace("2>&-", ""))
