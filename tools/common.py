@@ -21,7 +21,7 @@ _Domain = TypeVar("_Domain", bound=str | tuple[str, ...] | None)
 _LONGEST_S = 366 * 86400
 
 _WIDE = 200
-"""Columns of a table that goes into a file or a pipe."""
+"""Columns of what is drawn for a width and goes into a file or a pipe."""
 
 
 class Failure(click.ClickException):

@@ -14,7 +14,7 @@ from ipcbus import stats
 from ipcbus.config import Config
 from ipcbus.stats import SessionStats  # noqa: TC001 - the schema looks the types up
 from ipcbus_tools.common import age, bus_options, duration, json_option, number, output, print_json, safe, size
-from ipcbus_tools.tables import Row, reader, table
+from ipcbus_tools.tables import Row, reader, show_table
 from ipcbus_tools.topics import pick_session, state
 from ipcbus_tools.watching import interval_option, watch
 
@@ -128,9 +128,9 @@ def _show(found: SessionInfo) -> None:
     console.print(safe(session.source), style="bold")
     for name, text in facts(found):
         console.print(Text.assemble(f"  {name:<12}", safe(text)), soft_wrap=True)
-    console.print(table("topics", list(_topics(session))))
-    console.print(table("receivers", [reader(session, slot) for slot in session.receivers]))
-    console.print(table("not joined", [_absent(each) for each in found.absent]))
+    show_table(console, "topics", list(_topics(session)))
+    show_table(console, "receivers", [reader(session, slot) for slot in session.receivers])
+    show_table(console, "not joined", [_absent(each) for each in found.absent])
 
 
 def facts(found: SessionInfo) -> Iterator[tuple[str, str]]:

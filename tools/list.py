@@ -10,7 +10,7 @@ import click
 from ipcbus import stats
 from ipcbus.config import Config
 from ipcbus_tools.common import age, bus_options, duration, json_option, number, output, print_json, safe, size
-from ipcbus_tools.tables import Row, reader, table
+from ipcbus_tools.tables import Row, reader, show_table
 from ipcbus_tools.topics import state
 
 if TYPE_CHECKING:
@@ -53,12 +53,12 @@ def command(verbose: bool, everywhere: bool, domain: str, config: str | None, as
 
 def _show(console: Console, found: DomainSnapshot, verbose: bool) -> None:
     console.print(safe(f"domain {found.domain}"), style="bold")
-    console.print(table("contexts", _contexts(found)))
-    console.print(table("topics", _topics(found)))
-    console.print(table("receivers", _receivers(found)))
+    show_table(console, "contexts", _contexts(found))
+    show_table(console, "topics", _topics(found))
+    show_table(console, "receivers", _receivers(found))
     if verbose:
-        console.print(table("sessions", _sessions(found)))
-        console.print(table("readers", _readers(found)))
+        show_table(console, "sessions", _sessions(found))
+        show_table(console, "readers", _readers(found))
 
 
 def _contexts(found: DomainSnapshot) -> list[Row]:

@@ -13,7 +13,7 @@ from ipcbus.stats.plain import to_plain
 from ipcbus_tools.common import Failure, bus_options, duration, json_option, number, output, print_json, safe
 from ipcbus_tools.delay import ReaderDelay
 from ipcbus_tools.rate import figure
-from ipcbus_tools.tables import Row, table
+from ipcbus_tools.tables import Row, show_table
 from ipcbus_tools.topics import pick_session, state
 from ipcbus_tools.watching import interval_option, watch
 
@@ -128,17 +128,17 @@ def _lines(
 def _show(found: SessionCounters) -> None:
     console = output()
     console.print(safe(found.source), style="bold")
-    console.print(table("session", [_row(line) for line in found.counters if line.of == "session"]))
+    show_table(console, "session", [_row(line) for line in found.counters if line.of == "session"])
     for topic in dict.fromkeys(line.topic for line in found.counters if line.topic is not None):
-        console.print(table(safe(f"topic {topic}"), [_row(line) for line in found.counters if line.topic == topic]))
+        show_table(console, f"topic {topic}", [_row(line) for line in found.counters if line.topic == topic])
     for reader in found.receivers:
         who = " ".join(
             filter(None, (f"receiver pid {reader.pid} ({reader.user})", reader.context_name, reader.command))
         )
         lines = [_row(line) for line in found.counters if line.slot == reader.slot]
-        console.print(table(safe(who if reader.state == "active" else f"{who}: {reader.state}"), lines))
+        show_table(console, who if reader.state == "active" else f"{who}: {reader.state}", lines)
     rows = [row for reader in found.receivers for row in _latencies(reader, found.seconds)]
-    console.print(table("latency, from the begin of a datagram to its reading", rows))
+    show_table(console, "latency, from the begin of a datagram to its reading", rows)
 
 
 def _row(line: CounterLine) -> Row:

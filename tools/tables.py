@@ -1,15 +1,20 @@
-"""Tables of rows for people: of what others named, only text."""
+"""Tables of rows for people: one line a row, and where the terminal is narrow nothing is cut without a sign."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.table import Table
+from rich.cells import cell_len
 from rich.text import Text
 
-from ipcbus_tools.common import duration, number, safe, size
+from ipcbus_tools.common import duration, number, size
+from ipcbus_tools.top.table import clean, cut
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import Console
+
     from ipcbus.stats import SessionStats, SlotStats
 
 Row = dict[str, object]
@@ -19,21 +24,79 @@ _LEFT = (
     *("context", "name", "user", "command", "note", "topic", "source", "pacing", "state", "kind", "held up by"),
     *("wants", "reason", "counter", "unit", "meaning", "of"),
 )
+_SHORTEST = {
+    **dict.fromkeys(("command", "note", "reason", "meaning", "wants", "name", "held up by", "user"), 8),
+    "topic": 16,
+}
+"""Columns of text that says something also when its end is missing, and how short it may become. All others are whole
+or not there: half a number is another number."""
+
+_LEAVES_FIRST = (
+    *("command", "up", "pacing", "window", "number", "user", "overruns", "p90", "p99.9", "waited", "datagrams", "p50"),
+    *("topics", "kind", "bytes", "unit", "blocked", "max", "context", "name", "meaning", "receivers", "wants"),
+    *("messages", "behind", "p99", "held up by", "note", "reason"),
+)
+"""Columns that are left out where the shortest ones do not fit, in this order; then the last ones that are there."""
+
+_GAP = "  "
 
 
-def table(title: str | Text, rows: list[Row]) -> Table | Text:
-    """A table of the columns in which something stands; nothing when there are no rows."""
-    columns = [column for column in (rows[0] if rows else {}) if any(str(row[column]) for row in rows)]
-    if not columns:
-        return Text(end="")
-    found = Table(title=title, title_justify="left", title_style="italic", box=None)
-    for column in columns:
-        left = column in _LEFT
-        found.add_column(column, justify="left" if left else "right", no_wrap=not left, overflow="fold")
-    for row in rows:
-        # As Text: what others named must not be taken for markup, nor do anything to the terminal.
-        found.add_row(*(safe(str(row[column])) for column in columns))
-    return found
+def show_table(console: Console, title: str, rows: list[Row]) -> None:
+    """Prints a table as wide as the terminal allows; into a file or a pipe, as wide as it is."""
+    width = console.width if console.file.isatty() else None
+    for line in lines(title, rows, width, unicode=not console.options.ascii_only):
+        console.print(line, soft_wrap=True)
+
+
+def lines(title: str, rows: list[Row], width: int | None, *, unicode: bool = True) -> Iterator[Text]:
+    """A table of the columns in which something stands; nothing when there are no rows.
+
+    Args:
+        title: what stands above it.
+        rows: all with the same columns.
+        width: columns of the terminal; None where nothing limits it.
+        unicode: whether what shows it knows more than ASCII.
+    """
+    names = [name for name in (rows[0] if rows else {}) if any(str(row[name]) for row in rows)]
+    if not names:
+        return
+    columns = {name: [name, *(clean(str(row[name])) for row in rows)] for name in names}
+    widths = {name: max(map(cell_len, column)) for name, column in columns.items()}
+    if width is not None:
+        widths, title = fitted(widths, width), cut(title, width, unicode=unicode)
+    yield Text(clean(title), "italic")
+    for place in range(len(rows) + 1):
+        cells = (
+            _cell(cut(columns[name][place], each, unicode=unicode), each, name in _LEFT)
+            for name, each in widths.items()
+        )
+        yield Text(_GAP.join(cells).rstrip(), "" if place else "bold")
+
+
+def fitted(natural: dict[str, int], width: int) -> dict[str, int]:
+    """Widths of the columns that a line of this width has room for.
+
+    First the longest text is shortened, then columns are left out.
+    """
+    widths = dict(natural)
+    excess = sum(widths.values()) + len(_GAP) * (len(widths) - 1) - width
+    while excess > 0:
+        name = max(widths, key=lambda each: widths[each] - _SHORTEST.get(each, widths[each]))
+        if widths[name] <= _SHORTEST.get(name, widths[name]):
+            break
+        widths[name] -= 1
+        excess -= 1
+    if excess <= 0:
+        return widths
+    if len(natural) == 1:
+        return dict.fromkeys(natural, width)
+    left_out = next((name for name in _LEAVES_FIRST if name in natural), list(natural)[-1])
+    return fitted({name: each for name, each in natural.items() if name != left_out}, width)
+
+
+def _cell(text: str, width: int, left: bool) -> str:
+    space = " " * (width - cell_len(text))
+    return text + space if left else space + text
 
 
 def reader(session: SessionStats, slot: SlotStats) -> Row:
