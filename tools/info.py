@@ -15,7 +15,7 @@ from ipcbus.config import Config
 from ipcbus.stats import SessionStats  # noqa: TC001 - the schema looks the types up
 from ipcbus_tools.common import age, bus_options, duration, json_option, number, output, print_json, safe, size
 from ipcbus_tools.tables import Row, reader, show_table
-from ipcbus_tools.topics import pick_session, state
+from ipcbus_tools.topics import full_name, pick_session, state
 from ipcbus_tools.watching import interval_option, watch
 
 if TYPE_CHECKING:
@@ -100,7 +100,8 @@ class SessionInfo:
 def command(session: str, interval: float, domain: str, config: str | None, as_json: bool) -> None:
     """Tells what SESSION is: who sends, its topics, who reads how far behind, and who holds it up.
 
-    SESSION is a source string, a part of one that no other has, or a topic that only one session carries. What cannot
+    SESSION is a source string, a part of one that no other has, or a topic that only one session carries. Where two
+    contexts have the same source string, it is CONTEXT:SOURCE, or CONTEXT alone. What cannot
     be read, because it belongs to another user or is damaged, is told with the reason.
 
     \b
@@ -115,7 +116,7 @@ def command(session: str, interval: float, domain: str, config: str | None, as_j
     for found in watch(domain, interval, 1, begin=True):
         picked = pick_session(found, chosen or session)
         if not chosen:
-            chosen = picked.source
+            chosen = full_name(picked)
         elif as_json:
             print_json(SessionInfo.of(found, picked).to_dict())
         else:

@@ -98,12 +98,14 @@ class Meter:
         self._stretches: deque[_Stretch] = deque()
 
     def add(self, now_ns: int, grew: Growth) -> None:
-        """Takes what came since the look before."""
+        """Takes what came since the look before; of one that is not later, it counts with the next."""
         # The payload of an open batch comes before its messages.
         self._pending += grew
-        if grew.messages:
+        if now_ns <= self._looked:
+            return
+        if self._pending.messages:
             since = self._changed
-            if grew.messages >= FEW and self._looked > self._changed:
+            if self._pending.messages >= FEW and self._looked > self._changed:
                 # It was silent until the look before, not a little busy all the time.
                 self._append(self._looked, since, Growth())
                 since = self._looked

@@ -34,7 +34,7 @@ DOMAIN: Final = "domain"
 CONTEXT: Final = "context"
 
 _OF_CONTEXT = ("domain", "context", "context_name")
-_OF_SESSION = ("domain", "source", "transport", "context_name")
+_OF_SESSION = ("domain", "context", "source", "transport", "context_name")
 LABELS: Final = {
     DOMAIN: ("domain",),
     CONTEXT: _OF_CONTEXT,
@@ -242,11 +242,12 @@ def _context(found: _Families, domain: str, context: ContextStats) -> None:
 
 
 def _session(found: _Families, domain: str, session: SessionStats) -> None:
-    labels = (domain, label(session.source), label(session.transport), label(session.context_name))
+    # A source string alone is not enough: a foreign context may claim it, and would take the other's place.
+    context = f"{session.context_id:08x}"
+    labels = (domain, context, label(session.source), label(session.transport), label(session.context_name))
     found.gauges(SESSION, labels, session)
     found.counters(SESSION, labels, session.counters)
-    of_context = {"context": f"{session.context_id:08x}", "pid": str(session.pid), "user": label(session.user)}
-    found.info(SESSION, labels, pacing=session.pacing, **of_context)
+    found.info(SESSION, labels, pacing=session.pacing, pid=str(session.pid), user=label(session.user))
     for source in session.sources:
         key = (*labels, label(source.topic))
         if session.counters:

@@ -65,7 +65,8 @@ class TopicFlow:
     sources: tuple[SourceFlow, ...]
 
 
-_Key = tuple[str, int, int]
+_Key = tuple[int, str, int, int]
+"""Context, source string, when it began, number of the topic: a source string alone may be another's too."""
 
 
 class TopicMeter:
@@ -79,7 +80,7 @@ class TopicMeter:
         self._total: Meter | None = None
         self._meters: dict[_Key, Meter] = {}
         self._counts: dict[_Key, SourceStats] = {}
-        self._unread: frozenset[str] = frozenset()
+        self._unread: frozenset[tuple[int, str]] = frozenset()
 
     def add(self, found: DomainSnapshot) -> TopicFlow:
         """Takes a snapshot, later than those before; with the first one there are no rates."""
@@ -90,11 +91,13 @@ class TopicMeter:
         grown = Growth()
         for session, source in sources(found, self._topic):
             if not source.counters:
-                unread.add(session.source)
+                unread.add((session.context_id, session.source))
                 lines.append(_line(session, None))
                 continue
-            key = (session.source, session.start_ns, source.number)
-            begun = self._last_ns is not None and session.source not in self._unread
+            key = (session.context_id, session.source, session.start_ns, source.number)
+            if key in meters:
+                continue  # said twice by a damaged context
+            begun = self._last_ns is not None and (session.context_id, session.source) not in self._unread
             known = self._meters.get(key)
             meters[key] = meter = known or Meter(
                 self._window, self._last_ns if begun and self._last_ns is not None else session.read_ns

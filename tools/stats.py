@@ -14,7 +14,7 @@ from ipcbus_tools.common import Failure, bus_options, duration, json_option, num
 from ipcbus_tools.delay import ReaderDelay
 from ipcbus_tools.rate import figure
 from ipcbus_tools.tables import Row, show_table
-from ipcbus_tools.topics import pick_session, state
+from ipcbus_tools.topics import full_name, pick_session, state
 from ipcbus_tools.watching import interval_option, watch
 
 if TYPE_CHECKING:
@@ -78,7 +78,8 @@ class SessionCounters:
 def command(session: str, interval: float, domain: str, config: str | None, as_json: bool) -> None:
     """Prints every counter of SESSION, its topics and its receivers: value, growth a second, and what it means.
 
-    SESSION is a source string, a part of one that no other has, or a topic that only one session carries.
+    SESSION is a source string, a part of one that no other has, or a topic that only one session carries. Where two
+    contexts have the same source string, it is CONTEXT:SOURCE, or CONTEXT alone.
 
     \b
     Examples:
@@ -93,7 +94,7 @@ def command(session: str, interval: float, domain: str, config: str | None, as_j
         if not picked.counters:
             raise Failure(safe(f"{picked.source} is {state(picked)}: {picked.reason or 'nothing is known'}").plain)
         if not chosen:
-            chosen = picked.source
+            chosen = full_name(picked)
         elif as_json:
             print_json(to_plain(counters_of(found, picked)))
         else:

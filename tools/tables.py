@@ -25,8 +25,8 @@ _LEFT = (
     *("wants", "reason", "counter", "unit", "meaning", "of"),
 )
 _SHORTEST = {
-    **dict.fromkeys(("command", "note", "reason", "meaning", "wants", "name", "held up by", "user"), 8),
-    "topic": 16,
+    **dict.fromkeys(("command", "note", "reason", "meaning", "wants", "name", "user"), 8),
+    **dict.fromkeys(("topic", "held up by"), 16),
 }
 """Columns of text that says something also when its end is missing, and how short it may become. All others are whole
 or not there: half a number is another number."""

@@ -15,7 +15,7 @@ from ipcbus_tools.stopping import Stopper
 from ipcbus_tools.watching import interval_option
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from ipcbus.stats import DomainSnapshot, SessionStats
 
@@ -58,8 +58,8 @@ def pick_session(found: DomainSnapshot, text: str) -> SessionStats:
 
     Args:
         found: where to look.
-        text: its source string, or the name of a topic that it alone carries, or a part of the source string that no
-            other one has.
+        text: its source string, or that with its context before it (`CONTEXT:SOURCE`), or the name of a topic that it
+            alone carries, or the number of its context, or a part of the source string that no other one has.
 
     Raises:
         Failure: there is none, or there are several; they are listed.
@@ -68,17 +68,25 @@ def pick_session(found: DomainSnapshot, text: str) -> SessionStats:
     part = text.casefold()
     for fits in (
         [session for session in sessions if session.source == text],
+        [session for session in sessions if full_name(session).casefold() == part],
         [session for session in sessions if any(source.topic == text for source in session.sources)],
+        [session for session in sessions if f"{session.context_id:08x}" == part],
         [session for session in sessions if part and part in session.source.casefold()],
     ):
         if len(fits) == 1:
             return fits[0]
         if fits:
-            raise _failure(f"{text!r} fits {len(fits)} sessions, name one by its source string: {_listed(fits)}")
+            how = "its source string" if _differ(fits) else "CONTEXT:SOURCE, since others have the same source string"
+            raise _failure(f"{text!r} fits {len(fits)} sessions, name one by {how}: {_listed(fits)}")
     where = f"no session or topic {text!r} in domain {found.domain!r}"
     if not sessions:
         raise _failure(f"{where}: it has no session{_hidden(found)}; 'ipcbus list --all' shows every domain")
     raise _failure(f"{where}{_meant(found, text)}; there are: {_listed(sessions)}{_hidden(found)}")
+
+
+def full_name(session: SessionStats) -> str:
+    """What no other session of the domain has, also where another context claims the same source string."""
+    return f"{session.context_id:08x}:{session.source}"
 
 
 def wait_for_topic(domain: str, topic: str, timeout: float | None) -> None:
@@ -127,8 +135,13 @@ def _hidden(found: DomainSnapshot) -> str:
     return f"; {plural(len(reasons), 'context')} cannot be read: {reasons[0]}" if reasons else ""
 
 
-def _listed(sessions: Iterable[SessionStats]) -> str:
-    found = [f"{session.source} (pid {session.pid}, {_topics(session)})" for session in sessions]
+def _differ(sessions: Sequence[SessionStats]) -> bool:
+    return len({session.source for session in sessions}) == len(sessions)
+
+
+def _listed(sessions: Sequence[SessionStats]) -> str:
+    name = (lambda session: session.source) if _differ(sessions) else full_name
+    found = [f"{name(session)} (pid {session.pid}, {_topics(session)})" for session in sessions]
     more = f", and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
     return ", ".join(found[:_SHOWN]) + more
 

@@ -99,6 +99,16 @@ def test_messages_by_turns_do_not_flicker() -> None:
     assert seen[5:] == pytest.approx([1.0] * 34)
 
 
+def test_a_look_that_is_not_later_counts_with_the_next() -> None:
+    meter = metered(100, 100)
+    meter.add(SECOND * 3 // 2, Growth())
+    meter.add(SECOND * 2, messages(50))
+    before = meter.flow()
+    assert (before.messages.now, before.messages.std, before.count) == (100, 0, 200)
+    meter.add(SECOND * 3, messages(50))
+    assert (meter.flow().messages.now, meter.flow().count) == (100, 300)
+
+
 def test_bytes_of_an_open_batch_belong_to_its_messages() -> None:
     meter = Meter(10, 0)
     for place in range(1, 5):

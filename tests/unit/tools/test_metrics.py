@@ -142,7 +142,7 @@ def test_labels_name_each_thing_and_tell_no_command() -> None:
     found = values(snapshot(context(session())))
     ((labels, _),) = found["ipcbus_slot_lost_total"]
     assert labels == {
-        **{"domain": "d", "source": "LBT-IPC:1:20001", "transport": "LBT-IPC"},
+        **{"domain": "d", "context": "00000012", "source": "LBT-IPC:1:20001", "transport": "LBT-IPC"},
         **{"context_name": "writer", "slot": "3", "receiver": "00000abc", "receiver_name": "reader"},
     }
     ((labels, _),) = found["ipcbus_session_info"]
@@ -207,6 +207,17 @@ def test_two_that_claim_to_be_the_same_do_not_spoil_the_scrape() -> None:
     assert only(found, "ipcbus_session_msgs_sent_total") == 1
     assert len(found["ipcbus_slot_latency_seconds_count"]) == 1
     assert len(found["ipcbus_context_info"]) == 1
+
+
+def test_a_foreign_context_does_not_take_the_place_of_another() -> None:
+    forged = session(context_id=0x11, counters=counts("session", 500))
+    found = values(snapshot(context(forged, context_id=0x11), context(session())))
+    assert {labels["context"]: value for labels, value in found["ipcbus_session_msgs_sent_total"]} == {
+        "00000011": 500,
+        "00000012": 1,
+    }
+    for name in ("ipcbus_source_sequence_next", "ipcbus_slot_lost_total", "ipcbus_slot_latency_seconds_count"):
+        assert [labels["context"] for labels, _ in found[name]] == ["00000011", "00000012"]
 
 
 def test_domains_are_told_apart() -> None:

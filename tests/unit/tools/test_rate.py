@@ -78,6 +78,24 @@ def test_source_that_restarts_and_one_that_begins_count_from_zero() -> None:
     assert [source.flow.count for source in found.sources if source.flow] == [40, 7]
 
 
+def test_contexts_with_the_same_source_string_are_kept_apart() -> None:
+    def both(seconds: float, *counts: int) -> DomainSnapshot:
+        found = sending(seconds, *counts)
+        sessions = [
+            dataclasses.replace(session, source=FAST, context_id=session.context_id + (session.source == SLOW))
+            for session in found.sessions
+            if session.source in (FAST, SLOW)
+        ]
+        return dataclasses.replace(found, contexts=(dataclasses.replace(found.contexts[0], sessions=tuple(sessions)),))
+
+    meter = TopicMeter(TOPIC, 10)
+    meter.add(both(0, BEGIN, 5 * BEGIN))
+    found = meter.add(both(1, BEGIN + 30, 5 * BEGIN + 12))
+    assert [source.flow.messages.mean for source in found.sources if source.flow] == [30, 12]
+    assert found.flow is not None
+    assert found.flow.messages.mean == 42
+
+
 def test_around_the_end_of_the_words() -> None:
     meter = TopicMeter(TOPIC, 10)
     meter.add(sending(0, 2**64 - 10))

@@ -7,7 +7,7 @@ import pytest
 
 from ipcbus.stats.model import NO_COUNTERS
 from ipcbus_tools.common import Failure
-from ipcbus_tools.topics import pick_session, state, wait_for_topic
+from ipcbus_tools.topics import full_name, pick_session, state, wait_for_topic
 from tests.unit.tools.top.recorded import FAST, SLOW, SMX, TRADING, changed
 
 if TYPE_CHECKING:
@@ -43,6 +43,21 @@ def test_several_sessions_are_listed() -> None:
     with pytest.raises(Failure, match="'lbt-ipc' fits 3 sessions") as caught:
         pick_session(TRADING, "lbt-ipc")
     assert f"{SLOW} (pid 29702, topic quotes.MSFT)" in str(caught.value.message)
+
+
+def test_contexts_with_the_same_source_string() -> None:
+    # Each context of the domain, four of them, claims the same session.
+    copies = [
+        dataclasses.replace(each, sessions=(dataclasses.replace(named("t"), source=FAST, context_id=each.context_id),))
+        for each in TRADING.contexts
+    ]
+    found = dataclasses.replace(TRADING, contexts=tuple(copies))
+    with pytest.raises(Failure, match=r"fits 4 sessions, name one by CONTEXT:SOURCE, since others") as caught:
+        pick_session(found, FAST)
+    for session in found.sessions:
+        assert full_name(session) in caught.value.message
+        assert pick_session(found, full_name(session)) is session
+        assert pick_session(found, f"{session.context_id:08X}") is session
 
 
 def test_no_session_tells_what_there_is_and_was_probably_meant() -> None:
