@@ -94,6 +94,7 @@ class Meter:
         """Begins at a moment of the monotonic clock; `window` is in seconds."""
         self._window = window
         self._begin = self._looked = self._changed = since_ns
+        self._seen = 0
         self._pending = Growth()
         self._stretches: deque[_Stretch] = deque()
 
@@ -101,6 +102,7 @@ class Meter:
         """Takes what came since the look before; of one that is not later, it counts with the next."""
         # The payload of an open batch comes before its messages.
         self._pending += grew
+        self._seen += grew.messages
         if now_ns <= self._looked:
             return
         if self._pending.messages:
@@ -162,6 +164,9 @@ class Meter:
 
     def _parts(self, stretches: Sequence[_Stretch], part: Callable[[Growth], int]) -> list[tuple[float, float]]:
         """What came in which times, and the silence since: it counts when it is longer than it should be."""
+        if stretches and self._seen < 2:
+            # One message tells no pace: it came once in all the time since the first look.
+            return [(sum(part(stretch.grew) for stretch in stretches), (self._looked - self._begin) / 1e9)]
         found: list[tuple[float, float]] = [(part(stretch.grew), stretch.seconds) for stretch in stretches]
         silence = (self._looked - self._changed) / 1e9
         messages = sum(stretch.grew.messages for stretch in stretches)

@@ -59,6 +59,15 @@ def test_a_message_every_ten_seconds(begin: int) -> None:
             assert found.mean == found.now == found.min == found.max == pytest.approx(0.1)
 
 
+@pytest.mark.parametrize("looks", [1, 2, 7])
+def test_a_single_message_is_one_in_the_time_watched(looks: int) -> None:
+    flow = metered(1, *[0] * (looks - 1)).flow()
+    assert (flow.count, flow.window_seconds) == (1, looks)
+    found = flow.messages
+    assert found.now == found.mean == found.min == found.max == pytest.approx(1 / looks)
+    assert flow.bytes.mean == pytest.approx(10 / looks)
+
+
 def test_a_message_every_minute_fits_into_the_longest_time() -> None:
     assert LONGEST_S >= 120
     found = metered(*([1] + [0] * 59) * 3, window=1).flow().messages
