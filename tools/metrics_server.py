@@ -1,10 +1,12 @@
-"""The HTTP side of `ipcbus export`: GET /metrics, and nothing else."""
+"""The HTTP side of `ipcbus export`: GET and HEAD of /metrics, and nothing else."""
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import socketserver
 import sys
+import threading
 from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
@@ -15,6 +17,12 @@ from ipcbus_tools.metrics import DomainCollector
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+
+CONNECTIONS = 16
+"""So many at once: nobody who opens more takes threads and descriptors from the host."""
+
+DEADLINE_S = 10.0
+"""A connection ends so long after it began."""
 
 _PATH = "/metrics"
 _PAGE = b"<!doctype html><title>ipcbus</title><h1>ipcbus export</h1><p><a href='/metrics'>metrics</a></p>\n"
@@ -39,8 +47,10 @@ def application(registry: CollectorRegistry) -> WSGIApplication:
 
     def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         path = environ.get("PATH_INFO", "")
+        if environ["REQUEST_METHOD"] == "HEAD":
+            return _head(answer, environ, start_response)
         if environ["REQUEST_METHOD"] != "GET":
-            start_response("405 Method Not Allowed", [("Allow", "GET"), ("Content-Length", "0")])
+            start_response("405 Method Not Allowed", [("Allow", "GET, HEAD"), ("Content-Length", "0")])
             return []
         if path == _PATH:
             try:
@@ -55,15 +65,38 @@ def application(registry: CollectorRegistry) -> WSGIApplication:
     return answer
 
 
+def _head(answer: WSGIApplication, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+    """What GET would get, but for the body."""
+    said: list[Any] = []
+    body = b"".join(answer({**environ, "REQUEST_METHOD": "GET"}, lambda *line: said.append(line)))  # type: ignore[arg-type]
+    status, headers = said[0][:2]
+    start_response(status, [*headers, ("Content-Length", str(len(body)))])
+    return []
+
+
 def _say(start_response: StartResponse, status: str, line: str) -> list[bytes]:
     start_response(status, [("Content-Type", _PLAIN)])
     return [line.encode()]
 
 
 class _Handler(WSGIRequestHandler):
-    """One connection. A client that says nothing is not waited for without end."""
+    """One connection, with a deadline for all of it: a client that says or takes a byte now and then has no more."""
 
-    timeout = 10
+    def setup(self) -> None:
+        """Sets the deadline."""
+        super().setup()
+        self._deadline = threading.Timer(DEADLINE_S, self._hang_up)
+        self._deadline.daemon = True
+        self._deadline.start()
+
+    def finish(self) -> None:
+        """It was met, or is over."""
+        self._deadline.cancel()
+        super().finish()
+
+    def _hang_up(self) -> None:
+        with contextlib.suppress(OSError):
+            self.connection.shutdown(socket.SHUT_RDWR)
 
     def log_message(self, format: str, *args: object) -> None:
         """Nothing: a line for each scrape tells nobody anything."""
@@ -71,9 +104,10 @@ class _Handler(WSGIRequestHandler):
 
 
 class MetricsServer(socketserver.ThreadingMixIn, WSGIServer):
-    """Listens, with a thread for each connection."""
+    """Listens, with a thread for each of so many connections; more of them wait until the system hands them over."""
 
     daemon_threads = True
+    request_queue_size = 128
 
     def __init__(self, registry: CollectorRegistry, host: str, port: int) -> None:
         """Listens already.
@@ -84,6 +118,7 @@ class MetricsServer(socketserver.ThreadingMixIn, WSGIServer):
         self.address_family, _, _, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
+        self._free = threading.BoundedSemaphore(CONNECTIONS)
         super().__init__(address[:2], _Handler)  # type: ignore[arg-type]  # of IPv6 too, the host comes first
         self.set_app(application(registry))
 
@@ -92,6 +127,26 @@ class MetricsServer(socketserver.ThreadingMixIn, WSGIServer):
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
         self.setup_environ()
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """The next connection, when there is room for it.
+
+        Raises:
+            OSError: it has gone.
+        """
+        self._free.acquire()
+        try:
+            return super().get_request()
+        except BaseException:
+            self._free.release()
+            raise
+
+    def shutdown_request(self, request: Any) -> None:  # noqa: ANN401 - as in socketserver
+        """Ends a connection, however it went."""
+        try:
+            super().shutdown_request(request)
+        finally:
+            self._free.release()
 
     @property
     def url(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import http.client
 import json
@@ -27,6 +28,7 @@ from tests.system.test_cli_processes import SIGNALS, started, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from wsgiref.types import StartResponse, WSGIEnvironment
 
     from ipcbus import Context
     from tests.kit.peers import Peers
@@ -108,9 +110,14 @@ def test_both_formats_and_compression(domain: str, context: Context) -> None:
 
 def test_only_get_of_the_metrics(domain: str) -> None:
     with exporting("--domain", domain) as (_, port):
-        for method in ("POST", "PUT", "DELETE", "OPTIONS", "HEAD"):
+        for method in ("POST", "PUT", "DELETE", "OPTIONS"):
             status, body, headers = ask(port, method=method)
-            assert (status, body, headers["allow"]) == (405, b"", "GET")
+            assert (status, body, headers["allow"]) == (405, b"", "GET, HEAD")
+        for path, expected in (("/metrics", 200), ("/", 200), ("/none", 404)):
+            _, body, asked = ask(port, path)
+            status, nothing, headers = ask(port, path, method="HEAD")
+            assert (status, nothing, headers["content-type"]) == (expected, b"", asked["content-type"])
+            assert path == "/metrics" or int(headers["content-length"]) == len(body)
         status, body, _ = ask(port, "/etc/passwd")
         assert (status, body) == (404, b"there is only /metrics\n")
         status, body, _ = ask(port, "/")
@@ -137,17 +144,60 @@ def test_a_client_that_says_nothing_or_nonsense_keeps_nobody(domain: str) -> Non
         assert process.communicate() == ("", "")
 
 
-def test_a_silent_client_is_hung_up_on(domain: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics_server._Handler, "timeout", 0.05)
+@contextmanager
+def serving(domain: str) -> Iterator[metrics_server.MetricsServer]:
+    """A server in this process."""
     with metrics_server.MetricsServer(metrics_server.registry([domain]), "127.0.0.1", 0) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
-            with socket.create_connection(("127.0.0.1", server.server_port), GIVE_UP_S) as silent:
-                assert silent.recv(1) == b""
+            yield server
         finally:
             server.shutdown()
             thread.join()
+
+
+def test_a_silent_client_is_hung_up_on(domain: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_server, "DEADLINE_S", 0.05)
+    with serving(domain) as server, socket.create_connection(("127.0.0.1", server.server_port), GIVE_UP_S) as silent:
+        assert silent.recv(1) == b""
+
+
+def test_a_client_that_drips_is_hung_up_on(domain: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_server, "DEADLINE_S", 0.3)
+    with serving(domain) as server, socket.create_connection(("127.0.0.1", server.server_port), 0.05) as slow:
+        slow.sendall(b"GET /")
+        with pytest.raises(ConnectionError):
+            while True:
+                with contextlib.suppress(TimeoutError):
+                    if slow.recv(1000) == b"":
+                        raise ConnectionResetError
+                slow.sendall(b"x")
+
+
+def test_so_many_connections_at_once(domain: str) -> None:
+    entered, gate, most, lock = 0, threading.Event(), 0, threading.Lock()
+
+    def answer(environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes]:
+        nonlocal entered, most
+        del environ
+        with lock:
+            entered += 1
+            most = max(most, entered)
+            if entered == metrics_server.CONNECTIONS:
+                gate.set()
+        assert gate.wait(GIVE_UP_S)
+        with lock:
+            entered -= 1
+        start_response("200 OK", [])
+        return [b"done"]
+
+    clients = 2 * metrics_server.CONNECTIONS
+    with serving(domain) as server, ThreadPoolExecutor(clients) as pool:
+        server.set_app(answer)
+        found = list(pool.map(lambda _: ask(server.server_port)[:2], range(clients)))
+    assert found == [(200, b"done")] * clients
+    assert most <= metrics_server.CONNECTIONS
 
 
 def test_a_killed_party_is_seen_and_then_gone(domain: str, context: Context, peers: Peers) -> None:
