@@ -28,9 +28,9 @@ from ipcbus_tools.watching import interval_option, watch
 def command(path: str, interval: float, count: int | None, domain: str, config: str | None, as_json: bool) -> None:
     """Appends a snapshot of the domain with its rates to FILE every so often, for later; nobody is disturbed.
 
-    A snapshot is one line of JSON in the form of docs/reference/json.md, written at once, so that what reads along
-    never sees half of it; what a crash cut short is closed with a line end at the next start. The file holds command
-    lines, so only its owner may read it.
+    A snapshot is one line of JSON in the form of docs/reference/json.md, written at once. What a full disk
+    took of a line is cut off again, what a crash cut short is closed with a line end at the next start. The file holds
+    command lines, so only its owner may read it.
 
     A file that was moved away is made anew, so logrotate needs no postrotate; copytruncate works too.
 

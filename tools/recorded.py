@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -51,10 +52,10 @@ class Log:
         self._close()
 
     def append(self, record: dict[str, Any]) -> None:
-        """Appends a record as one line, in one write.
+        """Appends a record as one line, in one write if the system takes it so.
 
         Raises:
-            Failure: the system refused, or the disk is full; what it took of the line is closed at the next start.
+            Failure: the system refused, or the disk is full; what it took of the line is cut off again.
             BrokenPipeError: who read it has gone.
         """
         line = json.dumps(record).encode() + b"\n"
@@ -66,6 +67,7 @@ class Log:
         except BrokenPipeError:
             raise
         except OSError as error:
+            _cut_off(fd, len(line) - len(rest))
             cure = "; make room and start again" if error.errno in _FULL else ""
             raise Failure(f"{self._path} cannot be written to: {error.strerror}{cure}") from error
         self.records += 1
@@ -102,6 +104,14 @@ class Log:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+def _cut_off(fd: int, length: int) -> None:
+    """Takes back what was written last; not from a pipe, nor where somebody else has written behind it."""
+    with contextlib.suppress(OSError):
+        found, end = os.fstat(fd), os.lseek(fd, 0, os.SEEK_CUR)
+        if length and stat.S_ISREG(found.st_mode) and found.st_size == end:
+            os.ftruncate(fd, end - length)
 
 
 class Recording:

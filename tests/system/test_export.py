@@ -203,7 +203,7 @@ def test_so_many_connections_at_once(domain: str, monkeypatch: pytest.MonkeyPatc
         server.set_app(answer)
         found = list(pool.map(lambda _: ask(server.server_port)[:2], range(clients)))
     assert found == [(200, b"done")] * clients
-    assert most == metrics_server.CONNECTIONS
+    assert most <= metrics_server.CONNECTIONS
 
 
 def test_a_killed_party_is_seen_and_then_gone(domain: str, context: Context, peers: Peers) -> None:

@@ -111,14 +111,38 @@ def test_a_full_disk_is_named(path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         return write(fd, data[:6])  # type: ignore[operator, no-any-return]
 
     with Log(str(path)) as log:
+        log.append({"n": 0})
         with monkeypatch.context() as patch:
             patch.setattr(os, "write", short)
             with pytest.raises(Failure):
                 log.append({"n": 1})
-        assert log.records == 0
-    with Log(str(path)) as log:
-        log.append({"n": 2})
-    assert path.read_bytes() == b'{"n": \n{"n": 2}\n'
+        assert log.records == 1
+    assert path.read_bytes() == b'{"n": 0}\n'
+
+
+@pytest.mark.parametrize("kind", ["pipe", "shared"])
+def test_what_a_failed_write_took_is_not_cut_off(kind: str, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From a pipe it cannot be taken back, and what others wrote behind it is theirs."""
+
+    def short(fd: int, data: memoryview, write: object = os.write) -> int:
+        if len(data) < 4:
+            if kind == "shared":
+                with path.open("ab") as file:
+                    file.write(b"theirs\n")
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return write(fd, data[:6])  # type: ignore[operator, no-any-return]
+
+    if kind == "pipe":
+        os.mkfifo(path)
+    reading = os.open(path, os.O_RDWR | os.O_CREAT)
+    try:
+        with Log(str(path)) as log, monkeypatch.context() as patch:
+            patch.setattr(os, "write", short)
+            with pytest.raises(Failure):
+                log.append({"n": 1})
+        assert os.read(reading, 100) == (b'{"n": theirs\n' if kind == "shared" else b'{"n": ')
+    finally:
+        os.close(reading)
 
 
 @pytest.mark.parametrize("name", ["missing/file", "."])
