@@ -20,10 +20,7 @@ if TYPE_CHECKING:
 
     from ipcbus.stats import DomainSnapshot, SessionStats, SlotStats
 
-_NOTE = (
-    "note: latencies are of a session, from the begin of a datagram to its reading, whatever topics it carries; "
-    "a batched message waits before its datagram is published, and a callback takes its time after it was read"
-)
+_NOTE = "note: latencies are of a session, from the begin of a datagram to its reading; --help tells more"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +102,8 @@ def command(
     """Prints how late each receiver of TOPIC reads: median, p90, p99, p99.9 and the longest, until Ctrl-C.
 
     Nothing is received: receivers keep histograms in shared memory, one for each session that they read. They tell
-    the time from the begin of a datagram to its reading, of all topics on the session together.
+    the time from the begin of a datagram to its reading, of all topics on the session together. A batched message waits
+    before its datagram is published, and a callback takes its time after it was read; neither is in it.
 
     \b
     Examples:
