@@ -34,7 +34,7 @@ class ReaderDelay:
         user: its user.
         context_name: its context's name, often empty.
         command: its command line; empty when it cannot be read.
-        state: `joining`, `active`, `evicted`, or `dead`.
+        state: `joining`, `active`, `evicted`, `stopped`, or `dead`.
         recent: latency of what it read since the look before; null without one.
         latency: latency since it joined.
     """
@@ -59,7 +59,7 @@ class ReaderDelay:
             slot.user,
             slot.context_name,
             slot.command,
-            slot.state if slot.alive else "dead",
+            "dead" if not slot.alive else "stopped" if slot.stopped else slot.state,
             slot.recent,
             slot.latency,
         )

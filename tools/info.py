@@ -168,16 +168,20 @@ def held_up(session: SessionStats) -> str:
     if not session.wait and not session.blocked:
         return "no"
     if session.wait == "blocked":
-        how = f"a send has waited for {duration(session.blocked_for_ns)}"
+        how = "a send waits for room"
     elif session.wait == "refused":
         how = "a send found no room, its WAKEUP is due"
     else:
         how = f"sends waited {_percent(session.blocked)} of the time"
+    waited = session.held_up_for_ns or session.blocked_for_ns
+    if waited:
+        how += f", for at least {duration(waited)}"
     holder = session.held_up_by
     if holder is None:
         return how
     who = _who(holder.pid, holder.user, holder.context_name, holder.command)
-    return f"{how}, by {who}, {size(holder.lag)} behind"
+    stopped = ", stopped" if holder.stopped else ""
+    return f"{how}, by {who}, {size(holder.lag)} behind{stopped}"
 
 
 def _percent(share: float | None) -> str:

@@ -16,7 +16,7 @@ from ipcbus_tools.topics import state
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ipcbus.stats import DomainSnapshot, SessionStats
+    from ipcbus.stats import ContextStats, DomainSnapshot, SessionStats
 
 _NONE = "-"
 
@@ -69,7 +69,7 @@ def _contexts(found: DomainSnapshot) -> list[Row]:
             "name": context.name,
             "pid": context.pid or _NONE,
             "user": context.user,
-            "state": "dead" if not context.alive else "" if context.pid else "not readable",
+            "state": _state(context),
             "up": age((now - context.start_ns) / 1e9) if context.start_ns else _NONE,
             "topics": sum(len(session.sources) for session in context.sessions),
             "receivers": len(context.receivers),
@@ -78,6 +78,14 @@ def _contexts(found: DomainSnapshot) -> list[Row]:
         }
         for context in found.contexts
     ]
+
+
+def _state(context: ContextStats) -> str:
+    if not context.alive:
+        return "dead"
+    if not context.pid:
+        return "not readable"
+    return "stopped" if context.stopped else ""
 
 
 def _topics(found: DomainSnapshot) -> list[Row]:
@@ -108,7 +116,7 @@ def _receivers(found: DomainSnapshot) -> list[Row]:
             "name": context.name,
             "pid": context.pid,
             "user": context.user,
-            "state": "" if context.alive else "dead",
+            "state": _state(context),
             "messages": number(receiver.counters["lbm_msgs_rcved"]),
             "bytes": size(receiver.counters["bytes_rcved"]),
             "lost": number(receiver.counters["lost"]),

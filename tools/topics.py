@@ -43,14 +43,16 @@ def looking_options(function: _Function) -> _Function:
 def state(session: SessionStats) -> str:
     """How a session is, where that is more than living.
 
-    `dead`: its process is gone; `not readable`; `closed`: its source has ended it; `blocked`: a send waits for room;
-    `refused`: one found none and waits for its WAKEUP event.
+    `dead`: its process is gone; `not readable`; `closed`: its source has ended it; `stopped`: its process is, as by
+    SIGSTOP; `blocked`: a send waits for room; `refused`: one found none and waits for its WAKEUP event.
     """
     if not session.alive:
         return "dead"
     if not session.counters:
         return "not readable"
-    return "closed" if session.closed else session.wait
+    if session.closed:
+        return "closed"
+    return "stopped" if session.stopped else session.wait
 
 
 def pick_session(found: DomainSnapshot, text: str) -> SessionStats:

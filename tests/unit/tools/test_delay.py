@@ -20,6 +20,16 @@ def test_receivers_of_the_topic() -> None:
     assert found.unreadable == {}
 
 
+def test_a_stopped_reader_is_told() -> None:
+    found = changed(
+        TRADING,
+        session=lambda session: dataclasses.replace(
+            session, receivers=tuple(dataclasses.replace(slot, stopped=True) for slot in session.receivers)
+        ),
+    )
+    assert {reader.state for reader in delays(found, "quotes.AAPL").receivers} == {"stopped"}
+
+
 def test_only_those_who_joined_the_topic() -> None:
     found = changed(
         TRADING,

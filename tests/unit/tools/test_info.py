@@ -24,9 +24,12 @@ def test_facts_of_a_session() -> None:
 
 
 def test_who_holds_it_up_and_for_how_long() -> None:
-    told = dict(facts(info(SLOW, blocked_for_ns=2_500_000_000)))["held up"]
-    assert told.startswith("a send has waited for 2.5 s, by pid 29705 (ann)  slow  python")
+    told = dict(facts(info(SLOW, held_up_for_ns=2_500_000_000, blocked_for_ns=1_000_000)))["held up"]
+    assert told.startswith("a send waits for room, for at least 2.5 s, by pid 29705 (ann)  slow  python")
     assert told.endswith(", 4.0 MiB behind")
+    session = info(SLOW).session
+    stopped = tuple(dataclasses.replace(slot, stopped=True) for slot in session.receivers)
+    assert held_up(dataclasses.replace(session, receivers=stopped)).endswith(", 4.0 MiB behind, stopped")
 
 
 @pytest.mark.parametrize(
@@ -34,9 +37,9 @@ def test_who_holds_it_up_and_for_how_long() -> None:
     [
         ({"wait": "", "blocked": 0.0}, "no"),
         ({"wait": "", "blocked": None}, "no"),
-        ({"wait": "", "blocked": 0.25}, "sends waited 25.0% of the time, by pid 29705"),
-        ({"wait": "refused"}, "a send found no room, its WAKEUP is due, by pid 29705"),
-        ({"wait": "blocked", "receivers": ()}, "a send has waited for "),
+        ({"wait": "", "blocked": 0.25}, "sends waited 25.0% of the time"),
+        ({"wait": "refused"}, "a send found no room, its WAKEUP is due"),
+        ({"wait": "blocked", "receivers": ()}, "a send waits for room, for at least "),
     ],
 )
 def test_how_it_is_held_up(fields: dict[str, object], text: str) -> None:

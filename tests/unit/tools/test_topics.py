@@ -89,7 +89,8 @@ def test_state() -> None:
     session = named("t")
     assert state(session) == ""
     assert state(dataclasses.replace(session, wait="blocked")) == "blocked"
-    assert state(dataclasses.replace(session, wait="blocked", closed=True)) == "closed"
+    assert state(dataclasses.replace(session, wait="blocked", stopped=True)) == "stopped"
+    assert state(dataclasses.replace(session, wait="blocked", stopped=True, closed=True)) == "closed"
     assert state(dataclasses.replace(session, counters=NO_COUNTERS)) == "not readable"
     assert state(dataclasses.replace(session, counters=NO_COUNTERS, alive=False)) == "dead"
 
