@@ -16,6 +16,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import ipcbus
+import ipcbus.context  # now: a peer that becomes another user may not be able to read it any more
 from ipcbus import MessageType
 from ipcbus.resolution.sweep import sweep
 from tests.kit import forking

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import subprocess
@@ -20,6 +21,9 @@ MISSING = "" if shutil.which("tmux") else "tmux is not installed: there is no te
 """Why these tests cannot run; empty when they can."""
 
 
+_numbers = itertools.count()
+
+
 class Screen:
     """A terminal with one program in it."""
 
@@ -33,7 +37,7 @@ class Screen:
             height: lines.
             environment: more variables; an empty one is taken away.
         """
-        self._socket = str(directory / "tmux")
+        self._socket = str(directory / f"tmux{next(_numbers)}")  # a server that ends must not meet the next one
         self._pause = threading.Event()
         known = {name: value for name, value in os.environ.items() if not name.startswith(("TMUX", "COLUMNS", "LINES"))}
         known |= {"LANG": "C.UTF-8", "LC_ALL": "C.UTF-8", **environment}
