@@ -87,7 +87,7 @@ class Wheel:
     def take(self, until: Callable[[], object], timeout: float | None) -> bool:
         """Waits for the wheel as a guest; False when `until` came true or the time ran out before it was free."""
         me = threading.get_ident()
-        with self._changed:
+        with _held(self._changed):
             if self.pump.owner == me:
                 raise IpcBusError(
                     "a context cannot be driven from inside one of its callbacks; return from the callback, or receive "
@@ -209,3 +209,19 @@ class Wheel:
         with self._changed:
             self._changed.notify_all()
             self._turn.notify_all()
+
+
+@contextlib.contextmanager
+def _held(condition: threading.Condition) -> Iterator[None]:
+    """Holds a condition's lock around a wait that a signal may end.
+
+    KeyboardInterrupt in the middle of `Condition.wait` leaves without the lock, which it has given back and not got
+    again; `with condition` then raises RuntimeError in its place.
+    """
+    condition.acquire()
+    try:
+        yield
+    finally:
+        # The lock knows its owner: this never takes it from another thread.
+        with contextlib.suppress(RuntimeError):
+            condition.release()
