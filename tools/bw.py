@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ipcbus_tools import rate
-from ipcbus_tools.common import bus_options, json_option, plural, size
+from ipcbus_tools.common import json_option, look_options, plural, size
 from ipcbus_tools.topics import looking_options
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @click.command("bw", short_help="Bytes a second of a topic.")
 @looking_options
 @rate.window_option()
-@bus_options
+@look_options
 @json_option
 def command(**how: Any) -> None:  # noqa: ANN401 - as `rate.show` takes them
     """Prints how many bytes of payload a second are sent on TOPIC, and how long messages are, until Ctrl-C.

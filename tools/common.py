@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from rich.text import Text
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _Domain = TypeVar("_Domain", bound=str | tuple[str, ...] | None)
@@ -78,26 +79,48 @@ def checked_domain(_context: click.Context, _option: click.Parameter, given: _Do
     return given
 
 
+def _checked_config(_context: click.Context, _option: click.Parameter, given: str | None) -> None:
+    """Callback of --config where nothing of it matters: a wrong file should not pass in silence all the same."""
+    if given is not None or os.environ.get("IPCBUS_CONFIG"):
+        from ipcbus.config import Config  # without a file there is nothing to check, and it takes a while to load
+
+        Config.load(given)
+
+
 def bus_options(function: _Function) -> _Function:
     """Adds --domain and --config."""
-    domain = click.option(
+    return _domain_option(config_option(function))
+
+
+def look_options(function: _Function) -> _Function:
+    """Adds --domain, and a --config that is only checked, for what reads statistics."""
+    return _domain_option(config_check_option(function))
+
+
+def _domain_option(function: _Function) -> _Function:
+    return click.option(
         "--domain",
         default="default",
         show_default=True,
         metavar="NAME",
         callback=checked_domain,
         help="The domain of the bus to work in.",
-    )
-    return domain(config_option(function))
+    )(function)
 
 
-def config_option(function: _Function) -> _Function:
+def config_option(function: _Function, **more: Any) -> _Function:  # noqa: ANN401 - as click takes them
     """Adds --config."""
     return click.option(
         "--config",
         metavar="FILE",
         help="Options of the bus: TOML with sections [context], [source], [receiver], or lines 'scope option value'.",
+        **more,
     )(function)
+
+
+def config_check_option(function: _Function) -> _Function:
+    """Adds a --config that is only checked; the command does not see it."""
+    return config_option(function, expose_value=False, callback=_checked_config)
 
 
 def json_option(function: _Function) -> _Function:
@@ -146,6 +169,8 @@ def visible(data: bytes) -> str:
 
 def safe(text: str) -> Text:
     """What others named, for a console: no markup, and nothing that acts on the terminal."""
+    from rich.text import Text
+
     return Text(visible(text.encode(errors="surrogateescape")))
 
 

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ipcbus.config import Config
 from ipcbus.stats import Histogram  # noqa: TC001 - the schema looks the types up
 from ipcbus.stats.plain import to_plain
-from ipcbus_tools.common import bus_options, duration, json_option, notes, number, output, print_json, safe
+from ipcbus_tools.common import duration, json_option, look_options, notes, number, output, print_json, safe
 from ipcbus_tools.rate import sources
 from ipcbus_tools.topics import looking_options, state, wait_for_topic
 from ipcbus_tools.watching import watch
@@ -88,7 +87,7 @@ class TopicDelay:
 
 @click.command("delay", short_help="Latency of the receivers of a topic.")
 @looking_options
-@bus_options
+@look_options
 @json_option
 def command(
     topic: str,
@@ -96,7 +95,6 @@ def command(
     count: int | None,
     timeout: float | None,
     domain: str,
-    config: str | None,
     as_json: bool,
 ) -> None:
     """Prints how late each receiver of TOPIC reads: median, p90, p99, p99.9 and the longest, until Ctrl-C.
@@ -111,7 +109,6 @@ def command(
       ipcbus delay quotes.AAPL --interval 10
       ipcbus delay ticks -n 1 --json | jq '.receivers[] | {pid, p99: .recent.p99_ns}'
     """
-    Config.load(config)  # nothing of it matters here, but a wrong file should not pass in silence
     wait_for_topic(domain, topic, timeout)
     console = output()
     if not as_json:

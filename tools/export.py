@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final
 import click
 from rich.text import Text
 
-from ipcbus.config import Config
-from ipcbus_tools.common import Failure, Misuse, checked_domain, config_option, json_option, notes, print_json
+from ipcbus_tools.common import Failure, Misuse, checked_domain, config_check_option, json_option, notes, print_json
 from ipcbus_tools.stopping import Stopper
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ PORT: Final = 19465
     help="A domain to show; may be repeated.",
 )
 @click.option("--all", "everywhere", is_flag=True, help="All domains of this host, also those to come.")
-@config_option
+@config_check_option
 @json_option
 def command(
     address: str,
@@ -51,7 +50,6 @@ def command(
     once: bool,
     domains: tuple[str, ...],
     everywhere: bool,
-    config: str | None,
     as_json: bool,
 ) -> None:
     """Serves http://HOST:N/metrics for Prometheus; each scrape reads shared memory and disturbs nobody.
@@ -68,7 +66,6 @@ def command(
 
     With --json the address is printed as JSON as soon as it answers.
     """
-    Config.load(config)  # nothing of it matters here, but a wrong file should not pass in silence
     if everywhere and domains:
         raise Misuse("--all and --domain contradict each other; leave one away")
     if once and as_json:

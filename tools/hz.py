@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ipcbus_tools import rate
-from ipcbus_tools.common import bus_options, json_option, plural
+from ipcbus_tools.common import json_option, look_options, plural
 from ipcbus_tools.rate import figure
 from ipcbus_tools.topics import looking_options
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @click.command("hz", short_help="Messages a second of a topic.")
 @looking_options
 @rate.window_option()
-@bus_options
+@look_options
 @json_option
 def command(**how: Any) -> None:  # noqa: ANN401 - as `rate.show` takes them
     """Prints how many messages a second are sent on TOPIC, until Ctrl-C.

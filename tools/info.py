@@ -11,9 +11,8 @@ import click
 from rich.text import Text
 
 from ipcbus import stats
-from ipcbus.config import Config
 from ipcbus.stats import SessionStats  # noqa: TC001 - the schema looks the types up
-from ipcbus_tools.common import age, bus_options, duration, json_option, number, output, print_json, safe, size
+from ipcbus_tools.common import age, duration, json_option, look_options, number, output, print_json, safe, size
 from ipcbus_tools.tables import Row, reader, show_table
 from ipcbus_tools.topics import full_name, pick_session, state
 from ipcbus_tools.watching import interval_option, watch
@@ -95,9 +94,9 @@ class SessionInfo:
 @click.command("info", short_help="Everything about one session.")
 @click.argument("session")
 @interval_option(_LOOK_S)
-@bus_options
+@look_options
 @json_option
-def command(session: str, interval: float, domain: str, config: str | None, as_json: bool) -> None:
+def command(session: str, interval: float, domain: str, as_json: bool) -> None:
     """Tells what SESSION is: who sends, its topics, who reads how far behind, and who holds it up.
 
     SESSION is a source string, a part of one that no other has, or a topic that only one session carries. Where two
@@ -111,7 +110,6 @@ def command(session: str, interval: float, domain: str, config: str | None, as_j
       ipcbus info quotes.AAPL
       ipcbus info orders --json | jq '.session | .held_up_by as $s | .receivers[] | select(.slot == $s) | .pid'
     """
-    Config.load(config)  # nothing of it matters here, but a wrong file should not pass in silence
     chosen = ""
     for found in watch(domain, interval, 1, begin=True):
         picked = pick_session(found, chosen or session)

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ipcbus import stats
-from ipcbus.config import Config
-from ipcbus_tools.common import age, bus_options, duration, json_option, number, output, print_json, safe, size
+from ipcbus_tools.common import age, duration, json_option, look_options, number, output, print_json, safe, size
 from ipcbus_tools.tables import Row, reader, show_table
 from ipcbus_tools.topics import state
 
@@ -24,9 +23,9 @@ _NONE = "-"
 @click.command("list", short_help="Lists contexts, topics and receivers.")
 @click.option("-v", "--verbose", is_flag=True, help="Also sessions, and who reads them with which lag and latency.")
 @click.option("--all", "everywhere", is_flag=True, help="All domains of this host.")
-@bus_options
+@look_options
 @json_option
-def command(verbose: bool, everywhere: bool, domain: str, config: str | None, as_json: bool) -> None:
+def command(verbose: bool, everywhere: bool, domain: str, as_json: bool) -> None:
     """Lists contexts, topics and receivers of the domain; nobody is disturbed.
 
     What another user's process keeps private is listed with the reason.
@@ -37,7 +36,6 @@ def command(verbose: bool, everywhere: bool, domain: str, config: str | None, as
       ipcbus list -v --domain trading
       ipcbus list --all --json | jq '.[].contexts[].pid'
     """
-    Config.load(config)  # nothing of it matters here, but a wrong file should not pass in silence
     found = stats.take_snapshots() if everywhere else (stats.take_snapshot(domain),)
     if as_json:
         print_json([each.to_dict() for each in found] if everywhere else found[0].to_dict())

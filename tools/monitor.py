@@ -6,8 +6,7 @@ import sys
 
 import click
 
-from ipcbus.config import Config
-from ipcbus_tools.common import bus_options, json_option, print_json, size
+from ipcbus_tools.common import json_option, look_options, print_json, size
 from ipcbus_tools.recorded import Log
 from ipcbus_tools.watching import interval_option, watch
 
@@ -23,9 +22,9 @@ from ipcbus_tools.watching import interval_option, watch
 )
 @interval_option()
 @click.option("-n", "--count", metavar="N", type=click.IntRange(min=1), help="End after N snapshots.")
-@bus_options
+@look_options
 @json_option
-def command(path: str, interval: float, count: int | None, domain: str, config: str | None, as_json: bool) -> None:
+def command(path: str, interval: float, count: int | None, domain: str, as_json: bool) -> None:
     """Appends a snapshot of the domain with its rates to FILE every so often, for later; nobody is disturbed.
 
     A snapshot is one line of JSON in the form of docs/reference/json.md, written at once. What a full disk
@@ -42,7 +41,6 @@ def command(path: str, interval: float, count: int | None, domain: str, config: 
 
     With --json it ends with a line about what was written.
     """
-    Config.load(config)  # nothing of it matters here, but a wrong file should not pass in silence
     shown = path != "-" and not as_json and sys.stderr.isatty()
     with Log(path) as log:
         try:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ipcbus.config import Config
 from ipcbus.stats.plain import to_plain
 from ipcbus.stats.rates import growth
 from ipcbus_tools.common import Seconds, output, print_json, safe
@@ -138,7 +137,6 @@ def show(
     *,
     domain: str,
     topic: str,
-    config: str | None,
     interval: float,
     count: int | None,
     window: float,
@@ -150,7 +148,6 @@ def show(
     Raises:
         Failure: the topic has no source for `timeout` seconds.
     """
-    Config.load(config)  # nothing of it matters here, but a wrong file should not pass in silence
     wait_for_topic(domain, topic, timeout)
     meter = TopicMeter(topic, window)
     console = output()

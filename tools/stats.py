@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ipcbus import stats
-from ipcbus.config import Config
 from ipcbus.stats.plain import to_plain
-from ipcbus_tools.common import Failure, bus_options, duration, json_option, number, output, print_json, safe
+from ipcbus_tools.common import Failure, duration, json_option, look_options, number, output, print_json, safe
 from ipcbus_tools.delay import ReaderDelay
 from ipcbus_tools.rate import figure
 from ipcbus_tools.tables import Row, show_table
@@ -73,9 +72,9 @@ class SessionCounters:
 @click.command("stats", short_help="All counters of one session.")
 @click.argument("session")
 @interval_option()
-@bus_options
+@look_options
 @json_option
-def command(session: str, interval: float, domain: str, config: str | None, as_json: bool) -> None:
+def command(session: str, interval: float, domain: str, as_json: bool) -> None:
     """Prints every counter of SESSION, its topics and its receivers: value, growth a second, and what it means.
 
     SESSION is a source string, a part of one that no other has, or a topic that only one session carries. Where two
@@ -87,7 +86,6 @@ def command(session: str, interval: float, domain: str, config: str | None, as_j
       ipcbus stats quotes.AAPL --interval 10
       ipcbus stats orders --json | jq '.counters[] | select(.name == "lost") | .value'
     """
-    Config.load(config)  # nothing of it matters here, but a wrong file should not pass in silence
     chosen = ""
     for found in watch(domain, interval, 1, begin=True):
         picked = pick_session(found, chosen or session)

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from ipcbus.config import Config
-from ipcbus_tools.common import Misuse, bus_options, json_option, print_json
+from ipcbus_tools.common import Misuse, json_option, look_options, print_json
 from ipcbus_tools.watching import interval_option, watch
 
 
@@ -22,7 +21,7 @@ from ipcbus_tools.watching import interval_option, watch
     type=click.Path(exists=True, dir_okay=False, allow_dash=False),
     help="Show what 'ipcbus monitor' has written to FILE, a look each --interval.",
 )
-@bus_options
+@look_options
 @json_option
 def command(
     interval: float,
@@ -31,7 +30,6 @@ def command(
     svg: str | None,
     replay: str | None,
     domain: str,
-    config: str | None,
     as_json: bool,
 ) -> None:
     """Shows who sends what to whom, how fast, how late, what was lost, and who holds the others up.
@@ -49,7 +47,6 @@ def command(
 
     With --json each look is one line; its form is in docs/reference/json.md.
     """
-    Config.load(config)  # nothing of it matters here, but a wrong file should not pass in silence
     looks = 1 if once else count
     if as_json and svg is not None:
         raise Misuse("--json prints and --svg draws: choose one of them")
