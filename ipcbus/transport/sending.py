@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
 from typing import TYPE_CHECKING
 
@@ -15,10 +14,10 @@ from ipcbus.topic.batch import BatchWriter
 from ipcbus.topic.tsni import SequenceInfos
 from ipcbus.transport.evicting import Evictor
 from ipcbus.transport.life import Pulse
+from ipcbus.transport.ropes import Ropes
 from ipcbus.wire import layout
 from ringbuf.channel import OwnedChannel, Shape
-from ringbuf.doorbell import CALL, DATA, BellRope
-from ringbuf.errors import SegmentRefused
+from ringbuf.doorbell import CALL, DATA
 from ringbuf.layout import (
     CONTROL_HEADER,
     RECORD_ALIGN,
@@ -36,8 +35,6 @@ if TYPE_CHECKING:
 
     from ipcbus.topic.policy import Policy
     from ipcbus.transport.kinds import SessionPlan
-
-log = logging.getLogger("ipcbus")
 
 _CONTEXT_ID = 72  # offset of Slot.context_id
 _PARKED = 64  # offset of ControlHeader.parked
@@ -100,7 +97,7 @@ class SendingSession:
         self._numbers = [0] * self.topics_max
         self._used: set[int] = set()
         self._next_line = 0
-        self._ropes: dict[int, tuple[int, BellRope | None]] = {}
+        self._ropes = Ropes(domain, self.source_string)
         self.sources = 0
         self._pulse = Pulse(plan.sm_interval_ms * 1_000_000)
         self._slots_at = slots_offset(shape.control_user)
@@ -166,17 +163,12 @@ class SendingSession:
         while was:
             slot = (was & -was).bit_length() - 1
             was &= was - 1
-            rope = self._rope(slot)
-            if rope is not None:
-                rope.ring(DATA)
-                rung += 1
+            rung += self._ring(slot, DATA)
         self.channel.writer.count_wakes(rung)
 
     def call(self, slot: int) -> None:
         """Tells the context in a slot that something has happened to it, whether it sleeps or not."""
-        rope = self._rope(slot)
-        if rope is not None:
-            rope.ring(CALL)
+        self._ring(slot, CALL)
 
     @contextlib.contextmanager
     def blocked(self, since_ns: int) -> Iterator[None]:
@@ -219,36 +211,17 @@ class SendingSession:
         self.batch.close()
         self.channel.close()
         self.wake_all()
-        self._let_go()
+        self._ropes.close()
 
     def abandon(self) -> None:
         """Closes descriptors only; for a child after a fork."""
         self.batch.fork_child()
         self.channel.abandon()
-        self._let_go()
+        self._ropes.abandon()
 
-    def _let_go(self) -> None:
-        for _, rope in self._ropes.values():
-            if rope is not None:
-                rope.close()
-        self._ropes.clear()
-
-    def _rope(self, slot: int) -> BellRope | None:
-        """The doorbell rope of the context in a slot; None when it cannot be rung."""
+    def _ring(self, slot: int, what: bytes) -> bool:
         context_id = self._joined.load64(self._slots_at + slot * SLOT.itemsize + _CONTEXT_ID)
-        known = self._ropes.get(slot)
-        if known is not None and known[0] == context_id:
-            return known[1]
-        if known is not None and known[1] is not None:
-            known[1].close()
-        rope: BellRope | None = None
-        with contextlib.suppress(OSError, ValueError):
-            try:
-                rope = BellRope(names.bell(self.domain, context_id & 0xFFFFFFFF))
-            except SegmentRefused as error:
-                log.warning("%s: a receiver cannot be woken: %s", self.source_string, error)
-        self._ropes[slot] = (context_id, rope)
-        return rope
+        return self._ropes.ring(slot, context_id, what)
 
     def _word(self, number: int) -> int:
         return CONTROL_HEADER.itemsize + 8 * (number % self.topics_max)
