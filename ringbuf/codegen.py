@@ -102,16 +102,23 @@ def render(source: str, structs: Mapping[str, np.dtype[np.void]], constants: Map
     )
 
 
-def main(source: str, target: Path, text: str) -> None:
+def main(source: str, target: Path, text: str, cure: str = "") -> None:
     """Writes the generated file, or with `--check` only says whether it is current.
 
+    Args:
+        source: module that holds what the file is generated from.
+        target: the file.
+        text: what belongs in it.
+        cure: command that writes it; the module itself is run unless one is given.
+
     Raises:
-        SystemExit: with `--check`, when the file differs from what the layout would generate.
+        SystemExit: with `--check`, when the file differs from what would be generated.
     """
     if "--check" not in sys.argv[1:]:
-        target.write_text(text)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8")
         print(f"{target.name} written")
-    elif not target.exists() or target.read_text() != text:
-        raise SystemExit(f"{target} is not what {source} describes; run: python -m {source}")
+    elif not target.exists() or target.read_text(encoding="utf-8") != text:
+        raise SystemExit(f"{target} is not what {source} describes; run: {cure or f'python -m {source}'}")
     else:
         print(f"{target.name} is current")

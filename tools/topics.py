@@ -40,6 +40,10 @@ def looking_options(function: _Function) -> _Function:
     return function
 
 
+UNREAD = "not readable"
+"""State of a session whose numbers may not, or cannot, be read."""
+
+
 def state(session: SessionStats) -> str:
     """How a session is, where that is more than living.
 
@@ -48,8 +52,8 @@ def state(session: SessionStats) -> str:
     """
     if not session.alive:
         return "dead"
-    if not session.counters:
-        return "not readable"
+    if session.reason or not session.counters:
+        return UNREAD
     if session.closed:
         return "closed"
     return "stopped" if session.stopped else session.wait

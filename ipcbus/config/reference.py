@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ipcbus.config.foreign import WITHOUT_EFFECT
 from ipcbus.config.options import SCOPES
 from ipcbus.config.relations import RELATIONS
+from ringbuf import codegen
 
 if TYPE_CHECKING:
     from ipcbus.config.relations import Relation
@@ -94,15 +94,7 @@ def main() -> None:
     Raises:
         SystemExit: with `--check`, when the page differs from the table.
     """
-    text = render()
-    if "--check" not in sys.argv[1:]:
-        PAGE.parent.mkdir(parents=True, exist_ok=True)
-        PAGE.write_text(text, encoding="utf-8")
-        print(f"{PAGE.name} written")
-    elif not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text:
-        raise SystemExit(f"{PAGE} is not what the table of options says; run: make docs")
-    else:
-        print(f"{PAGE.name} is current")
+    codegen.main("ipcbus.config.options", PAGE, render(), cure="make docs")
 
 
 if __name__ == "__main__":

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import inspect
 import re
-import sys
 from pathlib import Path
 from typing import Final
 
-from ipcbus.stats.counters import COUNTERS, RECEIVER, SESSION, SLOT, SOURCE, Counter, counters_of
+from ipcbus.stats.counters import RECEIVER, SESSION, SLOT, SOURCE, Counter, counters_of
 from ipcbus.stats.histogram import Percentiles
 from ipcbus.stats.model import DomainSnapshot, ReceiverStats, SessionStats, SlotStats, SourceStats
+from ringbuf import codegen
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "reference" / "statistics.md"
 
@@ -107,15 +107,7 @@ def main() -> None:
     Raises:
         SystemExit: with `--check`, when the page differs from the table.
     """
-    text = render()
-    if "--check" not in sys.argv[1:]:
-        PAGE.parent.mkdir(parents=True, exist_ok=True)
-        PAGE.write_text(text, encoding="utf-8")
-        print(f"{PAGE.name} written: {len(COUNTERS)} counters")
-    elif not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text:
-        raise SystemExit(f"{PAGE} is not what the table of counters says; run: make docs")
-    else:
-        print(f"{PAGE.name} is current")
+    codegen.main("ipcbus.stats.counters", PAGE, render(), cure="make docs")
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ from ringbuf import layout, segment
 from ringbuf.errors import RingError, SegmentGone
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 _STATES = {layout.SLOT_JOINING: "joining", layout.SLOT_ACTIVE: "active", layout.SLOT_EVICTED: "evicted"}
 _PACINGS = {False: "receiver_paced", True: "source_paced"}
@@ -57,7 +57,7 @@ def take_snapshots() -> tuple[DomainSnapshot, ...]:
 
 def domains() -> tuple[str, ...]:
     """The names of all domains of this host."""
-    return tuple(taken.domain for taken in take_snapshots())
+    return tuple(sorted({_named(tag, (_read_registry(name)[0] for name in _registries(tag))) for tag in _tags()}))
 
 
 def _tags() -> set[str]:
@@ -65,17 +65,25 @@ def _tags() -> set[str]:
     return {found[0] for found in parsed if found and found[2] == names.REGISTRY}
 
 
+def _registries(tag: str) -> list[str]:
+    found = segment.names(f"{names.PREFIX}{tag}.")
+    return [name for name in found if name.endswith("." + names.REGISTRY) and names.parse(name)]
+
+
+def _named(tag: str, contexts: Iterable[ContextAdvert | None]) -> str:
+    """The name behind a tag, which is the tag itself where no registry says it."""
+    known = (each.domain for each in contexts if each is not None and names.domain_tag(each.domain) == tag)
+    return next(known, tag)
+
+
 def _snapshot(tag: str, domain: str | None, processes: Processes) -> DomainSnapshot:
     taken, now = time.time_ns(), time.monotonic_ns()
-    prefix = f"{names.PREFIX}{tag}."
-    registries = [name for name in segment.names(prefix) if name.endswith("." + names.REGISTRY)]
     # All registries come first: a receiver's numbers are then never ahead of those of the sessions it reads.
-    read = [(name, *_read_registry(name), time.monotonic_ns()) for name in registries if names.parse(name)]
+    read = [(name, *_read_registry(name), time.monotonic_ns()) for name in _registries(tag)]
     contexts = tuple(_context(*found, processes) for found in read)
-    known = (found[1].domain for found in read if found[1] and names.domain_tag(found[1].domain) == tag)
     processes.turn()
     return DomainSnapshot(
-        domain if domain is not None else next(known, tag),
+        domain if domain is not None else _named(tag, (found[1] for found in read)),
         taken,
         now,
         tuple(sorted(contexts, key=lambda context: (context.start_ns, context.context_id))),

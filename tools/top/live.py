@@ -141,8 +141,7 @@ def run(looks: Looks, interval: float, count: int | None) -> None:
         due = time.monotonic() + min(interval, 0.5)
         view, seen = View(), 0
         while not view.ended:
-            width, height = terminal.console.size
-            size = Size(width, height, terminal.unicode)
+            size = Size.of(terminal.console)
             shown, view = reel.shown(view)
             terminal.show(screen(shown, view, size))
             keys = terminal.keys(due - time.monotonic())
@@ -177,10 +176,7 @@ def once(domain: str, interval: float) -> None:
     looks = Looks(domain, interval)
     console = output()
     for found in watch(domain, interval, 1):
-        unicode = console.encoding.lower().startswith("utf")
-        console.print(
-            report(looks.frame(found, host.look()), Size(console.width, console.height, unicode)), no_wrap=True
-        )
+        console.print(report(looks.frame(found, host.look()), Size.of(console)), no_wrap=True)
 
 
 def picture(domain: str, interval: float, count: int, svg: str) -> None:

@@ -10,15 +10,14 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ipcbus_tools.topics import UNREAD, state
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ipcbus.stats import ContextStats, DomainSnapshot, SessionStats, SlotStats
 
     Lingers = Callable[["Key"], bool]
-
-UNREAD = "not readable"
-"""State of a session whose numbers may not, or cannot, be read."""
 
 LINGER = 2
 """Intervals for which what has ended is still shown."""
@@ -121,17 +120,7 @@ def _rows(context: ContextStats) -> Iterator[Row]:
 
 
 def _state(session: SessionStats) -> str:
-    if not session.alive:
-        return "dead"
-    if session.reason:
-        return UNREAD
-    if session.closed:
-        return "closed"
-    if session.stopped:
-        return "stopped"
-    if session.wait:
-        return session.wait
-    return "sends" if session.per_second.get("msgs_sent") else "idle"
+    return state(session) or ("sends" if session.per_second.get("msgs_sent") else "idle")
 
 
 def _without_old_readers(row: Row, lingers: Lingers) -> Row:

@@ -12,10 +12,14 @@ from rich.text import Text
 from ipcbus import stats
 from ipcbus_tools.top import details, figures, panes, table
 from ipcbus_tools.top import view as views
-from ipcbus_tools.top.roster import UNREAD
 from ipcbus_tools.top.view import View
+from ipcbus_tools.topics import UNREAD
 
 if TYPE_CHECKING:
+    from typing import Self
+
+    from rich.console import Console
+
     from ipcbus.stats import DomainSnapshot, SessionStats, SourceStats
     from ipcbus_tools.top.host import Host
     from ipcbus_tools.top.roster import Row
@@ -61,6 +65,11 @@ class Size:
     width: int
     height: int
     unicode: bool = True
+
+    @classmethod
+    def of(cls, console: Console) -> Self:
+        """As it is now."""
+        return cls(*console.size, console.encoding.lower().startswith("utf"))
 
 
 def screen(frame: Frame, view: View, size: Size) -> Group:

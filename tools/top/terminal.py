@@ -94,11 +94,6 @@ class Terminal:
         self._suspend = False
         self._settling = False
 
-    @property
-    def unicode(self) -> bool:
-        """Whether it shows more than ASCII."""
-        return self.console.encoding.lower().startswith("utf")
-
     def __enter__(self) -> Self:
         """Takes the screen, and keys without waiting for the end of a line."""
         self._modes = termios.tcgetattr(self._fd)
