@@ -1,0 +1,51 @@
+"""The datagrams that a source still holds, to send them again to who missed them."""
+
+from __future__ import annotations
+
+
+class Window:
+    """The latest datagrams of a session, as many as its limits allow, but never less than one."""
+
+    OVERHEAD = 120
+    """Bytes that holding a datagram takes beside its own: its object and its place."""
+
+    def __init__(self, size: int, limit: int) -> None:
+        """Empty.
+
+        Args:
+            size: `transmission_window_size`: most bytes of datagrams.
+            limit: `transmission_window_limit`: most bytes with the overhead of each; 0 is none.
+        """
+        self._size, self._limit = size, limit
+        self._held: dict[int, bytes] = {}
+        self.trail = 0
+        """The oldest number that is held, or the next one when none is."""
+        self.bytes = 0
+        """Bytes of the datagrams that are held."""
+
+    def __len__(self) -> int:
+        """How many are held."""
+        return len(self._held)
+
+    @property
+    def lead(self) -> int:
+        """The number that the next datagram has."""
+        return self.trail + len(self._held)
+
+    def add(self, datagram: bytes) -> int:
+        """Holds one more, lets go of the oldest where that takes too much room, and returns its number."""
+        number = self.lead
+        self._held[number] = datagram
+        self.bytes += len(datagram)
+        while len(self._held) > 1 and self._is_over():
+            self.bytes -= len(self._held.pop(self.trail))
+            self.trail += 1
+        return number
+
+    def get(self, number: int) -> bytes | None:
+        """A datagram; None when it is not held (any more), or was never sent."""
+        return self._held.get(number)
+
+    def _is_over(self) -> bool:
+        full = self.bytes + self.OVERHEAD * len(self._held)
+        return self.bytes > self._size or bool(self._limit and full > self._limit)
