@@ -27,13 +27,13 @@ def lost(*numbers: int, terms: NakTerms = TERMS, random: Random | None = None) -
 def asked(found: LossMap, until: int) -> list[tuple[int, list[int]]]:
     """When which numbers are asked for, in ms."""
     told = []
-    while found.next_ns is not None and found.next_ns <= until:
-        now = found.next_ns
+    while (now := found.next_ns) is not None and now <= until:
         asks, given_up = found.due(now)
         if asks:
             told.append((now // MS, asks))
         if not asks and not given_up:
-            assert found.next_ns is None or found.next_ns > now
+            following = found.next_ns
+            assert following is None or following > now
     return told
 
 
