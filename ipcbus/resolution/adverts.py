@@ -8,7 +8,29 @@ import numpy as np
 
 from ipcbus.wire import layout
 
-TRANSPORT_NAMES = {layout.TRANSPORT_LBTIPC: "LBT-IPC", layout.TRANSPORT_LBTSMX: "LBT-SMX"}
+TRANSPORT_NAMES = {
+    layout.TRANSPORT_LBTIPC: "LBT-IPC",
+    layout.TRANSPORT_LBTSMX: "LBT-SMX",
+    layout.TRANSPORT_LBTRU: "LBT-RU",
+    layout.TRANSPORT_LBTRM: "LBT-RM",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where the source of a session over UDP is reached, and where it sends to.
+
+    Attributes:
+        host: numeric address of the source; requests and registrations go there.
+        port: its port.
+        group: numeric address of the multicast group that it sends to; empty when it sends to each receiver.
+        group_port: port of the group; 0 without one.
+    """
+
+    host: str
+    port: int
+    group: str = ""
+    group_port: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +45,31 @@ class SessionAdvert:
     window: int
     source_paced: bool
     topics_max: int
+    endpoint: Endpoint | None = None
+    """Of a session over UDP; of one over a ring, that of its twin over UDP, where it has one."""
 
     @property
     def source_string(self) -> str:
-        """Ultra Messaging's form, for example `LBT-IPC:6481f8d4:20001`."""
+        """Ultra Messaging's form.
+
+        For example `LBT-IPC:6481f8d4:20001`, `LBT-RU:127.0.0.1:14380:6481f8d4`,
+        `LBTRM:10.0.0.1:14390:6481f8d4:224.10.10.10:14400`.
+        """
+        if self.endpoint is not None and self.transport in (layout.TRANSPORT_LBTRU, layout.TRANSPORT_LBTRM):
+            return over_udp(self.transport, self.session_id, self.endpoint)
         return f"{TRANSPORT_NAMES.get(self.transport, '?')}:{self.session_id:08x}:{self.transport_id}"
+
+
+def over_udp(transport: int, session_id: int, endpoint: Endpoint) -> str:
+    """Source string of a session over UDP, or of the twin over UDP that one over a ring has."""
+    at = f"{_bracketed(endpoint.host)}:{endpoint.port}:{session_id:08x}"
+    if transport == layout.TRANSPORT_LBTRM:
+        return f"LBTRM:{at}:{_bracketed(endpoint.group)}:{endpoint.group_port}"
+    return f"LBT-RU:{at}"
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
 
 
 @dataclass(frozen=True, slots=True)
