@@ -24,10 +24,10 @@ def test_defaults_satisfy_it(condition: Condition) -> None:
 
 def test_lbtrm_needs_an_interface() -> None:
     assert refusal({"source": {"transport": "lbtrm"}}) == (
-        "option transport (scope source) = 'lbtrm' does not go with option resolver_multicast_interface (scope context) = "
-        "'': nothing is sent to multicast groups until an interface for it is configured. Set "
-        "resolver_multicast_interface (scope context) to the interface of the sources and receivers, or take transport = "
-        "'lbtru'"
+        "option transport (scope source) = 'lbtrm' does not go with option resolver_multicast_interface (scope "
+        "context) = '': nothing is sent to multicast groups until an interface for it is configured. Set "
+        "resolver_multicast_interface (scope context) to the interface of the sources and receivers, or take "
+        "transport = 'lbtru'"
     )
     assert Config({"source": {"transport": "lbtrm"}, **ON}).values("source").transport == "lbtrm"
 
