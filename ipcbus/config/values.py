@@ -45,6 +45,8 @@ class Option(Generic[T]):
     choices: tuple[str, ...] = ()
     form: Form | None = None
     """What a text has to be beyond that."""
+    several: bool = False
+    """Each line of a flat file adds one, instead of taking the place of the one before."""
     power_of_two: bool = False
     """Rounded up to the next power of two."""
     subject_to_change: bool = False

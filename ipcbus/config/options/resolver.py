@@ -42,6 +42,7 @@ class ResolverContext:
     resolver_unicast_daemon = Option(
         default="",
         form=DAEMONS,
+        several=True,
         meaning="Resolvers (ipcbus resolver) that carry resolution where multicast does not; empty is off. All that "
         "live are used.",
     )
