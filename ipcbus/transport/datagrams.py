@@ -268,7 +268,7 @@ _IP_MULTICAST_ALL: Final = 49
 def _new(family: socket.AddressFamily) -> socket.socket:
     """A socket that never blocks and that no child process gets."""
     try:
-        sock = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        sock = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
     except OSError as error:
         raise TransportError(
             f"no UDP socket can be made ({error.strerror}): check the limit of open files (ulimit -n), and that the "
