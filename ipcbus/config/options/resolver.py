@@ -6,7 +6,7 @@ from typing import Final
 
 from ipcbus.config.addresses import DAEMONS, GROUP, INTERFACE, INTERFACE_OR_NONE
 from ipcbus.config.options import udp
-from ipcbus.config.options.limits import MAX_SECONDS
+from ipcbus.config.options.limits import MAX_MS, MAX_SECONDS
 from ipcbus.config.values import Option
 
 _MBIT: Final = 1_000_000
@@ -95,7 +95,7 @@ class ResolverSource:
         default=5000,
         unit="ms",
         minimum=0,
-        maximum=MAX_SECONDS,
+        maximum=MAX_MS,
         meaning="How long the first phase of adverts lasts.",
     )
     resolver_advertisement_sustain_interval = udp.interval(
@@ -135,7 +135,7 @@ class ResolverReceiver:
         default=5000,
         unit="ms",
         minimum=0,
-        maximum=MAX_SECONDS,
+        maximum=MAX_MS,
         meaning="How long the first phase of queries lasts.",
     )
     resolver_query_sustain_interval = udp.interval(1000, "Time between two queries of a receiver in the second phase.")
