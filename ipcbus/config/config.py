@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, Literal, overload
 
 from ipcbus.config import files
 from ipcbus.config.checks import checked, known_scope, section_of
+from ipcbus.config.conditions import CONDITIONS
 from ipcbus.config.relations import RELATIONS, refuse_contradiction
 from ipcbus.config.topics import KEY, TopicOverride
 from ipcbus.config.topics import read as read_topics
@@ -27,6 +28,7 @@ from ipcbus.errors import ConfigError
 if TYPE_CHECKING:
     from typing import TypeAlias
 
+    from ipcbus.config.conditions import Condition
     from ipcbus.config.flat import Ignored
     from ipcbus.config.options import (
         ContextOptions,
@@ -41,6 +43,9 @@ if TYPE_CHECKING:
     Sections: TypeAlias = Mapping[str, Mapping[str, Value]]
 
 log = logging.getLogger("ipcbus")
+
+RULES: Final[tuple[Relation | Condition, ...]] = (*RELATIONS, *CONDITIONS)
+"""Everything that options have to agree on."""
 
 ENVIRONMENT: Final = "IPCBUS_CONFIG"
 """Names the config file of contexts that are given no config."""
@@ -71,11 +76,11 @@ class Config:
             }
         )
         self._topics = read_topics(sections.get(KEY, ()), where)
-        _check_relations(RELATIONS, self._sections, where)
+        _check_rules(RULES, self._sections, where)
         for each in self._topics:
             # For an exact name everything that fits it is known; a pattern has to be right by itself.
             fitting = self._fitting(each.name) if each.name else (each,)
-            _check_relations(RELATIONS, _merged(self._sections, fitting), each.inside(where))
+            _check_rules(RULES, _merged(self._sections, fitting), each.inside(where))
 
     @classmethod
     def load(cls, config: ConfigLike) -> Config:
@@ -179,8 +184,8 @@ class Config:
         sections = _merged(self._sections, self._fitting(topic))
         merged = {**sections.get(scope, {}), **given}
         if topic or given:
-            touched = [relation for relation in RELATIONS if scope in relation.scopes]
-            _check_relations(touched, {**sections, scope: merged})
+            touched = [rule for rule in RULES if scope in rule.scopes]
+            _check_rules(touched, {**sections, scope: merged})
         return known(merged)
 
     def origins(self, scope: str, topic: str = "") -> dict[str, str]:
@@ -213,8 +218,8 @@ def _merged(sections: Sections, overrides: Iterable[TopicOverride]) -> Sections:
     return merged
 
 
-def _check_relations(relations: Iterable[Relation], sections: Sections, where: str = "") -> None:
+def _check_rules(rules: Iterable[Relation | Condition], sections: Sections, where: str = "") -> None:
     """Refuses values that are right alone and wrong together."""
-    for relation in relations:
-        if complaint := relation.complaint(sections, where):
+    for rule in rules:
+        if complaint := rule.complaint(sections, where):
             raise ConfigError(complaint)

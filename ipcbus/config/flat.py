@@ -1,7 +1,7 @@
 """Ultra Messaging's flat files: a line is a scope, an option and its value; `#` begins a comment.
 
 Scopes, options and choices may be written in capitals, as in Ultra Messaging. Of two lines for one option the later
-one counts.
+one counts, except where each adds one.
 """
 
 from __future__ import annotations
@@ -78,7 +78,10 @@ def read(text: str, origin: str) -> tuple[dict[str, dict[str, Value]], tuple[Ign
         if scope not in SCOPES and scope not in WITHOUT_EFFECT:
             raise ConfigError(f"there is no scope {words[0]!r}{where}; {nearest(scope, SCOPES, SCOPES)}")
         if scope in SCOPES and name in SCOPES[scope].rows:
-            sections.setdefault(scope, {})[name] = _value(scope, name, value, where)
+            section = sections.setdefault(scope, {})
+            if SCOPES[scope].rows[name].several and name in section:
+                value = f"{section[name]};{value}"
+            section[name] = _value(scope, name, value, where)
         elif name in WITHOUT_EFFECT.get(scope, ()):
             ignored.append(Ignored(scope, name, value, number))
         else:

@@ -32,44 +32,27 @@ _NAMES: Final = {
         resolver_active_source_interval resolver_active_threshold resolver_cache
         resolver_context_advertisement_interval resolver_context_name_activity_timeout
         resolver_context_name_query_duration resolver_context_name_query_maximum_interval
-        resolver_context_name_query_minimum_interval resolver_datagram_max_size
-        resolver_disable_udp_topic_resolution resolver_domain_id_active_propagation_timeout
-        resolver_initial_advertisement_bps resolver_initial_advertisements_per_second
-        resolver_initial_queries_per_second resolver_initial_query_bps resolver_maximum_advertisements
-        resolver_maximum_queries resolver_multicast_address resolver_multicast_incoming_address
-        resolver_multicast_incoming_port resolver_multicast_interface resolver_multicast_outgoing_address
-        resolver_multicast_outgoing_port resolver_multicast_port resolver_multicast_receiver_socket_buffer
-        resolver_multicast_ttl resolver_query_interval resolver_receiver_datagram_max_size
+        resolver_context_name_query_minimum_interval resolver_disable_udp_topic_resolution
+        resolver_domain_id_active_propagation_timeout resolver_maximum_advertisements resolver_maximum_queries
+        resolver_multicast_incoming_address resolver_multicast_incoming_port resolver_multicast_outgoing_address
+        resolver_multicast_outgoing_port resolver_query_interval resolver_receiver_datagram_max_size
         resolver_receiver_map_tablesz resolver_service resolver_service_interest_mode
         resolver_source_datagram_max_size resolver_source_map_tablesz resolver_source_notification_function
-        resolver_string_hash_function resolver_string_hash_function_ex resolver_sustain_advertisement_bps
-        resolver_sustain_advertisements_per_second resolver_sustain_queries_per_second
-        resolver_sustain_query_bps resolver_ud_acceleration resolver_unicast_activity_timeout
+        resolver_string_hash_function resolver_string_hash_function_ex resolver_ud_acceleration
         resolver_unicast_address resolver_unicast_change_interval resolver_unicast_check_interval
-        resolver_unicast_daemon resolver_unicast_destination_port resolver_unicast_force_alive
-        resolver_unicast_ignore_unknown_source resolver_unicast_interface resolver_unicast_keepalive_interval
-        resolver_unicast_port resolver_unicast_port_high resolver_unicast_port_low
-        resolver_unicast_receiver_socket_buffer resolver_wildcard_queries_per_second resolver_wildcard_query_bps
-        resolver_wildcard_receiver_map_tablesz response_session_maximum_buffer
+        resolver_unicast_destination_port resolver_unicast_force_alive resolver_unicast_ignore_unknown_source
+        resolver_unicast_port resolver_wildcard_receiver_map_tablesz response_session_maximum_buffer
         response_session_sender_socket_buffer response_tcp_activity_timeout response_tcp_deletion_timeout
         response_tcp_interface response_tcp_nodelay source_cost_evaluation_function source_event_function
         source_includes_topic_index tls_certificate tls_certificate_key tls_certificate_key_password
         tls_cipher_suites tls_compression_negotiation_timeout tls_trusted_certificates
         transport_datagram_max_size transport_lbtipc_recycle_receive_buffers transport_lbtrdma_datagram_max_size
         transport_lbtrdma_maximum_ports transport_lbtrdma_port_high transport_lbtrdma_port_low
-        transport_lbtrdma_receiver_thread_behavior transport_lbtrm_data_rate_limit
-        transport_lbtrm_datagram_max_size transport_lbtrm_multicast_address_high
-        transport_lbtrm_multicast_address_low transport_lbtrm_rate_interval
-        transport_lbtrm_receiver_datagram_max_size transport_lbtrm_receiver_socket_buffer
+        transport_lbtrdma_receiver_thread_behavior transport_lbtrm_receiver_datagram_max_size
         transport_lbtrm_receiver_timestamp transport_lbtrm_recycle_receive_buffers
-        transport_lbtrm_retransmit_rate_limit transport_lbtrm_source_datagram_max_size
-        transport_lbtrm_source_port_high transport_lbtrm_source_port_low transport_lbtrm_source_socket_buffer
-        transport_lbtrm_source_timestamp transport_lbtru_data_rate_limit transport_lbtru_datagram_max_size
-        transport_lbtru_maximum_ports transport_lbtru_port_high transport_lbtru_port_low
-        transport_lbtru_rate_interval transport_lbtru_receiver_datagram_max_size
-        transport_lbtru_receiver_socket_buffer transport_lbtru_recycle_receive_buffers
-        transport_lbtru_retransmit_rate_limit transport_lbtru_source_datagram_max_size
-        transport_lbtru_source_socket_buffer transport_lbtsmx_message_statistics_enabled
+        transport_lbtrm_source_datagram_max_size transport_lbtrm_source_timestamp
+        transport_lbtru_receiver_datagram_max_size transport_lbtru_recycle_receive_buffers
+        transport_lbtru_source_datagram_max_size transport_lbtsmx_message_statistics_enabled
         transport_mapping_function transport_session_multiple_sending_threads
         transport_session_single_receiving_thread transport_tcp_datagram_max_size transport_tcp_maximum_ports
         transport_tcp_port_high transport_tcp_port_low transport_tcp_receiver_socket_buffer ud_acceleration
@@ -83,34 +66,26 @@ _NAMES: Final = {
     """,
     "source": """
         implicit_batching_type late_join mem_mgt_callbacks onload_acceleration_stack_name
-        resolver_advertisement_maximum_initial_interval resolver_advertisement_minimum_initial_duration
-        resolver_advertisement_minimum_initial_interval resolver_advertisement_minimum_sustain_duration
-        resolver_advertisement_send_immediate_response resolver_advertisement_sustain_interval
-        resolver_send_final_advertisements resolver_send_initial_advertisement retransmit_message_map_tablesz
-        retransmit_retention_age_threshold retransmit_retention_size_limit retransmit_retention_size_threshold
-        smart_src_enable_spectrum_channel smart_src_max_message_length smart_src_message_property_int_count
-        smart_src_retention_buffer_count smart_src_user_buffer_count transport_lbtipc_client_activity_timeout
-        transport_lbtrdma_interface transport_lbtrdma_port transport_lbtrdma_transmission_window_size
-        transport_lbtrm_coalesce_threshold transport_lbtrm_destination_port transport_lbtrm_ignore_interval
-        transport_lbtrm_multicast_address transport_lbtrm_sm_maximum_interval
-        transport_lbtrm_sm_minimum_interval transport_lbtrm_smart_src_transmission_window_buffer_count
-        transport_lbtrm_tgsz transport_lbtrm_transmission_window_limit transport_lbtrm_transmission_window_size
-        transport_lbtru_allow_ephemeral transport_lbtru_client_activity_timeout transport_lbtru_client_map_size
-        transport_lbtru_coalesce_threshold transport_lbtru_ignore_interval transport_lbtru_interface
-        transport_lbtru_port transport_lbtru_sm_maximum_interval transport_lbtru_sm_minimum_interval
-        transport_lbtru_smart_src_transmission_window_buffer_count transport_lbtru_transmission_window_limit
-        transport_lbtru_transmission_window_size transport_lbtru_use_session_id transport_session_maximum_buffer
-        transport_source_side_filtering_behavior transport_tcp_activity_timeout transport_tcp_coalesce_threshold
-        transport_tcp_exclusiveaddr transport_tcp_interface transport_tcp_listen_backlog
-        transport_tcp_multiple_receiver_behavior transport_tcp_multiple_receiver_send_order
-        transport_tcp_nodelay transport_tcp_port transport_tcp_reuseaddr transport_tcp_sender_socket_buffer
-        transport_tcp_use_session_id ume_activity_timeout ume_confirmed_delivery_notification
-        ume_consensus_sequence_number_behavior ume_flight_size ume_flight_size_behavior ume_flight_size_bytes
-        ume_force_reclaim_function ume_late_join ume_message_map_tablesz ume_message_stability_lifetime
-        ume_message_stability_notification ume_message_stability_timeout ume_primary_store_address
-        ume_primary_store_port ume_proxy_source ume_receiver_paced_persistence ume_registration_id
-        ume_registration_interval ume_repository_ack_on_reception ume_repository_disk_file_size_limit
-        ume_repository_size_limit ume_repository_size_threshold ume_retention_intergroup_stability_behavior
+        resolver_send_initial_advertisement retransmit_message_map_tablesz retransmit_retention_age_threshold
+        retransmit_retention_size_limit retransmit_retention_size_threshold smart_src_enable_spectrum_channel
+        smart_src_max_message_length smart_src_message_property_int_count smart_src_retention_buffer_count
+        smart_src_user_buffer_count transport_lbtipc_client_activity_timeout transport_lbtrdma_interface
+        transport_lbtrdma_port transport_lbtrdma_transmission_window_size transport_lbtrm_coalesce_threshold
+        transport_lbtrm_smart_src_transmission_window_buffer_count transport_lbtrm_tgsz
+        transport_lbtru_client_map_size transport_lbtru_coalesce_threshold
+        transport_lbtru_smart_src_transmission_window_buffer_count transport_lbtru_use_session_id
+        transport_session_maximum_buffer transport_source_side_filtering_behavior transport_tcp_activity_timeout
+        transport_tcp_coalesce_threshold transport_tcp_exclusiveaddr transport_tcp_interface
+        transport_tcp_listen_backlog transport_tcp_multiple_receiver_behavior
+        transport_tcp_multiple_receiver_send_order transport_tcp_nodelay transport_tcp_port
+        transport_tcp_reuseaddr transport_tcp_sender_socket_buffer transport_tcp_use_session_id
+        ume_activity_timeout ume_confirmed_delivery_notification ume_consensus_sequence_number_behavior
+        ume_flight_size ume_flight_size_behavior ume_flight_size_bytes ume_force_reclaim_function ume_late_join
+        ume_message_map_tablesz ume_message_stability_lifetime ume_message_stability_notification
+        ume_message_stability_timeout ume_primary_store_address ume_primary_store_port ume_proxy_source
+        ume_receiver_paced_persistence ume_registration_id ume_registration_interval
+        ume_repository_ack_on_reception ume_repository_disk_file_size_limit ume_repository_size_limit
+        ume_repository_size_threshold ume_retention_intergroup_stability_behavior
         ume_retention_intragroup_stability_behavior ume_retention_size_limit ume_retention_size_threshold
         ume_retention_unique_confirmations ume_secondary_store_address ume_secondary_store_port ume_session_id
         ume_sri_flush_sri_request_response ume_sri_immediate_sri_request_response ume_sri_inter_sri_interval
@@ -135,21 +110,11 @@ _NAMES: Final = {
         otr_request_initial_delay otr_request_log_alert_cooldown otr_request_maximum_interval
         otr_request_message_timeout otr_request_minimum_interval otr_request_outstanding_maximum rcv_sync_cache
         rcv_sync_cache_timeout resolution_number_of_sources_query_threshold
-        resolver_query_maximum_initial_interval resolver_query_minimum_initial_duration
-        resolver_query_minimum_initial_interval resolver_query_minimum_sustain_duration
-        resolver_query_sustain_interval retransmit_initial_sequence_number_request
-        retransmit_message_caching_proximity retransmit_request_generation_interval retransmit_request_interval
-        retransmit_request_maximum retransmit_request_message_timeout retransmit_request_outstanding_maximum
-        source_notification_function source_notification_function_ex transport_demux_tablesz
-        transport_lbtipc_acknowledgement_interval transport_lbtipc_dro_loss_recovery_timeout
-        transport_lbtrm_activity_timeout transport_lbtrm_nak_backoff_interval
-        transport_lbtrm_nak_generation_interval transport_lbtrm_nak_initial_backoff_interval
-        transport_lbtrm_nak_suppress_interval transport_lbtrm_preactivity_timeout transport_lbtrm_send_naks
-        transport_lbtru_acknowledgement_interval transport_lbtru_activity_timeout
-        transport_lbtru_connect_interval transport_lbtru_interface transport_lbtru_maximum_connect_attempts
-        transport_lbtru_nak_backoff_interval transport_lbtru_nak_generation_interval
-        transport_lbtru_nak_initial_backoff_interval transport_lbtru_nak_suppress_interval
-        transport_lbtru_port_high transport_lbtru_port_low transport_lbtru_send_naks
+        retransmit_initial_sequence_number_request retransmit_message_caching_proximity
+        retransmit_request_generation_interval retransmit_request_interval retransmit_request_maximum
+        retransmit_request_message_timeout retransmit_request_outstanding_maximum source_notification_function
+        source_notification_function_ex transport_demux_tablesz transport_lbtipc_acknowledgement_interval
+        transport_lbtipc_dro_loss_recovery_timeout transport_lbtrm_preactivity_timeout
         transport_tcp_activity_method transport_tcp_activity_timeout transport_tcp_dro_loss_recovery_timeout
         transport_tcp_interface transport_topic_sequence_number_info_request_interval
         transport_topic_sequence_number_info_request_maximum ume_activity_timeout ume_allow_confirmed_delivery
@@ -172,8 +137,7 @@ _NAMES: Final = {
     """,
     "wildcard_receiver": """
         hf_receiver monitor_interval pattern_callback receiver_create_callback receiver_delete_callback
-        resolver_query_max_interval resolver_query_maximum_interval resolver_query_minimum_duration
-        resolver_query_minimum_interval
+        resolver_query_max_interval
     """,
     "xsp": """
         operational_mode zero_transports_function

@@ -8,13 +8,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from ipcbus.config.config import RULES
 from ipcbus.config.foreign import WITHOUT_EFFECT
 from ipcbus.config.options import SCOPES
-from ipcbus.config.relations import RELATIONS
 from ringbuf import codegen
 
 if TYPE_CHECKING:
-    from ipcbus.config.relations import Relation
     from ipcbus.config.values import Option, OptionValues
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "reference" / "options.md"
@@ -61,28 +60,22 @@ def _values(row: Option[bool] | Option[int] | Option[str]) -> str:
         return "`true`, `false`"
     if row.kind is int:
         return f"{row.minimum} to {row.maximum}"
+    if row.form is not None:
+        return row.form.words
     return "text" if row.maximum is None else f"text, at most {row.maximum} bytes"
 
 
 def _relations() -> str:
     head = ["## Options that limit each other", "", "A config that breaks one of these rules is refused.", ""]
-    return "\n".join([*head, "| rule | else |", "|---|---|", *map(_relation, RELATIONS), ""])
-
-
-def _relation(relation: Relation) -> str:
-    sign = ">" if relation.strict else "≥"
-    times = f"{relation.factor} · " if relation.factor > 1 else ""
-    off = [f"`{row.name}`" for row in (relation.larger, relation.smaller) if row.special_zero]
-    unless = f" (unless {' or '.join(off)} is 0)" if off else ""
-    units = ", as times" if relation.larger.unit != relation.smaller.unit else ""
-    return f"| `{relation.larger.name}` {sign} {times}`{relation.smaller.name}`{units}{unless} | {relation.reason} |"
+    rules = [f"| {rule.rule} | {rule.reason} |" for rule in RULES]
+    return "\n".join([*head, "| rule | else |", "|---|---|", *rules, ""])
 
 
 def _foreign() -> str:
     count = sum(len(names) for names in WITHOUT_EFFECT.values())
     return (
         "## Options without an effect\n\n"
-        f"A flat file of Ultra Messaging may hold {count} more options (UDP and TCP transports, stores, queuing, "
+        f"A flat file of Ultra Messaging may hold {count} more options (TCP, stores, queuing, "
         "monitoring and so on)\nthat have no effect here; a context that reads them warns once, and "
         "`ipcbus config check FILE` lists them by line.\n"
     )

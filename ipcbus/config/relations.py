@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Final
 
-from ipcbus.config.options import ContextOptions, ReceiverOptions, SourceOptions
+from ipcbus.config.options import ContextOptions, ReceiverOptions, SourceOptions, WildcardReceiverOptions
 from ipcbus.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -30,6 +30,16 @@ class Relation:
     factor: int = 1
     strict: bool = False
     """Equal is not enough."""
+
+    @property
+    def rule(self) -> str:
+        """The relation as the reference page shows it."""
+        sign = ">" if self.strict else "≥"
+        times = f"{self.factor} · " if self.factor > 1 else ""
+        off = [f"`{row.name}`" for row in (self.larger, self.smaller) if row.special_zero]
+        unless = f" (unless {' or '.join(off)} is 0)" if off else ""
+        units = ", as times" if self.larger.unit != self.smaller.unit else ""
+        return f"`{self.larger.name}` {sign} {times}`{self.smaller.name}`{units}{unless}"
 
     @property
     def scopes(self) -> tuple[str, str]:
@@ -86,6 +96,12 @@ _EMPTY_POOL: Final = "the pool of ids would be empty"
 _TWO_DATAGRAMS: Final = "the ring has to hold two datagrams of maximum size"
 _DEAF: Final = "the receiver would take a session for ended that is only idle"
 _BLIND: Final = "the session would have ended for the receiver before it looks for loss"
+_ONCE_MORE: Final = "what is lost has to be asked for a second time before it is given up"
+_UNHEARD: Final = "a receiver that asks again would be refused, and then be silent for the nak_suppress_interval"
+_HURRIED: Final = "the session would have ended for the receiver before what is missing is given up"
+_NO_PORT: Final = "there would be no port to take"
+_DOUBLES: Final = "the time doubles from the smaller one to the larger one"
+_FORGOTTEN: Final = "the other side would take one for gone of whom two signs of life were lost"
 
 RELATIONS: Final = (
     Relation(ContextOptions.transport_lbtipc_id_high, ContextOptions.transport_lbtipc_id_low, _EMPTY_POOL),
@@ -131,6 +147,97 @@ RELATIONS: Final = (
         SourceOptions.transport_topic_sequence_number_info_interval,
         "several of them have to go out before they end, or the loss of the last messages may pass unnoticed",
         factor=4,
+    ),
+    Relation(
+        SourceOptions.transport_lbtru_sm_maximum_interval, SourceOptions.transport_lbtru_sm_minimum_interval, _DOUBLES
+    ),
+    Relation(
+        SourceOptions.transport_lbtrm_sm_maximum_interval, SourceOptions.transport_lbtrm_sm_minimum_interval, _DOUBLES
+    ),
+    Relation(
+        ReceiverOptions.transport_lbtru_activity_timeout,
+        SourceOptions.transport_lbtru_sm_maximum_interval,
+        _DEAF,
+        factor=3,
+    ),
+    Relation(
+        ReceiverOptions.transport_lbtrm_activity_timeout,
+        SourceOptions.transport_lbtrm_sm_maximum_interval,
+        _DEAF,
+        factor=3,
+    ),
+    Relation(
+        ReceiverOptions.transport_lbtru_activity_timeout,
+        ReceiverOptions.transport_lbtru_nak_generation_interval,
+        _HURRIED,
+        strict=True,
+    ),
+    Relation(
+        ReceiverOptions.transport_lbtrm_activity_timeout,
+        ReceiverOptions.transport_lbtrm_nak_generation_interval,
+        _HURRIED,
+        strict=True,
+    ),
+    Relation(
+        ReceiverOptions.transport_lbtru_nak_generation_interval,
+        ReceiverOptions.transport_lbtru_nak_backoff_interval,
+        _ONCE_MORE,
+        factor=2,
+    ),
+    Relation(
+        ReceiverOptions.transport_lbtrm_nak_generation_interval,
+        ReceiverOptions.transport_lbtrm_nak_backoff_interval,
+        _ONCE_MORE,
+        factor=2,
+    ),
+    Relation(
+        ReceiverOptions.transport_lbtru_nak_backoff_interval,
+        SourceOptions.transport_lbtru_ignore_interval,
+        _UNHEARD,
+        factor=2,
+    ),
+    Relation(
+        ReceiverOptions.transport_lbtrm_nak_backoff_interval,
+        SourceOptions.transport_lbtrm_ignore_interval,
+        _UNHEARD,
+        factor=2,
+    ),
+    Relation(
+        SourceOptions.transport_lbtru_client_activity_timeout,
+        ReceiverOptions.transport_lbtru_acknowledgement_interval,
+        _FORGOTTEN,
+        factor=3,
+    ),
+    Relation(
+        SourceOptions.transport_lbtrm_client_activity_timeout,
+        ReceiverOptions.transport_lbtrm_acknowledgement_interval,
+        _FORGOTTEN,
+        factor=3,
+    ),
+    Relation(ContextOptions.transport_lbtru_port_high, ContextOptions.transport_lbtru_port_low, _NO_PORT),
+    Relation(ReceiverOptions.transport_lbtru_port_high, ReceiverOptions.transport_lbtru_port_low, _NO_PORT),
+    Relation(ContextOptions.transport_lbtrm_source_port_high, ContextOptions.transport_lbtrm_source_port_low, _NO_PORT),
+    Relation(ContextOptions.resolver_unicast_port_high, ContextOptions.resolver_unicast_port_low, _NO_PORT),
+    Relation(
+        ContextOptions.resolver_unicast_activity_timeout,
+        ContextOptions.resolver_unicast_keepalive_interval,
+        "a resolver would count as dead whenever one of its answers is lost",
+        factor=2,
+    ),
+    Relation(
+        SourceOptions.resolver_advertisement_maximum_initial_interval,
+        SourceOptions.resolver_advertisement_minimum_initial_interval,
+        _DOUBLES,
+    ),
+    Relation(
+        ReceiverOptions.resolver_query_maximum_initial_interval,
+        ReceiverOptions.resolver_query_minimum_initial_interval,
+        _DOUBLES,
+    ),
+    Relation(
+        WildcardReceiverOptions.resolver_query_maximum_interval,
+        WildcardReceiverOptions.resolver_query_minimum_interval,
+        _DOUBLES,
     ),
 )
 

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, ClassVar, Generic, Literal, TypeVar, cast, ove
 if TYPE_CHECKING:
     from typing import Self
 
+    from ipcbus.config.addresses import Form
+
 Value = bool | int | str
 T = TypeVar("T", bound=Value)
 
@@ -41,6 +43,10 @@ class Option(Generic[T]):
     maximum: int | None = None
     """Of a number its largest value, of a text its length in bytes of UTF-8."""
     choices: tuple[str, ...] = ()
+    form: Form | None = None
+    """What a text has to be beyond that."""
+    several: bool = False
+    """Each line of a flat file adds one, instead of taking the place of the one before."""
     power_of_two: bool = False
     """Rounded up to the next power of two."""
     subject_to_change: bool = False
@@ -96,6 +102,8 @@ class Option(Generic[T]):
             return "one of " + ", ".join(self.choices)
         if self.kind is bool:
             return "true or false"
+        if self.form is not None:
+            return self.form.words
         if self.kind is str:
             return "a text" if self.maximum is None else f"a text of at most {self.maximum} bytes"
         unit = f" {self.unit}" if self.unit else ""
@@ -133,7 +141,10 @@ class Option(Generic[T]):
             raise Refused(f"it must be {self.limits()} ({error.reason})") from None
         if self.maximum is not None and length > self.maximum:
             raise Refused(f"it must be {self.limits()}, not {length}")
-        return value
+        try:
+            return self.form.read(value) if self.form is not None else value
+        except ValueError:
+            raise Refused(f"it must be {self.limits()}") from None
 
 
 def _fold(choice: str) -> str:
@@ -149,13 +160,15 @@ class OptionValues(Mapping[str, Value]):
     rows: ClassVar[Mapping[str, Option[bool] | Option[int] | Option[str]]]
 
     def __init_subclass__(cls, *, scope: ScopeName) -> None:
-        """Tells each option of the class its name and scope."""
+        """Tells each option of the class and its bases its name and scope."""
         super().__init_subclass__()
         rows = {}
-        for name, row in vars(cls).copy().items():
-            if isinstance(row, Option):
-                rows[name] = dataclasses.replace(row, name=name, scope=scope)
-                setattr(cls, name, rows[name])
+        # Its own first, then those of its bases in their order.
+        for base in cls.__mro__:
+            for name, row in vars(base).copy().items():
+                if isinstance(row, Option) and name not in rows:
+                    rows[name] = dataclasses.replace(row, name=name, scope=scope)
+                    setattr(cls, name, rows[name])
         cls.scope = scope
         cls.rows = MappingProxyType(rows)
 

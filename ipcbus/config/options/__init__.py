@@ -1,8 +1,8 @@
-"""The table of options: a module and a class each scope, one row an option.
+"""The table of options: a class each scope, one row an option.
 
 Names and units are Ultra Messaging's; where a default or a meaning differs from it, or the option is an
-addition, the meaning says so. To add an option, add its row to the class of its scope: checks, errors, config files
-and the reference page follow.
+addition, the meaning says so. To add an option, add its row to the class of its scope, or to the one that it has from
+the module of a subject (`lbtru`, `lbtrm`, `resolver`): checks, errors, config files and the reference page follow.
 """
 
 from __future__ import annotations

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from ipcbus.config.options.lbtrm import LbtrmContext
+from ipcbus.config.options.lbtru import LbtruContext
 from ipcbus.config.options.limits import KIB, MAX_COUNT, MAX_ID, MAX_NAME
+from ipcbus.config.options.resolver import ResolverContext
 from ipcbus.config.values import Option, OptionValues
 
 
-class ContextOptions(OptionValues, scope="context"):
+class ContextOptions(LbtruContext, LbtrmContext, ResolverContext, OptionValues, scope="context"):
     """Options of a context."""
 
     operational_mode = Option(
@@ -119,6 +122,20 @@ class ContextOptions(OptionValues, scope="context"):
         maximum=2**40,
         meaning="Memory for messages of which fragments are missing, of all topics of the context; a message for which "
         "there is none is reported lost. An addition to Ultra Messaging.",
+    )
+    network_key_file = Option(
+        default="",
+        meaning="File with the key that all contexts of the domain share: datagrams of the network are then sealed "
+        "with it, and others are dropped. Only its owner may be able to read it; empty is no seal. An addition to "
+        "Ultra Messaging.",
+    )
+    network_replay_window = Option(
+        default=4096,
+        unit="datagrams",
+        minimum=64,
+        maximum=2**20,
+        meaning="How much older than the latest one a sealed datagram of the same sender may be; older ones are taken "
+        "for replayed and dropped. An addition to Ultra Messaging.",
     )
     thread_cpu = Option(
         default=-1,

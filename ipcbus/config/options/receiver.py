@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from ipcbus.config.options.lbtrm import LbtrmReceiver
+from ipcbus.config.options.lbtru import LbtruReceiver
 from ipcbus.config.options.limits import MAX_COUNT, MAX_MS
+from ipcbus.config.options.resolver import ResolverReceiver
 from ipcbus.config.values import Option, OptionValues
 
 
-class ReceiverOptions(OptionValues, scope="receiver"):
+class ReceiverOptions(LbtruReceiver, LbtrmReceiver, ResolverReceiver, OptionValues, scope="receiver"):
     """Options of a receiver."""
 
     delivery_control_maximum_burst_loss = Option(
@@ -58,6 +61,11 @@ class ReceiverOptions(OptionValues, scope="receiver"):
         maximum=2**24,
         meaning="How many messages a pull receiver holds before it leaves the rest in the ring. An "
         "addition to Ultra Messaging.",
+    )
+    use_udp_fallback = Option(
+        default=True,
+        meaning="Whether the receiver takes messages over UDP from a session whose ring it cannot map. An addition to "
+        "Ultra Messaging.",
     )
     transport_lbtipc_activity_timeout = Option(
         default=60_000,

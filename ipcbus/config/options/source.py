@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from ipcbus.config.options.lbtrm import LbtrmSource
+from ipcbus.config.options.lbtru import LbtruSource
 from ipcbus.config.options.limits import KIB, MAX_ID, MAX_MS, MAX_SECONDS, MAX_WINDOW, MIB
+from ipcbus.config.options.resolver import ResolverSource
 from ipcbus.config.values import Option, OptionValues
 
 
-class SourceOptions(OptionValues, scope="source"):
+class SourceOptions(LbtruSource, LbtrmSource, ResolverSource, OptionValues, scope="source"):
     """Options of a source; those named transport_lbt* come from the first source of a session."""
 
     transport = Option(
         default="lbtipc",
-        choices=("lbtipc", "lbtsmx"),
+        choices=("lbtipc", "lbtsmx", "lbtru", "lbtrm"),
         meaning="Transport of the source; LBT-IPC, lbt-ipc and lbtipc are the same. Ultra Messaging: tcp.",
+    )
+    udp_fallback = Option(
+        default="lbtru",
+        choices=("none", "lbtru", "lbtrm"),
+        meaning="Transport over UDP for receivers that cannot map the ring of an LBT-IPC or LBT-SMX session: they get "
+        "the same messages by it, and are told why. An addition to Ultra Messaging.",
     )
     transport_lbtipc_id = Option(
         default=0,

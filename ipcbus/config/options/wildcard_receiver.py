@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from ipcbus.config.options.limits import MAX_MS
+from ipcbus.config.options.resolver import ResolverWildcardReceiver
 from ipcbus.config.values import Option, OptionValues
 
 
-class WildcardReceiverOptions(OptionValues, scope="wildcard_receiver"):
+class WildcardReceiverOptions(ResolverWildcardReceiver, OptionValues, scope="wildcard_receiver"):
     """Options of a wildcard receiver; those of the receivers that it makes are of scope receiver."""
 
     pattern_type = Option(

@@ -135,7 +135,7 @@ def test_refused_value_names_option_scope_and_value() -> None:
         "option thread_cpu (scope context) = '2': it must be a whole number from -1 to 1023, not of type str"
     )
     assert override_refusal("source", transport="tcp") == (
-        "option transport (scope source) = 'tcp': it must be one of lbtipc, lbtsmx"
+        "option transport (scope source) = 'tcp': it must be one of lbtipc, lbtsmx, lbtru, lbtrm"
     )
 
 

@@ -48,6 +48,12 @@ def test_later_line_wins() -> None:
     assert read("source transport lbtipc\nsource transport lbtsmx", "x")[0] == {"source": {"transport": "lbtsmx"}}
 
 
+def test_each_line_adds_a_daemon() -> None:
+    text = "context resolver_unicast_daemon 10.0.0.1:1\ncontext resolver_unicast_daemon 10.0.0.2:1,10.0.0.1:1"
+    assert read(text, "x")[0] == {"context": {"resolver_unicast_daemon": "10.0.0.1:1;10.0.0.2:1"}}
+    assert "at most 5" in refusal("\n".join(f"context resolver_unicast_daemon 10.0.0.{n}:1" for n in range(6)))
+
+
 def test_what_has_no_effect_is_remembered() -> None:
     sections, ignored = read("source late_join 1\n\nXSP operational_mode sequential\n", "um.cfg")
     assert sections == {}
@@ -93,7 +99,7 @@ def test_half_a_line(line: str) -> None:
 @pytest.mark.parametrize(
     ("line", "cure"),
     [
-        ("source transport tcp", "it must be one of lbtipc, lbtsmx"),
+        ("source transport tcp", "it must be one of lbtipc, lbtsmx, lbtru, lbtrm"),
         ("receiver ordered_delivery 2", "from -1 to 1"),
         ("receiver ordered_delivery one", "from -1 to 1"),
         ("receiver ordered_delivery \u0661", "from -1 to 1"),

@@ -74,7 +74,7 @@ def test_int_refuses_out_of_range(value: int) -> None:
 
 @pytest.mark.parametrize("value", ["tcp", "", "lbtipc "])
 def test_choice_refuses(value: str) -> None:
-    with pytest.raises(Refused, match="one of lbtipc, lbtsmx"):
+    with pytest.raises(Refused, match="one of lbtipc, lbtsmx, lbtru, lbtrm"):
         SourceOptions.transport.check(value)
 
 
