@@ -9,14 +9,15 @@ class Window:
     OVERHEAD = 120
     """Bytes that holding a datagram takes beside its own: its object and its place."""
 
-    def __init__(self, size: int, limit: int) -> None:
+    def __init__(self, size: int, limit: int, front: int = 0) -> None:
         """Empty.
 
         Args:
             size: `transmission_window_size`: most bytes of datagrams.
             limit: `transmission_window_limit`: most bytes with the overhead of each; 0 is none.
+            front: bytes before each datagram that are held with it and not counted.
         """
-        self._size, self._limit = size, limit
+        self._size, self._limit, self._front = size, limit, front
         self._held: dict[int, bytes] = {}
         self.trail = 0
         """The oldest number that is held, or the next one when none is."""
@@ -36,9 +37,9 @@ class Window:
         """Holds one more, lets go of the oldest where that takes too much room, and returns its number."""
         number = self.lead
         self._held[number] = datagram
-        self.bytes += len(datagram)
+        self.bytes += len(datagram) - self._front
         while len(self._held) > 1 and self._is_over():
-            self.bytes -= len(self._held.pop(self.trail))
+            self.bytes -= len(self._held.pop(self.trail)) - self._front
             self.trail += 1
         return number
 
