@@ -29,8 +29,9 @@ test: $(STAMPS)/installed ## all tests but the long ones, on every core
 stress: $(STAMPS)/installed ## the long tests (many minutes), two at a time
 	$(BIN)/python -m pytest -n 2 -m long --durations=0 tests $(ARGS)
 
-sim: $(STAMPS)/installed ## ten thousand sessions in virtual time, each from a seed (ARGS="--seed 7" is one of them)
+sim: $(STAMPS)/installed ## ten thousand buses and as many sessions over UDP in virtual time, each from a seed (ARGS="--seed 7" is one of them)
 	$(BIN)/python -m tests.sim $(ARGS)
+	$(BIN)/python -m tests.sim.reliability $(ARGS)
 
 lint: $(STAMPS)/installed ## style, format, types, and what is generated: layouts, reference pages, schemas
 	$(BIN)/ruff check .

@@ -26,7 +26,7 @@ class Cause(Enum):
     GONE = "the source does not know the session"
     ATTEMPTS = "the source has not answered maximum_connect_attempts times"
     FINAL = "the source has told the end"
-    COMPLETE = "nothing is waited for any more"
+    COMPLETE = "the end was told, and nothing is waited for any more"
     SILENCE = "nothing came for the activity timeout"
     LEAVE = "the application receives nothing of it any more"
 
@@ -38,11 +38,11 @@ TABLE: Final = {
     **{(state, cause): following for state in _LIVE for cause, following in _FROM_ALL.items()},
     (State.CONNECTING, Cause.WELCOME): State.PROVING,
     (State.CONNECTING, Cause.ATTEMPTS): State.ENDED,
-    (State.CONNECTING, Cause.FINAL): State.ENDING,
+    (State.CONNECTING, Cause.COMPLETE): State.ENDED,
     (State.PROVING, Cause.WELCOME): State.PROVING,
     (State.PROVING, Cause.ADMITTED): State.JOINED,
     (State.PROVING, Cause.ATTEMPTS): State.ENDED,
-    (State.PROVING, Cause.FINAL): State.ENDING,
+    (State.PROVING, Cause.COMPLETE): State.ENDED,
     (State.JOINED, Cause.WELCOME): State.PROVING,
     (State.JOINED, Cause.RESET): State.CONNECTING,
     (State.JOINED, Cause.FINAL): State.ENDING,

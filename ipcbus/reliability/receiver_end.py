@@ -107,7 +107,7 @@ class ReceiverEnd:
         self._cookie = 0
         self._nonce = random.getrandbits(64)
         self._attempts = 0
-        self._refused = False
+        self._refused = self._admitted = self._final = False
         self._connect_ns = self._ack_ns = now_ns
 
     # ---- what the session's owner does
@@ -219,7 +219,7 @@ class ReceiverEnd:
             return []
         if not reception.data(number, number - back, len(packet) - DATA_HEADER, now_ns):
             return []
-        if self.state is State.ENDING:
+        if self._final:
             self._settle(now_ns)
         return [(packet[DATA_HEADER:], send_time_ns)]
 
@@ -252,7 +252,7 @@ class ReceiverEnd:
         self._settle(now_ns)
 
     def _settle(self, now_ns: int) -> None:
-        if self.state is State.ENDING and not self.missing:
+        if self._final and not self.missing:
             self._step(Cause.COMPLETE, now_ns)
 
     def _welcome(self, found: packets.SessionMessage, now_ns: int) -> None:
@@ -269,16 +269,18 @@ class ReceiverEnd:
             self.counts.dgrams_dropped_other += 1
             return
         self._admit(found, now_ns)
+        # An end that only the group was told may be forged.
+        self._admitted, self._final = True, bool(found.flags & packets.FINAL)
         self._step(Cause.ADMITTED, now_ns)
-        if found.flags & packets.FINAL:
+        if self._final:
             self._step(Cause.FINAL, now_ns)
 
     def _admit(self, found: packets.SessionMessage, now_ns: int) -> None:
         """The source's own word on where it is."""
         reception = self._reception
-        astray = reception is not None and (reception.lead or 0) > found.lead + self._terms.jump_max
+        astray = reception is not None and (reception.first or 0) > found.lead + self._terms.jump_max
         if reception is None or (astray and self.state is State.PROVING):
-            # What came before must have been forged, if anything did.
+            # When it began so far ahead of its source, it began with something forged.
             first = found.trail if self._resume else found.lead
             self._reception = reception = Reception(self._terms.reception, self._random, now_ns, first, self.counts)
         reception.session_message(found.lead, found.trail, now_ns)
@@ -295,7 +297,8 @@ class ReceiverEnd:
             return
         # What would take something away needs a proof. Without one it may be news, no more.
         reception.session_message(found.lead, found.trail if proven else 0, now_ns)
-        if found.flags & packets.FINAL and (proven or self._cookie == 0):
+        if found.flags & packets.FINAL and (proven or not self._admitted):
+            self._final = True
             self._step(Cause.FINAL, now_ns)
 
     def _reset(self, found: packets.Client, now_ns: int) -> None:
@@ -334,7 +337,7 @@ class ReceiverEnd:
 
     def _connect(self, now_ns: int) -> None:
         enough = self._attempts >= self._terms.maximum_connect_attempts
-        if enough and not self._multicast:
+        if enough and (self._reception is None or not self._multicast):
             self._step(Cause.ATTEMPTS, now_ns)
             return
         self._attempts += 1

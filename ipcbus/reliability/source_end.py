@@ -184,7 +184,7 @@ class SourceEnd:
             self._from_client(found, address, now_ns)
 
     def _connect(self, found: packets.Connect, address: Hashable, now_ns: int) -> None:
-        if self._finals is not None and self._clients.get(address) is None:
+        if self.over:
             self._reset(found, address, packets.GONE)
             return
         answer, cookie = self._clients.connect(address, found.cookie, now_ns)
