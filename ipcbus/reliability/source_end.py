@@ -93,8 +93,11 @@ class SourceEnd:
             send_time_ns: ns since the epoch, told to receivers.
             now_ns: the time.
         """
-        for sent in self._sending.send(DATA_BODY.pack(messages, send_time_ns) + datagram, now_ns):
-            self._put_data(sent)
+        sending = self._sending
+        body = DATA_BODY.pack(messages, send_time_ns) + datagram
+        number = sending.send(body, now_ns)
+        if number >= 0 and not sending.unheard:
+            self._out.append((packets.data_front(self.session_id, number, sending.window.trail, 0) + body, ALL))
 
     @property
     def blocked(self) -> bool:

@@ -122,10 +122,17 @@ class Transmission:
         self._refused: dict[int, int] = {}
         self._waiting: deque[bytes] = deque()
 
-    def send(self, datagram: bytes, now_ns: int) -> list[Datagram]:
-        """Sends a datagram, or keeps it until the data rate allows it; what goes now is returned."""
-        self._waiting.append(datagram)
-        return self._send_waiting(now_ns)
+    def send(self, datagram: bytes, now_ns: int) -> int:
+        """Sends a datagram and returns its number; -1 when it waits until the data rate allows it."""
+        size = len(datagram) - self._front
+        if self._waiting or not (self.unheard or self._data.take(size, now_ns)):
+            self._waiting.append(datagram)
+            return -1
+        counts = self.counts
+        counts.msgs_sent += 1
+        counts.bytes_sent += size
+        self._pulse.sent(now_ns)
+        return self.window.add(datagram)
 
     @property
     def blocked(self) -> bool:

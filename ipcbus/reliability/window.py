@@ -19,6 +19,8 @@ class Window:
         """
         self._size, self._limit, self._front = size, limit, front
         self._held: dict[int, bytes] = {}
+        self.lead = 0
+        """The number that the next datagram has."""
         self.trail = 0
         """The oldest number that is held, or the next one when none is."""
         self.bytes = 0
@@ -28,17 +30,15 @@ class Window:
         """How many are held."""
         return len(self._held)
 
-    @property
-    def lead(self) -> int:
-        """The number that the next datagram has."""
-        return self.trail + len(self._held)
-
     def add(self, datagram: bytes) -> int:
         """Holds one more, lets go of the oldest where that takes too much room, and returns its number."""
         number = self.lead
+        self.lead = number + 1
         self._held[number] = datagram
         self.bytes += len(datagram) - self._front
-        while len(self._held) > 1 and self._is_over():
+        while self.bytes > self._size or (self._limit and self._full() > self._limit):
+            if self.trail == number:
+                break
             self.bytes -= len(self._held.pop(self.trail)) - self._front
             self.trail += 1
         return number
@@ -47,6 +47,5 @@ class Window:
         """A datagram; None when it is not held (any more), or was never sent."""
         return self._held.get(number)
 
-    def _is_over(self) -> bool:
-        full = self.bytes + self.OVERHEAD * len(self._held)
-        return self.bytes > self._size or bool(self._limit and full > self._limit)
+    def _full(self) -> int:
+        return self.bytes + self.OVERHEAD * len(self._held)

@@ -281,7 +281,8 @@ def data(
 
 def data_front(session_id: int, number: int, trail: int, flags: int) -> bytes:
     """What changes when a datagram is sent again; a trail that is too far back is told as far as its field goes."""
-    return DATA_FRONT.pack(VERSION, DATA, flags, session_id, number, min(number - trail, 0xFFFFFFFF))
+    back = number - trail
+    return DATA_FRONT.pack(VERSION, DATA, flags, session_id, number, back if back < 0xFFFFFFFF else 0xFFFFFFFF)
 
 
 def session_message(session_id: int, lead: int, trail: int, flags: int = 0, cookie: int = 0, nonce: int = 0) -> bytes:

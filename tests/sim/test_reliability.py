@@ -14,7 +14,7 @@ def test_nothing_is_lost_without_a_number(hundred: int) -> None:
     assert failed == []
     assert sum(row["sessions"] for row in rows.values()) >= 100
     clear = [row for name, row in rows.items() if "nothing hinders" in name]
-    assert sum(row["delivered"] for row in clear) > 1000
+    assert sum(row["delivered"] for row in clear) > 500
     assert "| 10% | nothing hinders |" in table(rows)
 
 
