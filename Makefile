@@ -41,6 +41,7 @@ lint: $(STAMPS)/installed ## style, format, types, and what is generated: layout
 	$(BIN)/python -m ipcbus.wire.layout --check
 	$(BIN)/python -m ipcbus.config.reference --check
 	$(BIN)/python -m ipcbus.stats.reference --check
+	$(BIN)/python -m ipcbus.reliability.reference --check
 	$(BIN)/python -m ipcbus_tools.schema --check
 
 # The lint comes first (seconds against minutes); make keeps this order unless it is asked for -j.
@@ -49,9 +50,10 @@ check: lint test ## lint, then test: what has to pass before a commit
 bench: $(STAMPS)/installed ## measure throughput and latency beside the native limit of this machine
 	$(BIN)/python -m benchmarks $(ARGS)
 
-docs: $(STAMPS)/installed ## the reference pages of options and statistics from their tables, and the schemas of JSON
+docs: $(STAMPS)/installed ## the reference pages of options and statistics and the diagrams from their tables, and the schemas of JSON
 	$(BIN)/python -m ipcbus.config.reference
 	$(BIN)/python -m ipcbus.stats.reference
+	$(BIN)/python -m ipcbus.reliability.reference
 	$(BIN)/python -m ipcbus_tools.schema
 
 picture: $(STAMPS)/installed ## the pictures in the README, made by a live run
