@@ -19,20 +19,23 @@ class SourceWatch:
     """Looks at all that a source sends."""
 
     terms: SourceTerms
+    sent_ns: int
     faults: list[str] = field(default_factory=list)
     rxs: int = 0
     ncfs: int = 0
     _again: dict[int, int] = field(default_factory=dict)
     _refused: dict[int, int] = field(default_factory=dict)
-    _sent_ns: int = 0
+    _silence: int = 0
     _balance: dict[Hashable, int] = field(default_factory=dict)
     _proven: set[Hashable] = field(default_factory=set)
 
-    def came(self, packet: bytes, address: Hashable, proven: bool) -> None:
-        """Something came to the source."""
+    def came(self, packet: bytes, address: Hashable) -> None:
+        """Something comes to the source."""
         self._balance[address] = self._balance.get(address, 0) + len(packet)
-        if proven:
-            self._proven.add(address)
+
+    def received(self, address: Hashable) -> None:
+        """A receiver has got what the source sent there, and can prove it."""
+        self._proven.add(address)
 
     def sent(self, packet: bytes, to: Hashable, now: int) -> None:
         """The source sends something."""
@@ -50,13 +53,20 @@ class SourceWatch:
                 self.ncfs += 1
                 self._once(self._refused, number, interval, now, "refused")
         elif isinstance(found, packets.SessionMessage) and to is None and not found.flags:
-            if now - self._sent_ns < self.terms.sending.sm_minimum:
-                self.faults.append(f"{now}: session message {now - self._sent_ns} ns after a datagram")
+            self._paced(now)
         elif found is None:
             self.faults.append(f"{now}: sent what is no packet")
         new = isinstance(found, packets.SessionMessage) or (found is not None and not found.flags & packets.AGAIN)
         if new and to is None and not isinstance(found, packets.Numbers):
-            self._sent_ns = now
+            self._silence = now - self.sent_ns if isinstance(found, packets.SessionMessage) else 0
+            self.sent_ns = now
+
+    def _paced(self, now: int) -> None:
+        """A session message comes after the minimum, the next after twice as long, up to the maximum."""
+        terms = self.terms.sending
+        due = min(max(2 * self._silence, terms.sm_minimum), terms.sm_maximum)
+        if now - self.sent_ns != due:
+            self.faults.append(f"{now}: session message after {now - self.sent_ns} ns, and not after {due}")
 
     def _once(self, known: dict[int, int], number: int, interval: int, now: int, what: str) -> None:
         last = known.get(number)

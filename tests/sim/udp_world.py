@@ -46,6 +46,7 @@ class Member:
     watch: ReceiverWatch
     got: list[int] = field(default_factory=list)
     dead: bool = False
+    died_ns: int = 0
     planned: int = -1
     turns: tuple[int, int] = (0, 0)
 
@@ -103,7 +104,7 @@ class World:
             if not end and not self._left and not self.senders[-1].end.blocked:
                 # All is sent. It tells the end after a while, and lives on until the last repair.
                 naks = storm.receive.reception.naks
-                ends = max(self.now, storm.outage[1] + 3 * SECOND) + self.random.choice([0, 2]) * SECOND
+                ends = max(self.now, storm.outage[1] + 3 * SECOND) + self.random.choice([0, 2, 12]) * SECOND
                 self.at(ends, partial(self._end, self.senders[-1]))
                 self.at(ends + naks.generation + 8 * SECOND, partial(self._kill, self.senders[-1]))
                 tries = storm.receive.maximum_connect_attempts * storm.receive.connect_interval
@@ -115,7 +116,7 @@ class World:
         end = SourceEnd(
             self.random.getrandbits(32), self.storm.send, self.random.randbytes(16), self.now, self.storm.multicast
         )
-        self.senders.append(Sender(end, SourceWatch(self.storm.send)))
+        self.senders.append(Sender(end, SourceWatch(self.storm.send, self.now)))
         self._serve(self.senders[-1])
 
     def _join(self, place: int) -> None:
@@ -148,8 +149,8 @@ class World:
 
     def _die(self, place: int) -> None:
         for member in self.members:
-            if member.address == ("10.0.0.2", place):
-                member.dead = True
+            if member.address == ("10.0.0.2", place) and not member.dead:
+                member.dead, member.died_ns = True, self.now
 
     def _restart_source(self) -> None:
         old = self.senders[-1]
@@ -166,6 +167,11 @@ class World:
                 self.at(self.now + 50 * MS, partial(self._join, place))
 
     def _end(self, sender: Sender) -> None:
+        # What a client sent last may be on its way for some time after its death.
+        silent = self.now - self.storm.send.clients.activity_timeout - SECOND // 5
+        possible = {member.address for member in self.members if not member.dead or member.died_ns > silent}
+        if not set(sender.end.addresses) <= possible:
+            self.faults.append(f"{self.now}: has still clients {sender.end.addresses}, of which live {possible}")
         sender.end.end(self.now)
         self._serve(sender)
 
@@ -245,6 +251,7 @@ class World:
         found = packets.parse(packet)
         if isinstance(found, packets.Numbers) and end.joined_at is not None and found.session_id == packets_of(end):
             member.watch.ncf(found.numbers, self.now)
+        member.sender.watch.received(member.address)
         delivered = end.receive(packet, AT, self.now)
         for datagram, send_time_ns in delivered:
             number = int.from_bytes(datagram[:8], "big")
@@ -252,6 +259,10 @@ class World:
             member.watch.delivered(number)
             if send_time_ns != number + 1000 or len(datagram) != self.storm.size:
                 self.faults.append(f"{self.now}: {number} came otherwise than it was sent")
+        if known is None and end.joined_at is not None and isinstance(found, packets.SessionMessage):
+            resumes = self.storm.resumes[member.address[1]]  # type: ignore[index]
+            if end.joined_at != (found.trail if resumes else found.lead):
+                self.faults.append(f"{self.now}: {member.context_id} joins at {end.joined_at} by {found}")
         if end.joined_at is not None:
             first = known if known is not None else end.joined_at
             last = number if delivered and (number := int.from_bytes(delivered[0][0][:8], "big")) >= first else end.lead
@@ -263,8 +274,8 @@ class World:
     def _to_source(self, packet: bytes, address: Hashable) -> None:
         sender = self.senders[-1]
         if not sender.dead:
+            sender.watch.came(packet, address)
             sender.end.receive(packet, address, self.now)
-            sender.watch.came(packet, address, address in sender.end.addresses)
             self._serve(sender)
 
     def _forge(self) -> None:
@@ -282,7 +293,11 @@ class World:
             ]
         )
         victim = self.random.choice([("10.9.9.9", self.random.randrange(3)), ("10.0.0.2", 0)])
+        counts = self.senders[-1].end.counts
+        asked = counts.naks_rcved
         self._to_source(packet, victim)
+        if counts.naks_rcved != asked:
+            self.faults.append(f"{self.now}: a forged NAK is obeyed")
 
     # ---- the wire
 
