@@ -323,7 +323,7 @@ class World:
         when, times = actor.turns
         actor.turns = (self.now, times + 1 if when == self.now else 1)
         if actor.turns[1] == TURNS_MAX:
-            self.faults.append(f"{self.now}: {type(actor).__name__} wants its turn again and again")
+            raise AssertionError(f"{self.now}: {type(actor).__name__} wants its turn again and again")
 
     # ---- the accounts
 
