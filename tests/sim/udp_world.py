@@ -47,6 +47,7 @@ class Member:
     got: list[int] = field(default_factory=list)
     dead: bool = False
     died_ns: int = 0
+    topics: list[frozenset[int]] = field(default_factory=list)
     planned: int = -1
     turns: tuple[int, int] = (0, 0)
 
@@ -75,6 +76,7 @@ class World:
         self._contexts = itertools.count(100)
         self._left = self.storm.datagrams
         self._changes = -1
+        self._settled_ns = 0
 
     # ---- the run
 
@@ -104,6 +106,7 @@ class World:
             if not end and not self._left and not self.senders[-1].end.blocked:
                 # All is sent. It tells the end after a while, and lives on until the last repair.
                 naks = storm.receive.reception.naks
+                self._settled_ns = max(self.now, storm.outage[1] + 3 * SECOND, *storm.joins) + 3 * SECOND // 2
                 ends = max(self.now, storm.outage[1] + 3 * SECOND) + self.random.choice([0, 2, 12]) * SECOND
                 self.at(ends, partial(self._end, self.senders[-1]))
                 self.at(ends + naks.generation + 8 * SECOND, partial(self._kill, self.senders[-1]))
@@ -136,8 +139,17 @@ class World:
         )
         member = Member(end, sender, ("10.0.0.2", place), context_id, ReceiverWatch(self.storm.receive))
         self.members.append(member)
-        end.topics([place, 7], self.now)
+        self._retopic(member)
+        self.at(self.now + self.random.choice([0, 200, 1500]) * MS, partial(self._retopic, member))
         self._serve_member(member)
+
+    def _retopic(self, member: Member) -> None:
+        """A receiver receives other topics, some or so many that they take several pages."""
+        if not member.dead:
+            first = self.random.randrange(1000)
+            member.topics.append(frozenset(range(first, first + self.random.choice([1, 300]))))
+            member.end.topics(member.topics[-1], self.now)
+            self._serve_member(member)
 
     def _lives(self, member: Member) -> bool:
         return not member.dead and member.sender is self.senders[-1]
@@ -172,8 +184,18 @@ class World:
         possible = {member.address for member in self.members if not member.dead or member.died_ns > silent}
         if not set(sender.end.addresses) <= possible:
             self.faults.append(f"{self.now}: has still clients {sender.end.addresses}, of which live {possible}")
+        self._know_topics(sender)
         sender.end.end(self.now)
         self._serve(sender)
+
+    def _know_topics(self, sender: Sender) -> None:
+        """Seconds after all has settled the source knows who receives what."""
+        told = {client.context_id: client.topics for client in sender.end.clients}
+        settled = self.now - self._settled_ns >= 2 * SECOND and max(self.storm.loss_back, self.storm.loss_to) <= 0.01
+        for member in self.members:
+            current = member.sender is sender and not member.dead and member.end.state is State.JOINED
+            if settled and current and told.get(member.context_id) != member.topics[-1]:
+                self.faults.append(f"{self.now}: the source does not know the topics of {member.context_id}")
 
     def _kill(self, sender: Sender) -> None:
         sender.dead = True
@@ -220,7 +242,7 @@ class World:
                 if member.context_id == client.context_id and client.topics and member.sender is sender:
                     if member.end.joined_at is None or member.end.joined_at > sender.end.lead:
                         self.faults.append(f"{self.now}: {client.name} counts as joined, and is not")
-                    if client.topics != {member.address[1], 7}:  # type: ignore[index]
+                    if client.topics not in member.topics:
                         self.faults.append(f"{self.now}: {client.name} receives {client.topics}")
 
     # ---- the receivers
