@@ -29,8 +29,9 @@ test: $(STAMPS)/installed ## all tests but the long ones, on every core
 stress: $(STAMPS)/installed ## the long tests (many minutes), two at a time
 	$(BIN)/python -m pytest -n 2 -m long --durations=0 tests $(ARGS)
 
-sim: $(STAMPS)/installed ## ten thousand sessions in virtual time, each from a seed (ARGS="--seed 7" is one of them)
+sim: $(STAMPS)/installed ## ten thousand buses and as many sessions over UDP in virtual time, each from a seed (ARGS="--seed 7" is one of them)
 	$(BIN)/python -m tests.sim $(ARGS)
+	$(BIN)/python -m tests.sim.reliability $(ARGS)
 
 lint: $(STAMPS)/installed ## style, format, types, and what is generated: layouts, reference pages, schemas
 	$(BIN)/ruff check .
@@ -40,6 +41,7 @@ lint: $(STAMPS)/installed ## style, format, types, and what is generated: layout
 	$(BIN)/python -m ipcbus.wire.layout --check
 	$(BIN)/python -m ipcbus.config.reference --check
 	$(BIN)/python -m ipcbus.stats.reference --check
+	$(BIN)/python -m ipcbus.reliability.reference --check
 	$(BIN)/python -m ipcbus_tools.schema --check
 
 # The lint comes first (seconds against minutes); make keeps this order unless it is asked for -j.
@@ -48,9 +50,10 @@ check: lint test ## lint, then test: what has to pass before a commit
 bench: $(STAMPS)/installed ## measure throughput and latency beside the native limit of this machine
 	$(BIN)/python -m benchmarks $(ARGS)
 
-docs: $(STAMPS)/installed ## the reference pages of options and statistics from their tables, and the schemas of JSON
+docs: $(STAMPS)/installed ## the reference pages of options and statistics and the diagrams from their tables, and the schemas of JSON
 	$(BIN)/python -m ipcbus.config.reference
 	$(BIN)/python -m ipcbus.stats.reference
+	$(BIN)/python -m ipcbus.reliability.reference
 	$(BIN)/python -m ipcbus_tools.schema
 
 picture: $(STAMPS)/installed ## the pictures in the README, made by a live run

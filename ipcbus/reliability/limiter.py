@@ -29,7 +29,8 @@ class Limiter:
         """Takes so many bytes from the budget; False when it has not as many now."""
         if self._unlimited:
             return True
-        self._fill(now_ns)
+        if now_ns - self._since_ns >= self._interval_ns:
+            self._fill(now_ns)
         if size > self._left and not (size > self._budget == self._left):
             return False
         self._left -= size

@@ -129,6 +129,7 @@ class LossMap:
             # Found missing together, they are asked for together: in one packet.
             self._missing[number] = _Missing(State.BACKOFF, due, now_ns)
             heapq.heappush(self._timers, (due, number))
+        self._sweep()
         return over
 
     def came(self, number: int, now_ns: int) -> Recovered | None:
@@ -155,6 +156,7 @@ class LossMap:
             if found is not None:
                 known += 1
                 self._step(number, found, Cause.NCF, now_ns + self._terms.suppress)
+        self._sweep()
         return known
 
     @property
@@ -199,6 +201,12 @@ class LossMap:
 
     def _draw(self, interval: int) -> int:
         return int(interval * self._random.uniform(0.5, 1.5))
+
+    def _sweep(self) -> None:
+        """Timers of numbers that came or were put off are many when a peer wants them to be."""
+        if len(self._timers) > 2 * len(self._missing) + 1024:
+            self._timers = [(missing.due_ns, number) for number, missing in self._missing.items()]
+            heapq.heapify(self._timers)
 
     def _drop_stale(self) -> None:
         while self._timers:

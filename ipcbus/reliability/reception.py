@@ -79,7 +79,14 @@ class ReceptionCounts:
 class Reception:
     """One session at one receiving context. Datagrams are delivered as they come; the topic layer orders them."""
 
-    def __init__(self, terms: ReceptionTerms, random: Random, now_ns: int, first: int | None = None) -> None:
+    def __init__(
+        self,
+        terms: ReceptionTerms,
+        random: Random,
+        now_ns: int,
+        first: int | None = None,
+        counts: ReceptionCounts | None = None,
+    ) -> None:
         """Nothing has come.
 
         Args:
@@ -88,14 +95,22 @@ class Reception:
             now_ns: the time.
             first: the first number that it is to have; None begins with the first one that it hears of, because
                 nobody can know what was sent before a multicast group was joined.
+            counts: what to count in.
         """
-        self.counts = ReceptionCounts()
+        self.counts = counts or ReceptionCounts()
+        self.first = first
+        """The first number that it is to have; None before it has heard of the session."""
         self._terms = terms
         self._map = LossMap(terms.naks, random)
         self._next = first
         self._heard_ns = now_ns
         # Numbers given up, the oldest first, so that what comes after all is told from what came twice.
         self._given_up: dict[int, None] = {}
+
+    @property
+    def lead(self) -> int | None:
+        """The number after the highest that it knows of; None before it has heard of the session."""
+        return self._next
 
     @property
     def missing(self) -> int:
@@ -113,15 +128,17 @@ class Reception:
         """
         self._heard_ns = now_ns
         if self._next is None:
-            self._next = number
+            self._next = self.first = number
         if number >= self._next:
-            self._lack(number, trail, now_ns)
+            if number > self._next:
+                self._lack(number, trail, now_ns)
             self._next = number + 1
         elif not self._was_missing(number, now_ns):
             self.counts.duplicate_data += 1
             self._leave(trail)
             return False
-        self._leave(trail)
+        if self._map:
+            self._leave(trail)
         self.counts.msgs_rcved += 1
         self.counts.bytes_rcved += size
         return True
@@ -130,7 +147,7 @@ class Reception:
         """The source has sent all below `lead`, and holds what is not below `trail`."""
         self._heard_ns = now_ns
         if self._next is None:
-            self._next = lead
+            self._next = self.first = lead
         if lead > self._next:
             self._lack(lead, trail, now_ns)
             self._next = lead
@@ -143,12 +160,17 @@ class Reception:
         name = _NCF_COUNTS.get(reason, "ncfs_unknown")
         setattr(self.counts, name, getattr(self.counts, name) + known)
 
-    def turn(self, now_ns: int) -> list[int]:
-        """Numbers to ask the source for now; gives up what is too old."""
+    def turn(self, now_ns: int, known: bool = True) -> list[int]:
+        """Numbers to ask the source for now; gives up what is too old.
+
+        Args:
+            now_ns: the time.
+            known: the source knows who asks; else asking is useless.
+        """
         asks, given_up = self._map.due(now_ns)
         self.counts.unrecovered_tmo += len(given_up)
         self._remember(given_up)
-        if not self._terms.send_naks:
+        if not (self._terms.send_naks and known):
             return []
         self.counts.naks_sent += len(asks)
         return asks

@@ -96,10 +96,22 @@ class Refusal(NamedTuple):
 class Transmission:
     """One session at its source."""
 
-    def __init__(self, terms: TransmissionTerms, now_ns: int) -> None:
-        """Nothing is sent."""
-        self.counts = TransmissionCounts()
-        self.window = Window(terms.window_size, terms.window_limit)
+    def __init__(
+        self, terms: TransmissionTerms, now_ns: int, counts: TransmissionCounts | None = None, front: int = 0
+    ) -> None:
+        """Nothing is sent.
+
+        Args:
+            terms: how it behaves.
+            now_ns: the time.
+            counts: what to count in.
+            front: bytes before each datagram that are sent again with it, and count as none of it.
+        """
+        self.counts = counts or TransmissionCounts()
+        self.window = Window(terms.window_size, terms.window_limit, front)
+        self.unheard = False
+        """Whether nobody receives: what is sent is held and counted, but takes nothing from the data rate."""
+        self._front = front
         self._terms = terms
         self._data = Limiter(terms.data_rate, terms.rate_interval)
         self._again = Limiter(terms.retransmit_rate, terms.rate_interval)
@@ -110,10 +122,17 @@ class Transmission:
         self._refused: dict[int, int] = {}
         self._waiting: deque[bytes] = deque()
 
-    def send(self, datagram: bytes, now_ns: int) -> list[Datagram]:
-        """Sends a datagram, or keeps it until the data rate allows it; what goes now is returned."""
-        self._waiting.append(datagram)
-        return self._send_waiting(now_ns)
+    def send(self, datagram: bytes, now_ns: int) -> int:
+        """Sends a datagram and returns its number; -1 when it waits until the data rate allows it."""
+        size = len(datagram) - self._front
+        if self._waiting or not (self.unheard or self._data.take(size, now_ns)):
+            self._waiting.append(datagram)
+            return -1
+        counts = self.counts
+        counts.msgs_sent += 1
+        counts.bytes_sent += size
+        self._pulse.sent(now_ns)
+        return self.window.add(datagram)
 
     @property
     def blocked(self) -> bool:
@@ -161,29 +180,29 @@ class Transmission:
         """
         self._forget(now_ns)
         found = self._send_queued(now_ns) + self._send_waiting(now_ns)
-        if found or not self._pulse.due(now_ns):
+        if found or self.unheard or not self._pulse.due(now_ns):
             return found, False
         self.counts.sms_sent += 1
         return found, True
 
     def next_ns(self, now_ns: int) -> int | None:
         """When to call `turn`; None when nothing is to be done until something is sent or asked for."""
-        times = [self._pulse.next_ns]
+        times = [None if self.unheard else self._pulse.next_ns]
         if self._queue:
-            size = len(self.window.get(next(iter(self._queue))) or b"")
-            times.append(self._again.next_ns(size, now_ns))
+            held = self.window.get(min(self._queue))
+            times.append(self._again.next_ns(len(held) - self._front if held else 0, now_ns))
         if self._waiting:
-            times.append(self._data.next_ns(len(self._waiting[0]), now_ns))
+            times.append(now_ns if self.unheard else self._data.next_ns(len(self._waiting[0]) - self._front, now_ns))
         return min((time for time in times if time is not None), default=None)
 
     def _send_waiting(self, now_ns: int) -> list[Datagram]:
         found = []
-        while self._waiting and self._data.take(len(self._waiting[0]), now_ns):
+        while self._waiting and (self.unheard or self._data.take(len(self._waiting[0]) - self._front, now_ns)):
             data = self._waiting.popleft()
             number = self.window.add(data)
             found.append(Datagram(number, self.window.trail, data, again=False))
             self.counts.msgs_sent += 1
-            self.counts.bytes_sent += len(data)
+            self.counts.bytes_sent += len(data) - self._front
         if found:
             self._pulse.sent(now_ns)
         return found
@@ -195,11 +214,11 @@ class Transmission:
             data = self.window.get(number)
             if data is None:
                 self.counts.naks_too_old += 1
-            elif self._again.take(len(data), now_ns):
+            elif self._again.take(len(data) - self._front, now_ns):
                 found.append(Datagram(number, self.window.trail, data, again=True))
                 self._sent_again[number] = now_ns
                 self.counts.rxs_sent += 1
-                self.counts.rx_bytes_sent += len(data)
+                self.counts.rx_bytes_sent += len(data) - self._front
             else:
                 break
             del self._queue[number]

@@ -9,15 +9,18 @@ class Window:
     OVERHEAD = 120
     """Bytes that holding a datagram takes beside its own: its object and its place."""
 
-    def __init__(self, size: int, limit: int) -> None:
+    def __init__(self, size: int, limit: int, front: int = 0) -> None:
         """Empty.
 
         Args:
             size: `transmission_window_size`: most bytes of datagrams.
             limit: `transmission_window_limit`: most bytes with the overhead of each; 0 is none.
+            front: bytes before each datagram that are held with it and not counted.
         """
-        self._size, self._limit = size, limit
+        self._size, self._limit, self._front = size, limit, front
         self._held: dict[int, bytes] = {}
+        self.lead = 0
+        """The number that the next datagram has."""
         self.trail = 0
         """The oldest number that is held, or the next one when none is."""
         self.bytes = 0
@@ -27,18 +30,16 @@ class Window:
         """How many are held."""
         return len(self._held)
 
-    @property
-    def lead(self) -> int:
-        """The number that the next datagram has."""
-        return self.trail + len(self._held)
-
     def add(self, datagram: bytes) -> int:
         """Holds one more, lets go of the oldest where that takes too much room, and returns its number."""
         number = self.lead
+        self.lead = number + 1
         self._held[number] = datagram
-        self.bytes += len(datagram)
-        while len(self._held) > 1 and self._is_over():
-            self.bytes -= len(self._held.pop(self.trail))
+        self.bytes += len(datagram) - self._front
+        while self.bytes > self._size or (self._limit and self._full() > self._limit):
+            if self.trail == number:
+                break
+            self.bytes -= len(self._held.pop(self.trail)) - self._front
             self.trail += 1
         return number
 
@@ -46,6 +47,5 @@ class Window:
         """A datagram; None when it is not held (any more), or was never sent."""
         return self._held.get(number)
 
-    def _is_over(self) -> bool:
-        full = self.bytes + self.OVERHEAD * len(self._held)
-        return self.bytes > self._size or bool(self._limit and full > self._limit)
+    def _full(self) -> int:
+        return self.bytes + self.OVERHEAD * len(self._held)

@@ -1,25 +1,31 @@
 """The long example of the Concepts Guide, in virtual time: three topics, a batch, fragments, loss and recovery, a
 deleted source, unrecoverable loss, the end of the session.
 
-The transport's own times (session message at 0.2 s, first request at 0.25 s, giving up at 10.2 s) are those of the
-simulated transport here; the topic layer's (5 s, 15 s) are the real thing.
+The ends of the session, the topic layer and the delivery controllers are the real ones; only the wire and the clock are
+not. Backoffs are the middle of what they are drawn from.
 """
 
 from __future__ import annotations
 
+import pytest
+
 from ipcbus import FragmentInfo
-from tests.sim.world import MS, SECOND, Receiver, Sender, Terms, World
+from ipcbus.reliability.joining import State
+from tests.sim.udp_bus import UdpReceiver, UdpSender
+from tests.sim.world import MS, SECOND, Terms, World
+
+BOTH = pytest.mark.parametrize("multicast", [True, False], ids=["LBT-RM", "LBT-RU"])
 
 
 class Example:
     """Publisher and subscriber of the guide."""
 
-    def __init__(self) -> None:
+    def __init__(self, multicast: bool) -> None:
         self.world = World()
-        self.publisher = Sender(self.world, Terms())
+        self.publisher = UdpSender(self.world, Terms(), multicast)
         self.a, self.b, self.c = (self.publisher.topic(name) for name in "ABC")
         self.lost: set[int] = set()
-        self.subscriber = Receiver(self.publisher, loses=lambda number: number in self.lost)
+        self.subscriber = UdpReceiver(self.publisher, lambda number: number in self.lost)
         self.subscriber.receive(self.a, 0)
         self.subscriber.receive(self.b, 1)
         self._seen = 0
@@ -36,8 +42,9 @@ class Example:
         return len(self.publisher.sent)
 
 
-def test_the_guides_example_line_by_line() -> None:
-    example = Example()
+@BOTH
+def test_the_guides_example_line_by_line(multicast: bool) -> None:
+    example = Example(multicast)
     send = example.publisher.send
 
     # Sources and receivers are there and resolved: the session exists, and has not started.
@@ -83,9 +90,11 @@ def test_the_guides_example_line_by_line() -> None:
     assert example.subscriber.delivery.demux.no_topic == 2
 
 
-def test_the_guides_unrecoverable_loss_on_its_timeline() -> None:
-    example = Example()
+@BOTH
+def test_the_guides_unrecoverable_loss_on_its_timeline(multicast: bool) -> None:
+    example = Example(multicast)
     send = example.publisher.send
+    example.pass_ms(1)
     for number in range(6):  # up to datagram 5, number 3 of topic A
         source = (example.a, example.b, example.c, example.a, example.a, example.a)[number]
         send(source, b"x", flush=True)
@@ -108,8 +117,13 @@ def test_the_guides_unrecoverable_loss_on_its_timeline() -> None:
     assert list(example.subscriber.missing) == [6]
     assert example.subscriber.missing[6] == start + 200 * MS + example.publisher.terms.delay
 
+    # T = 0.25: the transport asks for it, then every 0.2 s, in vain.
+    example.pass_ms(400)
+    asked = [((at - start) // MS, numbers) for at, numbers in example.subscriber.asked]
+    assert asked == [(250, (6,)), (450, (6,))]
+
     # T = 5: sequence number info tells the delivery controller; it starts a time of its own and does nothing else.
-    assert example.pass_ms(4798) == []
+    assert example.pass_ms(4398) == []
     infos = [at for at, what in example.publisher.journal if what == "sequence number info" and at > start]
     assert infos == []
     assert example.pass_ms(2) == []
@@ -135,19 +149,38 @@ def test_the_guides_unrecoverable_loss_on_its_timeline() -> None:
     assert told + recovery <= lost.at_ns <= told + recovery + example.publisher.terms.loss_check
 
 
-def test_the_end_of_the_session_comes_by_silence_when_nobody_tells_it() -> None:
-    example = Example()
+@BOTH
+@pytest.mark.parametrize("dies", [True, False], ids=["the source dies", "the final notice is lost"])
+def test_the_end_of_the_session_comes_by_silence_when_nobody_hears_of_it(multicast: bool, dies: bool) -> None:
+    example = Example(multicast)
+    example.pass_ms(1)
     example.publisher.send(example.a, b"A0", flush=True)
     example.pass_ms(1000)
     last = max(at for at, _ in example.publisher.journal)
     example.publisher.delete(example.a)
-    example.publisher.end()
+    if dies:
+        example.publisher.ended = True
+    else:
+        example.publisher.cut = True
+        example.publisher.end()
     silent_for = example.publisher.terms.activity_timeout // MS
     assert example.pass_ms(silent_for - 1000) == []
     assert sorted(example.pass_ms(1000)) == [("A", "EOS", -1), ("B", "EOS", -1)]
+    assert example.subscriber.udp.state is State.SILENT
     assert {event.at_ns for event in example.subscriber.events if event.kind == "EOS"} == {
         last + example.publisher.terms.delay + example.publisher.terms.activity_timeout
     }
     kinds = [(event.topic, event.kind) for event in example.subscriber.events]
     assert kinds.count(("A", "BOS")) == kinds.count(("A", "EOS")) == 1
     assert kinds.count(("B", "BOS")) == kinds.count(("B", "EOS")) == 1
+
+
+@BOTH
+def test_the_end_of_the_session_is_told(multicast: bool) -> None:
+    example = Example(multicast)
+    example.pass_ms(1)
+    example.publisher.send(example.a, b"A0", flush=True)
+    example.pass_ms(1000)
+    example.publisher.end()
+    assert sorted(example.pass_ms()) == [("A", "EOS", -1), ("B", "EOS", -1)]
+    assert example.subscriber.udp.state is State.ENDED

@@ -96,6 +96,14 @@ def test_no_more_than_it_may_remember() -> None:
     assert 999_999_999_999 in found
 
 
+def test_who_is_refused_for_ever_takes_no_memory() -> None:
+    found = lost(5)
+    for now in range(10_000):
+        found.ncf([5], now)
+    assert len(found._timers) < 2000
+    assert found.next_ns is not None
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_backoffs_are_drawn_from_half_to_one_and_a_half(seed: int) -> None:
     found = lost(5, random=Random(seed))

@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ipcbus.wire import packets
-from ipcbus.wire.packets import Client, Data, Numbers, SessionMessage
+from ipcbus.wire.packets import Ack, Client, Connect, Data, Numbers, SessionMessage
 
 NUMBERS = st.integers(0, packets.NUMBER_MAX)
 SESSIONS = st.integers(0, 2**32 - 1)
+U64 = st.integers(0, 2**64 - 1)
 
 
 @given(st.binary(max_size=200))
@@ -30,7 +31,7 @@ def test_any_bytes_behind_a_head(kind: int, rest: bytes) -> None:
         assert list(found.numbers) == sorted(set(found.numbers))
         assert len(found.numbers) <= len(rest) / 4 + 1
     else:
-        assert found is None or isinstance(found, Client)
+        assert found is None or isinstance(found, Client | Connect | Ack)
 
 
 @given(
@@ -52,38 +53,76 @@ def test_a_trail_that_is_too_far_back_is_told_as_far_as_it_goes() -> None:
     assert found.trail == 2**40 - (2**32 - 1)
 
 
-@given(SESSIONS, NUMBERS, NUMBERS, st.integers(0, 2**64 - 1))
-def test_session_message(session: int, one: int, other: int, cookie: int) -> None:
+@given(SESSIONS, NUMBERS, NUMBERS, U64, U64)
+def test_session_message(session: int, one: int, other: int, cookie: int, nonce: int) -> None:
     trail, lead = sorted((one, other))
-    found = packets.parse(packets.session_message(session, lead, trail, packets.FINAL, cookie))
-    assert found == SessionMessage(packets.SM, packets.FINAL, session, lead, trail, cookie)
+    found = packets.parse(packets.session_message(session, lead, trail, packets.FINAL, cookie, nonce))
+    assert found == SessionMessage(packets.SM, packets.FINAL, session, lead, trail, cookie, nonce)
 
 
-@given(st.lists(NUMBERS, min_size=1, unique=True), st.integers(24, 1500), st.booleans())
+@given(st.lists(NUMBERS, min_size=1, unique=True), st.integers(28, packets.CONTROL_BYTES), st.booleans())
 def test_lists_of_numbers(numbers: list[int], size: int, refused: bool) -> None:
     numbers.sort()
-    made = packets.ncfs(7, packets.NCF_SHED, numbers, size) if refused else packets.naks(7, numbers, size)
+    made = packets.ncfs(7, packets.NCF_SHED, numbers, size) if refused else packets.naks(7, 99, numbers, size)
     assert all(len(packet) <= size for packet in made)
     told: list[int] = []
     for packet in made:
         found = packets.parse(packet)
         assert isinstance(found, Numbers)
-        assert (found.type, found.reason) == ((packets.NCF, packets.NCF_SHED) if refused else (packets.NAK, 0))
+        kind = (packets.NCF, packets.NCF_SHED, 0) if refused else (packets.NAK, 0, 99)
+        assert (found.type, found.reason, found.cookie) == kind
         told += found.numbers
     assert told == numbers
 
 
 def test_many_numbers_near_each_other_are_few_packets() -> None:
-    assert len(packets.naks(7, range(300), 1472)) == 1
+    assert len(packets.naks(7, 99, range(300))) == 1
 
 
 def test_clients() -> None:
-    assert packets.parse(packets.connect(7, 99)) == Client(packets.CONNECT, 0, 7, 99, 0)
-    assert packets.parse(packets.ack(7, 99, 5)) == Client(packets.ACK, 0, 7, 99, 5)
-    assert packets.parse(packets.reset(7, 99)) == Client(packets.RESET, 0, 7, 99, 0)
+    assert packets.parse(packets.connect(7, 99, 3)) == Connect(packets.CONNECT, 0, 7, 99, 3)
+    assert packets.parse(packets.reset(7, 99, packets.GONE)) == Client(packets.RESET, packets.GONE, 7, 99)
+    assert packets.parse(packets.leave(7, 99)) == Client(packets.LEAVE, 0, 7, 99)
     # The answer to who only claims an address is no longer than what he sent.
-    assert len(packets.session_message(7, 1, 0, packets.WELCOME, 99)) <= len(packets.connect(7, 0))
-    assert len(packets.reset(7, 99)) <= len(packets.ack(7, 99, 5))
+    assert len(packets.session_message(7, 1, 0, packets.WELCOME, 99, 3)) <= len(packets.connect(7, 0, 3))
+    shortest = [packets.connect(7, 0, 3), *packets.acks(7, 9, 0, (1, 2, ""), 0, ()), *packets.naks(7, 9, [1])]
+    assert len(packets.reset(7, 99)) <= min(len(packet) for packet in shortest)
+
+
+@given(st.sets(st.integers(0, 2**32 - 1), max_size=700), st.text(max_size=40), U64)
+def test_an_ack_has_as_many_pages_as_its_topics_take(topics: set[int], name: str, revision: int) -> None:
+    made = packets.acks(7, 99, 5, (11, 22, name), revision, sorted(topics))
+    assert all(len(packet) <= packets.CONTROL_BYTES for packet in made)
+    found = [packets.parse(packet) for packet in made]
+    told: set[int] = set()
+    for page, ack in enumerate(found):
+        assert isinstance(ack, Ack)
+        assert (ack.cookie, ack.lead, ack.context_id, ack.pid, ack.revision) == (99, 5, 11, 22, revision)
+        assert (ack.page, ack.pages) == (page, len(made))
+        assert len(ack.name.encode()) <= packets.NAME_BYTES
+        told |= set(ack.topics)
+    assert told == topics
+
+
+def test_a_name_is_kept_as_far_as_it_can_be_shown() -> None:
+    for name, told in (("md", "md"), ("\x1b[2J", "?[2J"), ("ä" * 20, "ä" * 15), ("\ud800", "?")):
+        (packet,) = packets.acks(7, 99, 5, (1, 2, name), 0, ())
+        ack = packets.parse(packet)
+        assert isinstance(ack, Ack)
+        assert ack.name == told
+
+
+@pytest.mark.parametrize(
+    ("packet", "why"),
+    [(b"\1\2", "size"), (bytes(8), "version"), (b"\1\x63" + bytes(6), "type"), (b"\1\1" + bytes(6), "hdr")],
+)
+def test_why_it_is_no_packet(packet: bytes, why: str) -> None:
+    assert packets.parse(packet) is None
+    assert packets.fault(packet) == why
+
+
+def ack(lead: int = 0, page: int = 0, pages: int = 1, length: int = 0) -> bytes:
+    return struct.pack("!BBHIQQQQIHHB", 1, packets.ACK, 0, 1, 9, lead, 3, 4, 5, page, pages, length)
 
 
 @pytest.mark.parametrize(
@@ -94,12 +133,21 @@ def test_clients() -> None:
         struct.pack("!BBHI", 2, packets.SM, 0, 1) + bytes(24),  # another version
         struct.pack("!BBHIQIIQ", 1, packets.DATA, 0, 1, 5, 6, 1, 0) + b"x",  # a trail below 0
         struct.pack("!BBHIQIIQ", 1, packets.DATA, 0, 1, 5, 0, 1, 0),  # no datagram
-        struct.pack("!BBHIQQQ", 1, packets.SM, 0, 1, 5, 6, 0),  # a trail above the lead
-        struct.pack("!BBHIQQQ", 1, packets.SM, 0, 1, 2**63, 6, 0),
-        struct.pack("!BBHIQII", 1, packets.NAK, 0, 1, 5, 3, 3),  # one number twice
-        struct.pack("!BBHIQI", 1, packets.NAK, 0, 1, 5, 0),
-        struct.pack("!BBHIQ", 1, packets.NAK, 0, 1, 5) + b"abc",
+        struct.pack("!BBHIQQQQ", 1, packets.SM, 0, 1, 5, 6, 0, 0),  # a trail above the lead
+        struct.pack("!BBHIQQQQ", 1, packets.SM, 0, 1, 2**63, 6, 0, 0),
+        struct.pack("!BBHIQQII", 1, packets.NAK, 0, 1, 9, 5, 3, 3),  # one number twice
+        struct.pack("!BBHIQQI", 1, packets.NAK, 0, 1, 9, 5, 0),
+        struct.pack("!BBHIQQ", 1, packets.NAK, 0, 1, 9, 5) + b"abc",
+        struct.pack("!BBHIQQ", 1, packets.NAK, 0, 1, 9, 5) + b"".join(n.to_bytes(4, "big") for n in range(1, 400)),
         struct.pack("!BBHIQ", 1, packets.ACK, 0, 1, 5),
+        packets.connect(7, 0, 3)[:-1],  # shorter than its answer
+        ack(page=1, pages=1),
+        ack(length=32) + bytes(32),
+        ack(length=2) + b"a",
+        ack(length=1) + b"\xff",
+        ack(length=1) + b"\x1b",
+        ack() + bytes(4 * 257),
+        ack(lead=2**63),
     ],
 )
 def test_what_contradicts_itself_is_none(packet: bytes) -> None:

@@ -1,0 +1,134 @@
+"""What the two ends of a session put on the wire, held against the times that the protocol promises."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ipcbus.wire import packets
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from ipcbus.reliability.receiver_end import ReceiverTerms
+    from ipcbus.reliability.source_end import SourceTerms
+
+
+@dataclass
+class SourceWatch:
+    """Looks at all that a source sends."""
+
+    terms: SourceTerms
+    sent_ns: int
+    faults: list[str] = field(default_factory=list)
+    rxs: int = 0
+    ncfs: int = 0
+    _again: dict[int, int] = field(default_factory=dict)
+    _refused: dict[int, int] = field(default_factory=dict)
+    _silence: int = 0
+    _balance: dict[Hashable, int] = field(default_factory=dict)
+    _proven: set[Hashable] = field(default_factory=set)
+
+    def came(self, packet: bytes, address: Hashable) -> None:
+        """Something comes to the source."""
+        self._balance[address] = self._balance.get(address, 0) + len(packet)
+
+    def received(self, address: Hashable) -> None:
+        """A receiver has got what the source sent there, and can prove it."""
+        self._proven.add(address)
+
+    def sent(self, packet: bytes, to: Hashable, now: int) -> None:
+        """The source sends something."""
+        if to is not None and to not in self._proven:
+            self._balance[to] = self._balance.get(to, 0) - len(packet)
+            if self._balance[to] < 0:
+                self.faults.append(f"{now}: more goes to {to} than came from it")
+        found = packets.parse(packet)
+        interval = self.terms.sending.ignore_interval
+        if isinstance(found, packets.Data) and found.flags & packets.AGAIN:
+            self.rxs += 1
+            self._once(self._again, found.number, interval, now, "sent again")
+        elif isinstance(found, packets.Numbers):
+            for number in found.numbers:
+                self.ncfs += 1
+                self._once(self._refused, number, interval, now, "refused")
+        elif isinstance(found, packets.SessionMessage) and to is None and not found.flags:
+            self._paced(now)
+        elif found is None:
+            self.faults.append(f"{now}: sent what is no packet")
+        new = isinstance(found, packets.SessionMessage) or (found is not None and not found.flags & packets.AGAIN)
+        if new and to is None and not isinstance(found, packets.Numbers):
+            self._silence = now - self.sent_ns if isinstance(found, packets.SessionMessage) else 0
+            self.sent_ns = now
+
+    def _paced(self, now: int) -> None:
+        """A session message comes after the minimum, the next after twice as long, up to the maximum."""
+        terms = self.terms.sending
+        due = min(max(2 * self._silence, terms.sm_minimum), terms.sm_maximum)
+        if now - self.sent_ns != due:
+            self.faults.append(f"{now}: session message after {now - self.sent_ns} ns, and not after {due}")
+
+    def _once(self, known: dict[int, int], number: int, interval: int, now: int, what: str) -> None:
+        last = known.get(number)
+        if last is not None and now - last < interval:
+            self.faults.append(f"{now}: {number} {what} {now - last} ns after the last time")
+        known[number] = now
+
+
+@dataclass
+class _Missing:
+    since: int
+    joined: bool
+    earliest: int
+    latest: int
+    asked: int = 0
+
+
+@dataclass
+class ReceiverWatch:
+    """Looks at all that a receiver asks for."""
+
+    terms: ReceiverTerms
+    faults: list[str] = field(default_factory=list)
+    naks: int = 0
+    _missing: dict[int, _Missing] = field(default_factory=dict)
+
+    def found_missing(self, first: int, end: int, joined: bool, now: int) -> None:
+        """Numbers were passed over."""
+        backoff = self.terms.reception.naks.initial_backoff
+        for number in range(first, end):
+            self._missing[number] = _Missing(now, joined, now + backoff // 2, now + backoff * 3 // 2)
+
+    def delivered(self, number: int) -> None:
+        """A number came."""
+        self._missing.pop(number, None)
+
+    def unjoined(self) -> None:
+        """It may not ask for a while: when it does next is not promised."""
+        for missing in self._missing.values():
+            missing.joined = False
+
+    def ncf(self, numbers: tuple[int, ...], now: int) -> None:
+        """The source will not send these now."""
+        naks = self.terms.reception.naks
+        for number in numbers:
+            if (missing := self._missing.get(number)) is not None:
+                missing.earliest = now + naks.suppress + naks.backoff // 2
+                missing.latest = now + naks.suppress + naks.backoff * 3 // 2
+
+    def nak(self, numbers: tuple[int, ...], now: int) -> None:
+        """The receiver asks."""
+        naks = self.terms.reception.naks
+        for number in numbers:
+            self.naks += 1
+            missing = self._missing.get(number)
+            if missing is None:
+                self.faults.append(f"{now}: asks for {number}, which is not missing")
+                continue
+            if now < missing.earliest or (missing.joined and now > missing.latest):
+                self.faults.append(f"{now}: asks for {number}, not in {missing}")
+            if now - missing.since >= naks.generation:
+                self.faults.append(f"{now}: asks for {number}, which is too old: {missing}")
+            missing.joined = True
+            missing.asked += 1
+            missing.earliest, missing.latest = now + naks.backoff // 2, now + naks.backoff * 3 // 2
