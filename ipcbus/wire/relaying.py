@@ -7,9 +7,12 @@ Numbers are in the order of the network::
     | version | type | zeros  | cookie u64            | ...
     +---------+------+--------+-----------------------+--------
 
-    KEEPALIVE from a context: it is there; with cookie 0 it asks for one
-    ANSWER    from a daemon: as long as the question, with the cookie that proves where the context receives
+    KEEPALIVE nonce u64; from a context: it is there. With cookie 0 it asks for a cookie
+    ANSWER    nonce u64; from a daemon, as long as the question: its nonce, and the cookie to be used from now on
     RELAY     a packet of topic resolution; to a daemon with the context's cookie, and from it with that of who gets it
+
+The cookie proves to the daemon that the context receives at its address; the nonce, and the cookie in what is relayed,
+prove to the context that it hears the daemon.
 """
 
 from __future__ import annotations
@@ -21,9 +24,10 @@ VERSION: Final = 1
 KEEPALIVE, ANSWER, RELAY = range(0x51, 0x54)
 
 _HEAD = struct.Struct("!BBHQ")
+_WHOLE = struct.Struct("!BBHQQ")
 
-HEAD_BYTES: Final = _HEAD.size
-"""Size of a KEEPALIVE and of an ANSWER, and how much longer a RELAY is than what it holds."""
+RELAY_HEADER: Final = _HEAD.size
+"""How much longer a RELAY is than what it holds."""
 
 
 class Packet(NamedTuple):
@@ -32,34 +36,38 @@ class Packet(NamedTuple):
     Attributes:
         type: which.
         cookie: a proof; 0 is none.
+        nonce: of a question and its answer; 0 otherwise.
         inner: what a RELAY holds; of the others nothing.
     """
 
     type: int
     cookie: int
+    nonce: int
     inner: bytes
 
 
 def parse(packet: bytes) -> Packet | None:
     """The values of a packet; None when it is none, of another version, or contradicts itself."""
-    if len(packet) < _HEAD.size:
+    if len(packet) <= _HEAD.size:
         return None
     version, kind, zeros, cookie = _HEAD.unpack_from(packet)
-    if version != VERSION or zeros or kind not in (KEEPALIVE, ANSWER, RELAY):
+    if version != VERSION or zeros:
         return None
-    if (kind == RELAY) != (len(packet) > _HEAD.size):
+    if kind == RELAY:
+        return Packet(RELAY, cookie, 0, packet[_HEAD.size :])
+    if kind not in (KEEPALIVE, ANSWER) or len(packet) != _WHOLE.size:
         return None
-    return Packet(kind, cookie, packet[_HEAD.size :])
+    return Packet(kind, cookie, _WHOLE.unpack(packet)[4], b"")
 
 
-def keepalive(cookie: int) -> bytes:
+def keepalive(cookie: int, nonce: int) -> bytes:
     """A KEEPALIVE."""
-    return _HEAD.pack(VERSION, KEEPALIVE, 0, cookie)
+    return _WHOLE.pack(VERSION, KEEPALIVE, 0, cookie, nonce)
 
 
-def answer(cookie: int) -> bytes:
+def answer(cookie: int, nonce: int) -> bytes:
     """What answers it."""
-    return _HEAD.pack(VERSION, ANSWER, 0, cookie)
+    return _WHOLE.pack(VERSION, ANSWER, 0, cookie, nonce)
 
 
 def relay(cookie: int, inner: bytes) -> bytes:
