@@ -20,9 +20,9 @@ TTL_MAX = 600
 """Longest time that anything holds for, in seconds, whatever its advert says."""
 
 # What the objects behind them take here, about; measured with CPython 3.11.
-CONTEXT_BYTES = 900
-SESSION_BYTES = 1400
-TOPIC_BYTES = 700
+CONTEXT_BYTES = 600
+SESSION_BYTES = 1100
+TOPIC_BYTES = 450
 
 
 class _Topic:

@@ -105,7 +105,11 @@ def violations(text: str, module: str, *, package: bool = False, cython: bool = 
             found.append(f"{module} (floor {FLOOR_OF[own]}) imports {name} (floor {FLOOR_OF[other]})")
         if name == PASSED_IN:
             continue
-        if (own in PURE or module in PURE_MODULES) and not cython and f"{name}.".startswith(tuple(f"{impure}." for impure in IMPURE)):
+        if (
+            (own in PURE or module in PURE_MODULES)
+            and not cython
+            and f"{name}.".startswith(tuple(f"{impure}." for impure in IMPURE))
+        ):
             found.append(f"{module} imports {name}, but it has no clock and no I/O")
     return found
 

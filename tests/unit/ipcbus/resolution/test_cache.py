@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,7 +15,7 @@ SESSION = Session(layout.TRANSPORT_LBTRU, True, 64, 9, 2, 3, 1 << 20, "10.0.0.1"
 ONE = CONTEXT_BYTES + SESSION_BYTES + TOPIC_BYTES + 1
 
 
-def advert(number: int, topics: dict[int, str], context: int = 1, ttl: int = 35, **session: Any) -> Advert:
+def advert(number: int, topics: dict[int, str], context: int = 1, ttl: int = 35, **session: str | int) -> Advert:
     return Advert(Head(context, 4, "", "d", number), ttl, ((replace(SESSION, **session), topics),))
 
 

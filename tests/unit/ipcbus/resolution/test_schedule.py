@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -102,7 +104,7 @@ def test_the_pace_is_never_over_and_nothing_is_lost(count: int, things: int, bit
     told = run(schedule, 10 * S)
     assert {key for _, key in told} == {str(number) for number in range(count)}
     cost = max(1000 / things if things else 0, 800_000 / bits if bits else 0)
-    for (earlier, _), (later, _) in zip(told, told[1:], strict=False):
+    for (earlier, _), (later, _) in itertools.pairwise(told):
         assert later - earlier >= int(cost)
 
 
