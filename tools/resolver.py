@@ -177,6 +177,6 @@ class _Daemon:
                 return
             dropped = sum(value for name, value in dataclasses.asdict(counts).items() if name.startswith("dropped_"))
             click.echo(
-                f"ended: {plural(counts.rcved, 'datagram')} came, {counts.relayed:,} were given on in {counts.sent:,} copies, "
-                f"{dropped:,} dropped, {self._unsent:,} refused by the system"
+                f"ended: {plural(counts.rcved, 'datagram')} came, {counts.relayed:,} were given on in "
+                f"{counts.sent:,} copies, {dropped:,} dropped, {self._unsent:,} refused by the system"
             )

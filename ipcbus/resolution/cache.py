@@ -26,15 +26,16 @@ TOPIC_BYTES = 450
 
 
 class _Topic:
-    """A topic of a session, and until when it holds."""
+    """A topic of a session, from when on it fades, and until when it holds."""
 
-    __slots__ = ("due_ns", "number", "session", "source", "until_ns")
+    __slots__ = ("due_ns", "fade_ns", "fading", "number", "session", "source", "until_ns")
 
     def __init__(self, session: _Session, number: int, source: SourceAdvert) -> None:
         self.session = session
         self.number = number
         self.source = source
-        self.due_ns = self.until_ns = NEVER
+        self.fading = False
+        self.due_ns = self.fade_ns = self.until_ns = NEVER
 
     @property
     def cost(self) -> int:
@@ -69,7 +70,8 @@ class _Context:
 class Cache:
     """Bounded for each host that sessions are on, and in all. A host that is over its bound tells nothing new.
 
-    Nothing is pushed out by anything new.
+    Nothing is pushed out by anything new. In the last third of its time, without having been told again, a topic fades:
+    it is to be asked for before it is forgotten.
 
     Attributes:
         changes: moves when `sources` does.
@@ -90,6 +92,7 @@ class Cache:
         self._hosts: Counter[str] = Counter()
         self._contexts: dict[tuple[str, int], _Context] = {}
         self._sources_of: Counter[str] = Counter()
+        self._fading: Counter[str] = Counter()
         self._turned: set[str] = set()
         self._deadlines: Deadlines[_Topic | _Context] = Deadlines()
         self._offers: Offers | None = None
@@ -97,6 +100,10 @@ class Cache:
     def __contains__(self, topic: str) -> bool:
         """Whether somebody publishes a topic."""
         return topic in self._sources_of
+
+    def surely(self, topic: str) -> bool:
+        """Whether somebody publishes a topic, and all who do have said so lately."""
+        return topic in self._sources_of and topic not in self._fading
 
     def __len__(self) -> int:
         """Topics that are known, each once."""
@@ -125,7 +132,8 @@ class Cache:
         context = self._contexts.get((origin, head.context_id))
         if context is not None and not self._newer(context, head.number):
             return
-        until_ns = now_ns + min(packet.ttl, TTL_MAX) * _NS
+        holds_ns = min(packet.ttl, TTL_MAX) * _NS
+        until_ns, fade_ns = now_ns + holds_ns, now_ns + holds_ns * 2 // 3
         for told, topics in packet.groups:
             if context is None:
                 if not self._pay(told.host, CONTEXT_BYTES):
@@ -139,7 +147,7 @@ class Cache:
             context.until_ns = max(context.until_ns, until_ns)
             session = self._session(context, told)
             for number, topic in topics.items():
-                if session is None or not self._topic(session, number, topic, until_ns):
+                if session is None or not self._topic(session, number, topic, fade_ns, until_ns):
                     self.refused += 1
             if session is not None and not session.topics:
                 self._drop_session(session)
@@ -167,7 +175,12 @@ class Cache:
         """Forgets what has not been told again in time."""
         while (first := self._deadlines.first()) is not None and first.due_ns <= now_ns:
             self._deadlines.pop()
-            if first.until_ns > now_ns:
+            if isinstance(first, _Topic) and first.fade_ns > now_ns:
+                first.due_ns = first.fade_ns
+                self._deadlines.put(first)
+            elif first.until_ns > now_ns:
+                if isinstance(first, _Topic):
+                    self._fade(first)
                 first.due_ns = first.until_ns
                 self._deadlines.put(first)
             elif isinstance(first, _Topic):
@@ -193,7 +206,7 @@ class Cache:
         return {key[1]: context.pid for key, context in self._contexts.items() if context.sessions}
 
     def turned(self) -> set[str]:
-        """Topics that have got their first source, or lost their last one, since this was asked last."""
+        """Topics that have got their first source, or lost their last one, or for which `surely` has changed."""
         found, self._turned = self._turned, set()
         return found
 
@@ -228,7 +241,7 @@ class Cache:
         self._changed()
         return session
 
-    def _topic(self, session: _Session, number: int, name: str, until_ns: int) -> bool:
+    def _topic(self, session: _Session, number: int, name: str, fade_ns: int, until_ns: int) -> bool:
         topic = session.topics.get(number)
         if topic is not None and topic.source.topic != name:
             self._drop_topic(topic, with_session=False)
@@ -238,22 +251,31 @@ class Cache:
             if not self._pay(session.host, topic.cost):
                 return False
             session.topics[number] = topic
-            topic.due_ns = until_ns
-            self._deadlines.put(topic)
             if name not in self._sources_of:
                 self._turned.add(name)
             self._sources_of[name] += 1
             self._changed()
-        topic.until_ns = until_ns
-        if until_ns < topic.due_ns:
-            topic.due_ns = until_ns
+        topic.fade_ns, topic.until_ns = fade_ns, until_ns
+        self._fade(topic, fading=False)
+        if topic.due_ns == NEVER or fade_ns < topic.due_ns:
+            topic.due_ns = fade_ns
             self._deadlines.put(topic)
         return True
+
+    def _fade(self, topic: _Topic, *, fading: bool = True) -> None:
+        if topic.fading == fading:
+            return
+        name, topic.fading = topic.source.topic, fading
+        self._fading[name] += 1 if fading else -1
+        if not self._fading[name]:
+            del self._fading[name]
+        self._turned.add(name)
 
     def _drop_topic(self, topic: _Topic, *, with_session: bool = True) -> None:
         session, name = topic.session, topic.source.topic
         del session.topics[topic.number]
         topic.due_ns = NEVER
+        self._fade(topic, fading=False)
         self._refund(session.host, topic.cost)
         self._sources_of[name] -= 1
         if not self._sources_of[name]:

@@ -6,11 +6,11 @@ Datagrams and the time go in, datagrams come out; where they go (a multicast gro
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from ipcbus.resolution import names, schedules
 from ipcbus.resolution.cache import Cache
+from ipcbus.resolution.counts import ResolutionCounts
 from ipcbus.resolution.offered import Offered
 from ipcbus.resolution.prefix import literal_prefix
 from ipcbus.resolution.schedules import INITIAL, LANES, SUSTAIN
@@ -47,45 +47,6 @@ class Who(NamedTuple):
     name: str
 
 
-@dataclass(slots=True)
-class ResolutionCounts:
-    """What is counted; Ultra Messaging's names, and below them what it does not have.
-
-    Attributes:
-        tr_dgrams_sent: datagrams that were made.
-        tr_bytes_sent: their bytes.
-        tr_dgrams_rcved: datagrams that came, the own ones left out.
-        tr_bytes_rcved: their bytes.
-        tr_dgrams_dropped_ver: of another version.
-        tr_dgrams_dropped_type: of an unknown type.
-        tr_dgrams_dropped_malformed: that contradict themselves.
-        tr_dgrams_send_failed: that the system refused; the owner of the socket counts them.
-        tr_src_topics: topics that others publish, now.
-        tr_rcv_topics: topics that are wanted, now.
-        tr_rcv_unresolved_topics: those of them without a source, now.
-        dgrams_dropped_address: adverts for sessions on another host than that they came from.
-        dgrams_dropped_old: that came after later ones, or twice.
-        dgrams_other_domain: of contexts of other domains.
-        adverts_refused: topics for which the cache had no room.
-    """
-
-    tr_dgrams_sent: int = 0
-    tr_bytes_sent: int = 0
-    tr_dgrams_rcved: int = 0
-    tr_bytes_rcved: int = 0
-    tr_dgrams_dropped_ver: int = 0
-    tr_dgrams_dropped_type: int = 0
-    tr_dgrams_dropped_malformed: int = 0
-    tr_dgrams_send_failed: int = 0
-    tr_src_topics: int = 0
-    tr_rcv_topics: int = 0
-    tr_rcv_unresolved_topics: int = 0
-    dgrams_dropped_address: int = 0
-    dgrams_dropped_old: int = 0
-    dgrams_other_domain: int = 0
-    adverts_refused: int = 0
-
-
 class NetworkResolution:
     """One context among others of its domain."""
 
@@ -113,6 +74,7 @@ class NetworkResolution:
         self._queries: Schedule[str] = schedules.queries(terms, offset_ns)
         self._wildcards: Schedule[str] = schedules.wildcards(terms, offset_ns)
         self._wanted: dict[str, None] = {}
+        self._beginnings: tuple[str, ...] = ()
         self._offered = Offered()
         self._withdrawn: dict[int, dict[int, None]] = {}
         self._prefixes: dict[str, None] = {}
@@ -140,7 +102,7 @@ class NetworkResolution:
         """A topic is looked for from now on; once, however often this is said."""
         if topic not in self._wanted:
             self._wanted[topic] = None
-            if topic not in self._cache:
+            if not self._cache.surely(topic):
                 self._queries.add(topic, now_ns)
 
     def unwant(self, topic: str) -> None:
@@ -151,10 +113,12 @@ class NetworkResolution:
     def want_pattern(self, pattern: str, now_ns: int) -> None:
         """The topics that match a pattern are looked for from now on; once, however often this is said."""
         self._wildcards.add(pattern, now_ns)
+        self._beginnings = tuple(map(literal_prefix, self._wildcards))
 
     def unwant_pattern(self, pattern: str) -> None:
         """They are not looked for any more."""
         self._wildcards.remove(pattern)
+        self._beginnings = tuple(map(literal_prefix, self._wildcards))
 
     def refresh(self, now_ns: int) -> None:
         """Tells and asks for everything as if a query had come: somebody may be reached who was not before."""
@@ -256,7 +220,7 @@ class NetworkResolution:
         counts = self._counts
         counts.tr_src_topics = len(self._cache)
         counts.tr_rcv_topics = len(self._wanted)
-        counts.tr_rcv_unresolved_topics = len(self._queries)
+        counts.tr_rcv_unresolved_topics = sum(topic not in self._cache for topic in self._queries)
         counts.dgrams_dropped_old, counts.adverts_refused = self._cache.old, self._cache.refused
         return counts
 
@@ -283,12 +247,13 @@ class NetworkResolution:
         self._follow_cache(now_ns)
 
     def _follow_cache(self, now_ns: int) -> None:
-        """Looks for what has no source any more, and no longer for what has one."""
+        """Looks for what has no source any more, or soon may have none, and no longer for what has one."""
         for topic in self._cache.turned():
-            if topic in self._cache:
-                self._queries.remove(topic)
-            elif topic in self._wanted:
+            matching = topic in self._cache and topic.startswith(self._beginnings)
+            if (topic in self._wanted or matching) and not self._cache.surely(topic):
                 self._queries.add(topic, now_ns)
+            else:
+                self._queries.remove(topic)
 
     def _asked(self, topics: tuple[str, ...], now_ns: int) -> None:
         if self._terms.advertisement_send_immediate_response:

@@ -34,7 +34,18 @@ PURE = ("ipcbus.topic", "ipcbus.delivery", "ipcbus.reliability")
 # Registries are files, so that only these of their package are pure.
 PURE_MODULES = tuple(
     f"ipcbus.resolution.{name}"
-    for name in ("cache", "daemons", "deadlines", "forwarder", "network", "offered", "prefix", "schedule", "schedules")
+    for name in (
+        "cache",
+        "counts",
+        "daemons",
+        "deadlines",
+        "forwarder",
+        "network",
+        "offered",
+        "prefix",
+        "schedule",
+        "schedules",
+    )
 )
 IMPURE = (
     *("asyncio", "io", "mmap", "multiprocessing", "os", "pathlib", "posix_ipc", "random", "ringbuf.clock"),

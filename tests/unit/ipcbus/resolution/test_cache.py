@@ -54,7 +54,6 @@ def test_what_was_told_is_known_until_it_is_too_old(cache: Cache) -> None:
     assert topics(cache) == {"a": 1}
     assert cache.changes > changes
     assert cache.turned() == {"b"}
-    assert cache.next_ns == 55 * S
     cache.turn(55 * S)
     assert not cache.sources()
     assert cache.bytes == 0
@@ -63,11 +62,30 @@ def test_what_was_told_is_known_until_it_is_too_old(cache: Cache) -> None:
 
 def test_a_shorter_time_holds_too_and_none_is_too_long(cache: Cache) -> None:
     cache.advert("h", advert(1, {5: "a"}, ttl=65535), 0)
-    assert cache.next_ns == TTL_MAX * S
+    assert cache.next_ns == TTL_MAX * S * 2 // 3
     cache.advert("h", advert(2, {5: "a"}, ttl=10), S)
+    cache.turn(11 * S - 1)
+    assert cache.sources()
     assert cache.next_ns == 11 * S
     cache.turn(11 * S)
     assert not cache.sources()
+
+
+def test_what_is_not_told_again_fades_before_it_is_forgotten(cache: Cache) -> None:
+    cache.advert("h", advert(1, {5: "a", 6: "b"}, ttl=30), 0)
+    cache.advert("h", advert(2, {5: "a"}, ttl=30), 10 * S)
+    cache.turned()
+    cache.turn(20 * S)
+    assert (cache.surely("a"), cache.surely("b"), "b" in cache) == (True, False, True)
+    assert cache.turned() == {"b"}
+    cache.advert("h", advert(3, {6: "b"}, ttl=30), 25 * S)
+    assert cache.surely("b")
+    assert cache.turned() == {"b"}
+    cache.turn(30 * S)
+    assert (cache.surely("a"), cache.turned()) == (False, {"a"})
+    cache.turn(40 * S)
+    assert (topics(cache), cache.turned()) == ({"b": 1}, {"a"})
+    assert not cache.surely("a")
 
 
 @pytest.mark.parametrize(
@@ -172,6 +190,7 @@ def test_what_is_paid_is_what_is_known(events: list[tuple[str, int, int, int, st
         assert len(cache) == len(known)
         assert all(name in cache for name in known)
         assert all(cache.sources().values())
+        assert all(name in cache for name in cache._fading)
         cost = sum((TOPIC_BYTES + 1) * count for count in known.values()) + SESSION_BYTES * len(cache.sources())
         assert cost <= cache.bytes <= min(bytes_max // 2, cost + 3 * CONTEXT_BYTES)
     cache.turn(now_ns + TTL_MAX * S)

@@ -186,10 +186,25 @@ def test_asking_ends_with_an_answer_and_begins_when_it_holds_no_more() -> None:
     assert query.topics == ("a",)
     other.receive(resolving.advert(resolving.Head(1, 1, "", "d", 1), 35, [(_told(), {5: "a"})]), HERE, 5 * MS)
     assert (other.counts.tr_rcv_topics, other.counts.tr_rcv_unresolved_topics) == (1, 0)
-    assert not [packet for _, packet in until(other, 34 * S)]
-    assert [time for time, _ in until(other, 36 * S)][:2] == [35 * S + 5 * MS, 35 * S + 25 * MS]
+    assert not until(other, 23 * S)
+    # It is asked for again before it is forgotten, and after that too.
+    assert until(other, 34 * S)[0][0] == 5 * MS + 35 * S * 2 // 3
+    assert other.sources()
+    assert until(other, 200 * S)[-1][0] > 190 * S
     assert not other.sources()
+    assert other.counts.tr_rcv_unresolved_topics == 1
     other.unwant("a")
+    assert other.next_ns is None
+
+
+def test_what_a_pattern_wants_is_asked_for_while_it_fades() -> None:
+    other = resolution(2)
+    other.want_pattern("a.*", 0)
+    until(other, 100 * S)
+    other.receive(resolving.advert(resolving.Head(1, 1, "", "d", 1), 30, [(_told(), {5: "a", 6: "b"})]), HERE, 100 * S)
+    asked = [(time, resolving.parse(packet)) for time, packet in until(other, 200 * S, 100 * S)]
+    assert {packet.topics for _, packet in asked if isinstance(packet, resolving.Query)} == {("a",)}
+    assert 120 * S <= asked[0][0] <= asked[-1][0] <= 130 * S
     assert other.next_ns is None
 
 
