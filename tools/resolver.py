@@ -119,9 +119,8 @@ class _Daemon:
             selector.register(self._listener, selectors.EVENT_READ)
             looked_ns = 0
             while True:
-                now_ns = time.monotonic_ns()
-                next_ns = self._forwarder.next_ns
-                selector.select(None if next_ns is None else max(0, min(next_ns - now_ns, _LOOK_NS)) / _S)
+                # Silence is noticed within a quarter of a second; without clients there is nothing to notice.
+                selector.select(_LOOK_NS / _S if self._known or self._forwarder.clients else None)
                 self._read()
                 now_ns = time.monotonic_ns()
                 self._forwarder.turn(now_ns)
