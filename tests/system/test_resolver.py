@@ -45,6 +45,7 @@ def said(process: Process) -> dict:  # type: ignore[type-arg]
 
 def has_spoken(process: Process) -> bool:
     """Whether there is another line."""
+    assert process.stdout is not None
     return bool(select.select([process.stdout], [], [], 0)[0])
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import struct
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ipcbus.wire import layout, resolving
@@ -98,6 +98,7 @@ def check(found: Packet) -> None:
                 assert "\0" not in topic
 
 
+@settings(max_examples=25)
 @given(HEADS, st.integers(1, resolving.TTL_MAX), GROUPS)
 def test_advert(head: Head, ttl: int, groups: list[tuple[Session, dict[int, str]]]) -> None:
     packet = resolving.advert(head, ttl, groups)
