@@ -34,6 +34,8 @@ WILDCARD_FRESH_NS = 1000 * _MS
 """The same for questions about patterns, each of which may be about every topic."""
 WILDCARD_NS = 100 * _MS
 """Time between two looks for what patterns mean, however many are asked for."""
+SILENCE_NS = 30_000 * _MS
+"""Who has heard nobody for so long was perhaps cut off: he asks as at the beginning of the sustain phase."""
 _PREFIXES_MAX = 64
 
 _BY_DAEMON = "resolver daemon"
@@ -79,6 +81,7 @@ class NetworkResolution:
         self._withdrawn: dict[int, dict[int, None]] = {}
         self._prefixes: dict[str, None] = {}
         self._prefixes_ns = 0
+        self._heard_ns = now_ns
         self._out: list[bytes] = []
 
     # ---- what the own sources and receivers say
@@ -124,8 +127,7 @@ class NetworkResolution:
         """Tells and asks for everything as if a query had come: somebody may be reached who was not before."""
         for source in self._adverts:
             self._adverts.ask(source, now_ns, 0, SUSTAIN)
-        for topic in self._queries:
-            self._queries.ask(topic, now_ns, 0, SUSTAIN)
+        self._ask_again(now_ns)
         for pattern in self._wildcards:
             self._wildcards.restart(pattern, 0, now_ns)
 
@@ -157,12 +159,8 @@ class NetworkResolution:
             self._count_fault(packet)
         elif found.head.tag != self._tag:
             self._counts.dgrams_other_domain += 1
-        elif isinstance(found, resolving.Query):
-            self._asked(found.topics, now_ns)
-        elif isinstance(found, resolving.WildcardQuery):
-            self._asked_for_patterns(found.prefixes)
         else:
-            self._told(found, address, now_ns)
+            self._heard(found, address, now_ns)
 
     def turn(self, now_ns: int) -> None:
         """Does what is due."""
@@ -226,6 +224,17 @@ class NetworkResolution:
 
     # ---- what came
 
+    def _heard(self, found: resolving.Packet, address: object, now_ns: int) -> None:
+        if now_ns - self._heard_ns > SILENCE_NS:
+            self._ask_again(now_ns)
+        self._heard_ns = now_ns
+        if isinstance(found, resolving.Query):
+            self._asked(found.topics, now_ns)
+        elif isinstance(found, resolving.WildcardQuery):
+            self._asked_for_patterns(found.prefixes)
+        else:
+            self._told(found, address, now_ns)
+
     def _count_fault(self, packet: bytes) -> None:
         fault = resolving.fault_of_head(packet)
         if fault == "ver":
@@ -254,6 +263,10 @@ class NetworkResolution:
                 self._queries.add(topic, now_ns)
             else:
                 self._queries.remove(topic)
+
+    def _ask_again(self, now_ns: int) -> None:
+        for topic in self._queries:
+            self._queries.ask(topic, now_ns, 0, SUSTAIN)
 
     def _asked(self, topics: tuple[str, ...], now_ns: int) -> None:
         if self._terms.advertisement_send_immediate_response:

@@ -28,6 +28,8 @@ MS = 1_000_000
 S = 1000 * MS
 FOUND_NS = 30 * S
 """Everybody finds what he wants within this time, at 30 % loss in each direction."""
+FOUND_AGAIN_NS = 60 * S
+"""The same after an outage: who asks and who tells may both be in their quiescent phase."""
 FORGOTTEN_NS = 40 * S
 """And forgets it within this time, when nobody says that it has gone."""
 END = 900 * S
@@ -347,7 +349,7 @@ class World:
         begin, end = max(begin, wanted, live.up), min(end, live.down)
         outage = (self.storm.outage, self.storm.outage + OUTAGE) if self.storm.outage else (END, END)
         for first, last in ((begin, min(end, outage[0])), (max(begin, outage[1]), end)):
-            needed = (first + FOUND_NS, last)
+            needed = (first + (FOUND_NS if first == begin else FOUND_AGAIN_NS), last)
             if needed[0] < needed[1] and not any(a <= needed[0] and b >= needed[1] for a, b in spans):
                 found.append(f"{what}: not known from {needed[0] / S:.1f} to {needed[1] / S:.1f} s, but {spans}")
         return found

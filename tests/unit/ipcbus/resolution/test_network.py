@@ -344,6 +344,18 @@ def test_refresh_tells_and_asks_at_once(feed: NetworkResolution) -> None:
     assert {type(packet) for packet in said(feed)} == {resolving.Advert, resolving.Query, resolving.WildcardQuery}
 
 
+def test_who_has_heard_nobody_for_long_asks_more_often_when_he_hears_somebody() -> None:
+    one = resolution(1)
+    one.want("x", 0)
+    until(one, 200 * S)
+    sent = []
+    for heard in range(200, 300, 20):
+        one.receive(question("y"), THERE, heard * S)
+        sent += until(one, (heard + 20) * S, heard * S)
+    assert len([time for time, _ in sent if time < 260 * S]) in (60, 61)
+    assert len([time for time, _ in sent if time > 261 * S]) in (3, 4)
+
+
 def test_a_name_that_is_too_long_is_cut_between_letters() -> None:
     one = NetworkResolution(TERMS, Who(1, 2, "x" + "é" * 20), "a long domain", Random(1), 0)
     one.want("a", 0)
