@@ -32,6 +32,7 @@ MODULES: Final = {
     "export": "export",
     "config": "config",
     "replay": "replay",
+    "resolver": "resolver",
     "demo": "demo",
     "demo-receiver": "demo_receiver",
 }
@@ -100,7 +101,7 @@ def cli() -> None:
     How fast, how late:     ipcbus hz, bw, delay TOPIC
     All of it in 10 s:      ipcbus demo
 
-    Every command works in one domain (--domain), takes options of the bus from a file (--config), and prints
+    Nearly every command works in one domain (--domain), takes options of the bus from a file (--config), and prints
     facts for programs with --json.
     """
 
