@@ -25,6 +25,7 @@ from rich.table import Table
 
 from benchmarks import native
 from benchmarks.rows import BUDGETS, RATIO_ROWS, Row, native_figures
+from benchmarks.udp_rows import HAS_ZMQ, UDP, WITHOUT_ZMQ
 
 Results = dict[str, list[float]]
 Runs = dict[str, list[tuple[float, bool]]]
@@ -42,7 +43,9 @@ def main() -> int:
     if len(os.sched_getaffinity(0)) < 2:
         print("two processors are needed: one for the sender, one for the receivers", file=sys.stderr)
         return 2
-    rows = [row for row in BUDGETS if arguments.only in row.name]
+    wanted = [row for row in [*BUDGETS, *UDP] if arguments.only in row.name]
+    peers = {row.beside for row in wanted}
+    rows = [row for row in [*BUDGETS, *UDP] if row in wanted or row.name in peers]
     limits, results = _measure(rows, arguments.runs, arguments.factor)
     _print(rows, limits, results, arguments.runs)
     if arguments.json:
@@ -61,11 +64,12 @@ def machine(program: str = "benchmarks") -> dict[str, str]:
         ),
         platform.processor(),
     )
+    packages = ("ipcbus", "numpy", "cython", *(("pyzmq",) if HAS_ZMQ else ()))
     return {
         "cpu": f"{cpu}, {os.cpu_count()} processors",
         "system": f"{platform.system()} {platform.release()}",
         "python": f"{platform.python_implementation()} {platform.python_version()}",
-        "versions": ", ".join(f"{name} {version(name)}" for name in ("ipcbus", "numpy", "cython")),
+        "versions": ", ".join(f"{name} {version(name)}" for name in packages),
         "command": shlex.join(["python", "-m", program, *sys.argv[1:]]),
     }
 
@@ -98,17 +102,20 @@ def _print(rows: list[Row], limits: Results, results: Runs, runs: int) -> None:
     console = Console()
     for key, text in machine().items():
         console.print(f"{key:9} {text}", highlight=False)
+    if not HAS_ZMQ and any(row in UDP for row in rows):
+        console.print(WITHOUT_ZMQ, highlight=False, markup=False)
     median = {name: statistics.median(values) for name, values in limits.items()}
+    values_of = {row.name: _counting(results[row.name]) for row in rows}
     line = ", ".join(f"{value:.0f}" for value in limits["line"])
     console.print(f"cache line there and back: {line} ns (near below 200, far above)", highlight=False)
     table = Table(title=f"64-byte messages unless said, two pinned processes, median of {runs} runs (min .. max)")
-    for column in ("figure", "value", "range", "near", "native limit", "ratio", "budget", "stretch", ""):
+    for column in ("figure", "value", "range", "near", "native limit or peer", "ratio", "budget", "stretch", ""):
         table.add_column(column, justify="left" if column in ("figure", "") else "right")
     for row in rows:
         near = [value for value, is_near in results[row.name] if is_near]
-        values = near or [value for value, _ in results[row.name]]
+        values = values_of[row.name]
         value = statistics.median(values)
-        limit = median.get(row.native)
+        limit = statistics.median(values_of[row.beside]) if row.beside else median.get(row.native)
         judged = value / limit if limit and row.native in RATIO_ROWS else value
         table.add_row(
             row.name,
@@ -122,6 +129,11 @@ def _print(rows: list[Row], limits: Results, results: Runs, runs: int) -> None:
             _verdict(row, judged),
         )
     console.print(table)
+
+
+def _counting(found: list[tuple[float, bool]]) -> list[float]:
+    """Of the runs that met near processors, or of all where there are none."""
+    return [value for value, is_near in found if is_near] or [value for value, _ in found]
 
 
 def _verdict(row: Row, value: float) -> str:

@@ -38,7 +38,7 @@ class Station:
     pipe: Connection | None = None
 
     def ready(self) -> None:
-        """Says that this part is set up, and waits until all are."""
+        """Says that this part is as far as all have to be to go on, and waits until all are; each calls it as often."""
         if self.pipe is not None:
             self.pipe.send("ready")
             self.pipe.recv()
@@ -70,11 +70,12 @@ def run(parts: Sequence[tuple[Part, int]], messages: int, size: int = 64, **opti
         pipes.append(here)
         processes.append(process)
     try:
-        for pipe in pipes:
-            pipe.recv()
-        for pipe in pipes:
-            pipe.send("go")
-        return [pipe.recv() for pipe in pipes]
+        while True:
+            said = [pipe.recv() for pipe in pipes]
+            if "ready" not in said:
+                return said
+            for pipe in pipes:
+                pipe.send("go")
     except EOFError as error:
         raise RuntimeError("a part of the benchmark ended without figures; its message stands above") from error
     finally:

@@ -1,7 +1,8 @@
 """What else a Python program can send 64-byte messages with, measured the same way: `python -m benchmarks.peers`.
 
 Two pinned processes; throughput is the receiver's, from its first to its last message; a round trip is a message
-there and back with both sides waiting the way the alternative waits. pyzmq is measured when it is installed.
+there and back with both sides waiting the way the alternative waits. pyzmq is measured when it is installed (extra
+`bench`).
 """
 
 from __future__ import annotations
@@ -187,7 +188,10 @@ def main() -> None:
     for name, values in rates.items():
         rate, trip = statistics.median(values), statistics.median(trips[name])
         table.add_row(name, f"{rate / 1e6:.2f} M", f"{trip / 1000:.1f} us")
-    Console().print(table)
+    console = Console()
+    if not importlib.util.find_spec("zmq"):
+        console.print("pyzmq is not installed, so it is left out: pip install -e '.[bench]'", markup=False)
+    console.print(table)
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ class Row:
         smaller_is_better: whether the value has to stay below the budget.
         measure: runs it once; takes a factor for the amount of work and returns the value.
         native: key of the native figure that it is divided by, or empty.
+        beside: name of the row that it is divided by instead, where that one is measured too.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Row:
     smaller_is_better: bool
     measure: Callable[[float], float]
     native: str = ""
+    beside: str = ""
 
 
 def _throughput(messages: int, source: dict[str, str | int], size: int = 64) -> Callable[[float], float]:

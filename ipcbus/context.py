@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from typing import TYPE_CHECKING, Any
@@ -14,11 +15,13 @@ from ipcbus.runtime.aio import AsyncWaiters
 from ipcbus.runtime.duties import Duties
 from ipcbus.runtime.faults import check_callbacks, check_topic
 from ipcbus.runtime.inbox import Inbox
+from ipcbus.runtime.network import Network
 from ipcbus.runtime.opening import keep_driving, open_driver, open_registry
 from ipcbus.runtime.outbox import Outbox
 from ipcbus.source import Source
 from ipcbus.version import __version__
 from ipcbus.wildcard import WildcardReceiver
+from ringbuf.slots import Identity
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,20 +88,23 @@ class Context:
         self._id, self._registry, self._bell = open_registry(domain, options, __version__)
         self._sequential = options.operational_mode == "sequential"
         self._duties = Duties(domain, self._id, options, lambda: list(self._sources))
-        try:
+        who = Identity(os.getpid(), os.geteuid(), self._id, options.context_name)
+        with contextlib.ExitStack() as made:  # no descriptors left, or no socket to be had
+            made.callback(self._registry.close)
+            made.callback(self._bell.close)
             self._driver: Driver = open_driver(self._bell, self._duties, options)
-        except BaseException:  # no descriptors left
-            self._bell.close()
-            self._registry.close()
-            raise
+            made.callback(self._driver.close)
+            self._network = Network(domain, who, options, self._registry, self._driver, self._duties.call, self._config)
+            made.pop_all()
         self._quick, self._loops = self._driver.pump.quick, self._driver.loops
-        self._inbox = Inbox(domain, self._id, options, self._registry, self._driver)
+        self._inbox = Inbox(domain, who, options, self._registry, self._driver, self._network)
+        duties = self._duties
         self._outbox = Outbox(
-            domain, self._id, options, self._registry, self._driver, self._duties.announce, self._duties.call
+            domain, self._id, options, self._registry, self._driver, self._network, duties.announce, duties.call
         )
         self._processes = self._sequential or self._driver.split
         self._waiters = AsyncWaiters(self._driver, (lambda: self.process_events(0)) if self._processes else None)
-        self._duties.attach(self._driver, self._inbox, self._outbox, self._waiters)
+        self._duties.attach(self._driver, self._inbox, self._outbox, self._waiters, self._network)
         _contexts.add(self)
         self._thread: threading.Thread | None = None
         if not self._sequential:
@@ -225,7 +231,7 @@ class Context:
             return  # another thread closed it meanwhile
         source.drop()
         source.batch.flush()
-        self._outbox.close_topic(source._session, source._number, source._entry)
+        self._outbox.close_topic(source._session, source.topic, source._number, source._entry)
         self._refresh()
 
     def _close_receiver(self, receiver: Receiver) -> None:
@@ -330,6 +336,7 @@ class Context:
                 self._waiters.wake(receiver._sink)
             self._inbox.close()
         self._outbox.close()
+        self._network.close()
         self._bell.close()
         self._registry.close()
         self._duties.announce()
@@ -370,10 +377,8 @@ class Context:
         """In the child: gives up everything that is the parent's, without touching what is shared."""
         self._forked = True
         self._driver.pump.open = False
-        self._outbox.abandon()
-        self._inbox.abandon()
-        self._bell.abandon()
-        self._registry.abandon()
+        for part in (self._outbox, self._inbox, self._network, self._bell, self._registry):
+            part.abandon()
         self._driver.close()
 
 

@@ -11,7 +11,7 @@ from ipcbus.message import SourceEvent, SourceEventType
 from ipcbus.topic.source import TopicSource
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable
 
     from ipcbus.context import Context
     from ipcbus.transport.sending import SendingSession
@@ -44,7 +44,7 @@ class Source(TopicSource):
         self._number = number
         self._entry = entry
         self._on_event = on_event
-        self._known_slots: dict[int, tuple[int, int, str]] = {}
+        self._known_receivers: dict[Hashable, tuple[int, str]] = {}
         self._known_evictions = session.evictor.count if session.evictor is not None else 0
 
     @property
@@ -55,7 +55,7 @@ class Source(TopicSource):
     @property
     def receivers(self) -> int:
         """How many receiving contexts are joined to this topic now."""
-        return self._session.joined_slots(self._number).bit_count()
+        return self._session.receivers(self._number)
 
     def wait_for_receivers(self, n: int = 1, timeout: float | None = None) -> None:
         """Waits until `n` receiving contexts have joined this topic; none of them misses what is sent afterwards.
@@ -127,21 +127,14 @@ class Source(TopicSource):
         """Compares who is joined with who was, and tells the differences."""
         if self._on_event is None:
             return
-        mask = self._session.joined_slots(self._number)
-        slots = self._session.channel.slots
-        joined = {}
-        for slot in range(slots.slots_max):
-            if mask >> slot & 1:
-                who = slots.identity(slot)
-                # The generation tells one that left and came back at once.
-                joined[slot] = (slots.generation(slot), who.pid, who.context_name)
-        before, self._known_slots = self._known_slots, joined
+        joined = self._session.who_joined(self._number)
+        before, self._known_receivers = self._known_receivers, joined
         self._tell_evictions()
-        for slot, (generation, pid, name) in before.items():
-            if joined.get(slot) != (generation, pid, name):
+        for which, (pid, name) in before.items():
+            if joined.get(which) != (pid, name):
                 self._tell(SourceEvent(SourceEventType.DISCONNECT, pid, name))
-        for slot, (generation, pid, name) in joined.items():
-            if before.get(slot) != (generation, pid, name):
+        for which, (pid, name) in joined.items():
+            if before.get(which) != (pid, name):
                 self._tell(SourceEvent(SourceEventType.CONNECT, pid, name))
 
     def _tell_evictions(self) -> None:

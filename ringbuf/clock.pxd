@@ -27,3 +27,4 @@ static inline uint64_t ib_ticks(uint32_t kind) { (void)kind; return ib_clock_ns(
 cdef uint32_t clock_kind() noexcept
 cdef double ns_per_tick() noexcept
 cdef int64_t epoch_ns(uint64_t ticks) noexcept
+cdef uint64_t ticks_of(int64_t epoch_ns) noexcept

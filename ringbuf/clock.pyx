@@ -26,6 +26,13 @@ cdef int64_t epoch_ns(uint64_t ticks) noexcept:
     return _anchor_epoch_ns + <int64_t>(<double>(<int64_t>(ticks - _anchor_ticks)) * _ns_per_tick)
 
 
+cdef uint64_t ticks_of(int64_t epoch) noexcept:
+    cdef double passed = <double>epoch - <double>_anchor_epoch_ns
+    # A moment that a peer names may be any number; what is decades away would not fit.
+    passed = min(max(passed, -1e18), 1e18)
+    return _anchor_ticks + <uint64_t><int64_t>(passed / _ns_per_tick)
+
+
 def _tsc_is_stable():
     """The kernel itself trusts the counter: it does not stop, does not change its rate, and is not marked unstable."""
     if not HAVE_TSC:

@@ -71,8 +71,13 @@ class SlotTable:
         self._own: set[int] = set()
         self.slots_max = len(self._slots)
 
-    def claim(self, who: Identity, now_ns: int) -> int:
+    def claim(self, who: Identity, now_ns: int, *, only: int | None = None) -> int:
         """Takes a free slot, or one that a dead reader left.
+
+        Args:
+            who: goes into the slot.
+            now_ns: the time.
+            only: this slot and no other.
 
         Returns:
             The slot's index; its state is JOINING, the lock is held.
@@ -80,7 +85,7 @@ class SlotTable:
         Raises:
             SlotsFull: all slots are held by live readers.
         """
-        for index in range(self.slots_max):
+        for index in range(self.slots_max) if only is None else (only,):
             # The lock of an own slot could be taken again: it belongs to the same open file.
             if index in self._own or not liveness.take(self._fd, index + 1):
                 continue
@@ -94,13 +99,26 @@ class SlotTable:
                 return index
             liveness.release(self._fd, index + 1)
         raise SlotsFull(
-            f"all {self.slots_max} receiver slots of the session are taken by live contexts; raise "
+            "all receiver slots of the session are taken by live contexts; raise "
             "transport_*_maximum_receivers_per_transport at the source, or close a receiving context"
         )
 
-    def join(self, index: int, reader: RingReader) -> int:
-        """Makes a claimed slot count; from the returned position on the reader gets every record."""
+    def join(self, index: int, reader: RingReader, begin: int | None = None) -> int:
+        """Makes a claimed slot count; from the returned position on the reader gets every record.
+
+        Args:
+            index: the slot.
+            reader: its reader.
+            begin: position of a record which another active reader has not read yet, and keeps until this returns;
+                None joins at the end.
+        """
         at = self._first + index * layout.SLOT.itemsize + 8
+        if begin is not None:
+            self._words.store64(at, begin)
+            self._words.store32(self._state(index), layout.SLOT_ACTIVE)
+            self._words.fence()  # SYNC join
+            reader.start(begin)
+            return begin
         shown = reader.tail
         self._words.store64(at, shown)
         self._checkpoint("join: position shown")
@@ -120,6 +138,11 @@ class SlotTable:
         # A writer may have waited for the position that was shown first.
         nudge_writer(self._control)
         return position
+
+    def pause(self, index: int) -> bool:
+        """Makes an own slot count no more, and keeps it, for `join` later; True when the writer wants an event."""
+        self._words.store32(self._state(index), layout.SLOT_JOINING)
+        return nudge_writer(self._control)
 
     def leave(self, index: int) -> bool:
         """Gives a slot back; True when the writer wants an event."""

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from ipcbus import stats
 from ipcbus.stats import SessionStats  # noqa: TC001 - the schema looks the types up
+from ipcbus_tools import over_udp
 from ipcbus_tools.common import age, duration, json_option, look_options, number, output, print_json, safe, size
 from ipcbus_tools.tables import Row, reader, show_table
 from ipcbus_tools.topics import full_name, pick_session, state
@@ -129,6 +130,10 @@ def _show(found: SessionInfo) -> None:
         console.print(Text.assemble(f"  {name:<12}", safe(text)), soft_wrap=True)
     show_table(console, "topics", list(_topics(session)))
     show_table(console, "receivers", [reader(session, slot) for slot in session.receivers])
+    for slot in session.receivers:
+        if slot.reason:
+            text = f"  pid {slot.pid} receives over {slot.layer}: {slot.reason}"
+            console.print(safe(text), soft_wrap=True)
     show_table(console, "not joined", [_absent(each) for each in found.absent])
 
 
@@ -159,6 +164,7 @@ def facts(found: SessionInfo) -> Iterator[tuple[str, str]]:
         )
         yield "unread", _percent(session.fill) if session.fill is not None else "nobody reads"
         yield "held up", held_up(session)
+    yield from over_udp.facts(session)
 
 
 def held_up(session: SessionStats) -> str:
@@ -175,6 +181,8 @@ def held_up(session: SessionStats) -> str:
     if waited:
         how += f", for at least {duration(waited)}"
     holder = session.held_up_by
+    if session.held_up_by_rate and session.uplink is not None:
+        return f"{how}, by {over_udp.data_rate(session.uplink)}"
     if holder is None:
         return how
     who = _who(holder.pid, holder.user, holder.context_name, holder.command)

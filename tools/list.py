@@ -9,6 +9,7 @@ import click
 
 from ipcbus import stats
 from ipcbus_tools.common import age, duration, json_option, look_options, number, output, print_json, safe, size
+from ipcbus_tools.over_udp import data_rate
 from ipcbus_tools.tables import Row, reader, show_table
 from ipcbus_tools.topics import state
 
@@ -134,6 +135,7 @@ def _sessions(found: DomainSnapshot) -> list[Row]:
             "window": size(session.capacity),
             "topics": len(session.sources),
             **_sent(session),
+            **_over_udp(session),
             "held up by": _holder(session),
             "note": session.reason,
         }
@@ -144,9 +146,11 @@ def _sessions(found: DomainSnapshot) -> list[Row]:
 def _holder(session: SessionStats) -> str:
     """Whom a source waits for, and how long it has waited."""
     slot = session.held_up_by
+    since = f" for {duration(session.blocked_for_ns)}" if session.blocked_for_ns else ""
+    if session.held_up_by_rate and session.uplink is not None:
+        return data_rate(session.uplink) + since
     if slot is None:
         return ""
-    since = f" for {duration(session.blocked_for_ns)}" if session.blocked_for_ns else ""
     return f"pid {slot.pid} ({slot.user}) {slot.context_name}".rstrip() + since
 
 
@@ -161,6 +165,18 @@ def _sent(session: SessionStats) -> Row:
         "bytes": size(sent["bytes_sent"]),
         "blocked": number(sent["send_blocked"]),
         "waited": duration(sent["blocked_ns"]),
+    }
+
+
+def _over_udp(session: SessionStats) -> Row:
+    uplink = session.uplink
+    if uplink is None or not uplink.counters:
+        return dict.fromkeys(("over UDP", "NAKs", "sent again", "rate limited"), "")
+    return {
+        "over UDP": f"{uplink.layer} {uplink.counters['num_clients']}",
+        "NAKs": number(uplink.counters["naks_rcved"]),
+        "sent again": number(uplink.counters["rxs_sent"]),
+        "rate limited": duration(uplink.counters["rate_limited_ns"] + uplink.limited_for_ns),
     }
 
 

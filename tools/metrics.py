@@ -22,7 +22,7 @@ from prometheus_client.registry import Collector
 
 import ipcbus
 from ipcbus import stats
-from ipcbus.stats.counters import RECEIVER, SESSION, SLOT, SOURCE
+from ipcbus.stats.counters import RECEIVER, RECEPTION, SESSION, SLOT, SOURCE, UPLINK
 from ipcbus_tools.common import visible
 
 if TYPE_CHECKING:
@@ -40,7 +40,9 @@ LABELS: Final = {
     CONTEXT: _OF_CONTEXT,
     SESSION: _OF_SESSION,
     SOURCE: (*_OF_SESSION, "topic"),
+    UPLINK: _OF_SESSION,
     SLOT: (*_OF_SESSION, "slot", "receiver", "receiver_name"),
+    RECEPTION: (*_OF_SESSION, "slot", "receiver", "receiver_name"),
     RECEIVER: (*_OF_CONTEXT, "topic", "wildcard"),
 }
 """The labels of each kind of thing; together they name one of it."""
@@ -113,6 +115,19 @@ _GAUGES = (
         "start_time_seconds",
         "When it began, since the epoch.",
         lambda session: session.start_ns / 1e9 if session.start_ns else None,
+    ),
+    _Gauge(UPLINK, "active", "Whether it sends: somebody receives over UDP.", lambda uplink: uplink.active),
+    _Gauge(
+        UPLINK,
+        "data_rate_limit_bytes_per_second",
+        "Limit of the data rate; missing without one.",
+        lambda uplink: uplink.data_rate / 8 if uplink.data_rate else None,
+    ),
+    _Gauge(
+        UPLINK,
+        "limited_for_seconds",
+        "How long datagrams have waited for the data rate; rate_limited_seconds_total has it when it is over.",
+        lambda uplink: uplink.limited_for_ns / 1e9,
     ),
     _Gauge(SOURCE, "receivers", "How many receiving contexts are joined to it.", lambda source: source.receivers),
     _Gauge(SLOT, "alive", "Whether the process of the receiver lives.", lambda slot: slot.alive),
@@ -204,16 +219,20 @@ class _Families:
         """The counters of a thing; those that could not be read are left out."""
         for row in stats.counters_of(of):
             if row.name in values:
-                seconds = row.unit == "ns"
+                seconds = _is_time(row)
                 family = CounterMetricFamily if row.grows else GaugeMetricFamily
                 value = values[row.name] / 1e9 if seconds else float(values[row.name])
                 self.add(family, metric_name(row), row.meaning, of, labels, value)
 
 
+def _is_time(row: Counter) -> bool:
+    return row.unit.partition(",")[0] == "ns"
+
+
 def metric_name(row: Counter) -> str:
     """The name of a counter for Prometheus, without the `_total` of those that count up."""
     name = row.name
-    if row.unit == "ns":
+    if _is_time(row):
         name = name.removesuffix("_ns") + "_seconds"
     elif name.startswith("bytes_"):
         name = name.removeprefix("bytes_") + "_bytes"
@@ -248,6 +267,9 @@ def _session(found: _Families, domain: str, session: SessionStats) -> None:
     found.gauges(SESSION, labels, session)
     found.counters(SESSION, labels, session.counters)
     found.info(SESSION, labels, pacing=session.pacing, pid=str(session.pid), user=label(session.user))
+    if session.uplink is not None:
+        found.gauges(UPLINK, labels, session.uplink)
+        found.counters(UPLINK, labels, session.uplink.counters)
     for source in session.sources:
         key = (*labels, label(source.topic))
         if session.counters:
@@ -262,7 +284,11 @@ def _slot(found: _Families, session: Labels, slot: SlotStats, *, holds_up: bool)
     found.gauges(SLOT, labels, slot)
     found.add(GaugeMetricFamily, "ipcbus_slot_holds_up", _HOLDS_UP, SLOT, labels, float(holds_up))
     found.counters(SLOT, labels, slot.counters)
-    found.info(SLOT, labels, pid=str(slot.pid), user=label(slot.user))
+    found.info(SLOT, labels, pid=str(slot.pid), user=label(slot.user), layer=slot.layer)
+    if slot.reception is not None:
+        found.counters(RECEPTION, labels, slot.reception.counters)
+    if not slot.counters:
+        return
     counted = [(repr(ns / 1e9), below) for ns, below in zip(BUCKETS_NS, slot.latency.below(BUCKETS_NS), strict=True)]
     counted.append(("+Inf", float(slot.latency.count)))
     found.add(

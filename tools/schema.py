@@ -72,6 +72,7 @@ _SESSION_MORE: Final[dict[str, Schema]] = {
     "fill": {"type": ["number", "null"]},
     "messages_per_datagram": {"type": ["number", "null"]},
     "held_up_by": {"type": ["integer", "null"]},
+    "held_up_by_rate": {"type": "boolean"},
 }
 """What `SessionStats.derived` adds."""
 

@@ -28,9 +28,10 @@ class CounterLine:
     """A counter.
 
     Attributes:
-        of: what it belongs to: `session`, `source` (a topic), or `slot` (a receiving context).
+        of: what it belongs to: `session`, `uplink` (its way over UDP), `source` (a topic), `slot` (a receiving
+            context), or `reception` (its end of the session over UDP).
         topic: of a source, its topic; else null.
-        slot: of a slot, its number; else null.
+        slot: of a slot or reception, its number; else null.
         name: its name.
         value: its value.
         per_second: how much it grew a second between the two looks; null where it is a value of the moment.
@@ -102,10 +103,14 @@ def command(session: str, interval: float, domain: str, as_json: bool) -> None:
 def counters_of(found: DomainSnapshot, session: SessionStats) -> SessionCounters:
     """All counters of a session of a snapshot with rates."""
     lines = list(_lines("session", session.counters, session.per_second))
+    if session.uplink is not None:
+        lines += _lines("uplink", session.uplink.counters, session.uplink.per_second)
     for source in session.sources:
         lines += _lines("source", source.counters, source.per_second, topic=source.topic)
     for slot in session.receivers:
         lines += _lines("slot", slot.counters, slot.per_second, slot=slot.slot)
+        if slot.reception is not None:
+            lines += _lines("reception", slot.reception.counters, slot.reception.per_second, slot=slot.slot)
     return SessionCounters(
         found.domain,
         found.taken_ns,
@@ -128,14 +133,17 @@ def _show(found: SessionCounters) -> None:
     console = output()
     console.print(safe(found.source), style="bold")
     show_table(console, "session", [_row(line) for line in found.counters if line.of == "session"])
+    show_table(console, "session over UDP", [_row(line) for line in found.counters if line.of == "uplink"])
     for topic in dict.fromkeys(line.topic for line in found.counters if line.topic is not None):
         show_table(console, f"topic {topic}", [_row(line) for line in found.counters if line.topic == topic])
     for reader in found.receivers:
         who = " ".join(
             filter(None, (f"receiver pid {reader.pid} ({reader.user})", reader.context_name, reader.command))
         )
-        lines = [_row(line) for line in found.counters if line.slot == reader.slot]
+        lines = [_row(line) for line in found.counters if line.slot == reader.slot and line.of == "slot"]
         show_table(console, who if reader.state == "active" else f"{who}: {reader.state}", lines)
+        lines = [_row(line) for line in found.counters if line.slot == reader.slot and line.of == "reception"]
+        show_table(console, f"{who}: over UDP", lines)
     rows = [row for reader in found.receivers for row in _latencies(reader, found.seconds)]
     show_table(console, "latency, from the begin of a datagram to its reading", rows)
 

@@ -22,10 +22,10 @@ Row = dict[str, object]
 
 _LEFT = (
     *("context", "name", "user", "command", "note", "topic", "source", "pacing", "state", "kind", "held up by"),
-    *("wants", "reason", "counter", "unit", "meaning", "of"),
+    *("wants", "reason", "counter", "unit", "meaning", "of", "layer", "why not the ring", "over UDP"),
 )
 _SHORTEST = {
-    **dict.fromkeys(("command", "note", "reason", "meaning", "wants", "name", "user"), 8),
+    **dict.fromkeys(("command", "note", "reason", "meaning", "wants", "name", "user", "why not the ring"), 8),
     **dict.fromkeys(("topic", "held up by"), 16),
 }
 """Columns of text that says something also when its end is missing, and how short it may become. All others are whole
@@ -34,7 +34,8 @@ or not there: half a number is another number."""
 _LEAVES_FIRST = (
     *("command", "up", "pacing", "window", "number", "user", "overruns", "p90", "p99.9", "waited", "datagrams", "p50"),
     *("topics", "kind", "bytes", "unit", "blocked", "max", "context", "name", "meaning", "receivers", "wants"),
-    *("messages", "behind", "p99", "held up by", "note", "reason"),
+    *("NAKs", "sent again", "rate limited", "unrecovered", "over UDP", "layer"),
+    *("messages", "behind", "p99", "held up by", "note", "why not the ring", "reason"),
 )
 """Columns that are left out where the shortest ones do not fit, in this order; then the last ones that are there."""
 
@@ -107,13 +108,27 @@ def reader(session: SessionStats, slot: SlotStats) -> Row:
         "user": slot.user,
         "name": slot.context_name,
         "state": slot.doing,
+        "layer": slot.layer,
         "topics": len(slot.topics),
-        "messages": number(slot.counters["lbm_msgs_rcved"]),
-        "lost": number(slot.counters["lost"]),
-        "overruns": number(slot.counters["overruns"]),
+        **_received(slot),
         "behind": f"{size(slot.lag)} ({slot.lag / session.capacity:.0%})" if session.capacity else size(slot.lag),
         "p50": duration(latency.p50 if latency else None),
         "p99": duration(latency.p99 if latency else None),
         "max": duration(latency.max if latency else None),
+        "why not the ring": slot.reason,
         "command": slot.command,
     }
+
+
+def _received(slot: SlotStats) -> Row:
+    """Its counters, where it can be looked at."""
+    found: Row = {
+        name: number(slot.counters[counter]) if slot.counters else "-"
+        for name, counter in (("messages", "lbm_msgs_rcved"), ("lost", "lost"), ("overruns", "overruns"))
+    }
+    reception = slot.reception
+    if reception is not None:
+        found |= {"NAKs": number(reception.counters["naks_sent"]), "unrecovered": number(reception.unrecovered)}
+    else:
+        found |= {"NAKs": "", "unrecovered": ""}
+    return found

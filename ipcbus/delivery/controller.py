@@ -7,8 +7,8 @@
     0   as it arrives, fragments too
 
 A missing number is given up when the transport has had `recovery_ns` to bring it (LBT-IPC and LBT-SMX bring nothing
-twice, so at once), when too much waits behind it, or when very many are missing together. Each number is then either in
-exactly one delivered message or reported lost exactly once; one that comes later is a duplicate.
+twice, so at once), or when too much waits behind it. Each number is then either in exactly one delivered message or
+reported lost exactly once; one that comes later is a duplicate.
 """
 
 from __future__ import annotations
@@ -146,6 +146,10 @@ class DeliveryController(Controller):
         self._begin(next_sequence)
         self.floor = next_sequence
 
+    def begins_at(self, floor: int) -> None:
+        """Tells the floor, where that was not known."""
+        self.floor = floor if self.floor is None else self.floor
+
     @property
     def stopped_before(self) -> int | None:
         """The first number that was neither delivered nor reported, after `finish`; None when that is not known."""
@@ -229,11 +233,7 @@ class DeliveryController(Controller):
         if until == self.expected:
             return
         first, self.expected = self.expected, until
-        burst = until - first > self.rules.burst_loss
-        if burst and self.rules.ordered != IN_ORDER:
-            self._report_given_up(first, until - 1)
-        else:
-            self._gaps.open(first, until - 1, 0 if burst else now_ns + self.rules.recovery_ns)
+        self._gaps.open(first, until - 1, now_ns + self.rules.recovery_ns)
 
     def _settle(self, now_ns: int) -> None:
         """Delivers what can be, gives up what is due or too much."""

@@ -78,6 +78,13 @@ class Demux:
     lost: int
 
     def __init__(self, ring: RingReader | None, topics_max: int, rare: Rare) -> None: ...
+    def use(self, ring: RingReader) -> None:
+        """Goes on with the records of another ring, of the same session and topics.
+
+        Raises:
+            ValueError: a datagram of the ring before is in hand still (`holds`).
+        """
+
     def set_controller(self, controller: Controller) -> None: ...
     def controller(self, topic_number: int) -> Controller | None: ...
     def remove_controller(self, topic_number: int) -> Controller | None: ...

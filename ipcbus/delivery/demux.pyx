@@ -83,6 +83,15 @@ cdef class Demux:
     def __dealloc__(self):
         free(self.table)
 
+    def use(self, RingReader ring):
+        if self.cursor != NULL:
+            raise ValueError("a datagram is in hand still; go on with it before another ring is read")
+        self.ring = ring
+        self.r = &ring.r
+        self.spare = None   # it may look into the mapping of the ring before
+        self.left = False
+        self.show_tally()
+
     def set_controller(self, Controller controller):
         self.controllers[controller.topic_number & (self.topics_max - 1)] = controller
         self.table[controller.topic_number & (self.topics_max - 1)] = <PyObject *>controller

@@ -7,7 +7,7 @@ that it receives at its address: the proof is a cookie, a keyed hash of that add
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -104,12 +104,14 @@ class Client:
         cookie: its proof.
         state: PROVEN or KNOWN.
         heard_ns: when it gave a sign of life last.
-        lead: the number after the highest that it knew of then.
+        lead: the number after the highest that it knew of when it said so last.
+        behind: how many datagrams less than were sent that was.
         context_id: of its context; this and the following once it is KNOWN.
         pid: of its process.
         name: of its context.
         topics: numbers of the topics that it receives.
         revision: of this list.
+        starts: of topics that it receives, the number of the first message that was sent after that was known.
     """
 
     address: Hashable
@@ -117,11 +119,13 @@ class Client:
     state: State
     heard_ns: int
     lead: int = 0
+    behind: int = 0
     context_id: int = 0
     pid: int = 0
     name: str = ""
     topics: frozenset[int] = frozenset()
     revision: int = -1
+    starts: dict[int, int] = field(default_factory=dict)
     _coming: int = -1
     _pages: dict[int, tuple[int, ...]] | None = None
 
@@ -134,6 +138,7 @@ class Client:
         changed = who != (self.context_id, self.pid, self.name) or self.state is not State.KNOWN
         if ack.context_id != self.context_id:
             self.topics, self.revision, self._coming, self._pages = frozenset(), -1, -1, None
+            self.starts.clear()
         self.context_id, self.pid, self.name = who
         if ack.revision <= self.revision or ack.revision < self._coming or (ack.pages - 1) * PAGE_TOPICS >= topics_max:
             return changed
@@ -147,6 +152,7 @@ class Client:
             self.revision = ack.revision
             changed |= listed != self.topics
             self.topics = listed
+            self.starts = {topic: start for topic, start in self.starts.items() if topic in listed}
         return changed
 
 
@@ -216,9 +222,9 @@ class Clients:
         self._lives(client, now_ns)
         return client
 
-    def ack(self, client: Client, ack: Ack) -> None:
-        """A registered client tells of itself."""
-        client.lead = ack.lead
+    def ack(self, client: Client, ack: Ack, lead: int = 0) -> None:
+        """A registered client tells of itself, when `lead` is the number of the next datagram."""
+        client.lead, client.behind = ack.lead, max(0, lead - ack.lead)
         moved = client.listen(ack, self._terms.topics_max)
         client.state = TABLE[client.state, Cause.ACK].state
         self.changes += moved

@@ -105,6 +105,11 @@ class LossMap:
         """How many are missing."""
         return len(self._missing)
 
+    @property
+    def first(self) -> int | None:
+        """The lowest number that is missing; None when none is."""
+        return next(iter(self._missing), None)
+
     def __contains__(self, number: int) -> bool:
         """Whether a number is missing."""
         return number in self._missing

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ipcbus.reliability.catch_up import AHEAD, BEHIND, CatchUp
 from ipcbus.reliability.joining import OVER, TABLE, Cause, State
-from ipcbus.reliability.reception import Reception, ReceptionCounts, ReceptionTerms
+from ipcbus.reliability.receiver_terms import ReceiverCounts
+from ipcbus.reliability.reception import Reception
+from ipcbus.reliability.wanted import WantedTopics
 from ipcbus.wire import packets
 from ipcbus.wire.packets import DATA, DATA_HEAD, DATA_HEADER, NUMBER_MAX, VERSION
 
@@ -14,52 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
     from random import Random
 
-
-@dataclass(frozen=True, slots=True)
-class ReceiverTerms:
-    """How the receiver's end behaves; named as the options, times in ns.
-
-    Attributes:
-        reception: losses, requests, activity.
-        connect_interval: between two CONNECT.
-        maximum_connect_attempts: so many in vain end it; on a multicast session, where what comes is delivered without
-            registration, those that follow are only rare.
-        acknowledgement_interval: between two ACK.
-        jump_max: a number so far above all that is known is believed only when the source has proven it.
-    """
-
-    reception: ReceptionTerms = field(default_factory=ReceptionTerms)
-    connect_interval: int = 100_000_000
-    maximum_connect_attempts: int = 600
-    acknowledgement_interval: int = 500_000_000
-    jump_max: int = 1 << 16
-
-
-@dataclass(slots=True)
-class ReceiverCounts(ReceptionCounts):
-    """What the receiver's end counts; Ultra Messaging's names.
-
-    Attributes:
-        dgrams_dropped_size: packets that are too short for one.
-        dgrams_dropped_type: of an unknown type.
-        dgrams_dropped_version: of another version.
-        dgrams_dropped_hdr: packets that contradict themselves.
-        dgrams_dropped_sid: of another session.
-        dgrams_dropped_other: from elsewhere, unproven, with a number too far away, or before the session was joined.
-        connects_sent: times that it asked to be registered.
-        acks_sent: ACK packets.
-        resets_rcved: times that the source did not know it.
-    """
-
-    dgrams_dropped_size: int = 0
-    dgrams_dropped_type: int = 0
-    dgrams_dropped_version: int = 0
-    dgrams_dropped_hdr: int = 0
-    dgrams_dropped_sid: int = 0
-    dgrams_dropped_other: int = 0
-    connects_sent: int = 0
-    acks_sent: int = 0
-    resets_rcved: int = 0
+    from ipcbus.reliability.receiver_terms import ReceiverTerms
 
 
 class ReceiverEnd:
@@ -99,24 +56,59 @@ class ReceiverEnd:
         self._session_id, self._address, self._terms, self._random = session_id, address, terms, random
         self._who, self._multicast, self._resume = who, multicast, resume
         self._reception: Reception | None = None
+        self._catch_up: CatchUp | None = None
+        self._ready: list[tuple[bytes, int]] = []
         if multicast and not resume:
             self._reception = Reception(terms.reception, random, now_ns, None, self.counts)
         self._out: list[bytes] = []
-        self._topics: tuple[int, ...] = ()
-        self._revision = now_ns
+        self.wanted = WantedTopics(now_ns)
         self._cookie = 0
         self._nonce = random.getrandbits(64)
         self._attempts = 0
         self._refused = self._admitted = self._final = False
-        self._connect_ns = self._ack_ns = now_ns
+        self._connect_ns = self._ack_ns = self.heard_ns = now_ns
+        """When the source gave a sign of life last; when it was made, before the first."""
+        self.answers = 0
+        """How often the source has said where it is, because it was asked."""
+        self.for_good = False
+        """Whether it is over because the session is, or it was left; not only for want of answers or signs."""
 
     # ---- what the session's owner does
 
+    def ask(self, now_ns: int) -> None:
+        """Asks the source where it is (`answers` moves, `lead` is what it had sent) and its topics are (`asks`)."""
+        if self.state in (State.JOINED, State.ENDING):
+            self.wanted.ask()
+            self._send_connect(now_ns, self._terms.connect_interval)
+            self._ack(now_ns)
+
+    def ready(self, now_ns: int) -> list[tuple[bytes, int]]:
+        """Datagrams to be delivered beside those that `receive` gives, while it catches up."""
+        self._settle(now_ns)
+        found, self._ready = self._ready, []
+        return found
+
+    @property
+    def catches_up(self) -> bool:
+        """Whether it is behind, and gets what is missing in order, a little at a time."""
+        return self._catch_up is not None or (self._resume and self._reception is None)
+
+    def make_way(self, room: int) -> None:
+        """There is room for so many datagrams: it asks for no more at once, as far as it is up to it what comes."""
+        if self._catch_up is not None:
+            self._catch_up.ahead = min(AHEAD, room)
+
+    def shed(self, now_ns: int) -> None:
+        """A datagram came for which there was no room: from now on it is up to this end how much comes."""
+        self.heard_ns = now_ns
+        if self._reception is not None:
+            self._reception.heard(now_ns)
+            if self._catch_up is None and self.state is State.JOINED:
+                self._catch_up = CatchUp(self._reception)
+
     def topics(self, numbers: Iterable[int], now_ns: int) -> None:
         """From now on it receives these topics; the source is told at once, and again with every ACK."""
-        self._topics = tuple(numbers)
-        # Later than that of any list before, also of an earlier membership in the same session.
-        self._revision = max(self._revision + 1, now_ns)
+        self.wanted.want(numbers, now_ns)
         if self.state in (State.JOINED, State.ENDING):
             self._ack(now_ns)
 
@@ -150,6 +142,16 @@ class ReceiverEnd:
     def missing(self) -> int:
         """How many numbers are waited for."""
         return self._reception.missing if self._reception is not None else 0
+
+    @property
+    def held(self) -> int:
+        """How many datagrams have come and wait for those before them."""
+        return (len(self._catch_up) if self._catch_up is not None else 0) + len(self._ready)
+
+    @property
+    def asks(self) -> bool:
+        """Whether the source has still to say where topics are."""
+        return self.wanted.asks and self.state not in OVER
 
     # ---- time
 
@@ -212,11 +214,16 @@ class ReceiverEnd:
         ):
             self._drop(packet, address)
             return []
-        lead = reception.lead
+        self.heard_ns = now_ns
+        lead = reception.lead if self._catch_up is None else self._catch_up.lead
         if number > NUMBER_MAX or (lead is not None and number - lead > self._terms.jump_max):
             self.counts.dgrams_dropped_other += 1
             self._doubt(now_ns)
             return []
+        if (behind := self._behind(reception, number)) is not None:
+            body = packet[DATA_HEADER:]
+            self._ready += behind.data(number, number - back, body, send_time_ns, now_ns)
+            return self.ready(now_ns)
         if not reception.data(number, number - back, len(packet) - DATA_HEADER, now_ns):
             return []
         if self._final:
@@ -224,21 +231,15 @@ class ReceiverEnd:
         return [(packet[DATA_HEADER:], send_time_ns)]
 
     def _drop(self, packet: bytes, address: Hashable) -> None:
-        """Counts a packet that is not for this session, or not one at all."""
-        found = packets.parse(packet)
-        if found is None:
-            name = f"dgrams_dropped_{packets.fault(packet)}"
-            setattr(self.counts, name, getattr(self.counts, name) + 1)
-        elif found.session_id != self._session_id and address == self._address:
-            self.counts.dgrams_dropped_sid += 1
-        else:
-            self.counts.dgrams_dropped_other += 1
+        self.counts.dropped(packet, self._session_id if address == self._address else None)
 
     def _receive_other(self, packet: bytes, address: Hashable, now_ns: int) -> None:
         found = packets.parse(packet)
         if found is None or found.session_id != self._session_id or address != self._address or self.state in OVER:
             self._drop(packet, address)
-        elif isinstance(found, packets.SessionMessage):
+            return
+        self.heard_ns = now_ns
+        if isinstance(found, packets.SessionMessage):
             if found.flags & packets.WELCOME:
                 self._welcome(found, now_ns)
             else:
@@ -247,12 +248,18 @@ class ReceiverEnd:
             self._reception.ncf(found.numbers, found.reason, now_ns)
         elif isinstance(found, packets.Client) and found.type == packets.RESET:
             self._reset(found, now_ns)
+        elif isinstance(found, packets.Topics) and self._cookie and found.cookie == self._cookie:
+            self.wanted.told(found)
         else:
             self.counts.dgrams_dropped_other += 1
         self._settle(now_ns)
 
     def _settle(self, now_ns: int) -> None:
-        if self._final and not self.missing:
+        if self._catch_up is not None:
+            self._ready += self._catch_up.release(now_ns)
+            if self._catch_up.over:
+                self._catch_up = None
+        if self._final and not self.missing and not self.catches_up:
             self._step(Cause.COMPLETE, now_ns)
 
     def _welcome(self, found: packets.SessionMessage, now_ns: int) -> None:
@@ -269,6 +276,7 @@ class ReceiverEnd:
             self.counts.dgrams_dropped_other += 1
             return
         self._admit(found, now_ns)
+        self.answers += 1
         # An end that only the group was told may be forged.
         self._admitted, self._final = True, bool(found.flags & packets.FINAL)
         self._step(Cause.ADMITTED, now_ns)
@@ -283,7 +291,24 @@ class ReceiverEnd:
             # When it began so far ahead of its source, it began with something forged.
             first = found.trail if self._resume else found.lead
             self._reception = reception = Reception(self._terms.reception, self._random, now_ns, first, self.counts)
-        reception.session_message(found.lead, found.trail, now_ns)
+            if self._resume:
+                self._catch_up = CatchUp(reception)
+        self._know(reception, found.lead, found.trail, now_ns)
+
+    def _know(self, reception: Reception, lead: int, trail: int, now_ns: int) -> None:
+        """The source has sent all below `lead`, and holds what is not below `trail`."""
+        if (behind := self._behind(reception, lead)) is None:
+            reception.session_message(lead, trail, now_ns)
+        else:
+            self._ready += behind.hear(lead, trail, now_ns)
+
+    def _behind(self, reception: Reception, lead: int) -> CatchUp | None:
+        """What comes while it catches up; it begins to when it turns out that too much is missing."""
+        known = reception.lead
+        asks = self._admitted and self.state in (State.PROVING, State.JOINED)
+        if self._catch_up is None and asks and known is not None and lead - known + reception.missing > BEHIND:
+            self._catch_up = CatchUp(reception)
+        return self._catch_up
 
     def _session_message(self, found: packets.SessionMessage, now_ns: int) -> None:
         reception = self._reception
@@ -291,13 +316,17 @@ class ReceiverEnd:
         if reception is None or not (proven or self._multicast):
             self.counts.dgrams_dropped_other += 1
             return
-        if not proven and reception.lead is not None and found.lead - reception.lead > self._terms.jump_max:
+        lead = reception.lead if self._catch_up is None else self._catch_up.lead
+        if not proven and lead is not None and found.lead - lead > self._terms.jump_max:
             self.counts.dgrams_dropped_other += 1
             self._doubt(now_ns)
             return
         # What would take something away needs a proof. Without one it may be news, no more.
-        reception.session_message(found.lead, found.trail if proven else 0, now_ns)
+        self._know(reception, found.lead, found.trail if proven else 0, now_ns)
         if found.flags & packets.FINAL and (proven or not self._admitted):
+            if not self._final and self.missing:
+                self.wanted.ask()  # what is not repaired may be the end of a topic
+                self._ack_ns = now_ns
             self._final = True
             self._step(Cause.FINAL, now_ns)
 
@@ -330,6 +359,10 @@ class ReceiverEnd:
             self._finish(cause)
 
     def _finish(self, cause: Cause) -> None:
+        if self._catch_up is not None:
+            self._ready += self._catch_up.rest()
+            self._catch_up = None
+        self.for_good = cause not in (Cause.ATTEMPTS, Cause.SILENCE)
         refused = "the source has no room for another client" if self._refused else Cause.ATTEMPTS.value
         self.reason = {Cause.ATTEMPTS: refused, Cause.COMPLETE: Cause.FINAL.value}.get(cause, cause.value)
         if self._cookie and cause is not Cause.GONE:
@@ -355,7 +388,12 @@ class ReceiverEnd:
         self._out.append(packets.connect(self._session_id, self._cookie, self._nonce))
 
     def _ack(self, now_ns: int) -> None:
-        self._ack_ns = now_ns + self._terms.acknowledgement_interval
-        acks = packets.acks(self._session_id, self._cookie, self.lead, self._who, self._revision, self._topics)
+        terms, wanted = self._terms, self.wanted
+        flags = packets.ASKS if self.asks else 0
+        often = terms.connect_interval if flags else terms.acknowledgement_interval
+        self._ack_ns = now_ns + min(often, terms.acknowledgement_interval)
+        acks = packets.acks(
+            self._session_id, self._cookie, self.lead, self._who, wanted.revision, wanted.numbers, flags
+        )
         self.counts.acks_sent += len(acks)
         self._out += acks

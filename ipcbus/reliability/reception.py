@@ -175,6 +175,16 @@ class Reception:
         self.counts.naks_sent += len(asks)
         return asks
 
+    @property
+    def base(self) -> int | None:
+        """Below it every number has come or was given up; None before anything is known."""
+        first = self._map.first
+        return first if first is not None else self.lead
+
+    def heard(self, now_ns: int) -> None:
+        """The source has given a sign of life."""
+        self._heard_ns = now_ns
+
     def over(self, now_ns: int) -> bool:
         """Whether the session has been silent for too long."""
         return now_ns - self._heard_ns >= self._terms.activity_timeout

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from ipcbus.reliability import clients, joining, loss_map
 from ipcbus.reliability.clients import ClientTerms
 from ipcbus.reliability.loss_map import NakTerms
-from ipcbus.reliability.receiver_end import ReceiverTerms
+from ipcbus.reliability.receiver_terms import ReceiverTerms
 from ipcbus.reliability.reception import ReceptionTerms
 from ipcbus.reliability.transmission import TransmissionTerms
 from ringbuf import codegen

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 from ipcbus.reliability.clients import TABLE, Answer, Cause, Client, Clients, ClientTerms, State
 from ipcbus.reliability.transmission import Transmission, TransmissionCounts, TransmissionTerms
 from ipcbus.wire import packets
-from ipcbus.wire.packets import ACK, CONNECT, DATA_BODY, LEAVE, NAK
+from ipcbus.wire.packets import ACK, ASKS, CONNECT, DATA_BODY, LEAVE, NAK, NO_TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
     from ipcbus.reliability.transmission import Datagram, Refusal
 
@@ -72,13 +72,15 @@ class SourceEnd:
             now_ns: the time.
             multicast: what is for all goes to a group, not to each client.
         """
-        self.session_id = session_id
+        self.session_id, self.terms = session_id, terms
         self.counts = SourceCounts()
         self._multicast = multicast
         self._sending = Transmission(terms.sending, now_ns, self.counts, DATA_BODY.size)
         self._sending.unheard = not multicast
         self._clients = Clients(session_id, terms.clients, secret)
         self._out: list[tuple[bytes, Hashable]] = []
+        self.where: Callable[[int], tuple[int, int] | None] = lambda topic: None
+        """Of a topic the number that its next message will have, and one below which all are published."""
         self._finals: int | None = None
         self._final_ns = 0
 
@@ -151,6 +153,20 @@ class SourceEnd:
         """The oldest that is held."""
         return self._sending.window.trail
 
+    def snapshot(self) -> dict[str, int]:
+        """Counters, and values of the moment, by their names in the statistics."""
+        sending = self._sending
+        counts = {name: getattr(self.counts, name) for name in self.counts.__dataclass_fields__}
+        return counts | {
+            "num_clients": len(self.addresses),
+            "lead": self.lead,
+            "trail": self.trail,
+            "txw_msgs": len(sending.window),
+            "txw_bytes": sending.window.bytes,
+            "rctlr_data_msgs": sending.waiting,
+            "rctlr_rx_msgs": sending.queued,
+        }
+
     # ---- time and packets
 
     def turn(self, now_ns: int) -> None:
@@ -207,12 +223,20 @@ class SourceEnd:
             if found.type != LEAVE and TABLE[State.UNKNOWN, Cause.UNPROVEN].answer is Answer.RESET:
                 self._reset(found, address, 0)
         elif isinstance(found, packets.Ack):
-            self._clients.ack(client, found)
+            self._ack(found, client)
         elif isinstance(found, packets.Numbers):
             self._nak(found.numbers, client, now_ns)
         else:
             self._clients.leave(client)
             self._heard()
+
+    def _ack(self, found: packets.Ack, client: Client) -> None:
+        # Looked up before the client is known to receive them: what is sent once that is known has no lower number.
+        asked = found.topics if found.flags & ASKS else ()
+        places = [(topic, *(self.where(topic) or (NO_TOPIC, NO_TOPIC))) for topic in asked]
+        self._clients.ack(client, found, self.lead)
+        listed = [(topic, client.starts.setdefault(topic, start), published) for topic, start, published in places]
+        self._out += [(packet, client.address) for packet in packets.topics(self.session_id, client.cookie, listed)]
 
     def _nak(self, numbers: Sequence[int], client: Client, now_ns: int) -> None:
         passed_over = self.counts.naks_too_old

@@ -139,6 +139,16 @@ class Transmission:
         """Whether a datagram waits for the data rate: nobody should send another one now."""
         return bool(self._waiting)
 
+    @property
+    def waiting(self) -> int:
+        """How many datagrams wait for the data rate."""
+        return len(self._waiting)
+
+    @property
+    def queued(self) -> int:
+        """How many retransmissions wait for their rate."""
+        return len(self._queue)
+
     def nak(self, numbers: Iterable[int], now_ns: int) -> tuple[list[Datagram], list[Refusal]]:
         """Receivers ask for these; what to send to all of them now is returned.
 

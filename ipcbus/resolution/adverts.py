@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,6 +32,23 @@ class Endpoint:
     port: int
     group: str = ""
     group_port: int = 0
+
+    def text(self) -> str:
+        """As it stands in a registry."""
+        return f"{self.host} {self.port} {self.group} {self.group_port}" if self.group else f"{self.host} {self.port}"
+
+    @staticmethod
+    def of(text: str) -> Endpoint | None:
+        """From a registry; None when it says none, or something that is none."""
+        found = text.split(" ")
+        try:
+            hosts = [str(ipaddress.ip_address(host)) for host in found[::2]]
+            ports = [int(port) for port in found[1::2]]
+        except ValueError:
+            return None
+        if len(found) not in (2, 4) or not all(0 < port < 1 << 16 for port in ports):
+            return None
+        return Endpoint(hosts[0], ports[0], *((hosts[1], ports[1]) if len(found) == 4 else ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +114,27 @@ class ReceiverAdvert:
 
 
 @dataclass(frozen=True, slots=True)
+class ReceptionAdvert:
+    """A session that a context receives over UDP.
+
+    Attributes:
+        context_id: the context that sends it.
+        session_id: the session's.
+        transport: number of its transport: of one that has a ring too, of that.
+        source_string: the session's.
+        local: number of the own ring into which it is put.
+        since_ns: when it was joined so, ns since the epoch.
+    """
+
+    context_id: int
+    session_id: int
+    transport: int
+    source_string: str
+    local: int
+    since_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class ContextAdvert:
     """Everything a context's registry says."""
 
@@ -109,6 +148,7 @@ class ContextAdvert:
     sessions: tuple[SessionAdvert, ...]
     sources: tuple[SourceAdvert, ...]
     receivers: tuple[ReceiverAdvert, ...]
+    receptions: tuple[ReceptionAdvert, ...] = ()
 
 
 def text(field: object) -> str:
@@ -130,7 +170,7 @@ def decode(
         entries: its entries.
         context_id: id in the registry's name, which only one can have: what the header says may be another's, in whose
             name this registry would then offer topics.
-        receivers: decode the receivers too.
+        receivers: decode the receivers and receptions too.
     """
     by_state = {state: entries[entries["state"] == state] for state in (layout.ENTRY_SESSION, layout.ENTRY_SOURCE)}
     sessions = {
@@ -143,6 +183,7 @@ def decode(
             int(row["window"]),
             bool(row["pacing"]),
             int(row["topics_max"]),
+            Endpoint.of(text(row["name"])),
         )
         for row in by_state[layout.ENTRY_SESSION]
     }
@@ -172,4 +213,16 @@ def decode(
         tuple(sessions.values()),
         sources,
         receiving,
+        tuple(map(_reception, entries[entries["state"] == layout.ENTRY_RECEPTION])) if receivers else (),
+    )
+
+
+def _reception(row: np.void) -> ReceptionAdvert:
+    return ReceptionAdvert(
+        int(row["context_id"]),
+        int(row["session_id"]),
+        int(row["transport"]),
+        text(row["name"]),
+        int(row["local"]),
+        int(row["since_ns"]),
     )

@@ -78,6 +78,7 @@ class Registry:
             window=advert.window,
             pacing=advert.source_paced,
             topics_max=advert.topics_max,
+            name=advert.endpoint.text().encode() if advert.endpoint is not None else b"",
         )
 
     def add_source(self, local: int, topic: str, topic_number: int) -> int:
@@ -88,6 +89,17 @@ class Registry:
         """Shows a receiver of a topic or pattern; returns the number of its entry."""
         name = topic.encode(errors="replace")[: layout.TOPIC_NAME_MAX]  # a pattern may be longer
         return self._add(state=layout.ENTRY_WILDCARD if wildcard else layout.ENTRY_RECEIVER, name=name)
+
+    def add_reception(self, advert: SessionAdvert, local: int) -> int:
+        """Shows that a session is received over UDP, into the own ring `local`; returns the number of its entry."""
+        return self._add(
+            state=layout.ENTRY_RECEPTION,
+            local=local,
+            transport=advert.transport,
+            session_id=advert.session_id,
+            context_id=advert.context_id,
+            name=advert.source_string.encode(),
+        )
 
     def entry_offset(self, entry: int) -> int:
         """Where an entry begins in the mapping, in bytes; it never moves."""

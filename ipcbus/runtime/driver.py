@@ -30,6 +30,8 @@ log = logging.getLogger("ipcbus")
 
 SLICE_NS = 10_000_000
 """A spinning wait looks up after so long: for signals, and for threads that want in."""
+NETWORK_SLICE_NS = 50_000
+"""The same where there are sockets, at which a spinning wait does not look."""
 
 
 class Work(Protocol):
@@ -55,6 +57,9 @@ class Work(Protocol):
 
     def timers(self, now_ns: int) -> int:
         """Runs what is due; returns when something will be next, in ns of the monotonic clock."""
+
+    def network(self) -> int:
+        """Takes what has come over the network; returns when its timers will have something to do."""
 
 
 class Driver(Wheel):
@@ -87,16 +92,39 @@ class Driver(Wheel):
             epoll.register(kick, select.EPOLLIN)
         self._timer_fd = -1
         self._ready_fd = -1
+        self._network_fd = -1
+        self._hear_again_ns = 0
+        self.network_is_busy = False
+        """Something is sent or received over the network; else its sockets are looked at rarely between rings."""
         self._outer: select.epoll | None = None
         self._hurried = False
         self._next_timer_ns = 0
         self._looks = 0
 
+    def listen(self, fd: int) -> None:
+        """Wakes for what comes over the network, which makes a descriptor readable; any thread may say so."""
+        for epoll in self._epolls:
+            epoll.register(fd, select.EPOLLIN)
+        self._network_fd = fd
+
+    def _hear(self, *, rarely: bool = False) -> None:
+        """Takes what has come over the network.
+
+        Args:
+            rarely: not while there is nothing to be expected: it takes a system call.
+        """
+        if self._network_fd >= 0 and (self.network_is_busy or not rarely):
+            self._hear_again_ns = time.monotonic_ns() + SLICE_NS
+            due_ns = self._work.network()
+            if due_ns < self._next_timer_ns:
+                self._next_timer_ns = due_ns
+                self.pump.set_timer(max(0, due_ns - time.monotonic_ns()))
+
     # ------------------------------------------------------------------ driving
 
     def watch(self, sessions: Sequence[ReceivingSession]) -> None:
         """Sets the sessions to read; for the driver only."""
-        self._readers = [session.channel.reader for session in sessions if not session.demux.blocked]
+        self._readers = [session.medium.reader for session in sessions if not session.demux.blocked]
         self.pump.attention = True
         self.pump.watch([session.demux for session in sessions])
 
@@ -104,8 +132,9 @@ class Driver(Wheel):
         """Delivers what is there without waiting; for the driver only."""
         if self.split:
             self._attend()  # what the context's own thread left comes before messages
-        handled = self.pump.run(0, 0, True)
         self._looks += 1
+        self._hear(rarely=self._looks & 1023 > 0)
+        handled = self.pump.run(0, 0, True)
         if handled == 0 or not self._looks & 1023:
             self._housekeeping(time.monotonic_ns())
         handled += self._work.events()
@@ -130,7 +159,9 @@ class Driver(Wheel):
             self._housekeeping(now)
             left = max(0, min(self._due(), deadline) - now)
             brief = once or self._work.someone_waits() or self._guests > 0
-            handled = self._account(self.pump.run(min(left, SLICE_NS), self.loops, brief), brief)
+            self._hear(rarely=now < self._hear_again_ns)
+            slice_ns = NETWORK_SLICE_NS if self.network_is_busy else SLICE_NS
+            handled = self._account(self.pump.run(min(left, slice_ns), self.loops, brief), brief)
             total += handled
             now = time.monotonic_ns()
             if self._must_stop() or (once and total) or now >= deadline:
@@ -179,6 +210,7 @@ class Driver(Wheel):
         """The context's own work without a look at the rings."""
         woken = self._epolls[1].poll(0)
         self._answer(woken)
+        self._hear()
         self._housekeeping(time.monotonic_ns())
         if self._outer is not None and not (self._arm() and not woken and not self.pump.attention):
             os.eventfd_write(self._ready_fd, 1)
@@ -257,6 +289,10 @@ class Driver(Wheel):
         """Looks after the sessions at once, as when a full receiver got room; for the driver only."""
         self._attend()
 
+    def call_attention(self) -> None:
+        """Has the sessions looked after when what there is has been read; for the driver only."""
+        self.pump.attention = True
+
     def hurry(self) -> None:
         """Makes the timers run at the next turn; any thread may ask for it, also while they run."""
         self._hurried = True
@@ -285,6 +321,8 @@ class Driver(Wheel):
             # Without the system's fence nothing promises that a source saw this context fall asleep.
             limit = timeout_ns if self._fenced else min(timeout_ns, 1_000_000)
             woken = self._epoll.poll(limit / 1e9)
+            if woken:
+                self._hear()
             handled = self.pump.run(0, 0, True) if woken else 0
         finally:
             self._disarm()
@@ -313,6 +351,7 @@ class Driver(Wheel):
         if self._timer_fd < 0 and self._outer is None:
             return
         self._answer(self._epoll.poll(0))
+        self._hear()
         self._housekeeping(time.monotonic_ns())
         if self._outer is None:
             timerfd.arm(self._timer_fd, max(1, self._due() - time.monotonic_ns()))

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ipcbus.runtime.aio import AsyncWaiters
     from ipcbus.runtime.driver import Driver
     from ipcbus.runtime.inbox import Inbox
+    from ipcbus.runtime.network import Network
     from ipcbus.runtime.outbox import Outbox
     from ipcbus.transport.sending import SendingSession
 
@@ -65,9 +66,14 @@ class Duties:
         self._called = True
         self._owed_ns = FOREVER_NS
 
-    def attach(self, driver: Driver, inbox: Inbox, outbox: Outbox, waiters: AsyncWaiters) -> None:
+    def attach(self, driver: Driver, inbox: Inbox, outbox: Outbox, waiters: AsyncWaiters, network: Network) -> None:
         """Gives what is to be looked after."""
         self._driver, self._inbox, self._outbox, self._waiters = driver, inbox, outbox, waiters
+        self._network = network
+
+    def network(self) -> int:
+        """Takes what has come over the network; returns when its timers will have something to do."""
+        return self._network.read()
 
     def attend(self) -> bool:
         """Looks after sessions that ended, broke, or wait; says whether one still waits."""
@@ -109,6 +115,7 @@ class Duties:
             self._driver.notify()
         flush_in = self._outbox.flush_due()
         soon = [now_ns + wait for wait in (flush_in, look_in) if wait is not None]
+        soon.append(self._network.turn(now_ns))
         soon += [self._owed_ns, self._outbox.inform_due(now_ns), self._show_life(now_ns)]
         return min(*self._next.values(), *soon, self._inbox.check_losses(now_ns))
 

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
 from typing import TYPE_CHECKING
 
 from ipcbus.delivery.budget import Budget
+from ipcbus.runtime.debts import Debts
 from ipcbus.runtime.faults import as_ipcbus_error
 from ipcbus.runtime.info import sessions_of
-from ipcbus.runtime.interests import Interests, differing
+from ipcbus.runtime.interests import Interests, warn_of_differences
 from ipcbus.runtime.joining import Joiner
 from ipcbus.runtime.left import LeftSessions
+from ipcbus.runtime.moving import Moves
 from ipcbus.runtime.peers import Peers
 from ipcbus.runtime.telling import Teller
 from ipcbus.runtime.timerfd import FOREVER_NS
 from ringbuf.errors import RingError
-from ringbuf.slots import Identity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,8 +28,10 @@ if TYPE_CHECKING:
     from ipcbus.runtime.driver import Driver
     from ipcbus.runtime.info import SessionInfo
     from ipcbus.runtime.interests import Interest
+    from ipcbus.runtime.network import Network
     from ipcbus.runtime.peers import Offers
     from ipcbus.transport.receiving import ReceivingSession
+    from ringbuf.slots import Identity
 
 log = logging.getLogger("ipcbus")
 
@@ -38,18 +40,25 @@ class Inbox:
     """The receiving sessions of a context. Everything here runs on the driver."""
 
     def __init__(
-        self, domain: str, context_id: int, options: ContextOptions, registry: Registry, driver: Driver
+        self,
+        domain: str,
+        who: Identity,
+        options: ContextOptions,
+        registry: Registry,
+        driver: Driver,
+        network: Network,
     ) -> None:
         """An inbox without receivers."""
         self._domain, self._registry, self._driver = domain, registry, driver
-        who = Identity(os.getpid(), os.geteuid(), context_id, options.context_name)
         budget = Budget(
             options.delivery_control_maximum_total_map_entries, options.delivery_control_maximum_reassembly_bytes
         )
         self._interests = Interests()
         self.teller = Teller(self._interests)
-        self._joiner = Joiner(domain, who, options, budget, self.teller.failed, self.teller.count)
-        self._peers = Peers(domain)
+        self._joiner = Joiner(domain, who, options, network, budget, self.teller.failed, self.teller.count)
+        self._moves = Moves(self._joiner)
+        self._resolving = network.resolving
+        self._peers = Peers(domain, self._resolving)
         self._left = LeftSessions()
         self._ended: set[SessionAdvert] = set()
         self._sessions: dict[SessionAdvert, ReceivingSession] = {}
@@ -57,7 +66,7 @@ class Inbox:
         self._reconciling = False
         self._again = False
         self._gone = False
-        self._owes = False
+        self._debts = Debts(driver, self.teller)
         self._losses_due_ns = 0
         self.blocked = False
 
@@ -79,6 +88,7 @@ class Inbox:
             raise as_ipcbus_error(error) from error
         interest.sink.count_into(self._registry.mapping, self._registry.entry_offset(interest.entry))
         self._interests.add(interest)
+        self._resolving.want(interest.name, wildcard=interest.pattern is not None)
         self._unsettled = True
 
     def remove(self, interest: Interest) -> None:
@@ -86,6 +96,8 @@ class Inbox:
         interest.sink.closed = True
         if interest in self._interests:
             self._interests.remove(interest)
+            if not any(each.name == interest.name and each.pattern == interest.pattern for each in self._interests):
+                self._resolving.unwant(interest.name, wildcard=interest.pattern is not None)
             if interest.following is not None:
                 interest.following.end()
             self._reconcile()
@@ -109,8 +121,8 @@ class Inbox:
 
     def look_for_sources(self) -> None:
         """By timer, once a scan interval: tells receivers whose topics have had no source for too long."""
-        topics = {source.topic for sources in self._peers.offers().values() for source in sources.values()}
-        if self.teller.miss(topics) and not self._owe():
+        topics = {source.topic for source in self._peers.sources()}
+        if self.teller.miss(topics) and not self._debts.owe():
             self.teller.tell_missing()
 
     # ------------------------------------------------------------------ joining and leaving
@@ -124,13 +136,13 @@ class Inbox:
         self._reconciling = True
         try:
             if not self._driver.quiet:
-                self._pay()
+                self._debts.pay(filter(self._has, self.sessions()))
             while self._again:
                 self._again = self._unsettled = False
                 self._reconcile_once()
         finally:
             self._reconciling = False
-        if self._gone and not self._owe():
+        if self._gone and not self._debts.owe():
             self._tell_gone()
 
     def _reconcile_once(self) -> None:
@@ -150,7 +162,7 @@ class Inbox:
 
     def _settle_left(self, offered: Offers) -> None:
         """Ends those of the sessions that had to be left to which nobody will come back."""
-        if self._owe():
+        if self._debts.owe():
             self._unsettled = True
             return
         for session in self._left.take_over(offered, self._interests.of, self._peers.contexts()):
@@ -160,21 +172,13 @@ class Inbox:
             self._gone = True
         self._unsettled |= self._left.unsettled(offered)
 
-    def _users(self, advert: SessionAdvert, topic: str) -> list[Interest]:
-        """The receivers that get a topic's messages from a session."""
-        wanting = [interest for interest in self._interests.of(topic) if not interest.sink.closed]
-        for interest in wanting:
-            if reason := interest.refuses(advert):
-                interest.warn("refused", f"receiver of {interest.name!r}: {advert.source_string} is not used: {reason}")
-        return [interest for interest in wanting if not interest.refuses(advert)]
-
     def _take(self, advert: SessionAdvert, sources: Iterable[SourceAdvert]) -> None:
-        wanted = {source: users for source in sources if (users := self._users(advert, source.topic))}
+        wanted = {source: users for source in sources if (users := self._interests.users(advert, source.topic))}
         if not wanted:
             return
         session = self._sessions.get(advert) or self._join(advert, wanted)
         for source in wanted:
-            users = self._users(advert, source.topic)  # again: what was called meanwhile may have closed some
+            users = self._interests.users(advert, source.topic)  # again: what was called meanwhile may have closed some
             if session is None or not users or not self._has(session):
                 continue
             known = session.demux.controller(source.topic_number)
@@ -188,11 +192,11 @@ class Inbox:
 
     def _join(self, advert: SessionAdvert, wanted: dict[SourceAdvert, list[Interest]]) -> ReceivingSession | None:
         """Joins a session of which topics are wanted, unless it cannot or must not be joined now."""
-        if advert in self._left and (self._owe() or self._left.must_wait(advert)):
+        if advert in self._left and (self._debts.owe() or self._left.must_wait(advert)):
             return None
         registry = self._peers.registry_of(advert)
         options = next(iter(wanted.values()))[0].options
-        session = self._joiner.join(advert, registry, options) if registry is not None else None
+        session = self._joiner.join(advert, registry, options, self._peers.contexts().get(advert.context_id, 0))
         if session is not None:
             self._sessions[advert] = session
             self._driver.watch(self.sessions())
@@ -205,14 +209,7 @@ class Inbox:
         options = users[0].options
         for user in users:
             user.looked(found=True)  # also a source that is gone before the next look
-        for user in users[1:]:
-            for name in differing(users[0], user):
-                user.warn(
-                    "differs",
-                    f"receiver of {user.name!r}: topic {source.topic!r} is delivered with {name} = {options[name]!r} "
-                    f"of the receiver of {users[0].name!r}, not with its own {user.options[name]!r}: receivers of a "
-                    "topic in one context share it; give both the same value, or use a context of its own",
-                )
+        warn_of_differences(source.topic, users)
         if not self._driver.quiet:
             self.teller.introduce(session, source, users)
         sinks = [user.sink for user in users if not user.sink.closed]
@@ -221,7 +218,7 @@ class Inbox:
         session.receive(source, sinks, options, tell=not self._driver.quiet)
         self._losses_due_ns = 0
         self._gone = True  # so that the end is told of a topic that was not there any more
-        self._owe()
+        self._debts.owe()
         self._peers.ring(session.advert.context_id)
 
     def _tell_gone(self) -> None:
@@ -233,7 +230,7 @@ class Inbox:
     def _prune(self, session: ReceivingSession, offered: dict[int, SourceAdvert] | None) -> None:
         for controller in session.topics():
             # Only who had its beginning gets the rest: a receiver made after the source has ended does not.
-            users = {user.sink for user in self._users(session.advert, controller.origin.topic)}
+            users = {user.sink for user in self._interests.users(session.advert, controller.origin.topic)}
             sinks = [sink for sink in controller.sinks if sink in users]
             if not sinks:
                 session.stop_topic(controller.topic_number, drain=False)
@@ -241,7 +238,9 @@ class Inbox:
             if controller.sinks != sinks:
                 controller.set_sinks(sinks)
             # A session that is no longer offered has been closed: its own end mark says when it is read out.
-            if offered is not None and controller.topic_number not in offered:
+            if offered is None:
+                session.medium.withdrawn()
+            elif controller.topic_number not in offered:
                 session.stop_topic(controller.topic_number, drain=True)
         if not self._driver.quiet and session.settle():
             self._gone = True
@@ -274,25 +273,19 @@ class Inbox:
         Returns:
             Whether a session still waits for room in a receiver's queue.
         """
-        if self._owes:
+        if self._debts.any:
             self.check()
             self.check_losses(time.monotonic_ns())
         for session in filter(self._has, self.sessions()):
             demux = session.demux
             if demux.wakes_writer:
                 self._peers.ring(session.advert.context_id)
-            if demux.blocked and not any(
-                sink.pulls and not sink.closed and sink.is_full_now()
-                for each in session.topics()
-                for sink in each.sinks
-            ):
+            if demux.blocked and session.has_room():
                 demux.blocked = False
             attention = demux.attention
             demux.attention = demux.wakes_writer = False
             if demux.ring.evicted:
-                self._leave(session)
-                self._left.add_evicted(session)
-                self._reconcile()
+                self._evicted(session)
             elif attention and demux.ring.broken:
                 log.error(
                     "%s (pid %d) holds a record that no source writes; it is left",
@@ -302,19 +295,36 @@ class Inbox:
                 self._end(session)
             elif attention and demux.ring.ended and not demux.blocked:
                 self._end(session)
+            elif session.settle():
+                self._gone = self._unsettled = True
+                if not session.topics():
+                    self._leave(session)
         if self._gone:
             self._tell_gone()
         self.blocked = any(session.demux.blocked for session in self.sessions())
         if any(session.demux.blocked == session.demux.watched for session in self.sessions()):
             self._driver.watch(self.sessions())
-        return self.blocked
+        return self.blocked or any(session.demux.ring.evicted for session in self.sessions())
+
+    def _evicted(self, session: ReceivingSession) -> None:
+        if session.demux.holds and self._moves.can_move(session, session.options):
+            return  # what is in hand comes first; it is a copy
+        reason = "its source has evicted this context, which kept it waiting"
+        if self._moves.to_udp(session, session.options, reason):
+            session.evictions += 1
+            self._driver.watch(self.sessions())
+            return
+        self._leave(session)
+        self._left.add_evicted(session)
+        self._reconcile()
 
     def check(self) -> None:
         """By timer: sources that died, losses with nothing behind them, topics that are drained."""
-        if self._owe():
+        if self._debts.owe():
             return
-        self._pay()
+        self._debts.pay(filter(self._has, self.sessions()))
         now_ns = time.monotonic_ns()
+        self._joiner.bury(self.sessions(), self._peers.registry_of)
         for session in filter(self._has, self.sessions()):
             if session.owner_died():
                 if session.drain():
@@ -336,35 +346,28 @@ class Inbox:
         if self._driver.quiet:
             return FOREVER_NS
         if now_ns >= self._losses_due_ns:
-            self._pay()
+            self._debts.pay(filter(self._has, self.sessions()))
             self._losses_due_ns = FOREVER_NS  # before the checks: what they call may add topics
+            if self._moves.arrive(filter(self._has, self.sessions())):
+                self._driver.watch(self.sessions())
             due = [session.check(now_ns) for session in filter(self._has, self.sessions())]
+            due.append(self._moves.next_ns(now_ns))
             self._losses_due_ns = min([self._losses_due_ns, *(at_ns for at_ns in due if at_ns is not None)])
         return self._losses_due_ns
 
-    def _pay(self) -> None:
-        """Tells what was left to be told while the driver was quiet; comes before everything else that is told."""
-        if not self._owes:
-            return
-        self._owes = False
-        for session in filter(self._has, self.sessions()):
-            self.teller.introduce_all(session)
-            session.tell_begin()
-        self.teller.tell_missing()
-
-    def _owe(self) -> bool:
-        """Leaves what would call receivers back to the next `attend`, as long as the driver is quiet."""
-        if self._driver.quiet:
-            self._owes = self._driver.pump.attention = True
-        return self._driver.quiet
-
     def retry(self) -> None:
-        """Tries again to join what was refused."""
+        """Tries again to join what was refused, and to go back to rings that were lost."""
         if self._joiner.refused:
             self._reconcile()
+        self._moves.keep(self.sessions())
+        if not self._driver.quiet and self._moves.to_rings(self.sessions(), self._peers.registry_of):
+            self._losses_due_ns = 0
 
     def _end(self, session: ReceivingSession) -> None:
-        self._ended.add(session.advert)
+        if session.medium.for_good:
+            self._ended.add(session.advert)
+        else:
+            self._unsettled = True  # it is offered still: perhaps it can be joined again
         if self._drop(session):
             try:
                 session.finish()
@@ -373,10 +376,8 @@ class Inbox:
 
     def info(self, interest: Interest) -> list[SessionInfo]:
         """The sessions that carry one of a receiver's topics, joined or not."""
-        offered = [source for sources in self._peers.offers().values() for source in sources.values()]
-        return sessions_of(
-            interest, self.sessions(), self._left.sessions(), self._joiner.refused, offered, self._peers.contexts()
-        )
+        left, refused = self._left.sessions(), self._joiner.refused
+        return sessions_of(interest, self.sessions(), left, refused, self._peers.sources(), self._peers.contexts())
 
     def close(self) -> None:
         """Leaves everything; the receivers are closed."""
@@ -388,6 +389,7 @@ class Inbox:
         for session in self.sessions():
             self._leave(session)
         self._left.close()
+        self._moves.keep(())
         self._peers.forget_all()
 
     def abandon(self) -> None:

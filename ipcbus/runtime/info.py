@@ -26,7 +26,8 @@ class SessionInfo:
         owner_pid: process that sends.
         state: `joined`, `evicted`, `ended` (its owner shows no life; joined again when it does), or `refused`.
         counters: this context's counters on the session, by their names in the statistics, and `evictions`.
-        reason: why it is not joined; empty when it is.
+        reason: why it is not joined, or, where it is, why it is not its ring that is read; else empty.
+        layer: what brings its messages: `ring`, or `LBT-RU` or `LBT-RM`; empty when it is not joined.
     """
 
     source: str
@@ -35,6 +36,7 @@ class SessionInfo:
     state: str
     counters: dict[str, int]
     reason: str
+    layer: str = ""
 
 
 class SourceNotificationType(IntEnum):
@@ -80,7 +82,7 @@ def sessions_of(
         pids: the processes of the contexts.
     """
     found = [
-        _info(session.advert, session.owner_pid, "joined", session.counters(), "")
+        _info(session.advert, session.owner_pid, "joined", session.counters(), session.reason, session.medium.layer)
         for session in joined
         if _carries(session, interest)
     ]
@@ -107,5 +109,8 @@ def _why_left(session: ReceivingSession) -> tuple[str, dict[str, int], str]:
     return "evicted", evictions, "its source has evicted this context; it is joined again when all receivers have room"
 
 
-def _info(advert: SessionAdvert, pid: int, state: str, counters: dict[str, int], reason: str) -> SessionInfo:
-    return SessionInfo(advert.source_string, TRANSPORT_NAMES.get(advert.transport, "?"), pid, state, counters, reason)
+def _info(
+    advert: SessionAdvert, pid: int, state: str, counters: dict[str, int], reason: str, layer: str = ""
+) -> SessionInfo:
+    transport = TRANSPORT_NAMES.get(advert.transport, "?")
+    return SessionInfo(advert.source_string, transport, pid, state, counters, reason, layer)

@@ -12,7 +12,7 @@ from ipcbus.wire.layout import TRANSPORT_LBTSMX
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Container, Iterator
+    from collections.abc import Container, Iterator, Sequence
 
     from ipcbus.config import ReceiverOptions
     from ipcbus.delivery.sink import Sink
@@ -138,6 +138,14 @@ class Interests:
             self._known[topic] = found
         return found
 
+    def users(self, advert: SessionAdvert, topic: str) -> list[Interest]:
+        """The receivers that get a topic's messages from a session; who refuses it is warned of that."""
+        wanting = [interest for interest in self.of(topic) if not interest.sink.closed]
+        for interest in wanting:
+            if reason := interest.refuses(advert):
+                interest.warn("refused", f"receiver of {interest.name!r}: {advert.source_string} is not used: {reason}")
+        return [interest for interest in wanting if not interest.refuses(advert)]
+
     def keep(self, topics: Container[str]) -> None:
         """Forgets what it has found out about topics that nobody offers any more."""
         for topic in [topic for topic in self._known if topic not in topics]:
@@ -163,3 +171,15 @@ class Interests:
 def differing(one: Interest, other: Interest) -> list[str]:
     """Names of the shared options in which two receivers do not agree."""
     return [name for name in SHARED if one.options[name] != other.options[name]]
+
+
+def warn_of_differences(topic: str, users: Sequence[Interest]) -> None:
+    """Warns receivers of a topic whose shared options are not those of the first."""
+    for user in users[1:]:
+        for name in differing(users[0], user):
+            user.warn(
+                "differs",
+                f"receiver of {user.name!r}: topic {topic!r} is delivered with {name} = {users[0].options[name]!r} of "
+                f"the receiver of {users[0].name!r}, not with its own {user.options[name]!r}: receivers of a topic in "
+                "one context share it; give both the same value, or use a context of its own",
+            )

@@ -63,8 +63,7 @@ class LeftSessions:
         session = self._sessions[advert]
         if session.over:
             return not session.shows_life()
-        topics = session.topics()
-        return any(sink.pulls and not sink.closed and sink.is_full_now() for each in topics for sink in each.sinks)
+        return not session.has_room()
 
     def some_show_life(self) -> bool:
         """Whether a silent one is silent no more."""

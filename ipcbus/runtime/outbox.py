@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import secrets
 import threading
 import time
 from typing import TYPE_CHECKING
 
-from ipcbus.errors import ClosedError, ConfigError
+from ipcbus.errors import ClosedError, ConfigError, TransportError
+from ipcbus.resolution.adverts import SourceAdvert
 from ipcbus.runtime.faults import as_ipcbus_error
 from ipcbus.runtime.refusals import Refusals
 from ipcbus.runtime.room import RoomPolicy
 from ipcbus.runtime.timerfd import FOREVER_NS
 from ipcbus.transport.lbtipc import LBTIPC
+from ipcbus.transport.lbtrm import LBTRM
+from ipcbus.transport.lbtru import LBTRU
 from ipcbus.transport.lbtsmx import LBTSMX
 from ipcbus.transport.sending import SendingSession
 from ringbuf import clock
@@ -25,10 +29,14 @@ if TYPE_CHECKING:
     from ipcbus.config import ContextOptions, SourceOptions
     from ipcbus.resolution.registry import Registry
     from ipcbus.runtime.driver import Driver
+    from ipcbus.runtime.network import Network
     from ipcbus.topic.source import TopicSource
-    from ipcbus.transport.kinds import RingTransport, SessionPlan
+    from ipcbus.transport.kinds import SessionPlan, Transport
+    from ipcbus.transport.port import Port
 
-TRANSPORTS = {kind.option: kind for kind in (LBTIPC, LBTSMX)}
+log = logging.getLogger("ipcbus")
+
+TRANSPORTS = {kind.option: kind for kind in (LBTIPC, LBTSMX, LBTRU, LBTRM)}
 
 
 class Outbox:
@@ -41,6 +49,7 @@ class Outbox:
         options: ContextOptions,
         registry: Registry,
         driver: Driver,
+        network: Network,
         announce: Callable[[], None],
         called: Callable[[], None],
     ) -> None:
@@ -52,12 +61,13 @@ class Outbox:
             options: its options.
             registry: where sessions and sources are offered.
             driver: the context's driver.
+            network: where sessions over UDP are looked after.
             announce: tells the other contexts that the registry changed.
             called: has the sources told soon of what changed on their sessions.
         """
         self._domain, self._context_id, self._options = domain, context_id, options
         self._registry = registry
-        self._driver = driver
+        self._driver, self._network = driver, network
         self._announce, self._called = announce, called
         self._lock = threading.Lock()
         self._closed = False
@@ -98,15 +108,17 @@ class Outbox:
                 self._take_topic(session, number)
                 raise as_ipcbus_error(error) from error
         self._announce()
+        self._network.resolving.offer(SourceAdvert(session.advert, topic, number))
         return session, number, entry
 
-    def close_topic(self, session: SendingSession, number: int, entry: int) -> None:
+    def close_topic(self, session: SendingSession, topic: str, number: int, entry: int) -> None:
         """Takes a source away, and its session when it was the last one."""
         with self._lock:
             if session not in self._entries:
                 return  # the context is being closed, and its sessions are gone already
             self._registry.remove(entry)
             self._take_topic(session, number)
+        self._network.resolving.withdraw(SourceAdvert(session.advert, topic, number))
         self._announce()
 
     def _take_topic(self, session: SendingSession, number: int) -> None:
@@ -114,18 +126,19 @@ class Outbox:
         if session.sources == 0:
             self._drop(session)
 
-    def _choose(self, kind: RingTransport, plan: SessionPlan, options: SourceOptions) -> SendingSession:
+    def _choose(self, kind: Transport, plan: SessionPlan, options: SourceOptions) -> SendingSession:
         explicit = kind.explicit_id(options)
         if explicit:
             session = self._sessions.get((kind.code, explicit))
             if session is None:
                 return self._make(kind, explicit, plan)
-            if session.plan != plan:
+            if session.plan != kind.placed(plan, explicit):
                 raise ConfigError(_disagreement(kind, explicit, session.plan, plan))
             if not session.has_line():
                 raise ConfigError(
                     f"session {session.source_string} carries {session.topics_max} topics already; choose another "
-                    f"transport_{kind.option}_id or raise transport_{kind.option}_maximum_topics_per_transport"
+                    f"transport_{kind.option}_{kind.id_option} or raise "
+                    f"transport_{kind.option}_maximum_topics_per_transport"
                 )
             return session
         pool = kind.pool(self._options)
@@ -135,7 +148,7 @@ class Outbox:
         fitting = [
             session
             for number in pool
-            if (session := self._sessions[kind.code, number]).plan == plan and session.has_line()
+            if (session := self._sessions[kind.code, number]).plan == kind.placed(plan, number) and session.has_line()
         ]
         if not fitting:
             raise ConfigError(
@@ -147,14 +160,20 @@ class Outbox:
         self._turn[kind.option] = turn + 1
         return fitting[turn % len(fitting)]
 
-    def _make(self, kind: RingTransport, transport_id: int, plan: SessionPlan) -> SendingSession:
+    def _make(self, kind: Transport, number: int, plan: SessionPlan) -> SendingSession:
+        """Makes a session; `number` is its id, or what stands for one in the pool."""
+        plan = kind.placed(plan, number)
         session_id = secrets.randbelow(0xFFFFFFFF) + 1
-        local = next(self._locals) & 0xFFFF
+        local = next(self._locals) & 0x7FFF
+        port = self._open_port(plan)
+        group = self._options.shared_memory_group
         try:
             session = SendingSession(
-                self._domain, self._context_id, local, session_id, transport_id, plan, self._options.shared_memory_group
+                self._domain, self._context_id, local, session_id, kind.shown_id(number, port), plan, group, port
             )
         except RingError as error:
+            if port is not None:
+                port.close()
             raise as_ipcbus_error(error) from error
         session.start(RoomPolicy(self, session))
         try:
@@ -162,12 +181,26 @@ class Outbox:
         except RingError as error:
             session.close()
             raise as_ipcbus_error(error) from error
-        self._sessions[kind.code, transport_id] = session
+        self._sessions[kind.code, number] = session
+        if session.uplink is not None:
+            self._network.add(session.uplink, self._ask_for_served)
         return session
+
+    def _open_port(self, plan: SessionPlan) -> Port | None:
+        """The socket of a session over UDP, or of a ring's twin: that one is done without where there is none."""
+        if plan.udp is None:
+            return None
+        try:
+            return plan.udp.open(self._network.seals.source)
+        except (ConfigError, TransportError) as error:
+            if plan.over_udp:
+                raise
+            log.warning("sessions are not offered over UDP to who cannot map their memory (udp_fallback): %s", error)
+            return None
 
     def _drop(self, session: SendingSession) -> None:
         self._registry.remove(self._entries.pop(session))
-        del self._sessions[session.advert.transport, session.advert.transport_id]
+        self._sessions = {key: each for key, each in self._sessions.items() if each is not session}
         self.refusals.forget(session)
         session.batch.flush()
         session.close()
@@ -293,7 +326,7 @@ class Outbox:
         return min(left) if left else None
 
 
-def _disagreement(kind: RingTransport, transport_id: int, has: SessionPlan, wants: SessionPlan) -> str:
+def _disagreement(kind: Transport, transport_id: int, has: SessionPlan, wants: SessionPlan) -> str:
     there, here = has.as_options(kind.option), wants.as_options(kind.option)
     differing = [
         f"{name} = {there[name]!r}, not {here[name]!r}" for name in there if name in here and there[name] != here[name]

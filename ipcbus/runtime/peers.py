@@ -14,11 +14,14 @@ from ringbuf.errors import RingError, SegmentGone
 
 if TYPE_CHECKING:
     from ipcbus.resolution.adverts import ContextAdvert, SessionAdvert, SourceAdvert
+    from ipcbus.runtime.resolving import Resolving
 
     Offers = dict[SessionAdvert, dict[int, SourceAdvert]]
     """Topics by their numbers, by session."""
 
 log = logging.getLogger("ipcbus")
+
+_GONE_MAX = 1024
 
 
 @dataclass(slots=True)
@@ -31,15 +34,28 @@ class _Peer:
 class Peers:
     """What other contexts offer, and the own one, as far as they have been looked at."""
 
-    def __init__(self, domain: str) -> None:
-        """Knows nobody yet."""
-        self._domain = domain
+    def __init__(self, domain: str, resolving: Resolving) -> None:
+        """Knows nobody yet.
+
+        Args:
+            domain: the bus domain.
+            resolving: what is known over the network.
+        """
+        self._domain, self._resolving = domain, resolving
+        self._network_changes = 0
         self._peers: dict[str, _Peer] = {}
+        # Contexts of this host that are gone, the latest last; the network may still tell of them for a while.
+        self._gone: dict[int, None] = {}
         self._unusable: set[str] = set()
 
     def scan(self) -> bool:
         """Looks for new and vanished registries; says whether one vanished. `refresh` reads what the new ones say."""
         present = set(names.of_kind(segment.names(names.domain_prefix(self._domain)), names.REGISTRY))
+        for name in self._peers.keys() - present:
+            if (advert := self._peers[name].advert) is not None:
+                self._gone[advert.context_id] = None
+        while len(self._gone) > _GONE_MAX:
+            del self._gone[next(iter(self._gone))]
         vanished = self._forget(present)
         for name in present - self._peers.keys():
             self._meet(name)
@@ -47,7 +63,8 @@ class Peers:
 
     def refresh(self) -> bool:
         """Reads the registries that changed; says whether there were any."""
-        changed = False
+        changed = self._network_changes != self._resolving.changes
+        self._network_changes = self._resolving.changes
         for peer in self._peers.values():
             if peer.registry.version() == peer.version:
                 continue
@@ -65,11 +82,25 @@ class Peers:
                 offered.setdefault(session, {})
             for source in advert.sources:
                 offered[source.session][source.topic_number] = source
+        here = self._gone.keys() | {advert.context_id for advert in self._adverts()}
+        # Several that say what one session is are not all right, and each would be joined for itself: the first counts.
+        known = {(session.session_id, session.endpoint) for session in offered}
+        for elsewhere, topics in self._resolving.sources().items():
+            where = (elsewhere.session_id, elsewhere.endpoint)
+            # Who is on this host is known better from his registry.
+            if elsewhere.context_id not in here and (elsewhere.endpoint is None or where not in known):
+                known.add(where)
+                offered.setdefault(elsewhere, topics)
         return offered
+
+    def sources(self) -> list[SourceAdvert]:
+        """All topics of all sessions."""
+        return [source for sources in self.offers().values() for source in sources.values()]
 
     def contexts(self) -> dict[int, int]:
         """Processes of the contexts that are known, by the contexts' ids."""
-        return {advert.context_id: advert.pid for advert in self._adverts()}
+        elsewhere = {number: pid for number, pid in self._resolving.contexts().items() if number not in self._gone}
+        return elsewhere | {advert.context_id: advert.pid for advert in self._adverts()}
 
     def registry_of(self, session: SessionAdvert) -> PeerRegistry | None:
         """The registry that offers a session; None when none does now."""

@@ -4,13 +4,24 @@ from ipcbus.stats.absent import Absent, absent
 from ipcbus.stats.counters import COUNTERS, Counter, counters_of
 from ipcbus.stats.histogram import Histogram, Percentiles
 from ipcbus.stats.history import SPAN_S, History
-from ipcbus.stats.model import ContextStats, DomainSnapshot, ReceiverStats, SessionStats, SlotStats, SourceStats
+from ipcbus.stats.model import (
+    RING,
+    ContextStats,
+    DomainSnapshot,
+    ReceiverStats,
+    ReceptionStats,
+    SessionStats,
+    SlotStats,
+    SourceStats,
+    UplinkStats,
+)
 from ipcbus.stats.processes import Processes
 from ipcbus.stats.rates import rates
 from ipcbus.stats.snapshot import domains, take_snapshot, take_snapshots
 
 __all__ = [
     "COUNTERS",
+    "RING",
     "SPAN_S",
     "Absent",
     "ContextStats",
@@ -21,9 +32,11 @@ __all__ = [
     "Percentiles",
     "Processes",
     "ReceiverStats",
+    "ReceptionStats",
     "SessionStats",
     "SlotStats",
     "SourceStats",
+    "UplinkStats",
     "absent",
     "counters_of",
     "domains",

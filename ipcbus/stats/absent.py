@@ -44,8 +44,8 @@ def absent(found: DomainSnapshot, session: SessionStats) -> tuple[Absent, ...]:
 
 
 def _reason(session: SessionStats, context: ContextStats) -> str:
-    if context.uid != session.uid and context.uid != 0:
+    if session.uplink is None and context.uid != session.uid and context.uid != 0:
         return f"another user: the ring may be read by {session.user} only, see shared_memory_group"
-    if len(session.receivers) >= session.slots_max:
+    if session.uplink is None and len(session.receivers) >= session.slots_max:
         return f"all {session.slots_max} slots are taken"
     return "not joined, or about to"

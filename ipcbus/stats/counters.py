@@ -11,6 +11,7 @@ import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from ipcbus.stats.udp_rows import RECEPTION_ROWS, UPLINK_ROWS
 from ipcbus.wire import layout as wire
 from ringbuf import layout
 
@@ -21,8 +22,17 @@ SESSION: Final = "session"
 SOURCE: Final = "source"
 SLOT: Final = "slot"
 RECEIVER: Final = "receiver"
+UPLINK: Final = "uplink"
+RECEPTION: Final = "reception"
 
-STRUCT_OF: Final = {SESSION: "RingHeader", SOURCE: "TopicLine", SLOT: "Slot", RECEIVER: "RegistryEntry"}
+STRUCT_OF: Final = {
+    SESSION: "RingHeader",
+    SOURCE: "TopicLine",
+    SLOT: "Slot",
+    UPLINK: "UplinkBoard",
+    RECEPTION: "ReceptionBoard",
+    RECEIVER: "RegistryEntry",
+}
 """The structure of the layout in which the counters of each kind of thing stand."""
 
 
@@ -32,7 +42,8 @@ class Counter:
 
     Attributes:
         of: what it belongs to: `session`, `source` (a topic on a session), `slot` (a receiving context on a
-            session), or `receiver`.
+            session), `uplink` (a session's way over UDP), `reception` (a session that a context receives over UDP), or
+            `receiver`.
         name: its name in snapshots.
         unit: what it counts.
         meaning: one sentence.
@@ -150,6 +161,8 @@ COUNTERS: Final = (
     _row(SLOT, "latency_max", "ns", "The longest latency sampled."),
     _row(SLOT, "parks", "times", "How often the reader went to sleep."),
     _row(SLOT, "clock_faults", "samples", "Samples that were received before they were sent."),
+    *(Counter(UPLINK, name, unit, meaning, name, ultra) for name, unit, meaning, ultra in UPLINK_ROWS),
+    *(Counter(RECEPTION, name, unit, meaning, name, ultra) for name, unit, meaning, ultra in RECEPTION_ROWS),
     _row(RECEIVER, "lbm_msgs_rcved", "messages", "Messages delivered to the receiver, from all sessions."),
     _row(RECEIVER, "bytes_rcved", "bytes", "Payload bytes of these messages."),
     _row(RECEIVER, "lost", "messages", "Messages lost for good, as told to the receiver."),

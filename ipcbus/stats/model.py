@@ -7,22 +7,30 @@ filled by `rates`, and empty or None until then.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping  # noqa: TC003
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 from ipcbus.stats import counters, plain
 from ipcbus.stats.histogram import Histogram  # noqa: TC001 - from_dict looks the types up
+from ipcbus.stats.udp_model import NO_COUNTERS, NO_RATES, RING, Counters, Rates, ReceptionStats, UplinkStats
 
-Counters = Mapping[str, int]
-"""Values of counters by their names in `counters.COUNTERS`."""
-
-Rates = Mapping[str, float]
-"""How much counters grew a second, by the same names; values of the moment have no rate."""
-
-NO_COUNTERS: Counters = MappingProxyType({})
-NO_RATES: Rates = MappingProxyType({})
+__all__ = [
+    "NO_COUNTERS",
+    "NO_RATES",
+    "RING",
+    "ContextStats",
+    "Counters",
+    "DomainSnapshot",
+    "Rates",
+    "ReceiverStats",
+    "ReceptionStats",
+    "SessionStats",
+    "SlotStats",
+    "SourceStats",
+    "UplinkStats",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +57,7 @@ class SlotStats:
     """A receiving context on a session.
 
     Attributes:
-        slot: number of the slot.
+        slot: number of the slot; those from 64 on receive over UDP, which needs none.
         generation: how often the slot has changed hands; with it, a slot that another reader took is told apart.
         state: `joining`, `active`, or `evicted`: cut off by its source, and it has not noticed yet.
         alive: whether its process lives; a dead one's slot is taken back within a second.
@@ -62,15 +70,21 @@ class SlotStats:
         context_name: the context's name, often empty.
         command: command line of the process; empty when it cannot be read.
         joined_ns: when it joined, ns since the epoch.
-        position: what it has read, in bytes since the session began.
-        lag: bytes that it has not read yet; more than the window where a source-paced source has lapped it.
+        position: what it has read, in bytes since the session began, or since it joined over UDP.
+        lag: bytes that it has not read yet; more than the window where a source-paced source has lapped it. Over UDP
+            what has come and was not read, and what is missing; of a context on another host what it had not got when
+            it said so last.
         lag_messages: about as many messages: the bytes over the mean size of the messages sent of late; None when
             nothing tells the size.
         topics: what it receives of the session.
-        counters: those of kind `slot`.
+        counters: those of kind `slot`; empty of a context that cannot be looked at, as on another host.
         latency: from the begin of a datagram to its reading, since it joined.
         per_second: how the counters grew.
         recent: the latency of what it read between the two snapshots; None without the earlier one.
+        layer: `ring`, or the transport over which it receives, for example `LBT-RU`.
+        reason: why it does not read the ring; empty where it does, or where there is none.
+        address: where it receives over UDP, as its source says; empty when it says nothing.
+        reception: its end of the session over UDP; None without one that can be looked at.
     """
 
     slot: int
@@ -94,6 +108,17 @@ class SlotStats:
     per_second: Rates = field(default_factory=lambda: NO_RATES)
     recent: Histogram | None = None
     stopped: bool = False
+    layer: str = RING
+    reason: str = ""
+    address: str = ""
+    reception: ReceptionStats | None = None
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What tells it from every other and later one on the session."""
+        if self.layer == RING:
+            return self.slot, self.generation, self.context_id
+        return self.layer, self.joined_ns, self.context_id
 
     @property
     def doing(self) -> str:
@@ -140,7 +165,9 @@ class SessionStats:
         read_ns: when the numbers were read, ns of the monotonic clock.
         per_second: how the counters grew.
         blocked: the share of the time, 0 to 1, in which its source was kept waiting; None without an earlier snapshot.
-        held_up_for_ns: for how long `held_up_by` has held it up without a rest, as far as was watched.
+        held_up_for_ns: for how long `held_up_by`, or the data rate, has held it up without a rest, as far as was
+            watched.
+        uplink: how it goes over UDP, or could; None where it has a ring only.
     """
 
     source: str
@@ -171,11 +198,18 @@ class SessionStats:
     blocked: float | None = None
     held_up_for_ns: int = 0
     stopped: bool = False
+    uplink: UplinkStats | None = None
+
+    @property
+    def _lags(self) -> list[int]:
+        """How far each is behind who is waited for."""
+        lags = [slot.lag for slot in self.receivers if slot.state == "active" and slot.layer == RING]
+        return lags + ([self.uplink.lag] if self.counters and self.uplink and self.uplink.active else [])
 
     @property
     def fill(self) -> float | None:
         """The share of the window, 0 to 1, that the reader furthest behind has not read; None without a reader."""
-        lags = [slot.lag for slot in self.receivers if slot.state == "active"]
+        lags = self._lags
         return min(1.0, max(lags) / self.capacity) if lags and self.capacity else None
 
     @property
@@ -188,10 +222,18 @@ class SessionStats:
     @property
     def held_up_by(self) -> SlotStats | None:
         """The reader that keeps a receiver-paced source waiting, now or since the earlier snapshot; often None."""
-        if self.pacing != "receiver_paced" or not (self.wait or self.blocked):
+        if self.pacing != "receiver_paced" or not (self.wait or self.blocked) or self.held_up_by_rate:
             return None
-        readers = [slot for slot in self.receivers if slot.state == "active"]
+        readers = [slot for slot in self.receivers if slot.state == "active" and slot.layer == RING]
         return max(readers, key=lambda slot: slot.lag, default=None)
+
+    @property
+    def held_up_by_rate(self) -> bool:
+        """Whether the limit of the data rate over UDP keeps the source waiting, now or since the earlier snapshot."""
+        uplink = self.uplink
+        if uplink is None or not uplink.active or not (self.wait or self.blocked):
+            return False
+        return bool(uplink.limited_for_ns or uplink.limited) and uplink.lag >= max(self._lags)
 
     def derived(self) -> dict[str, float | int | None]:
         """What `to_dict` adds to the fields; of the reader that holds the source up, the number of its slot."""
@@ -200,6 +242,7 @@ class SessionStats:
             "fill": self.fill,
             "messages_per_datagram": self.messages_per_datagram,
             "held_up_by": None if holder is None else holder.slot,
+            "held_up_by_rate": self.held_up_by_rate,
         }
 
     def to_dict(self) -> dict[str, Any]:
@@ -271,7 +314,7 @@ class DomainSnapshot:
         domain: its name, or its tag in the names of shared objects where no context tells the name.
         taken_ns: when, ns since the epoch.
         read_ns: the same moment in ns of the monotonic clock, by which rates are reckoned.
-        contexts: all of them, the oldest first.
+        contexts: all of them, the oldest first; behind them those elsewhere from which contexts here receive over UDP.
         seconds: how much earlier the snapshot was that the rates are from; 0 without one. `History` reckons the rates
             of what sends very few messages over up to 20 s.
     """
@@ -326,9 +369,16 @@ def _complete(context: ContextStats) -> ContextStats:
                 for source in session.sources
             ),
             receivers=tuple(
-                dataclasses.replace(slot, counters=full(counters.SLOT, slot.counters or {"lost": 0}))
+                dataclasses.replace(
+                    slot,
+                    counters=full(counters.SLOT, slot.counters or ({"lost": 0} if slot.layer == RING else {})),
+                    reception=slot.reception
+                    and dataclasses.replace(slot.reception, counters=full(counters.RECEPTION, slot.reception.counters)),
+                )
                 for slot in session.receivers
             ),
+            uplink=session.uplink
+            and dataclasses.replace(session.uplink, counters=full(counters.UPLINK, session.uplink.counters)),
         )
         for session in context.sessions
     )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ipcbus.stats import counters
 from ipcbus.stats.model import NO_RATES, SlotStats, SourceStats
-from ipcbus.stats.snapshot import lag_messages
+from ipcbus.stats.over_udp import lag_messages
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
         DomainSnapshot,
         Rates,
         ReceiverStats,
+        ReceptionStats,
         SessionStats,
+        UplinkStats,
     )
 
 _MOST = 0.5
@@ -110,35 +112,59 @@ def _sessions(before: ContextStats | None, after: ContextStats, earlier: DomainS
 
 
 def _session(before: SessionStats | None, after: SessionStats, earlier_ns: int) -> SessionStats:
-    if not after.counters or (before is not None and not before.counters):
-        return after
     since = before.read_ns if before else earlier_ns
     elapsed = after.read_ns - since
+    slots = {slot.key: slot for slot in before.receivers} if before else {}
+    if not after.counters or (before is not None and not before.counters):
+        if not after.receivers:
+            return after
+        # Those over UDP are known also where their session is not.
+        receivers = tuple(_slot(slots.get(slot.key), slot, elapsed, {}) for slot in after.receivers)
+        return dataclasses.replace(after, receivers=receivers)
     found = per_second("session", before.counters if before else {}, after.counters, elapsed / 1e9)
-    slots = {(slot.slot, slot.generation, slot.context_id): slot for slot in before.receivers} if before else {}
     sources = {source.number: source for source in before.sources} if before else {}
     found_session = dataclasses.replace(
         after,
         per_second=found,
         blocked=_blocked(before, after, elapsed),
-        receivers=tuple(
-            _slot(slots.get((slot.slot, slot.generation, slot.context_id)), slot, elapsed, found)
-            for slot in after.receivers
-        ),
+        receivers=tuple(_slot(slots.get(slot.key), slot, elapsed, found) for slot in after.receivers),
+        uplink=after.uplink and _uplink(before.uplink if before else None, after.uplink, elapsed),
         sources=tuple(_source(sources.get(source.number), source, elapsed) for source in after.sources),
     )
     return dataclasses.replace(found_session, held_up_for_ns=_held_up_for(before, found_session, elapsed))
 
 
 def _held_up_for(before: SessionStats | None, after: SessionStats, elapsed: int) -> int:
-    """For how long the same reader is in the way: a source that waits most of the time waits again and again."""
-    holder, share = after.held_up_by, after.blocked or 0.0
+    """For how long the same is in the way: a source that waits most of the time waits again and again."""
+    holder, share = _holder(after), after.blocked or 0.0
     if holder is None:
         return 0
-    was = before.held_up_by if before else None
-    same = was is not None and (was.slot, was.generation) == (holder.slot, holder.generation)
+    same = before is not None and _holder(before) == holder
     longer = before.held_up_for_ns + elapsed if before and same and share > _MOST else round(share * elapsed)
     return max(after.blocked_for_ns, longer)
+
+
+def _holder(session: SessionStats) -> object | None:
+    """What tells who or what holds a session up; None when nothing does."""
+    holder = session.held_up_by
+    return "data rate" if session.held_up_by_rate else holder.key if holder else None
+
+
+def _uplink(before: UplinkStats | None, after: UplinkStats, elapsed: int) -> UplinkStats:
+    if not after.counters or elapsed <= 0:
+        return after
+    earlier: Counters = before.counters if before else {}
+    found = per_second("uplink", earlier, after.counters, elapsed / 1e9)
+    waited = after.counters["rate_limited_ns"] + after.limited_for_ns - earlier.get("rate_limited_ns", 0)
+    waited -= before.limited_for_ns if before else 0
+    return dataclasses.replace(after, per_second=found, limited=min(1.0, max(0, waited) / elapsed))
+
+
+def _reception(before: ReceptionStats | None, after: ReceptionStats | None, elapsed: int) -> ReceptionStats | None:
+    if after is None:
+        return None
+    found = per_second("reception", before.counters if before else {}, after.counters, elapsed / 1e9)
+    return dataclasses.replace(after, per_second=found)
 
 
 def _blocked(before: SessionStats | None, after: SessionStats, elapsed: int) -> float | None:
@@ -155,6 +181,9 @@ def _slot(before: SlotStats | None, after: SlotStats, elapsed: int, session: Map
         per_second=per_second("slot", before.counters if before else {}, after.counters, elapsed / 1e9),
         recent=after.latency.since(before.latency) if before else after.latency,
         lag_messages=lag_messages(after.lag, messages, sent_bytes) if sent_bytes else after.lag_messages,
+        reception=_reception(before.reception if before else None, after.reception, elapsed)
+        if after.reception
+        else None,
     )
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ipcbus.wire.layout import TOPIC_LINE
+from ipcbus.wire.layout import CLIENT_LINE, CLIENTS_SHOWN, RECEPTION_BOARD, TOPIC_LINE, UPLINK_BOARD, uplink_bytes
 from ringbuf import layout, liveness, segment
 from ringbuf.errors import SegmentMismatch
 
@@ -28,16 +28,38 @@ _TRIES = 4
 _STATE = struct.Struct("<II")  # state and generation of a slot
 _FREE = layout.SLOT_FREE.to_bytes(4, "little")
 _IN_USE = (layout.SLOT_JOINING, layout.SLOT_ACTIVE, layout.SLOT_EVICTED)
+_WORD = np.dtype("<u8")
+_NO_WORDS = np.zeros(0, _WORD)
 _AREA_MAX = 1 << 24
 """No user area is larger: that many bytes hold a line for every topic that options allow."""
 
 
 @dataclass(frozen=True, slots=True)
+class UplinkCopy:
+    """What a session's uplink shows; `joined` has a word a topic, in which bit i is of client i."""
+
+    board: Fields
+    clients: dict[int, Fields]
+    joined: np.ndarray[tuple[int], np.dtype[np.uint64]]
+
+
+@dataclass(frozen=True, slots=True)
+class ReceptionCopy:
+    """The own ring of a context that receives a session over UDP: header, board, and its one reader."""
+
+    header: Fields
+    board: Fields
+    slot: Fields
+    parked: bool
+
+
+@dataclass(frozen=True, slots=True)
 class RingCopy:
-    """Header and topic lines of a ring."""
+    """Header and topic lines of a ring, and what its uplink shows; None without one, or before it shows anything."""
 
     header: Fields
     lines: Records
+    uplink: UplinkCopy | None = None
 
     def line(self, number: int) -> Fields:
         """The line of the topic with this number, or of another one that has its place now."""
@@ -139,7 +161,7 @@ def read_control(name: str, session_id: int, topics_max: int) -> ControlCopy:
                 slots[index] = slot
                 if liveness.held_by_other(shared.fd, index + 1):
                     held.add(index)
-        joined = shared.array(np.dtype("<u8"), topics_max, header["user_offset"])
+        joined = shared.array(_WORD, topics_max, header["user_offset"]) if topics_max else _NO_WORDS
         return ControlCopy(header, joined, slots, frozenset(held))
 
 
@@ -174,4 +196,49 @@ def read_ring(name: str, session_id: int, topics_max: int) -> RingCopy:
         header = shared.header(layout.RING_HEADER, layout.KIND_RING, session_id, "ring")
         if header["user_bytes"] < topics_max * TOPIC_LINE.itemsize:
             raise SegmentMismatch(f"the header of {name} contradicts itself; its owner is damaged, restart it")
-        return RingCopy(header, shared.array(TOPIC_LINE, topics_max, header["user_offset"]))
+        at, size = header["user_offset"], topics_max * TOPIC_LINE.itemsize
+        if header["user_bytes"] < size + uplink_bytes(topics_max):
+            return RingCopy(header, shared.array(TOPIC_LINE, topics_max, at))
+        # In one go: most uplinks have never been used, and then that was all.
+        data = shared.read(at, size + UPLINK_BOARD.itemsize)
+        lines = np.frombuffer(data, TOPIC_LINE, topics_max)
+        uplink = _read_uplink(shared, at + size, topics_max) if any(data[size : size + 8]) else None
+        return RingCopy(header, lines, uplink)
+
+
+def _read_uplink(shared: SharedObject, offset: int, topics_max: int) -> UplinkCopy:
+    """What an uplink shows, all of it written at one time unless its source keeps writing, or died while it wrote."""
+    size = CLIENTS_SHOWN * CLIENT_LINE.itemsize
+    for _ in range(_TRIES):
+        board = _fields(shared.record(UPLINK_BOARD, offset))
+        clients, joined = {}, _NO_WORDS
+        if board["num_clients"]:
+            at = offset + UPLINK_BOARD.itemsize
+            lines = shared.array(CLIENT_LINE, CLIENTS_SHOWN, at)
+            clients = {int(line): _fields(lines[line]) for line in np.flatnonzero(lines["used"])}
+            joined = shared.array(_WORD, topics_max, at + size)
+        if board["version"] % 2 == 0 and shared.read(offset, 8) == board["version"].to_bytes(8, "little"):
+            break
+    return UplinkCopy(board, clients, joined)
+
+
+def read_reception(ring_name: str, control_name: str, session_id: int) -> ReceptionCopy:
+    """Copies what a context shows of a session that it receives over UDP.
+
+    Raises:
+        ringbuf.errors.RingError: it cannot be read, or is not what it should be.
+        OSError: the system refused.
+    """
+    control = read_control(control_name, session_id, 0)
+    slot = control.slots.get(0)
+    if slot is None:
+        raise SegmentMismatch(f"nobody reads {ring_name}; its owner is just starting, or leaving")
+    with SharedObject(ring_name) as shared:
+        header = shared.header(layout.RING_HEADER, layout.KIND_RING, session_id, "ring")
+        if header["user_bytes"] < RECEPTION_BOARD.itemsize:
+            raise SegmentMismatch(f"the header of {ring_name} contradicts itself; its owner is damaged, restart it")
+        for _ in range(_TRIES):
+            board = _fields(shared.record(RECEPTION_BOARD, header["user_offset"]))
+            if board["version"] % 2 == 0:
+                break
+    return ReceptionCopy(header, board, slot, bool(control.header["parked"] & 1))

@@ -10,9 +10,17 @@ import re
 from pathlib import Path
 from typing import Final
 
-from ipcbus.stats.counters import RECEIVER, SESSION, SLOT, SOURCE, Counter, counters_of
+from ipcbus.stats.counters import RECEIVER, RECEPTION, SESSION, SLOT, SOURCE, UPLINK, Counter, counters_of
 from ipcbus.stats.histogram import Percentiles
-from ipcbus.stats.model import DomainSnapshot, ReceiverStats, SessionStats, SlotStats, SourceStats
+from ipcbus.stats.model import (
+    DomainSnapshot,
+    ReceiverStats,
+    ReceptionStats,
+    SessionStats,
+    SlotStats,
+    SourceStats,
+    UplinkStats,
+)
 from ringbuf import codegen
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "reference" / "statistics.md"
@@ -21,6 +29,8 @@ TYPE_OF: Final[dict[str, type]] = {
     SESSION: SessionStats,
     SOURCE: SourceStats,
     SLOT: SlotStats,
+    UPLINK: UplinkStats,
+    RECEPTION: ReceptionStats,
     RECEIVER: ReceiverStats,
 }
 """What carries the counters of each kind of thing."""
@@ -30,8 +40,11 @@ _ATTRIBUTE = re.compile(r"^(\w+): (.+(?:\n  +.+)*)", re.MULTILINE)
 _DERIVED: Final = (
     (DomainSnapshot, ("seconds",)),
     (SessionStats, ("per_second", "blocked", "wait", "blocked_for_ns", "fill", "messages_per_datagram", "held_up_by")),
+    (SessionStats, ("held_up_by_rate", "held_up_for_ns")),
     (SourceStats, ("per_second",)),
     (SlotStats, ("per_second", "lag", "lag_messages", "latency", "recent")),
+    (UplinkStats, ("per_second", "limited", "limited_for_ns", "lag")),
+    (ReceptionStats, ("per_second", "unrecovered")),
     (ReceiverStats, ("per_second",)),
     (Percentiles, ("count", "p50", "p90", "p99", "p999", "max")),
 )
@@ -68,7 +81,14 @@ def render() -> str:
 
 
 def _counters(of: str) -> str:
-    head = [f"## Counters of a {of}", "", _what(TYPE_OF[of]), "", "| counter | unit | meaning | Ultra Messaging |"]
+    article = "an" if of == UPLINK else "a"
+    head = [
+        f"## Counters of {article} {of}",
+        "",
+        _what(TYPE_OF[of]),
+        "",
+        "| counter | unit | meaning | Ultra Messaging |",
+    ]
     return "\n".join([*head, "|---|---|---|---|", *map(_row, counters_of(of)), ""])
 
 

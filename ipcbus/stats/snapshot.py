@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ipcbus.resolution import names
 from ipcbus.resolution.adverts import TRANSPORT_NAMES, ContextAdvert, SessionAdvert, SourceAdvert, text
 from ipcbus.resolution.registry import PeerRegistry
-from ipcbus.stats import counters
+from ipcbus.stats import counters, over_udp
 from ipcbus.stats.histogram import Histogram
 from ipcbus.stats.model import (
     NO_COUNTERS,
@@ -25,14 +25,18 @@ from ipcbus.stats.model import (
     SlotStats,
     SourceStats,
 )
+from ipcbus.stats.over_udp import Receptions, lag_messages
 from ipcbus.stats.processes import Processes, user_name
 from ipcbus.stats.reading import ControlCopy, RingCopy, read_control, read_ring
-from ipcbus.wire.layout import TOPIC_MASK
+from ipcbus.wire.layout import TOPIC_MASK, UPLINK
 from ringbuf import layout, segment
 from ringbuf.errors import RingError, SegmentGone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+
+    from ipcbus.stats.model import UplinkStats
+    from ipcbus.stats.over_udp import Reception
 
 _STATES = {layout.SLOT_JOINING: "joining", layout.SLOT_ACTIVE: "active", layout.SLOT_EVICTED: "evicted"}
 _PACINGS = {False: "receiver_paced", True: "source_paced"}
@@ -80,13 +84,21 @@ def _snapshot(tag: str, domain: str | None, processes: Processes) -> DomainSnaps
     taken, now = time.time_ns(), time.monotonic_ns()
     # All registries come first: a receiver's numbers are then never ahead of those of the sessions it reads.
     read = [(name, *_read_registry(name), time.monotonic_ns()) for name in _registries(tag)]
-    contexts = tuple(_context(*found, processes) for found in read)
+    receptions = Receptions()
+    for name, contents, alive, _, _ in read:
+        if contents is not None and alive and contents.receptions:
+            receptions.read(name.removesuffix(names.REGISTRY), contents)
+    contexts = [_context(*found, receptions, processes) for found in read]
+    elsewhere = receptions.left_over(contexts, processes)
+    contexts = [context for context in contexts if context.pid or context.context_id not in elsewhere]
+    contexts.sort(key=lambda context: (context.start_ns, context.context_id))
+    contexts += [over_udp.context_elsewhere(*found, now) for found in sorted(elsewhere.items())]
     processes.turn()
     return DomainSnapshot(
         domain if domain is not None else _named(tag, (found[1] for found in read)),
         taken,
         now,
-        tuple(sorted(contexts, key=lambda context: (context.start_ns, context.context_id))),
+        tuple(contexts),
     )
 
 
@@ -110,7 +122,13 @@ def _read_registry(name: str) -> tuple[ContextAdvert | None, bool, str]:
 
 
 def _context(
-    name: str, contents: ContextAdvert | None, alive: bool, reason: str, read_ns: int, processes: Processes
+    name: str,
+    contents: ContextAdvert | None,
+    alive: bool,
+    reason: str,
+    read_ns: int,
+    receptions: Receptions,
+    processes: Processes,
 ) -> ContextStats:
     if contents is None:
         parsed = names.parse(name)
@@ -135,7 +153,11 @@ def _context(
         alive=alive,
         stopped=stopped,
         sessions=tuple(
-            _session(prefix, contents, advert, tuple(sources[advert]), _Owner(alive, stopped, command), processes)
+            _session(
+                *(prefix, contents, advert, tuple(sources[advert]), _Owner(alive, stopped, command)),
+                receptions.take(advert.context_id, advert.session_id),
+                processes,
+            )
             for advert in contents.sessions
         ),
         receivers=tuple(
@@ -164,29 +186,20 @@ def _session(
     advert: SessionAdvert,
     sources: tuple[SourceAdvert, ...],
     owner: _Owner,
+    receptions: list[Reception],
     processes: Processes,
 ) -> SessionStats:
     """One session; where its objects cannot be read, what the registry says and the reason."""
-    ring: RingCopy | None = None
-    control: ControlCopy | None = None
-    reason = ""
-    try:
-        if not 0 < advert.topics_max <= TOPIC_MASK:
-            raise ValueError(
-                f"{advert.source_string} offers {advert.topics_max} topics; its owner is damaged, restart it"
-            )
-        # The positions of readers are read before the tail, so that nobody is ahead of it.
-        control = read_control(_beside(prefix, names.control, advert), advert.session_id, advert.topics_max)
-        ring = read_ring(_beside(prefix, names.ring, advert), advert.session_id, advert.topics_max)
-    except SegmentGone:
-        reason = "it ended while it was looked at"
-    except (RingError, OSError, ValueError) as error:
-        reason = str(error)
+    ring, control, reason = _read(prefix, advert)
     read_ns = time.monotonic_ns()
     header: Mapping[str, int] = ring.header if ring and control else {}
     slots = _slots(advert, sources, control, header, processes) if control and header else ()
     active = sum(1 << slot.slot for slot in slots if slot.state == "active")
-    joined = {"num_clients": active.bit_count()}
+    shown = ring.uplink if ring and control else None
+    uplink = over_udp.uplink_stats(advert, shown, _uplink_lag(control, header), read_ns)
+    if uplink is not None:
+        slots += over_udp.readers(sources, shown, receptions, uplink.layer, processes)
+    joined = {"num_clients": active.bit_count() + (uplink.counters.get("num_clients", 0) if uplink else 0)}
     since = header.get("blocked_since", 0)
     return SessionStats(
         source=advert.source_string,
@@ -200,10 +213,10 @@ def _session(
         alive=owner.alive,
         stopped=owner.stopped,
         start_ns=header.get("start_ns", 0),
-        pacing=_PACINGS[advert.source_paced],
+        pacing=_PACINGS[advert.source_paced or over_udp.is_over_udp(advert.transport)],
         capacity=advert.window,
         datagram_max=header["record_max"] - layout.RECORD_HEADER if header else 0,
-        slots_max=control.header["slots_max"] if control else 0,
+        slots_max=_room(advert, control, uplink),
         topics_max=advert.topics_max,
         tail=header.get("tail", 0),
         closed=bool(header.get("closed", 0)),
@@ -214,7 +227,41 @@ def _session(
         receivers=slots,
         reason=reason,
         read_ns=read_ns,
+        uplink=uplink,
     )
+
+
+def _read(prefix: str, advert: SessionAdvert) -> tuple[RingCopy | None, ControlCopy | None, str]:
+    """What a session's two objects say, and why one of them is missing."""
+    control: ControlCopy | None = None
+    try:
+        if not 0 < advert.topics_max <= TOPIC_MASK:
+            raise ValueError(
+                f"{advert.source_string} offers {advert.topics_max} topics; its owner is damaged, restart it"
+            )
+        # The positions of readers are read before the tail, so that nobody is ahead of it.
+        control = read_control(_beside(prefix, names.control, advert), advert.session_id, advert.topics_max)
+        return read_ring(_beside(prefix, names.ring, advert), advert.session_id, advert.topics_max), control, ""
+    except SegmentGone:
+        return None, control, "it ended while it was looked at"
+    except (RingError, OSError, ValueError) as error:
+        return None, control, str(error)
+
+
+def _uplink_lag(control: ControlCopy | None, ring: Mapping[str, int]) -> int:
+    """How far what sends a session over UDP is behind; 0 where nothing does."""
+    slots = control.slots.values() if control and ring else ()
+    position = next(
+        (s["position"] for s in slots if s["context_id"] == UPLINK and s["state"] == layout.SLOT_ACTIVE), None
+    )
+    return max(0, ring["tail"] - position) if position is not None else 0
+
+
+def _room(advert: SessionAdvert, control: ControlCopy | None, uplink: UplinkStats | None) -> int:
+    """How many contexts may join: of a session that has a ring, by its slots."""
+    if uplink is not None and over_udp.is_over_udp(advert.transport):
+        return uplink.clients_max
+    return control.header["slots_max"] - (uplink is not None) if control else 0
 
 
 def _wait(alive: bool, blocked_since: int, control: ControlCopy | None) -> str:
@@ -233,6 +280,8 @@ def _source(
     advert: SessionAdvert, source: SourceAdvert, ring: RingCopy | None, control: ControlCopy | None, active: int
 ) -> SourceStats:
     receivers = (_joined(control, advert, source) & active).bit_count() if control else 0
+    if ring and ring.uplink:
+        receivers += over_udp.joined(ring.uplink, source.topic_number).bit_count()
     line = ring.line(source.topic_number) if ring else {}
     # A line that has a new topic already says nothing about this one.
     ours = line.get("topic") == source.topic_number
@@ -252,6 +301,8 @@ def _slots(
     joined = {source.topic: _joined(control, advert, source) for source in sources}
     found = []
     for index, slot in control.slots.items():
+        if slot["context_id"] == UPLINK:
+            continue  # no context, but what sends the session over UDP
         alive = index in control.held
         lag = max(0, tail - slot["position"])
         found.append(
@@ -283,8 +334,3 @@ def _slots(
 def _joined(control: ControlCopy, advert: SessionAdvert, source: SourceAdvert) -> int:
     """Mask of the slots whose contexts receive a topic."""
     return int(control.joined[source.topic_number % advert.topics_max])
-
-
-def lag_messages(lag: int, messages: float, sent_bytes: float) -> int | None:
-    """About how many messages so many bytes are, by the mean size of those that were sent; None without any."""
-    return round(lag * messages / sent_bytes) if lag and sent_bytes else 0 if not lag else None

@@ -357,7 +357,7 @@ cdef class Reservation:
             raise MessageTooLarge(
                 f"topic {source.topic!r}: {self.length} bytes to be written in place exceed {source.message_max}, the "
                 f"datagram maximum of {batch.datagram_max} less {MESSAGE_HEADER_BYTES} for the header; raise "
-                "transport_lbtsmx_datagram_max_size (LBT-SMX) or transport_lbtipc_datagram_max_size (LBT-IPC), or use send"
+                "transport_*_datagram_max_size of its transport, or use send"
             )
         place = source.place(self.length, True)
         batch.gate |= GATE_RESERVED

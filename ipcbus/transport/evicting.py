@@ -54,11 +54,12 @@ class Evictor:
         if need is not None:
             self._needed = writer.position_needed(need)
         head = writer.head
+        twin = self._session.uplink.slot if self._session.uplink is not None else -1
         positions = {
             (index, slots.generation(index)): position
             for index, position in slots.positions().items()
             # Others are impossible, and the writer waits for none of them.
-            if position <= head <= position + 2 * writer.capacity
+            if position <= head <= position + 2 * writer.capacity and index != twin
         }
         late = self._holdups.look(self._needed, positions, now_ns)
         return [who for reader in late if (who := self._evict(*reader)) is not None]
@@ -106,7 +107,11 @@ class Evictor:
 
     def _evict(self, index: int, generation: int) -> Identity | None:
         session = self._session
-        who = session.channel.slots.identity(index)
+        slots = session.channel.slots
+        who = slots.identity(index)
+        position = slots.positions().get(index)
+        if session.uplink is not None and session.uplink.twin and position is not None:
+            session.uplink.take_over(position)
         with self._telling:
             if not session.channel.slots.evict(index, generation):
                 return None

@@ -1,14 +1,18 @@
-"""What tells one ring transport from another: names, ids, sizes."""
+"""What tells one transport from another: names, ids, sizes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ipcbus.wire.layout import TRANSPORT_LBTRM, TRANSPORT_LBTRU
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ipcbus.config import ContextOptions, SourceOptions
+    from ipcbus.transport.plan_udp import UdpPlan
+    from ipcbus.transport.port import Port
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,13 @@ class SessionPlan:
     batch_minimum: int
     batch_interval_ms: int
     evict_after_ms: int = 0
+    udp: UdpPlan | None = None
+    """How it goes over UDP: all of it, or, of a session over a ring, a twin for who cannot map the ring."""
+
+    @property
+    def over_udp(self) -> bool:
+        """Whether it goes over UDP alone."""
+        return self.transport in (TRANSPORT_LBTRU, TRANSPORT_LBTRM)
 
     def as_options(self, transport: str) -> dict[str, object]:
         """The options that ask for it, for texts; `transport` is the value of the option of that name."""
@@ -45,7 +56,7 @@ class SessionPlan:
         }
         if self.evict_after_ms:
             options["slow_receiver_timeout"] = self.evict_after_ms
-        return options
+        return options if self.udp is None else options | {"udp_fallback": self.udp.kind}
 
 
 def evict_after_ms(source: SourceOptions) -> int:
@@ -54,8 +65,8 @@ def evict_after_ms(source: SourceOptions) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class RingTransport:
-    """A kind of session over a ring.
+class Transport:
+    """A kind of session.
 
     Attributes:
         code: number in the registry.
@@ -64,6 +75,8 @@ class RingTransport:
         plan: the session that the options of a context and a source ask for.
         pool: ids for sources that name none.
         explicit_id: the id that a source names, or 0.
+        placed: the plan of the session that gets an id; of LBT-RM it names the group.
+        id_option: name of the option of `explicit_id`, without what it begins with.
     """
 
     code: int
@@ -72,3 +85,9 @@ class RingTransport:
     plan: Callable[[ContextOptions, SourceOptions], SessionPlan]
     pool: Callable[[ContextOptions], range]
     explicit_id: Callable[[SourceOptions], int]
+    placed: Callable[[SessionPlan, int], SessionPlan] = lambda plan, _: plan
+    id_option: str = "id"
+
+    def shown_id(self, number: int, port: Port | None) -> int:
+        """The id that stands in the registry: of a session over UDP the port that it sends from."""
+        return port.socket.address[1] if self.code in (TRANSPORT_LBTRU, TRANSPORT_LBTRM) and port else number

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ipcbus.transport.kinds import RingTransport, SessionPlan, evict_after_ms
+from ipcbus.transport.kinds import SessionPlan, Transport, evict_after_ms
+from ipcbus.transport.plan_udp import DATAGRAM_MAX, plan_twin
 from ipcbus.wire.layout import TRANSPORT_LBTIPC
 
 if TYPE_CHECKING:
@@ -12,22 +13,26 @@ if TYPE_CHECKING:
 
 
 def _plan(context: ContextOptions, source: SourceOptions) -> SessionPlan:
+    udp = plan_twin(context, source)
     source_paced = source.transport_lbtipc_behavior == "source_paced"
     return SessionPlan(
         transport=TRANSPORT_LBTIPC,
         window=source.transport_lbtipc_transmission_window_size,
         source_paced=source_paced,
-        datagram_max=context.transport_lbtipc_datagram_max_size,
+        datagram_max=context.transport_lbtipc_datagram_max_size
+        if udp is None
+        else min(context.transport_lbtipc_datagram_max_size, DATAGRAM_MAX),
         receivers_max=source.transport_lbtipc_maximum_receivers_per_transport,
         topics_max=source.transport_lbtipc_maximum_topics_per_transport,
         sm_interval_ms=source.transport_lbtipc_sm_interval,
         batch_minimum=source.implicit_batching_minimum_length,
         batch_interval_ms=source.implicit_batching_interval,
         evict_after_ms=0 if source_paced else evict_after_ms(source),
+        udp=udp,
     )
 
 
-LBTIPC = RingTransport(
+LBTIPC = Transport(
     code=TRANSPORT_LBTIPC,
     name="LBT-IPC",
     option="lbtipc",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ipcbus.transport.kinds import RingTransport, SessionPlan, evict_after_ms
+from ipcbus.transport.kinds import SessionPlan, Transport, evict_after_ms
+from ipcbus.transport.plan_udp import DATAGRAM_MAX, plan_twin
 from ipcbus.wire.layout import TRANSPORT_LBTSMX
 
 if TYPE_CHECKING:
@@ -12,22 +13,24 @@ if TYPE_CHECKING:
 
 
 def _plan(context: ContextOptions, source: SourceOptions) -> SessionPlan:
-    del context  # all its options are the source's
+    datagram_max = source.transport_lbtsmx_datagram_max_size
     return SessionPlan(
         transport=TRANSPORT_LBTSMX,
         window=source.transport_lbtsmx_transmission_window_size,
         source_paced=False,
-        datagram_max=source.transport_lbtsmx_datagram_max_size,
+        datagram_max=datagram_max,
         receivers_max=source.transport_lbtsmx_maximum_receivers_per_transport,
         topics_max=source.transport_lbtsmx_maximum_topics_per_transport,
         sm_interval_ms=source.transport_lbtsmx_sm_interval,
         batch_minimum=0,
         batch_interval_ms=0,
         evict_after_ms=evict_after_ms(source),
+        # Messages are not cut into pieces there: one that exceeds what UDP carries could not be sent.
+        udp=plan_twin(context, source) if datagram_max <= DATAGRAM_MAX else None,
     )
 
 
-LBTSMX = RingTransport(
+LBTSMX = Transport(
     code=TRANSPORT_LBTSMX,
     name="LBT-SMX",
     option="lbtsmx",

@@ -1,34 +1,27 @@
-"""A session that this context has joined: its ring, and the delivery of what comes through it."""
+"""A session that this context has joined: what brings its datagrams, and the delivery of what comes."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from ipcbus.delivery.controller import Rules
 from ipcbus.delivery.session import DeliverySession
-from ipcbus.resolution import names
 from ipcbus.transport.life import Silence
 from ipcbus.wire import layout
-from ringbuf.channel import JoinedChannel
-from ringbuf.errors import SegmentMismatch
-from ringbuf.layout import CONTROL_HEADER, RING_HEADER, control_view
-from ringbuf.words import Words
+from ringbuf.layout import control_view
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Sequence
+    from collections.abc import Callable, Container, Mapping, Sequence
 
     from ipcbus.config import ReceiverOptions
     from ipcbus.delivery.budget import Budget
     from ipcbus.delivery.controller import DeliveryController
     from ipcbus.delivery.sink import Sink
     from ipcbus.resolution.adverts import SessionAdvert, SourceAdvert
-    from ringbuf.slots import Identity
+    from ipcbus.transport.medium import Medium
 
-_TOPIC = 24  # offset of TopicLine.topic
-_CLOSED = 192  # offset of RingHeader.closed
 _COUNTERS = (
     "msgs_rcved",
     "bytes_rcved",
@@ -44,15 +37,24 @@ _COUNTERS = (
     "reassembly_bytes",
 )
 
+_COUNTED_ON = frozenset(_COUNTERS) - {"msgs_rcved", "bytes_rcved", "overruns"}
+"""Those that the demux counts, from one ring to the next."""
 
-def ring_rules(options: ReceiverOptions) -> Rules:
-    """How a topic of a ring is delivered: a ring brings nothing twice, so what is missing is lost at once."""
+
+def rules_of(options: ReceiverOptions, recovery_ns: int) -> Rules:
+    """How a topic is delivered.
+
+    Args:
+        options: of its receivers.
+        recovery_ns: how long its transport tries to bring what is missing.
+    """
     return Rules(
         ordered=options.ordered_delivery,
         burst_loss=options.delivery_control_maximum_burst_loss,
-        caching=options.otr_message_caching_threshold,
+        # What a transport still brings is not given up for being late; the limits of the whole context hold.
+        caching=0 if recovery_ns else options.otr_message_caching_threshold,
         loss_check_ns=options.delivery_control_loss_check_interval * 1_000_000,
-        recovery_ns=0,
+        recovery_ns=recovery_ns,
     )
 
 
@@ -61,62 +63,67 @@ class ReceivingSession:
 
     def __init__(
         self,
-        domain: str,
         advert: SessionAdvert,
-        who: Identity,
+        medium: Medium,
         *,
-        owner_uid: int,
-        sample_every: int,
+        owner_pid: int,
+        begun: bool,
         budget: Budget,
         failed: Callable[[Sink, Exception], None],
         told: Callable[[int], None],
+        activity_timeout_ns: int,
         options: ReceiverOptions,
+        reason: str = "",
     ) -> None:
-        """Joins a session at its end; `options` are those of the first receiver that wants it.
+        """A session that was joined just now.
 
-        Raises:
-            ringbuf.errors.RingError: as `JoinedChannel`.
+        Args:
+            advert: the session.
+            medium: what brings its datagrams.
+            owner_pid: process that sends; 0 when that is not known.
+            begun: whether it had sent something before.
+            budget: what its controllers may hold, with those of other sessions.
+            failed: told of exceptions in callbacks.
+            told: told how many events and messages read by the way were given to receivers.
+            activity_timeout_ns: so long without a sign of life, and it has ended for its receivers.
+            options: of the first receiver that wants it.
+            reason: why it is not its ring that is read; empty where it is, or where it has none.
         """
-        self.advert = advert
-        ring = names.ring(domain, advert.context_id, advert.local)
-        control = names.control(domain, advert.context_id, advert.local)
-        self.channel = JoinedChannel(ring, control, who, owner_uid=owner_uid, sample_every=sample_every)
-        header = np.frombuffer(self.channel.ring.view(), RING_HEADER, 1)[0]
-        lines = advert.topics_max
-        words = int(np.frombuffer(self.channel.control.view(), CONTROL_HEADER, 1)[0]["user_bytes"])
-        fits = header["user_bytes"] >= lines * layout.TOPIC_LINE.itemsize and words >= 8 * lines
-        if not fits or header["session_id"] != advert.session_id or lines < 1 or lines & (lines - 1):
-            self.channel.leave()
-            raise SegmentMismatch(
-                f"{ring} is not the ring that its registry describes; its owner is damaged, restart it"
-            )
-        self.owner_pid = int(header["pid"])
-        self._lines = Words(self.channel.ring)
-        self._joined = Words(self.channel.control)
+        self.advert, self.medium, self.options = advert, medium, options
+        self.reason = reason
+        self.owner_pid = owner_pid
         self.delivery = DeliverySession(
             self.source_string,
-            lines,
-            ring=self.channel.reader,
+            advert.topics_max,
+            ring=medium.reader,
             budget=budget,
             failed=failed,
             told=told,
-            begun=self.channel.joined_at > 0,
+            begun=begun,
         )
         self.demux = self.delivery.demux
         self._told = told
-        self._draining: dict[int, int] = {}
+        self._draining: dict[int, Callable[[], bool]] = {}
         self._carried: dict[int, int] = {}
+        self._counted: dict[str, int] = {}
         self._joined_again = False
         self.over = False
         self.evictions = 0
-        smx = advert.transport == layout.TRANSPORT_LBTSMX
-        timeout = options.transport_lbtsmx_activity_timeout if smx else options.transport_lbtipc_activity_timeout
-        self.silence = Silence(timeout * 1_000_000)
+        self.silence = Silence(activity_timeout_ns)
 
     @property
     def source_string(self) -> str:
         """The session's name."""
         return self.advert.source_string
+
+    @property
+    def reason(self) -> str:
+        """Why it is not its ring that is read; empty where it is, or where it has none."""
+        return self.medium.reason
+
+    @reason.setter
+    def reason(self, reason: str) -> None:
+        self.medium.reason = reason
 
     def receive(
         self, source: SourceAdvert, sinks: Sequence[Sink], options: ReceiverOptions, *, tell: bool = True
@@ -131,18 +138,17 @@ class ReceivingSession:
         """
         number = source.topic_number
         known = self.delivery.topic(number) is not None
-        floor = self._lines.load64(self._line(number) + 0)
-        self.delivery.receive(number, source.topic, sinks, ring_rules(options), floor)
+        rules = rules_of(options, self.medium.recovery_ns)
+        self.delivery.receive(number, source.topic, sinks, rules, self.medium.floor(number))
         carried = self._carried.pop(number, None)
         controller = self.delivery.topic(number)
         if carried is not None and controller is not None:
             controller.go_on_from(carried)
-        if not known:
-            self._joined.or64(self._word(number), 1 << self.channel.index)
-            if self._lines.load32(self._line(number) + _TOPIC) != number:
-                # The registry that was read is old: another topic has this line now, and nobody joined it here.
-                self.stop_topic(number, drain=False)
-                return
+        begins = controller.begins_at if controller is not None else None
+        if not known and not self.medium.join_topic(number, begins):
+            # The registry that was read is old: another topic has this line now, and nobody joined it here.
+            self.stop_topic(number, drain=False)
+            return
         if tell:
             self.delivery.begin_topic(number)
 
@@ -159,24 +165,35 @@ class ReceivingSession:
         """The controllers of all topics that are received."""
         return self.delivery.topics()
 
+    def has_room(self) -> bool:
+        """Whether no receiver that keeps messages is full."""
+        return not any(
+            sink.pulls and not sink.closed and sink.is_full_now() for each in self.topics() for sink in each.sinks
+        )
+
+    def has_all(self, published: Mapping[int, int]) -> bool:
+        """Whether of each topic every number below the given one is accounted for, and nothing is half there."""
+        known = (each for each in self.topics() if each.topic_number in published and each.started)
+        return all(each.plain and each.expected >= published[each.topic_number] for each in known)
+
     def stop_topic(self, number: int, *, drain: bool) -> None:
         """Stops receiving a topic: at once, or after what is published now."""
         if drain:
-            self._draining.setdefault(number, self.channel.reader.tail)
+            if number not in self._draining:
+                self._draining[number] = self.medium.mark()
             return
         self._draining.pop(number, None)
-        self._joined.and64(self._word(number), ~(1 << self.channel.index) & 0xFFFFFFFFFFFFFFFF)
+        self.medium.leave_topic(number)
         self.delivery.remove_topic(number)
 
     def settle(self) -> bool:
         """Ends the topics that are drained; says whether there were any."""
-        position = self.channel.reader.position
-        done = [number for number, until in self._draining.items() if position >= until]
+        done = [number for number, is_through in self._draining.items() if is_through()]
         for number in done:
             controller = self.delivery.topic(number)
             self._draining.pop(number, None)
             if controller is not None:
-                self.delivery.end_topic(controller, self._published(number))
+                self.delivery.end_topic(controller, self.medium.published(number))
             self.stop_topic(number, drain=False)
         return bool(done)
 
@@ -186,11 +203,11 @@ class ReceivingSession:
         Returns:
             When to look again, in ns; None where nothing can be lost.
         """
-        if not (self.advert.source_paced or self._joined_again):
+        if not (self.medium.may_lose() or self._joined_again):
             return None
         due = self.delivery.due(now_ns)
         if due and not self.demux.blocked:
-            published = [(each, self._published(each.topic_number)) for each in due]
+            published = [(each, self.medium.published(each.topic_number)) for each in due]
             # What was published before the numbers were read is either delivered by this, or overwritten.
             if any(each.missing(until) for each, until in published) and self.drain():
                 for controller, until in published:
@@ -201,7 +218,7 @@ class ReceivingSession:
 
     def drain(self) -> bool:
         """Delivers everything that is there; False when a full receiver or a busy source kept it from the end."""
-        reader = self.channel.reader
+        reader = self.medium.reader
         position, end = -1, reader.tail
         # Messages of topics that nobody receives move the position without being delivered.
         while (handled := self.demux.poll_once(4096)) or position != reader.position:
@@ -209,31 +226,28 @@ class ReceivingSession:
             position = reader.position
             if position >= end:
                 break
-        return not (self.demux.blocked or self.channel.reader.ready())
+        return not (self.demux.blocked or reader.ready())
 
     def owner_died(self) -> bool:
         """Whether the source's process is gone without having closed the session."""
-        return not self.channel.owner_lives()
+        return not self.medium.owner_lives()
 
     def finish(self) -> None:
         """The session is over and read to its end: last losses, then EOS."""
         self.over = True
         with contextlib.ExitStack() as ends:  # of all topics, also after a callback that raised no Exception
             for controller in reversed(self.topics()):
-                ends.callback(self.delivery.end_topic, controller, self._published(controller.topic_number))
+                ends.callback(self.delivery.end_topic, controller, self.medium.published(controller.topic_number))
 
     # ------------------------------------------------------------------ after an eviction, or a silence
 
     def is_silent(self, now_ns: int) -> bool:
         """Whether the owner has shown no sign of life for too long."""
-        return self.silence.too_long(self._signs(), now_ns)
+        return self.silence.too_long(self.medium.signs(), now_ns)
 
     def shows_life(self) -> bool:
         """Whether there is a sign that `is_silent` has not seen; also after the session was left."""
-        return self.silence.broken_by(self._signs())
-
-    def _signs(self) -> tuple[int, int]:
-        return self.channel.reader.activity, self.channel.reader.tail
+        return self.silence.broken_by(self.medium.signs())
 
     def cut_off(self) -> None:
         """The source has evicted this context: nothing more is read here."""
@@ -245,16 +259,16 @@ class ReceivingSession:
         for controller in self.topics():
             # A callback may have led to the session being joined again, which then tells of the rest.
             if not self.over:
-                controller.finish(self._published(controller.topic_number))
+                controller.finish(self.medium.published(controller.topic_number))
 
     def misses_more(self) -> bool:
         """Whether messages are published of whose loss its receivers were not told."""
-        return any(each.missing(self._published(each.topic_number)) for each in self.topics())
+        return any(each.missing(self.medium.published(each.topic_number)) for each in self.topics())
 
     @property
     def closed(self) -> bool:
         """Whether the source has ended the session, read to its end or not."""
-        return self._lines.load32(_CLOSED) != 0
+        return self.medium.closed
 
     def go_on_from(self, left: ReceivingSession, numbers: Container[int]) -> None:
         """Goes on where the same session, joined before, was left; there its receivers are told of the end.
@@ -269,32 +283,58 @@ class ReceivingSession:
             if each.topic_number in numbers and each.stopped_before is not None:
                 self._carried[each.topic_number] = each.stopped_before
         for each in left.topics():
-            until = 0 if each.topic_number in numbers else left._published(each.topic_number)
+            until = 0 if each.topic_number in numbers else left.medium.published(each.topic_number)
             left.delivery.end_topic(each, until)
 
     def counters(self) -> dict[str, int]:
         """This context's counters on the session, by their names in the statistics."""
-        slot = control_view(self.channel.control.view())[2][self.channel.index]
-        return {name: int(slot[name]) for name in _COUNTERS} | {"evictions": self.evictions}
+        found = dict(self._counted)
+        for name, value in (self._slot() | self.medium.counters()).items():
+            found[name] = _together(name, found.get(name, 0), value)
+        return found | {"evictions": self.evictions}
+
+    def _slot(self) -> dict[str, int]:
+        slot = control_view(self.medium.control.view())[2][self.medium.index]
+        return {name: int(slot[name]) for name in _COUNTERS}
+
+    def switch(self, medium: Medium, reason: str) -> bool:
+        """Goes on with another medium, which has everything that was not delivered yet; True when a source waits.
+
+        Not while a datagram is in hand (`demux.holds`).
+
+        Args:
+            medium: it, joined.
+            reason: why it is not the ring; empty where it is.
+        """
+        self.demux.show()
+        self._counted = {name: value for name, value in self.counters().items() if name not in _COUNTED_ON}
+        before, self.medium = self.medium, medium
+        self.reason = reason
+        self._draining = {number: medium.mark() for number in self._draining}
+        self.silence = Silence(self.silence.timeout_ns)
+        for controller in self.topics():
+            rules = rules_of(self.options, medium.recovery_ns)
+            controller.rules = dataclasses.replace(
+                controller.rules, recovery_ns=rules.recovery_ns, caching=rules.caching
+            )
+            medium.join_topic(controller.topic_number)
+        self.demux.use(medium.reader)
+        self.demux.count_lost(0)  # what was lost before is shown in the slot there
+        return before.leave()
 
     def leave(self) -> bool:
         """Leaves the session; True when the source waits for an event."""
         self.demux.show()
         self.demux.left = True  # called back from the middle of a record, it reads no further
-        return self.channel.leave()
+        return self.medium.leave()
 
     def abandon(self) -> None:
         """Closes descriptors only; for a child after a fork."""
-        self.channel.abandon()
+        self.medium.abandon()
 
-    def _published(self, number: int) -> int:
-        """Messages of a topic with numbers below this one are published; 0 when its line is another topic's now."""
-        line = self._line(number)
-        published = self._lines.load64(line + 8)
-        return published if self._lines.load32(line + 24) == number else 0
 
-    def _line(self, number: int) -> int:
-        return RING_HEADER.itemsize + layout.TOPIC_LINE.itemsize * (number % self.advert.topics_max)
-
-    def _word(self, number: int) -> int:
-        return CONTROL_HEADER.itemsize + 8 * (number % self.advert.topics_max)
+def _together(name: str, before: int, now: int) -> int:
+    """A counter of several media in one."""
+    if name.endswith("_max"):
+        return max(before, now)
+    return now or before if name.endswith(("_min", "_mean")) else before + now

@@ -12,6 +12,7 @@ from ipcbus.resolution import names
 from ipcbus.resolution.adverts import SessionAdvert
 from ipcbus.topic.batch import BatchWriter
 from ipcbus.topic.tsni import SequenceInfos
+from ipcbus.transport.boards import UplinkBoard
 from ipcbus.transport.evicting import Evictor
 from ipcbus.transport.life import Pulse
 from ipcbus.transport.ropes import Ropes
@@ -24,6 +25,7 @@ from ringbuf.layout import (
     RECORD_HEADER,
     RING_HEADER,
     SLOT,
+    SLOTS_MAX,
     WRITER_WANTS_EVENT,
     round_up,
     slots_offset,
@@ -31,10 +33,12 @@ from ringbuf.layout import (
 from ringbuf.words import Words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Hashable, Iterator
 
     from ipcbus.topic.policy import Policy
     from ipcbus.transport.kinds import SessionPlan
+    from ipcbus.transport.port import Port
+    from ipcbus.transport.uplink import Uplink
 
 _CONTEXT_ID = 72  # offset of Slot.context_id
 _PARKED = 64  # offset of ControlHeader.parked
@@ -53,8 +57,19 @@ class SendingSession:
         transport_id: int,
         plan: SessionPlan,
         group: str,
+        port: Port | None = None,
     ) -> None:
         """Makes the session's shared objects.
+
+        Args:
+            domain: the bus domain.
+            context_id: of the context.
+            local: number of the session in it.
+            session_id: 32 random bits.
+            transport_id: as in the source string.
+            plan: what it is made with.
+            group: system group that may use the objects too, or empty.
+            port: what it is sent from over UDP, where `plan.udp` says so.
 
         Raises:
             ringbuf.errors.SegmentFull, ringbuf.errors.SegmentRefused: as `OwnedChannel`.
@@ -63,18 +78,7 @@ class SendingSession:
         self.plan = plan
         self.local = local
         self.topics_max = 1 << (plan.topics_max - 1).bit_length()
-        shape = Shape(
-            session_id=session_id,
-            # Room for two datagrams with their record headers, also where the window was given to the byte.
-            window=max(plan.window, 2 * (RECORD_HEADER + round_up(plan.datagram_max, RECORD_ALIGN))),
-            record_max=RECORD_HEADER + round_up(plan.datagram_max, RECORD_ALIGN),
-            source_paced=plan.source_paced,
-            slots_max=plan.receivers_max,
-            ring_user=self.topics_max * layout.TOPIC_LINE.itemsize,
-            control_user=8 * self.topics_max,
-            group=group,
-            evicts=plan.evict_after_ms > 0,
-        )
+        shape = self._shape(session_id, group, port)
         ring, control = names.ring(domain, context_id, local), names.control(domain, context_id, local)
         self.channel = OwnedChannel(ring, control, shape)
         self.advert = SessionAdvert(
@@ -86,7 +90,13 @@ class SendingSession:
             self.channel.writer.capacity,
             plan.source_paced,
             self.topics_max,
+            plan.udp.endpoint(port.socket.address) if plan.udp is not None and port is not None else None,
         )
+        self.uplink: Uplink | None = None
+        if plan.udp is not None and port is not None:
+            self.uplink = plan.udp.uplink(self.channel, port, session_id, twin=not plan.over_udp)
+            self.uplink.end.where = self._where
+            self.uplink.board = UplinkBoard(self.channel.ring, self.topics_max, plan.udp.transport, self.uplink.end)
         self._lines = np.frombuffer(
             self.channel.ring.view(RING_HEADER.itemsize, shape.ring_user), layout.TOPIC_LINE, self.topics_max
         )
@@ -102,6 +112,22 @@ class SendingSession:
         self._pulse = Pulse(plan.sm_interval_ms * 1_000_000)
         self._slots_at = slots_offset(shape.control_user)
         self.evictor = Evictor(self, plan.evict_after_ms) if plan.evict_after_ms else None
+
+    def _shape(self, session_id: int, group: str, port: Port | None) -> Shape:
+        plan = self.plan
+        return Shape(
+            session_id=session_id,
+            # Room for two datagrams with their record headers, also where the window was given to the byte.
+            window=max(plan.window, 2 * (RECORD_HEADER + round_up(plan.datagram_max, RECORD_ALIGN))),
+            record_max=RECORD_HEADER + round_up(plan.datagram_max, RECORD_ALIGN),
+            source_paced=plan.source_paced,
+            slots_max=min(plan.receivers_max + (port is not None), SLOTS_MAX),  # the last for the uplink
+            ring_user=self.topics_max * layout.TOPIC_LINE.itemsize
+            + (layout.uplink_bytes(self.topics_max) if port is not None else 0),
+            control_user=8 * self.topics_max,
+            group=group,
+            evicts=plan.evict_after_ms > 0,
+        )
 
     def start(self, policy: Policy) -> None:
         """Makes the open batch; `policy` says what happens when there is no room."""
@@ -152,12 +178,41 @@ class SendingSession:
         """Mask of the slots whose live contexts receive a topic."""
         return self._joined.load64(self._word(number)) & self.channel.slots.active_mask()
 
+    def receivers(self, number: int) -> int:
+        """How many contexts receive a topic."""
+        over_udp = len(self.uplink.joined(number)) if self.uplink is not None else 0
+        return self.joined_slots(number).bit_count() + over_udp
+
+    def who_joined(self, number: int) -> dict[Hashable, tuple[int, str]]:
+        """Process and name of each context that receives a topic, by what tells it from every other and later one."""
+        mask, slots = self.joined_slots(number), self.channel.slots
+        found: dict[Hashable, tuple[int, str]] = {}
+        for slot in range(slots.slots_max):
+            if mask >> slot & 1:
+                who = slots.identity(slot)
+                # The generation tells one that left and came back at once.
+                found[slot, slots.generation(slot)] = (who.pid, who.context_name)
+        for client in self.uplink.joined(number) if self.uplink is not None else ():
+            found[client.address, client.cookie] = (client.pid, client.name)
+        return found
+
     def line(self, number: int) -> np.void:
         """The topic's line in the ring."""
         return self._lines[number % self.topics_max]  # type: ignore[no-any-return]
 
+    def _where(self, number: int) -> tuple[int, int] | None:
+        """Of a topic the number that its next message will have, and one below which all are published."""
+        line = self.line(number)
+        return (int(line["sequence_next"]), int(line["published"])) if int(line["topic"]) == number else None
+
     def wake(self, mask: int) -> None:
-        """Wakes the sleeping readers of these slots."""
+        """Wakes the sleeping readers of these slots, and sends what is published over UDP to whom is reached so."""
+        uplink = self.uplink
+        if uplink is not None and mask & uplink.bit:
+            mask &= ~uplink.bit
+            uplink.pump()
+        if not mask:
+            return
         was = self._joined.and64(_PARKED, ~mask & 0xFFFFFFFFFFFFFFFF) & mask
         rung = 0
         while was:
@@ -211,12 +266,16 @@ class SendingSession:
         self.batch.close()
         self.channel.close()
         self.wake_all()
+        if self.uplink is not None:
+            self.uplink.close()
         self._ropes.close()
 
     def abandon(self) -> None:
         """Closes descriptors only; for a child after a fork."""
         self.batch.fork_child()
         self.channel.abandon()
+        if self.uplink is not None:
+            self.uplink.abandon()
         self._ropes.abandon()
 
     def _ring(self, slot: int, what: bytes) -> bool:

@@ -81,7 +81,8 @@ typedef struct {
     uint32_t pacing;
     uint32_t topics_max;
     uint64_t since_ns;
-    uint8_t pad_48[16];
+    uint64_t context_id;
+    uint8_t pad_56[8];
     char name[256];
     uint64_t lbm_msgs_rcved;
     uint64_t bytes_rcved;
@@ -101,12 +102,221 @@ _Static_assert(offsetof(ipcbus_RegistryEntry, window) == 24, "RegistryEntry.wind
 _Static_assert(offsetof(ipcbus_RegistryEntry, pacing) == 32, "RegistryEntry.pacing");
 _Static_assert(offsetof(ipcbus_RegistryEntry, topics_max) == 36, "RegistryEntry.topics_max");
 _Static_assert(offsetof(ipcbus_RegistryEntry, since_ns) == 40, "RegistryEntry.since_ns");
+_Static_assert(offsetof(ipcbus_RegistryEntry, context_id) == 48, "RegistryEntry.context_id");
 _Static_assert(offsetof(ipcbus_RegistryEntry, name) == 64, "RegistryEntry.name");
 _Static_assert(offsetof(ipcbus_RegistryEntry, lbm_msgs_rcved) == 320, "RegistryEntry.lbm_msgs_rcved");
 _Static_assert(offsetof(ipcbus_RegistryEntry, bytes_rcved) == 328, "RegistryEntry.bytes_rcved");
 _Static_assert(offsetof(ipcbus_RegistryEntry, lost) == 336, "RegistryEntry.lost");
 _Static_assert(offsetof(ipcbus_RegistryEntry, events) == 344, "RegistryEntry.events");
 _Static_assert(offsetof(ipcbus_RegistryEntry, callback_errors) == 352, "RegistryEntry.callback_errors");
+typedef struct {
+    uint64_t version;
+    uint32_t transport;
+    uint32_t active;
+    uint64_t clients_max;
+    uint64_t data_rate;
+    uint64_t retransmit_rate;
+    uint64_t limited_since;
+    uint8_t pad_48[16];
+    uint64_t num_clients;
+    uint64_t clients_silent;
+    uint64_t clients_refused;
+    uint64_t lead;
+    uint64_t trail;
+    uint64_t txw_msgs;
+    uint64_t txw_bytes;
+    uint64_t rctlr_data_msgs;
+    uint64_t rctlr_rx_msgs;
+    uint64_t rate_limited_ns;
+    uint64_t msgs_sent;
+    uint64_t bytes_sent;
+    uint64_t rxs_sent;
+    uint64_t rx_bytes_sent;
+    uint64_t nak_pckts_rcved;
+    uint64_t naks_rcved;
+    uint64_t naks_ignored;
+    uint64_t naks_shed;
+    uint64_t naks_rx_delay_ignored;
+    uint64_t naks_too_old;
+    uint64_t ncfs_sent;
+    uint64_t sms_sent;
+    uint64_t dgrams_dropped_malformed;
+    uint64_t dgrams_dropped_sid;
+    uint64_t dgrams_dropped_unproven;
+    uint64_t socket_dgrams_sent;
+    uint64_t socket_bytes_sent;
+    uint64_t socket_dgrams_rcved;
+    uint64_t socket_bytes_rcved;
+    uint64_t socket_send_blocked;
+    uint64_t socket_send_refused;
+    uint64_t socket_send_too_large;
+    uint64_t socket_dgrams_truncated;
+    uint64_t socket_dgrams_lost;
+    uint64_t socket_dgrams_overrun;
+    uint64_t unknown_msgs_rcved;
+    uint8_t pad_352[160];
+} ipcbus_UplinkBoard;
+_Static_assert(sizeof(ipcbus_UplinkBoard) == 512, "UplinkBoard size");
+_Static_assert(offsetof(ipcbus_UplinkBoard, version) == 0, "UplinkBoard.version");
+_Static_assert(offsetof(ipcbus_UplinkBoard, transport) == 8, "UplinkBoard.transport");
+_Static_assert(offsetof(ipcbus_UplinkBoard, active) == 12, "UplinkBoard.active");
+_Static_assert(offsetof(ipcbus_UplinkBoard, clients_max) == 16, "UplinkBoard.clients_max");
+_Static_assert(offsetof(ipcbus_UplinkBoard, data_rate) == 24, "UplinkBoard.data_rate");
+_Static_assert(offsetof(ipcbus_UplinkBoard, retransmit_rate) == 32, "UplinkBoard.retransmit_rate");
+_Static_assert(offsetof(ipcbus_UplinkBoard, limited_since) == 40, "UplinkBoard.limited_since");
+_Static_assert(offsetof(ipcbus_UplinkBoard, num_clients) == 64, "UplinkBoard.num_clients");
+_Static_assert(offsetof(ipcbus_UplinkBoard, clients_silent) == 72, "UplinkBoard.clients_silent");
+_Static_assert(offsetof(ipcbus_UplinkBoard, clients_refused) == 80, "UplinkBoard.clients_refused");
+_Static_assert(offsetof(ipcbus_UplinkBoard, lead) == 88, "UplinkBoard.lead");
+_Static_assert(offsetof(ipcbus_UplinkBoard, trail) == 96, "UplinkBoard.trail");
+_Static_assert(offsetof(ipcbus_UplinkBoard, txw_msgs) == 104, "UplinkBoard.txw_msgs");
+_Static_assert(offsetof(ipcbus_UplinkBoard, txw_bytes) == 112, "UplinkBoard.txw_bytes");
+_Static_assert(offsetof(ipcbus_UplinkBoard, rctlr_data_msgs) == 120, "UplinkBoard.rctlr_data_msgs");
+_Static_assert(offsetof(ipcbus_UplinkBoard, rctlr_rx_msgs) == 128, "UplinkBoard.rctlr_rx_msgs");
+_Static_assert(offsetof(ipcbus_UplinkBoard, rate_limited_ns) == 136, "UplinkBoard.rate_limited_ns");
+_Static_assert(offsetof(ipcbus_UplinkBoard, msgs_sent) == 144, "UplinkBoard.msgs_sent");
+_Static_assert(offsetof(ipcbus_UplinkBoard, bytes_sent) == 152, "UplinkBoard.bytes_sent");
+_Static_assert(offsetof(ipcbus_UplinkBoard, rxs_sent) == 160, "UplinkBoard.rxs_sent");
+_Static_assert(offsetof(ipcbus_UplinkBoard, rx_bytes_sent) == 168, "UplinkBoard.rx_bytes_sent");
+_Static_assert(offsetof(ipcbus_UplinkBoard, nak_pckts_rcved) == 176, "UplinkBoard.nak_pckts_rcved");
+_Static_assert(offsetof(ipcbus_UplinkBoard, naks_rcved) == 184, "UplinkBoard.naks_rcved");
+_Static_assert(offsetof(ipcbus_UplinkBoard, naks_ignored) == 192, "UplinkBoard.naks_ignored");
+_Static_assert(offsetof(ipcbus_UplinkBoard, naks_shed) == 200, "UplinkBoard.naks_shed");
+_Static_assert(offsetof(ipcbus_UplinkBoard, naks_rx_delay_ignored) == 208, "UplinkBoard.naks_rx_delay_ignored");
+_Static_assert(offsetof(ipcbus_UplinkBoard, naks_too_old) == 216, "UplinkBoard.naks_too_old");
+_Static_assert(offsetof(ipcbus_UplinkBoard, ncfs_sent) == 224, "UplinkBoard.ncfs_sent");
+_Static_assert(offsetof(ipcbus_UplinkBoard, sms_sent) == 232, "UplinkBoard.sms_sent");
+_Static_assert(offsetof(ipcbus_UplinkBoard, dgrams_dropped_malformed) == 240, "UplinkBoard.dgrams_dropped_malformed");
+_Static_assert(offsetof(ipcbus_UplinkBoard, dgrams_dropped_sid) == 248, "UplinkBoard.dgrams_dropped_sid");
+_Static_assert(offsetof(ipcbus_UplinkBoard, dgrams_dropped_unproven) == 256, "UplinkBoard.dgrams_dropped_unproven");
+_Static_assert(offsetof(ipcbus_UplinkBoard, socket_dgrams_sent) == 264, "UplinkBoard.socket_dgrams_sent");
+_Static_assert(offsetof(ipcbus_UplinkBoard, socket_bytes_sent) == 272, "UplinkBoard.socket_bytes_sent");
+_Static_assert(offsetof(ipcbus_UplinkBoard, socket_dgrams_rcved) == 280, "UplinkBoard.socket_dgrams_rcved");
+_Static_assert(offsetof(ipcbus_UplinkBoard, socket_bytes_rcved) == 288, "UplinkBoard.socket_bytes_rcved");
+_Static_assert(offsetof(ipcbus_UplinkBoard, socket_send_blocked) == 296, "UplinkBoard.socket_send_blocked");
+_Static_assert(offsetof(ipcbus_UplinkBoard, socket_send_refused) == 304, "UplinkBoard.socket_send_refused");
+_Static_assert(offsetof(ipcbus_UplinkBoard, socket_send_too_large) == 312, "UplinkBoard.socket_send_too_large");
+_Static_assert(offsetof(ipcbus_UplinkBoard, socket_dgrams_truncated) == 320, "UplinkBoard.socket_dgrams_truncated");
+_Static_assert(offsetof(ipcbus_UplinkBoard, socket_dgrams_lost) == 328, "UplinkBoard.socket_dgrams_lost");
+_Static_assert(offsetof(ipcbus_UplinkBoard, socket_dgrams_overrun) == 336, "UplinkBoard.socket_dgrams_overrun");
+_Static_assert(offsetof(ipcbus_UplinkBoard, unknown_msgs_rcved) == 344, "UplinkBoard.unknown_msgs_rcved");
+typedef struct {
+    uint64_t context_id;
+    uint64_t since_ns;
+    uint64_t behind;
+    uint32_t pid;
+    uint32_t used;
+    char context_name[32];
+    char address[64];
+} ipcbus_ClientLine;
+_Static_assert(sizeof(ipcbus_ClientLine) == 128, "ClientLine size");
+_Static_assert(offsetof(ipcbus_ClientLine, context_id) == 0, "ClientLine.context_id");
+_Static_assert(offsetof(ipcbus_ClientLine, since_ns) == 8, "ClientLine.since_ns");
+_Static_assert(offsetof(ipcbus_ClientLine, behind) == 16, "ClientLine.behind");
+_Static_assert(offsetof(ipcbus_ClientLine, pid) == 24, "ClientLine.pid");
+_Static_assert(offsetof(ipcbus_ClientLine, used) == 28, "ClientLine.used");
+_Static_assert(offsetof(ipcbus_ClientLine, context_name) == 32, "ClientLine.context_name");
+_Static_assert(offsetof(ipcbus_ClientLine, address) == 64, "ClientLine.address");
+typedef struct {
+    uint64_t version;
+    uint32_t transport;
+    uint8_t pad_12[4];
+    char state[16];
+    uint8_t pad_32[32];
+    uint64_t lead;
+    uint64_t missing;
+    uint64_t msgs_rcved;
+    uint64_t bytes_rcved;
+    uint64_t lost;
+    uint64_t nak_pckts_sent;
+    uint64_t naks_sent;
+    uint64_t ncfs_ignored;
+    uint64_t ncfs_shed;
+    uint64_t ncfs_rx_delay;
+    uint64_t ncfs_unknown;
+    uint64_t nak_stm_min;
+    uint64_t nak_stm_mean;
+    uint64_t nak_stm_max;
+    uint64_t nak_tx_max;
+    uint64_t duplicate_data;
+    uint64_t out_of_order;
+    uint64_t late;
+    uint64_t unrecovered_txw;
+    uint64_t unrecovered_tmo;
+    uint64_t unrecovered_full;
+    uint64_t dgrams_shed;
+    uint64_t dgrams_dropped_size;
+    uint64_t dgrams_dropped_type;
+    uint64_t dgrams_dropped_version;
+    uint64_t dgrams_dropped_hdr;
+    uint64_t dgrams_dropped_sid;
+    uint64_t dgrams_dropped_other;
+    uint64_t connects_sent;
+    uint64_t acks_sent;
+    uint64_t resets_rcved;
+    uint64_t socket_dgrams_sent;
+    uint64_t socket_bytes_sent;
+    uint64_t socket_dgrams_rcved;
+    uint64_t socket_bytes_rcved;
+    uint64_t socket_send_blocked;
+    uint64_t socket_send_refused;
+    uint64_t socket_send_too_large;
+    uint64_t socket_dgrams_truncated;
+    uint64_t socket_dgrams_lost;
+    uint64_t socket_dgrams_overrun;
+    uint64_t unknown_msgs_rcved;
+    uint8_t pad_400[48];
+    char address[64];
+    char reason[512];
+} ipcbus_ReceptionBoard;
+_Static_assert(sizeof(ipcbus_ReceptionBoard) == 1024, "ReceptionBoard size");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, version) == 0, "ReceptionBoard.version");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, transport) == 8, "ReceptionBoard.transport");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, state) == 16, "ReceptionBoard.state");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, lead) == 64, "ReceptionBoard.lead");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, missing) == 72, "ReceptionBoard.missing");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, msgs_rcved) == 80, "ReceptionBoard.msgs_rcved");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, bytes_rcved) == 88, "ReceptionBoard.bytes_rcved");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, lost) == 96, "ReceptionBoard.lost");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, nak_pckts_sent) == 104, "ReceptionBoard.nak_pckts_sent");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, naks_sent) == 112, "ReceptionBoard.naks_sent");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, ncfs_ignored) == 120, "ReceptionBoard.ncfs_ignored");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, ncfs_shed) == 128, "ReceptionBoard.ncfs_shed");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, ncfs_rx_delay) == 136, "ReceptionBoard.ncfs_rx_delay");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, ncfs_unknown) == 144, "ReceptionBoard.ncfs_unknown");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, nak_stm_min) == 152, "ReceptionBoard.nak_stm_min");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, nak_stm_mean) == 160, "ReceptionBoard.nak_stm_mean");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, nak_stm_max) == 168, "ReceptionBoard.nak_stm_max");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, nak_tx_max) == 176, "ReceptionBoard.nak_tx_max");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, duplicate_data) == 184, "ReceptionBoard.duplicate_data");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, out_of_order) == 192, "ReceptionBoard.out_of_order");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, late) == 200, "ReceptionBoard.late");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, unrecovered_txw) == 208, "ReceptionBoard.unrecovered_txw");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, unrecovered_tmo) == 216, "ReceptionBoard.unrecovered_tmo");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, unrecovered_full) == 224, "ReceptionBoard.unrecovered_full");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, dgrams_shed) == 232, "ReceptionBoard.dgrams_shed");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, dgrams_dropped_size) == 240, "ReceptionBoard.dgrams_dropped_size");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, dgrams_dropped_type) == 248, "ReceptionBoard.dgrams_dropped_type");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, dgrams_dropped_version) == 256, "ReceptionBoard.dgrams_dropped_version");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, dgrams_dropped_hdr) == 264, "ReceptionBoard.dgrams_dropped_hdr");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, dgrams_dropped_sid) == 272, "ReceptionBoard.dgrams_dropped_sid");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, dgrams_dropped_other) == 280, "ReceptionBoard.dgrams_dropped_other");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, connects_sent) == 288, "ReceptionBoard.connects_sent");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, acks_sent) == 296, "ReceptionBoard.acks_sent");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, resets_rcved) == 304, "ReceptionBoard.resets_rcved");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_dgrams_sent) == 312, "ReceptionBoard.socket_dgrams_sent");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_bytes_sent) == 320, "ReceptionBoard.socket_bytes_sent");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_dgrams_rcved) == 328, "ReceptionBoard.socket_dgrams_rcved");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_bytes_rcved) == 336, "ReceptionBoard.socket_bytes_rcved");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_send_blocked) == 344, "ReceptionBoard.socket_send_blocked");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_send_refused) == 352, "ReceptionBoard.socket_send_refused");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_send_too_large) == 360, "ReceptionBoard.socket_send_too_large");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_dgrams_truncated) == 368, "ReceptionBoard.socket_dgrams_truncated");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_dgrams_lost) == 376, "ReceptionBoard.socket_dgrams_lost");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_dgrams_overrun) == 384, "ReceptionBoard.socket_dgrams_overrun");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, unknown_msgs_rcved) == 392, "ReceptionBoard.unknown_msgs_rcved");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, address) == 448, "ReceptionBoard.address");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, reason) == 512, "ReceptionBoard.reason");
     """
     ctypedef struct MessageHeader "ipcbus_MessageHeader":
         uint32_t length
@@ -152,12 +362,116 @@ _Static_assert(offsetof(ipcbus_RegistryEntry, callback_errors) == 352, "Registry
         uint32_t pacing
         uint32_t topics_max
         uint64_t since_ns
+        uint64_t context_id
         char name[256]
         uint64_t lbm_msgs_rcved
         uint64_t bytes_rcved
         uint64_t lost
         uint64_t events
         uint64_t callback_errors
+
+    ctypedef struct UplinkBoard "ipcbus_UplinkBoard":
+        uint64_t version
+        uint32_t transport
+        uint32_t active
+        uint64_t clients_max
+        uint64_t data_rate
+        uint64_t retransmit_rate
+        uint64_t limited_since
+        uint64_t num_clients
+        uint64_t clients_silent
+        uint64_t clients_refused
+        uint64_t lead
+        uint64_t trail
+        uint64_t txw_msgs
+        uint64_t txw_bytes
+        uint64_t rctlr_data_msgs
+        uint64_t rctlr_rx_msgs
+        uint64_t rate_limited_ns
+        uint64_t msgs_sent
+        uint64_t bytes_sent
+        uint64_t rxs_sent
+        uint64_t rx_bytes_sent
+        uint64_t nak_pckts_rcved
+        uint64_t naks_rcved
+        uint64_t naks_ignored
+        uint64_t naks_shed
+        uint64_t naks_rx_delay_ignored
+        uint64_t naks_too_old
+        uint64_t ncfs_sent
+        uint64_t sms_sent
+        uint64_t dgrams_dropped_malformed
+        uint64_t dgrams_dropped_sid
+        uint64_t dgrams_dropped_unproven
+        uint64_t socket_dgrams_sent
+        uint64_t socket_bytes_sent
+        uint64_t socket_dgrams_rcved
+        uint64_t socket_bytes_rcved
+        uint64_t socket_send_blocked
+        uint64_t socket_send_refused
+        uint64_t socket_send_too_large
+        uint64_t socket_dgrams_truncated
+        uint64_t socket_dgrams_lost
+        uint64_t socket_dgrams_overrun
+        uint64_t unknown_msgs_rcved
+
+    ctypedef struct ClientLine "ipcbus_ClientLine":
+        uint64_t context_id
+        uint64_t since_ns
+        uint64_t behind
+        uint32_t pid
+        uint32_t used
+        char context_name[32]
+        char address[64]
+
+    ctypedef struct ReceptionBoard "ipcbus_ReceptionBoard":
+        uint64_t version
+        uint32_t transport
+        char state[16]
+        uint64_t lead
+        uint64_t missing
+        uint64_t msgs_rcved
+        uint64_t bytes_rcved
+        uint64_t lost
+        uint64_t nak_pckts_sent
+        uint64_t naks_sent
+        uint64_t ncfs_ignored
+        uint64_t ncfs_shed
+        uint64_t ncfs_rx_delay
+        uint64_t ncfs_unknown
+        uint64_t nak_stm_min
+        uint64_t nak_stm_mean
+        uint64_t nak_stm_max
+        uint64_t nak_tx_max
+        uint64_t duplicate_data
+        uint64_t out_of_order
+        uint64_t late
+        uint64_t unrecovered_txw
+        uint64_t unrecovered_tmo
+        uint64_t unrecovered_full
+        uint64_t dgrams_shed
+        uint64_t dgrams_dropped_size
+        uint64_t dgrams_dropped_type
+        uint64_t dgrams_dropped_version
+        uint64_t dgrams_dropped_hdr
+        uint64_t dgrams_dropped_sid
+        uint64_t dgrams_dropped_other
+        uint64_t connects_sent
+        uint64_t acks_sent
+        uint64_t resets_rcved
+        uint64_t socket_dgrams_sent
+        uint64_t socket_bytes_sent
+        uint64_t socket_dgrams_rcved
+        uint64_t socket_bytes_rcved
+        uint64_t socket_send_blocked
+        uint64_t socket_send_refused
+        uint64_t socket_send_too_large
+        uint64_t socket_dgrams_truncated
+        uint64_t socket_dgrams_lost
+        uint64_t socket_dgrams_overrun
+        uint64_t unknown_msgs_rcved
+        char address[64]
+        char reason[512]
 
 cdef enum:
     MESSAGE_HEADER_BYTES = 16
@@ -174,3 +488,5 @@ cdef enum:
     ENTRY_SOURCE = 2
     ENTRY_RECEIVER = 3
     ENTRY_WILDCARD = 4
+    ENTRY_RECEPTION = 5
+    CLIENTS_SHOWN = 64

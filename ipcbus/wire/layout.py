@@ -26,6 +26,17 @@ in `sequence` the number that the topic's next message will have.
 The ring's user area holds one TopicLine a topic, written by the source. The control block's user area holds one
 64-bit word a topic: bit i is set while the context in slot i receives the topic.
 
+Behind the topic lines of a session that goes over UDP too, for statistics, written several times a second at most::
+
+    +-------------------+
+    | UplinkBoard       |
+    | ClientLine ...    |  CLIENTS_SHOWN of them
+    | 64-bit words      |  one a topic: bit i is set while the client of line i receives it
+    +-------------------+
+
+The ring in which a receiving context puts what comes over UDP has a ReceptionBoard in its user area. `version` of a
+board is odd while it is written, and 0 before it is for the first time.
+
 A context's registry object says what it publishes and receives::
 
     +-------------------+ 0
@@ -42,6 +53,7 @@ Run `python -m ipcbus.wire.layout` after a change (`--check` only compares).
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -69,6 +81,15 @@ ENTRY_SESSION = 1
 ENTRY_SOURCE = 2
 ENTRY_RECEIVER = 3
 ENTRY_WILDCARD = 4
+ENTRY_RECEPTION = 5
+"""A session that the context receives over UDP: `local` is of its own ring, `context_id` and `session_id` are of the
+session, `name` is its source string."""
+
+CLIENTS_SHOWN = 64
+"""So many of a session's clients stand in its ring, for statistics."""
+
+UPLINK = 0xFFFFFFFFFFFFFFFF
+"""Context id in the slot of what sends a session over UDP: no context has it."""
 
 TRANSPORT_LBTIPC = 1
 TRANSPORT_LBTSMX = 2
@@ -125,6 +146,7 @@ REGISTRY_ENTRY = struct(
         ("pacing", "<u4", 32),
         ("topics_max", "<u4", 36),
         ("since_ns", "<u8", 40),
+        ("context_id", "<u8", 48),
         ("name", "S256", 64),
         # a receiver's counters, written by its context while messages flow
         ("lbm_msgs_rcved", "<u8", 320),
@@ -135,12 +157,89 @@ REGISTRY_ENTRY = struct(
     ],
 )
 
+_SOCKET = (
+    "socket_dgrams_sent",
+    "socket_bytes_sent",
+    "socket_dgrams_rcved",
+    "socket_bytes_rcved",
+    "socket_send_blocked",
+    "socket_send_refused",
+    "socket_send_too_large",
+    "socket_dgrams_truncated",
+    "socket_dgrams_lost",
+    "socket_dgrams_overrun",
+    "unknown_msgs_rcved",
+)
+
+
+def _words(offset: int, *names: str) -> list[tuple[str, str | tuple[Any, ...], int]]:
+    """64-bit words, one after the other."""
+    return [(name, "<u8", offset + 8 * place) for place, name in enumerate(names)]
+
+
+UPLINK_BOARD = struct(
+    8 * CACHE_LINE,
+    [
+        ("version", "<u8", 0),
+        ("transport", "<u4", 8),
+        ("active", "<u4", 12),
+        ("clients_max", "<u8", 16),
+        ("data_rate", "<u8", 24),
+        ("retransmit_rate", "<u8", 32),
+        ("limited_since", "<u8", 40),
+        *_words(
+            CACHE_LINE,
+            *("num_clients", "clients_silent", "clients_refused", "lead", "trail", "txw_msgs", "txw_bytes"),
+            *("rctlr_data_msgs", "rctlr_rx_msgs", "rate_limited_ns", "msgs_sent", "bytes_sent", "rxs_sent"),
+            *("rx_bytes_sent", "nak_pckts_rcved", "naks_rcved", "naks_ignored", "naks_shed", "naks_rx_delay_ignored"),
+            *("naks_too_old", "ncfs_sent", "sms_sent", "dgrams_dropped_malformed", "dgrams_dropped_sid"),
+            *("dgrams_dropped_unproven", *_SOCKET),
+        ),
+    ],
+)
+
+CLIENT_LINE = struct(
+    2 * CACHE_LINE,
+    [
+        ("context_id", "<u8", 0),
+        ("since_ns", "<u8", 8),
+        ("behind", "<u8", 16),
+        ("pid", "<u4", 24),
+        ("used", "<u4", 28),
+        ("context_name", "S32", 32),
+        ("address", "S64", 64),
+    ],
+)
+
+RECEPTION_BOARD = struct(
+    16 * CACHE_LINE,
+    [
+        ("version", "<u8", 0),
+        ("transport", "<u4", 8),
+        ("state", "S16", 16),
+        *_words(
+            CACHE_LINE,
+            *("lead", "missing", "msgs_rcved", "bytes_rcved", "lost", "nak_pckts_sent", "naks_sent", "ncfs_ignored"),
+            *("ncfs_shed", "ncfs_rx_delay", "ncfs_unknown", "nak_stm_min", "nak_stm_mean", "nak_stm_max"),
+            *("nak_tx_max", "duplicate_data", "out_of_order", "late", "unrecovered_txw", "unrecovered_tmo"),
+            *("unrecovered_full", "dgrams_shed", "dgrams_dropped_size", "dgrams_dropped_type"),
+            *("dgrams_dropped_version", "dgrams_dropped_hdr", "dgrams_dropped_sid", "dgrams_dropped_other"),
+            *("connects_sent", "acks_sent", "resets_rcved", *_SOCKET),
+        ),
+        ("address", "S64", 7 * CACHE_LINE),
+        ("reason", "S512", 8 * CACHE_LINE),
+    ],
+)
+
 STRUCTS = {
     "MessageHeader": MESSAGE_HEADER,
     "FragmentHeader": FRAGMENT_HEADER,
     "TopicLine": TOPIC_LINE,
     "RegistryHeader": REGISTRY_HEADER,
     "RegistryEntry": REGISTRY_ENTRY,
+    "UplinkBoard": UPLINK_BOARD,
+    "ClientLine": CLIENT_LINE,
+    "ReceptionBoard": RECEPTION_BOARD,
 }
 
 CONSTANTS = {
@@ -160,11 +259,18 @@ CONSTANTS = {
         "ENTRY_SOURCE",
         "ENTRY_RECEIVER",
         "ENTRY_WILDCARD",
+        "ENTRY_RECEPTION",
+        "CLIENTS_SHOWN",
     ]
 }
 
 LAYOUT_ID = codegen.layout_id({**layout.STRUCTS, **STRUCTS}, {**layout.CONSTANTS, **CONSTANTS})
 """Stands in every registry; covers the ring's layout too, so that a mismatch is told before a ring is opened."""
+
+
+def uplink_bytes(topics_max: int) -> int:
+    """What stands behind the topic lines of a session that goes over UDP, in bytes."""
+    return UPLINK_BOARD.itemsize + CLIENTS_SHOWN * CLIENT_LINE.itemsize + 8 * topics_max
 
 
 def registry_view(buffer: memoryview) -> np.ndarray[tuple[()], np.dtype[np.void]]:

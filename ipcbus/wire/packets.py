@@ -16,6 +16,7 @@ Each packet begins with eight bytes; numbers are in the order of the network::
              length of the name u8, name in UTF-8, then topic numbers u32 each
     RESET    cookie u64, or the nonce where it answers a CONNECT
     LEAVE    cookie u64
+    TOPICS   cookie u64, then of each topic its number u32, where it began for the client u64, messages published u64
 
 Datagrams have 64-bit numbers, which never begin anew.
 """
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 VERSION: Final = 1
 
-DATA, SM, NAK, NCF, CONNECT, ACK, RESET, LEAVE = range(1, 9)
+DATA, SM, NAK, NCF, CONNECT, ACK, RESET, LEAVE, TOPICS = range(1, 10)
 
 AGAIN: Final = 0x1
 """Flag of DATA: it was sent before."""
@@ -43,6 +44,8 @@ ADMITTED: Final = 0x8
 """Flag of SM: the client whose CONNECT it answers is registered."""
 GONE: Final = 0x10
 """Flag of RESET: the session does not exist there (any more)."""
+ASKS: Final = 0x20
+"""Flag of ACK: TOPICS is wanted of the topics in it."""
 
 NCF_NO_RETRY, NCF_IGNORED, NCF_RX_DELAY, NCF_SHED = range(4)
 
@@ -61,6 +64,7 @@ _NCF = struct.Struct("!QI")
 _CONNECT = struct.Struct("!QQ")
 _COOKIE = struct.Struct("!Q")
 _ACK = struct.Struct("!QQQQIHHB")
+_TOPIC = struct.Struct("!IQQ")
 
 DATA_HEADER: Final = DATA_HEAD.size
 """Bytes before the datagram in a DATA packet."""
@@ -72,6 +76,8 @@ NAME_BYTES: Final = 31
 """Most bytes of a context's name."""
 PAGE_TOPICS: Final = 256
 """Most topic numbers in an ACK."""
+NO_TOPIC: Final = (1 << 64) - 1
+"""In TOPICS: the session does not carry this topic (any more)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +197,20 @@ class Ack(Packet):
     topics: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Topics(Packet):
+    """Where the topics of a client are: TOPICS.
+
+    Attributes:
+        cookie: the client's.
+        topics: of each its number, the number of its first message that was sent after the client was known to receive
+            it, and a number below which all its messages are published; or twice NO_TOPIC.
+    """
+
+    cookie: int
+    topics: tuple[tuple[int, int, int], ...]
+
+
 def parse(packet: bytes | memoryview) -> Packet | None:
     """The values of a packet; None when it is none, of another version, or contradicts itself."""
     if len(packet) < HEAD.size:
@@ -213,6 +233,9 @@ def parse(packet: bytes | memoryview) -> Packet | None:
         return Client(kind, flags, session_id, *_COOKIE.unpack(rest))
     if kind == ACK and len(rest) >= _ACK.size:
         return _parse_ack(rest, flags, session_id)
+    if kind == TOPICS and len(rest) >= _COOKIE.size and not (len(rest) - _COOKIE.size) % _TOPIC.size:
+        listed = tuple(_TOPIC.iter_unpack(rest[_COOKIE.size :]))
+        return Topics(kind, flags, session_id, _COOKIE.unpack_from(rest)[0], listed)
     return None
 
 
@@ -222,7 +245,7 @@ def fault(packet: bytes | memoryview) -> str:
         return "size"
     if packet[0] != VERSION:
         return "version"
-    return "hdr" if DATA <= packet[1] <= LEAVE else "type"
+    return "hdr" if DATA <= packet[1] <= TOPICS else "type"
 
 
 def _parse_data(packet: bytes | memoryview) -> Data | None:
@@ -316,6 +339,7 @@ def acks(
     who: tuple[int, int, str],
     revision: int,
     topics: Sequence[int],
+    flags: int = 0,
 ) -> list[bytes]:
     """ACK packets, as many as the topics take.
 
@@ -326,6 +350,7 @@ def acks(
         who: id, pid and name of its context; of a name that is too long or cannot be shown, what can be told.
         revision: of the list of topics.
         topics: the list.
+        flags: ASKS or none.
     """
     context_id, pid, name = who
     told = "".join(letter if letter.isprintable() else "?" for letter in name).encode(errors="replace")
@@ -335,7 +360,7 @@ def acks(
     for page in range(pages):
         part = topics[page * PAGE_TOPICS : (page + 1) * PAGE_TOPICS]
         fixed = _ACK.pack(cookie, lead, context_id, revision, pid, page, pages, len(told))
-        found.append(HEAD.pack(VERSION, ACK, 0, session_id) + fixed + told + struct.pack(f"!{len(part)}I", *part))
+        found.append(HEAD.pack(VERSION, ACK, flags, session_id) + fixed + told + struct.pack(f"!{len(part)}I", *part))
     return found
 
 
@@ -347,6 +372,14 @@ def reset(session_id: int, cookie: int, flags: int = 0) -> bytes:
 def leave(session_id: int, cookie: int) -> bytes:
     """A LEAVE packet."""
     return HEAD.pack(VERSION, LEAVE, 0, session_id) + _COOKIE.pack(cookie)
+
+
+def topics(session_id: int, cookie: int, listed: Sequence[tuple[int, int, int]]) -> list[bytes]:
+    """TOPICS packets, as many as it takes; `listed` as in `Topics`."""
+    head = HEAD.pack(VERSION, TOPICS, 0, session_id) + _COOKIE.pack(cookie)
+    most = (CONTROL_BYTES - len(head)) // _TOPIC.size
+    parts = (listed[at : at + most] for at in range(0, len(listed), most))
+    return [head + b"".join(_TOPIC.pack(*each) for each in part) for part in parts]
 
 
 def _groups(numbers: Sequence[int], room: int) -> list[tuple[int, bytes]]:

@@ -36,6 +36,8 @@ NAME_MAX: Final = 31
 """Longest context name in bytes of UTF-8, as in the registry."""
 TTL_MAX: Final = 0xFFFF
 """Longest time for which an advert can hold, in seconds."""
+CONTEXT_MAX: Final = (1 << 32) - 1
+"""Highest id of a context: it stands in the names of shared objects."""
 NUMBER_MAX: Final = (1 << 62) - 1
 """Highest number of a packet."""
 
@@ -60,7 +62,7 @@ class Head:
     """Who says it.
 
     Attributes:
-        context_id: the context that does; never 0.
+        context_id: the context that does; never 0, and at most CONTEXT_MAX.
         pid: its process, on its host.
         name: its name; may be empty.
         tag: tag of its domain: one to eight characters of ASCII.
@@ -164,7 +166,7 @@ def fault_of_head(packet: bytes) -> str:
 def _parse(reader: _Reader) -> Packet:
     _, kind, ttl, pid, context_id, number, padded = reader.unpack(_HEAD)
     tag = padded.rstrip(b"\0")
-    if not tag.isascii() or not tag or b"\0" in tag or not context_id or number > NUMBER_MAX:
+    if not tag.isascii() or not tag or b"\0" in tag or not 0 < context_id <= CONTEXT_MAX or number > NUMBER_MAX:
         raise _WrongError
     head = Head(context_id, pid, reader.text(0, NAME_MAX), tag.decode(), number)
     if kind == ADVERT:

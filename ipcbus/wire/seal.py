@@ -1,10 +1,12 @@
 """Whole datagrams sealed with a key that all contexts of a domain share.
 
-A sealed datagram is the packet and 40 bytes behind it; numbers are in the order of the network::
+A sealed datagram is a mark, the packet, and 40 bytes behind it; numbers are in the order of the network::
 
-    +--------+------------+-------------+----------------------------+--------------+
-    | packet | sender u64 | counter u64 | time u64 (ns since epoch)  | tag 16 bytes |
-    +--------+------------+-------------+----------------------------+--------------+
+    +-----------+--------+------------+-------------+---------------------------+--------------+
+    | mark 0xff | packet | sender u64 | counter u64 | time u64 (ns since epoch) | tag 16 bytes |
+    +-----------+--------+------------+-------------+---------------------------+--------------+
+
+No packet begins with the mark, which stands where they have their version: who has no key drops what is sealed.
 
 The tag is BLAKE2b under the key over all that stands before it; the domain and the purpose go into it too, so that what
 was sealed for one of them opens for no other. Each sender draws its id when it starts, and counts from 1.
@@ -35,7 +37,9 @@ from typing import Final
 
 TAG_BYTES: Final = 16
 _TRAILER: Final = struct.Struct("!QQQ")
-SEAL_BYTES: Final = _TRAILER.size + TAG_BYTES
+_MARK: Final = b"\xff"
+_BEHIND: Final = _TRAILER.size + TAG_BYTES
+SEAL_BYTES: Final = len(_MARK) + _BEHIND
 """How much longer a datagram gets."""
 
 
@@ -74,7 +78,7 @@ class Sealer:
             now_ns: wall clock, ns since the epoch.
         """
         self._counter += 1
-        content = packet + _TRAILER.pack(self._sender, self._counter, now_ns)
+        content = _MARK + packet + _TRAILER.pack(self._sender, self._counter, now_ns)
         state = self._state.copy()
         state.update(content)
         return content + state.digest()
@@ -173,7 +177,7 @@ class Opener:
         if not hmac.compare_digest(state.digest(), sealed[-TAG_BYTES:]):
             counts.forged += 1
             return None
-        sender, counter, time_ns = _TRAILER.unpack_from(sealed, len(sealed) - SEAL_BYTES)
+        sender, counter, time_ns = _TRAILER.unpack_from(sealed, len(sealed) - _BEHIND)
         if sender == self._own:
             counts.own += 1
             return None
@@ -187,7 +191,7 @@ class Opener:
         self._senders.pop(sender, None)
         self._senders[sender] = known
         counts.opened += 1
-        return sealed[:-SEAL_BYTES]
+        return sealed[len(_MARK) : -_BEHIND]
 
     def _is_new(self, known: _Sender, counter: int) -> bool:
         place = counter % self._window

@@ -80,7 +80,7 @@ def test_a_reservation_beyond_the_datagram_maximum_is_too_large(bus: Bus) -> Non
     source = bus.source()
     with source.acquire(source.message_max):
         pass
-    with pytest.raises(ipcbus.MessageTooLarge, match=f"transport_{bus.kind.transport}_datagram_max_size"):
+    with pytest.raises(ipcbus.MessageTooLarge, match=r"transport_\*_datagram_max_size"):
         source.acquire(source.message_max + 1).__enter__()
     with pytest.raises(ValueError, match="-1 bytes"):
         source.acquire(-1)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.kit.bus import KINDS, LBTIPC, LBTIPC_SOURCE_PACED, LBTSMX
+from tests.kit.bus import LBTIPC, LBTIPC_SOURCE_PACED, LBTRU, LBTSMX, on_rings
 from tests.kit.forms import CallbackTaker
 from tests.kit.look import datagrams, published
 from tests.kit.payload import body
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 HEADER = 16
 NEVER_MS = 1_000_000
-batching = pytest.mark.parametrize("kind", [LBTIPC, LBTIPC_SOURCE_PACED], ids=lambda kind: str(kind.name))
+batching = pytest.mark.parametrize("kind", [LBTIPC, LBTIPC_SOURCE_PACED, LBTRU], ids=lambda kind: str(kind.name))
 
 
 @batching
@@ -137,7 +137,7 @@ def test_an_explicit_batch_whose_start_cannot_be_sent_holds_nothing(bus: Bus) ->
     assert published(source) == 1
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.name))
+@on_rings
 def test_the_receiver_sees_the_flags_of_explicit_batches(bus: Bus) -> None:
     source = bus.source()
     taker = CallbackTaker(bus)

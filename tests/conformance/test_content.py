@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ipcbus import MessageType
+from tests.kit.bus import on_all
 from tests.kit.payload import body
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 COUNT = 200
 
 
+@on_all
 def test_every_message_arrives_in_order_with_its_number(bus: Bus, form: type[Taker]) -> None:
     source = bus.source()
     taker = form(bus)

@@ -9,7 +9,7 @@ import pytest
 
 import ipcbus
 from ipcbus import MessageType
-from tests.kit.bus import GIVE_UP_S, LBTIPC_SOURCE_PACED, RECEIVER_PACED, Bus, Kind
+from tests.kit.bus import GIVE_UP_S, LBTIPC_SOURCE_PACED, RECEIVER_PACED, Bus, Kind, on_all
 from tests.kit.forms import CallbackTaker, ForTaker, ReceiveTaker
 from tests.kit.payload import body
 
@@ -31,6 +31,7 @@ def test_closing_the_context_of_the_source_ends_the_stream(bus: Bus, form: type[
     assert taker.kinds == [BOS] + [DATA] * 30 + [EOS]
 
 
+@on_all
 def test_one_of_two_topics_of_a_session_ends_alone(bus: Bus) -> None:
     context = bus.context("sending")
     one, other = (bus.source(topic, context, **bus.kind.id(100)) for topic in "ab")
@@ -49,6 +50,7 @@ def test_one_of_two_topics_of_a_session_ends_alone(bus: Bus) -> None:
     assert second.kinds == [BOS, DATA, DATA]
 
 
+@on_all
 def test_a_source_made_again_begins_anew(bus: Bus) -> None:
     context = bus.context("sending")
     bus.source("keeps the session", context, **bus.kind.id(100))
@@ -65,6 +67,7 @@ def test_a_source_made_again_begins_anew(bus: Bus) -> None:
     assert taker.numbers == [0, 1, 2] * 4
 
 
+@on_all
 def test_an_end_comes_to_who_had_a_beginning_only(bus: Bus) -> None:
     context = bus.context("sending")
     source = bus.source("t", context)

@@ -34,6 +34,7 @@ def evicting(bus: Bus, timeout: int = 20, *, number: int = 0) -> dict[str, objec
         **bus.kind.small(),
         **(bus.kind.id(number) if number else {}),
         "slow_receiver_behavior": "evict",
+        "udp_fallback": "none",  # with it nothing is lost, and nobody is cut off: tests/system/test_fallback*.py
         "slow_receiver_timeout": timeout,
     }
 

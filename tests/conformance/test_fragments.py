@@ -11,7 +11,7 @@ import pytest
 import ipcbus
 from ipcbus import FragmentInfo, MessageType
 from ringbuf.layout import RECORD_ALIGN, RECORD_HEADER
-from tests.kit.bus import LBTIPC, LBTIPC_SOURCE_PACED, LBTSMX
+from tests.kit.bus import LBTIPC, LBTIPC_SOURCE_PACED, LBTRU, LBTSMX
 from tests.kit.forms import CallbackTaker, ReceiveTaker
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ PIECE = 8192 - 32
 LONGEST = LBTIPC.window - 8 * (RECORD_HEADER + 2 * 16 + RECORD_ALIGN) - RECORD_HEADER - RECORD_ALIGN
 """Of a message that fits that ring, when it is empty, as a whole; it has 8 fragments."""
 
-fragmenting = pytest.mark.parametrize("kind", [LBTIPC, LBTIPC_SOURCE_PACED], ids=lambda kind: str(kind.name))
+fragmenting = pytest.mark.parametrize("kind", [LBTIPC, LBTIPC_SOURCE_PACED, LBTRU], ids=lambda kind: str(kind.name))
 embedded = pytest.mark.parametrize("mode", ["embedded"])
 sequential = pytest.mark.parametrize("mode", ["sequential"])
 waiting = pytest.mark.parametrize("kind", [LBTIPC], ids=lambda kind: str(kind.name))
@@ -85,7 +85,7 @@ def test_what_just_fits_a_datagram_is_not_fragmented(bus: Bus) -> None:
     assert (len(message), message.fragment_info) == (source.message_max, None)
 
 
-@pytest.mark.parametrize("kind", [LBTIPC, LBTIPC_SOURCE_PACED], ids=lambda kind: str(kind.name))
+@fragmenting
 def test_raw_fragments_say_where_they_belong(bus: Bus) -> None:
     source = bus.source()
     receiver = bus.receiver(ordered_delivery=0)
@@ -102,7 +102,7 @@ def test_raw_fragments_say_where_they_belong(bus: Bus) -> None:
     assert pull(receiver).fragment_info is None
 
 
-@pytest.mark.parametrize("kind", [LBTIPC], ids=lambda kind: str(kind.name))
+@pytest.mark.parametrize("kind", [LBTIPC, LBTRU], ids=lambda kind: str(kind.name))
 @pytest.mark.parametrize("ordered", [1, -1])
 def test_a_message_larger_than_the_window_comes_through(bus: Bus, ordered: int) -> None:
     source = bus.source(**bus.kind.small())

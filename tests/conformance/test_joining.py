@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import ipcbus
-from tests.kit.bus import GIVE_UP_S
+from tests.kit.bus import GIVE_UP_S, on_all
 from tests.kit.forms import CallbackTaker
 from tests.kit.payload import body
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tests.kit.bus import Bus
 
 
+@on_all
 def test_several_receivers_in_several_contexts_all_get_everything(bus: Bus) -> None:
     source = bus.source()
     contexts = [bus.context(f"receiving {number}") for number in range(3)]
@@ -29,6 +30,7 @@ def test_several_receivers_in_several_contexts_all_get_everything(bus: Bus) -> N
         assert taker.data(40) == [body(number) for number in range(40)]
 
 
+@on_all
 def test_a_context_receives_what_it_sends_itself(bus: Bus) -> None:
     context = bus.context("both")
     source = bus.source("t", context)
@@ -40,6 +42,7 @@ def test_a_context_receives_what_it_sends_itself(bus: Bus) -> None:
     assert taker.data(20) == [body(number) for number in range(20)]
 
 
+@on_all
 def test_sources_of_one_topic_in_two_contexts_are_two_streams(bus: Bus) -> None:
     one, two = bus.source("t", bus.context()), bus.source("t", bus.context())
     taker = CallbackTaker(bus)
@@ -56,6 +59,7 @@ def test_sources_of_one_topic_in_two_contexts_are_two_streams(bus: Bus) -> None:
     assert {session.source for session in taker.receiver.sessions} == {one.source, two.source}
 
 
+@on_all
 def test_two_sources_of_one_topic_in_one_context_are_two_streams(bus: Bus) -> None:
     context = bus.context()
     one, two = (bus.source("t", context, **bus.kind.id(number)) for number in (700, 700))
@@ -135,6 +139,7 @@ def test_waiting_ends_with_the_source(bus: Bus) -> None:
         source.wait_for_receivers(1, GIVE_UP_S)
 
 
+@on_all
 def test_a_receiver_that_leaves_is_counted_no_more(bus: Bus) -> None:
     source = bus.source()
     receivers = [bus.receiver() for _ in range(3)]
@@ -170,6 +175,7 @@ def test_nothing_is_missed_after_waiting_whoever_was_first(bus: Bus) -> None:
         takers[0].receiver.close()
 
 
+@on_all
 def test_a_receiver_that_is_made_again_joins_again(bus: Bus) -> None:
     source = bus.source()
     context = bus.context("receiving")
@@ -182,6 +188,7 @@ def test_a_receiver_that_is_made_again_joins_again(bus: Bus) -> None:
         bus.until(lambda: source.receivers == 0, "the leaving")
 
 
+@on_all
 def test_sessions_tell_what_a_receiver_is_joined_to(bus: Bus) -> None:
     source = bus.source()
     receiver = bus.receiver()

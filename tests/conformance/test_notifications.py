@@ -200,7 +200,9 @@ def test_an_eviction_is_an_end_and_a_beginning(bus: Bus) -> None:
     receiver = bus.context("slow", **SOON).receiver(
         "t", receive_queue_maximum=1, source_notification=lambda told: got.append(told.type.name)
     )
-    source = bus.source(**bus.kind.small(), slow_receiver_behavior="evict", slow_receiver_timeout=20)
+    source = bus.source(
+        **bus.kind.small(), slow_receiver_behavior="evict", slow_receiver_timeout=20, udp_fallback="none"
+    )
     bus.joined(source)
     send(source, 3 * bus.kind.window // 80)
     while got.count("EOS") == 0:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import ipcbus
-from tests.kit.bus import LBTIPC, LBTSMX
+from tests.kit.bus import LBTIPC, LBTSMX, on_rings
 from tests.kit.forms import CallbackTaker
 from tests.kit.payload import body
 
@@ -36,6 +36,7 @@ def ids(sources: list[Source]) -> list[int]:
     return [int(source.source.rpartition(":")[2]) for source in sources]
 
 
+@on_rings
 def test_sources_go_round_the_pool(bus: Bus) -> None:
     context = bus.context()
     first = bus.kind.first_id
@@ -45,12 +46,14 @@ def test_sources_go_round_the_pool(bus: Bus) -> None:
     assert all(source.source.split(":")[0] == bus.kind.title for source in sources)
 
 
+@on_rings
 def test_the_pool_is_what_the_options_say(bus: Bus) -> None:
     context = bus.context(**SMALL_POOL)
     sources = [bus.source(f"topic {number}", context, **bus.kind.small()) for number in range(5)]
     assert ids(sources) == [500, 501, 500, 501, 500]
 
 
+@on_rings
 def test_a_session_ends_with_its_last_source_and_its_id_is_free_again(bus: Bus) -> None:
     context = bus.context(**SMALL_POOL)
     one, two = (bus.source(topic, context, **bus.kind.small()) for topic in "ab")
@@ -62,6 +65,7 @@ def test_a_session_ends_with_its_last_source_and_its_id_is_free_again(bus: Bus) 
     assert two.source != again.source
 
 
+@on_rings
 def test_an_explicit_id_is_used_and_shared(bus: Bus) -> None:
     context = bus.context()
     one, two = (bus.source(topic, context, **bus.kind.id(777)) for topic in "ab")
@@ -69,6 +73,7 @@ def test_an_explicit_id_is_used_and_shared(bus: Bus) -> None:
     assert one.source == two.source
 
 
+@on_rings
 def test_an_explicit_id_inside_the_pool_counts_as_used(bus: Bus) -> None:
     context = bus.context(**SMALL_POOL)
     named = bus.source("named", context, **bus.kind.small(), **bus.kind.id(500))
@@ -76,12 +81,14 @@ def test_an_explicit_id_inside_the_pool_counts_as_used(bus: Bus) -> None:
     assert ids([named, other]) == [500, 501]
 
 
+@on_rings
 def test_two_contexts_have_sessions_of_their_own_under_one_id(bus: Bus) -> None:
     one, two = (bus.source("t", bus.context()) for _ in range(2))
     assert ids([one]) == ids([two])
     assert one.source != two.source
 
 
+@on_rings
 def test_sources_that_disagree_go_to_other_sessions_of_the_pool(bus: Bus) -> None:
     context = bus.context(**SMALL_POOL)
     option = f"transport_{bus.kind.transport}_transmission_window_size"
@@ -92,6 +99,7 @@ def test_sources_that_disagree_go_to_other_sessions_of_the_pool(bus: Bus) -> Non
     assert ids(again) == [500, 500, 500]
 
 
+@on_rings
 def test_a_pool_without_a_session_that_agrees_is_an_error_with_the_cure(bus: Bus) -> None:
     context = bus.context(**SMALL_POOL)
     option = f"transport_{bus.kind.transport}_maximum_receivers_per_transport"
@@ -102,6 +110,7 @@ def test_a_pool_without_a_session_that_agrees_is_an_error_with_the_cure(bus: Bus
     assert bus.source("3 again", context, **bus.kind.small(), **{option: 3}).sequence_number == -1
 
 
+@on_rings
 def test_an_explicit_id_with_other_options_is_an_error_that_names_them(bus: Bus) -> None:
     context = bus.context()
     option = f"transport_{bus.kind.transport}_maximum_receivers_per_transport"

@@ -1,4 +1,4 @@
-"""Sessions whose owner shows no life have ended for their receivers, until it does."""
+"""Sessions whose owner shows no life have ended for their receivers, until it does; over UDP: test_udp_silence.py."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import ipcbus
 from ipcbus import MessageType
 from ringbuf.layout import ring_view
-from tests.kit.bus import GIVE_UP_S, RECEIVER_PACED, mode_options
+from tests.kit.bus import GIVE_UP_S, RECEIVER_PACED, mode_options, on_rings
 from tests.kit.payload import Books, Ledger, balanced, body
 
 if TYPE_CHECKING:
@@ -77,6 +77,7 @@ def send(source: Source, count: int) -> int:
     return source.sequence_number + 1
 
 
+@on_rings
 @pytest.mark.parametrize("wildcard", [False, True], ids=["topic", "pattern"])
 def test_a_silent_session_ends_and_begins_again_with_an_exact_account(
     bus: Bus, asleep: Context, wildcard: bool, caplog: pytest.LogCaptureFixture
@@ -108,6 +109,7 @@ def test_a_silent_session_ends_and_begins_again_with_an_exact_account(
     assert reader.told == ["CREATE", "DELETE"] * reader.ledger.begun
 
 
+@on_rings
 def test_what_a_silent_session_sent_before_it_closed_is_accounted_for(bus: Bus, asleep: Context) -> None:
     reader = Reader(bus)
     source = asleep.source("t")
@@ -123,6 +125,7 @@ def test_what_a_silent_session_sent_before_it_closed_is_accounted_for(bus: Bus, 
     assert reader.told == ["CREATE", "DELETE"] * reader.ledger.begun
 
 
+@on_rings
 def test_an_idle_session_that_shows_life_goes_on(bus: Bus) -> None:
     reader = Reader(bus, 600)
     awake = ipcbus.Context(config(bus), domain=bus.domain)
@@ -160,6 +163,7 @@ def test_a_receiver_without_room_does_not_take_its_source_for_silent(bus: Bus, a
     reader.accounted(sent)
 
 
+@on_rings
 def test_receivers_of_the_session_that_are_closed_meanwhile_get_nothing(bus: Bus, asleep: Context) -> None:
     reader = Reader(bus)
     source = asleep.source("t")
@@ -178,6 +182,7 @@ def test_receivers_of_the_session_that_are_closed_meanwhile_get_nothing(bus: Bus
     assert reader.told == ["CREATE", "DELETE"]
 
 
+@on_rings
 def test_every_receiver_is_told_of_every_end(bus: Bus, asleep: Context) -> None:
     reader = Reader(bus)
     kinds: list[MessageType] = []

@@ -11,7 +11,7 @@ import pytest
 
 from ipcbus import MessageType
 from ringbuf.layout import control_view
-from tests.kit.bus import GIVE_UP_S
+from tests.kit.bus import GIVE_UP_S, on_rings
 from tests.kit.forms import ReceiveTaker
 from tests.kit.look import ring_header
 from tests.kit.payload import body
@@ -83,6 +83,7 @@ def one_by_one(bus: Bus, context: Context, *, parks: bool) -> tuple[Source, Coun
     return source, counting
 
 
+@on_rings
 @threaded
 def test_a_thread_that_busy_waits_never_has_to_be_woken(bus: Bus) -> None:
     context = bus.context("spinning", **behaves(bus, "busy_wait"))
@@ -92,6 +93,7 @@ def test_a_thread_that_busy_waits_never_has_to_be_woken(bus: Bus) -> None:
     assert not parked(source)
 
 
+@on_rings
 @threaded
 def test_a_thread_that_pends_sleeps_and_is_woken(bus: Bus) -> None:
     context = bus.context("pending", **behaves(bus, "pend"))

@@ -12,7 +12,7 @@ import pytest
 
 import ipcbus
 from ipcbus import MessageType, SourceEventType
-from tests.kit.bus import GIVE_UP_S, LBTIPC, LBTIPC_SOURCE_PACED, RECEIVER_PACED
+from tests.kit.bus import GIVE_UP_S, LBTIPC, LBTIPC_SOURCE_PACED, LBTRU, RECEIVER_PACED
 from tests.kit.forms import AsyncForTaker, CallbackTaker, ReceiveTaker
 from tests.kit.loops import LOOPS, run
 from tests.kit.payload import body
@@ -46,7 +46,7 @@ def test_the_descriptor_is_readable_while_there_is_something_to_do(bus: Bus) -> 
     taker = CallbackTaker(bus, context=receiving)
     fd = receiving.fileno()
     assert receiving.fileno() == fd
-    source = bus.source()
+    source = bus.source("t", bus.context("sending", mode="embedded"))  # over UDP it has to answer
     while not source.receivers:  # a new source makes it readable too
         assert readable(fd, GIVE_UP_S)
         receiving.process_events(0)
@@ -78,7 +78,7 @@ def test_many_messages_keep_the_descriptor_readable_until_all_are_delivered(bus:
 
 
 @sequential
-@pytest.mark.parametrize("kind", [LBTIPC, LBTIPC_SOURCE_PACED], ids=lambda kind: str(kind.name))
+@pytest.mark.parametrize("kind", [LBTIPC, LBTIPC_SOURCE_PACED, LBTRU], ids=lambda kind: str(kind.name))
 def test_a_timer_makes_the_descriptor_readable(bus: Bus) -> None:
     sending = bus.context("sending")
     source = bus.source("t", sending, implicit_batching_interval=5)

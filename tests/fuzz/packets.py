@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 from ipcbus.reliability.clients import ClientTerms
 from ipcbus.reliability.loss_map import NakTerms
-from ipcbus.reliability.receiver_end import ReceiverEnd, ReceiverTerms
+from ipcbus.reliability.receiver_end import ReceiverEnd
+from ipcbus.reliability.receiver_terms import ReceiverTerms
 from ipcbus.reliability.reception import ReceptionTerms
 from ipcbus.reliability.source_end import ALL, SourceEnd, SourceTerms
 from ipcbus.reliability.transmission import TransmissionTerms
@@ -50,7 +51,7 @@ class Session:
         self.receivers: dict[Hashable, ReceiverEnd] = {}
         self.seen: deque[bytes] = deque(maxlen=300)
         self.owed = 0
-        self.ended = 0
+        self.ended = self.delivered = 0
         for port in (5000, 5001):
             self.join(("10.0.0.2", port))
 
@@ -88,6 +89,7 @@ class Session:
                     self.source.receive(packet, address, self.now)
             if end.over:
                 self.ended += 1
+                self.delivered += end.counts.msgs_rcved
                 self.join(address)
         for packet, to in self.source.take():
             self.seen.append(packet)
@@ -125,7 +127,7 @@ class Session:
             elif how == 2:
                 packet[at:at] = random.randbytes(random.choice([1, 4, 8, 2000]))
             elif how == 3 and len(packet) > 1:
-                packet[1] = random.randrange(10)
+                packet[1] = random.randrange(11)
             elif how == 4:
                 field = random.choice(["!H", "!I", "!Q"])
                 number = random.choice(EXTREMES) & ((1 << 8 * struct.calcsize(field)) - 1)
@@ -173,7 +175,7 @@ def fuzz(runs: int, seed: int) -> Counter[str]:
     for run in range(runs):
         if run % RUNS_OF_A_SESSION == RUNS_OF_A_SESSION - 1:
             told["ended"] += session.ended
-            told["delivered"] += sum(end.counts.msgs_rcved for end in session.receivers.values())
+            told["delivered"] += session.delivered + sum(end.counts.msgs_rcved for end in session.receivers.values())
             told["malformed"] += session.source.counts.dgrams_dropped_malformed
             told["unproven"] += session.source.counts.dgrams_dropped_unproven
             session = Session(random)

@@ -12,7 +12,7 @@ def test_changed_packets_do_no_harm() -> None:
     # They got past the parser, and the sessions went on meanwhile.
     assert told["delivered"] > 100
     assert told["malformed"] > 100
-    assert told["unproven"] > 100
+    assert told["unproven"] > 20
     assert told["ended"] > 0
 
 

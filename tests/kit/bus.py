@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import threading
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+import pytest
 
 import ipcbus
 
@@ -17,6 +20,8 @@ if TYPE_CHECKING:
 
 GIVE_UP_S = 30.0
 """After so long a test that waits for something has hung."""
+
+_ID_OPTIONS = {"lbtru": "port", "lbtrm": "multicast_address"}
 
 TURN_S = 0.0005
 """How long a context that is driven may sleep, so that it hears what others tell it."""
@@ -56,24 +61,51 @@ class Kind:
     @property
     def title(self) -> str:
         """Its name in source strings."""
-        return {"lbtipc": "LBT-IPC", "lbtsmx": "LBT-SMX"}[self.transport]
+        return {"lbtipc": "LBT-IPC", "lbtsmx": "LBT-SMX", "lbtru": "LBT-RU", "lbtrm": "LBT-RM"}[self.transport]
+
+    @property
+    def context_options(self) -> dict[str, object]:
+        """Context options that it needs, and those that make its datagrams short."""
+        needs: dict[str, object] = {"transport_lbtipc_datagram_max_size": 8192}
+        if self.over_udp:
+            needs[f"transport_{self.transport}_datagram_max_size"] = 8192
+        if self.transport == "lbtrm":
+            needs["resolver_multicast_interface"] = "127.0.0.1"
+        return needs
+
+    @property
+    def over_udp(self) -> bool:
+        """Whether no receiver reads the source's ring."""
+        return self.transport in ("lbtru", "lbtrm")
+
+    @property
+    def id_option(self) -> str:
+        """The source option that names a session."""
+        return f"transport_{self.transport}_{_ID_OPTIONS.get(self.transport, 'id')}"
 
     @property
     def batches(self) -> bool:
         """Whether messages wait for others in a datagram."""
-        return self.transport == "lbtipc"
+        return self.transport != "lbtsmx"
 
     @property
     def source_paced(self) -> bool:
         """Whether a slow receiver loses messages instead of holding the source up."""
-        return "transport_lbtipc_behavior" in self.options
+        return self.over_udp or "transport_lbtipc_behavior" in self.options
 
     def id(self, number: int) -> dict[str, object]:
-        """The option for an explicit session id."""
-        return {f"transport_{self.transport}_id": number}
+        """The option for an explicit session: a number below 1000 means the same one throughout a test."""
+        named: object = number
+        if self.transport == "lbtru":
+            named = _port(number)
+        elif self.transport == "lbtrm":
+            named = f"239.192.{number >> 8}.{number & 255}"
+        return {self.id_option: named}
 
     def small(self) -> dict[str, object]:
         """Source options of the smallest ring; contexts of `Bus` allow for it."""
+        if self.over_udp:
+            return {}  # all have the same one, which is no window
         small: dict[str, object] = {f"transport_{self.transport}_transmission_window_size": self.window}
         if self.transport == "lbtsmx":
             small["transport_lbtsmx_datagram_max_size"] = self.datagram_max
@@ -91,8 +123,27 @@ LBTIPC_SOURCE_PACED = Kind(
 )
 LBTSMX = Kind("lbtsmx", "lbtsmx", 30001, 4096, 1024)
 
-KINDS = (LBTIPC, LBTIPC_SOURCE_PACED, LBTSMX)
+LBTRU = Kind("lbtru", "lbtru", 14380, 65536, 8192)
+LBTRM = Kind("lbtrm", "lbtrm", 0, 65536, 8192)
+
+RINGS = (LBTIPC, LBTIPC_SOURCE_PACED, LBTSMX)
+KINDS = (*RINGS, LBTRU)
+"""What every test of the suite runs on that says nothing else."""
 RECEIVER_PACED = (LBTIPC, LBTSMX)
+
+on_rings = pytest.mark.parametrize("kind", RINGS, ids=lambda kind: str(kind.name))
+"""For tests of what only a ring has."""
+on_all = pytest.mark.parametrize("kind", [*KINDS, LBTRM], ids=lambda kind: str(kind.name))
+"""For tests that run over multicast too, each in a network of its own."""
+
+_ports: dict[int, int] = {}
+
+
+def _port(number: int) -> int:
+    """A port for a number: the same one in this process, and hardly one of another process."""
+    if number not in _ports:
+        _ports[number] = 15_000 + os.getpid() % 340 * 50 + len(_ports) % 50
+    return _ports[number]
 
 
 class Bus:
@@ -106,7 +157,7 @@ class Bus:
 
     def context(self, name: str = "", *, mode: str = "", **options: object) -> Context:
         """One more context; `options` are of scope context."""
-        given = {"transport_lbtipc_datagram_max_size": 8192, **mode_options(mode or self.mode), **options}
+        given = {**self.kind.context_options, **mode_options(mode or self.mode), **options}
         context = ipcbus.Context({"context": given}, name=name, domain=self.domain)
         self.contexts.append(context)
         return context
@@ -154,7 +205,8 @@ class Bus:
 
     def close(self) -> None:
         """Closes every context."""
-        for context in self.contexts:
+        # Those that only receive first: a source waits a while for who has to answer that it has everything.
+        for context in sorted(self.contexts, key=lambda context: bool(context._sources)):
             context.close()
         self.contexts.clear()
 

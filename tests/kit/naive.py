@@ -126,11 +126,7 @@ class Naive:
 
     def _miss(self, until: int, now: int) -> None:
         new = range(self.expected, until)
-        due = 0 if len(new) > self.burst_loss else now + self.recovery_ns
-        self.missing |= dict.fromkeys(new, (due, self.expected))
-        if len(new) > self.burst_loss and self.ordered != 1:
-            self.expected = until
-            self._give_up(list(new))
+        self.missing |= dict.fromkeys(new, (now + self.recovery_ns, self.expected))
 
     def _settle(self, now: int) -> None:
         while True:

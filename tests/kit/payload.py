@@ -38,8 +38,8 @@ class Ledger:
     Attributes:
         first: number of the first message that came or was reported lost; -1 before.
         next: number that has to come next.
-        delivered: messages that came.
-        lost: messages that were reported lost.
+        delivered: messages that came; one that was sent in pieces counts as so many.
+        lost: messages that were reported lost, in the same way.
         bursts: burst events among these reports.
         wrong: what must not be: torn content, repeated or skipped numbers, data outside of BOS and EOS.
         begun: BOS events.
@@ -58,10 +58,11 @@ class Ledger:
     def enter(self, message: Message) -> None:
         """Enters a message or event."""
         if message.type is MessageType.DATA:
-            self._step(message.sequence_number, message.sequence_number)
-            self.delivered += 1
-            if number_of(message.data) != message.sequence_number:
-                self._blame(f"message {message.sequence_number} holds {number_of(message.data)}")
+            first = message.first_sequence_number
+            self._step(first, message.sequence_number)
+            self.delivered += message.sequence_number - first + 1
+            if number_of(message.data) != first:
+                self._blame(f"message {first} holds {number_of(message.data)}")
             if self.begun != self.ended + 1:
                 self._blame(f"message {message.sequence_number} outside of BOS and EOS")
         elif message.type in LOSSES:

@@ -46,6 +46,7 @@ class Peer:
         self._stop_streams = threading.Event()
         self._streams: list[threading.Thread] = []
         self._flowing: dict[str, int] = {}
+        self._pause = 0.0
         self._never = threading.Event()
 
     def open(self, domain: str, mode: str = "embedded", name: str = "", **options: object) -> int:
@@ -53,6 +54,11 @@ class Peer:
         self.context = ipcbus.Context({"context": {**mode_options(mode), **options}}, name=name, domain=domain)
         self.sequential = mode != "embedded"
         return os.getpid()
+
+    def lose(self, percent: int) -> None:
+        """Has the sockets of contexts that are opened from now on lose so many of the datagrams that come."""
+        for name in ("LBTRU", "LBTRM"):
+            os.environ[f"{name}_LOSS_RATE"] = os.environ[f"{name}_SRC_LOSS_RATE"] = str(percent)
 
     def close(self) -> None:
         """Closes the context; what its receivers have entered stays."""
@@ -100,10 +106,10 @@ class Peer:
         self.sources[topic].wait_for_receivers(receivers, GIVE_UP_S)
 
     def send(self, topic: str, count: int, size: int = 64) -> int:
-        """Sends so many messages and publishes them; returns how many the source has sent in all."""
+        """Sends so many messages and publishes them; returns how many numbers the source has used in all."""
         source = self.sources[topic]
-        for number in range(source.sequence_number + 1, source.sequence_number + 1 + count):
-            source.send(body(number, size))
+        for _ in range(count):
+            source.send(body(source.sequence_number + 1, size))  # one in pieces takes several numbers
         source.flush()
         return source.sequence_number + 1
 
@@ -113,24 +119,30 @@ class Peer:
         for number in range(source.sequence_number + 1, source.sequence_number + 1 + count):
             source.send(body(number))
 
-    def stream(self, topic: str, size: int = 64) -> None:
-        """Sends on and on: in a thread of its own, or between commands where one thread has to do it all."""
+    def stream(self, topic: str, size: int = 64, pause: float = 0.0) -> None:
+        """Sends on and on: in a thread of its own, or between commands where one thread has to do it all.
+
+        Args:
+            topic: of the source.
+            size: bytes of a message.
+            pause: seconds between bursts.
+        """
         if self.sequential:
-            self._flowing[topic] = size
+            self._flowing[topic], self._pause = size, pause
             return
 
         def run() -> None:
             while not self._stop_streams.is_set():
                 self._burst(topic, size)
+                self._stop_streams.wait(pause)
 
         self._streams.append(threading.Thread(target=run))
         self._streams[-1].start()
 
     def _burst(self, topic: str, size: int) -> None:
         source = self.sources[topic]
-        first = source.sequence_number + 1
-        for number in range(first, first + _STREAM_BURST):
-            source.send(body(number, size))
+        for _ in range(_STREAM_BURST):
+            source.send(body(source.sequence_number + 1, size))
 
     def halt(self) -> dict[str, int]:
         """Ends the streams; returns how many messages each source has sent, all of them published."""
@@ -180,13 +192,39 @@ class Peer:
 
         def found() -> list[dict[str, Any]]:
             return [
-                {"source": each.source, "pid": each.owner_pid, "reason": each.reason, "counters": each.counters}
+                {
+                    "source": each.source,
+                    "pid": each.owner_pid,
+                    "reason": each.reason,
+                    "layer": each.layer,
+                    "counters": each.counters,
+                }
                 for each in self.receivers[topic].sessions
                 if each.state == state
             ]
 
         self._until(lambda: len(found()) == count)
         return found()
+
+    def await_layer(self, topic: str, layer: str, reason: str = "") -> list[dict[str, Any]]:
+        """Waits until all that a receiver has joined comes by this layer, for this reason; returns its sessions.
+
+        Args:
+            topic: of the receiver.
+            layer: as in `SessionInfo.layer`.
+            reason: a part of it.
+        """
+
+        def there() -> bool:
+            joined = [each for each in self.receivers[topic].sessions if each.state == "joined"]
+            return bool(joined) and all(each.layer == layer and reason in each.reason for each in joined)
+
+        self._until(there)
+        return self.await_sessions(topic, sum(each.state == "joined" for each in self.receivers[topic].sessions))
+
+    def await_receivers(self, topic: str, count: int) -> None:
+        """Waits until exactly so many contexts receive a source's topic."""
+        self._until(lambda: self.sources[topic].receivers == count)
 
     def await_objects(self, count: int) -> None:
         """Waits until the domain has so many objects."""
@@ -255,7 +293,7 @@ class Peer:
             watched: list[Any] = [sys.stdin]
             if self.sequential and self.context is not None:
                 watched.append(self.context.fileno())
-            ready, _, _ = select.select(watched, [], [], 0 if self._flowing else None)
+            ready, _, _ = select.select(watched, [], [], self._pause if self._flowing else None)
             if sys.stdin not in ready:
                 if len(watched) > 1:
                     self._opened().process_events(0)

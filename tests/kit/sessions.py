@@ -12,6 +12,7 @@ from ipcbus.resolution.adverts import SourceAdvert
 from ipcbus.topic.source import TopicSource
 from ipcbus.transport.lbtipc import LBTIPC
 from ipcbus.transport.receiving import ReceivingSession
+from ipcbus.transport.ring_medium import RingMedium
 from ipcbus.transport.sending import SendingSession
 from ringbuf.slots import Identity
 
@@ -67,15 +68,17 @@ class Pair:
 
     def join(self) -> ReceivingSession:
         """One more receiving session."""
+        who = Identity(os.getpid(), os.geteuid(), 9, "joining")
+        medium = RingMedium(self.domain, self.sending.advert, who, owner_uid=os.geteuid(), sample_every=1)
         session = ReceivingSession(
-            self.domain,
             self.sending.advert,
-            Identity(os.getpid(), os.geteuid(), 9, "joining"),
-            owner_uid=os.geteuid(),
-            sample_every=1,
+            medium,
+            owner_pid=medium.owner_pid,
+            begun=medium.begun,
             budget=Budget(),
             failed=lambda sink, error: self.got.append(repr(error)),
             told=self._count,
+            activity_timeout_ns=60_000_000_000,
             options=ReceiverOptions(),
         )
         self.receiving.append(session)

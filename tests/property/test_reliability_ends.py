@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from ipcbus.reliability.joining import State
 from ipcbus.reliability.loss_map import NakTerms
-from ipcbus.reliability.receiver_end import ReceiverEnd, ReceiverTerms
+from ipcbus.reliability.receiver_end import ReceiverEnd
+from ipcbus.reliability.receiver_terms import ReceiverTerms
 from ipcbus.reliability.reception import ReceptionTerms
 from ipcbus.reliability.source_end import SourceEnd, SourceTerms
 from ipcbus.reliability.transmission import TransmissionTerms

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 import ipcbus
 from ipcbus import SourceNotificationType
-from tests.kit.bus import KINDS, Bus, Kind, fresh_domain
+from tests.kit.bus import RINGS, Bus, Kind, fresh_domain
 from tests.kit.look import objects
 from tests.kit.payload import Books, body
 
@@ -68,7 +68,7 @@ class Comings(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.domain = fresh_domain()
-        self.bus = Bus(self.domain, KINDS[0], "sequential")
+        self.bus = Bus(self.domain, RINGS[0], "sequential")
         self.sending, self.receiving = self.bus.context("sending"), self.bus.context("receiving")
         self.sources: list[Source] = []
         self.receivers: list[tuple[Receiver, Books]] = []
@@ -78,11 +78,11 @@ class Comings(RuleBasedStateMachine):
         self.sent: dict[tuple[str, str], int] = {}
 
     @precondition(lambda self: len(self.sources) < 6)
-    @rule(topic=st.sampled_from(TOPICS), kind=st.sampled_from(KINDS), shared=st.booleans())
+    @rule(topic=st.sampled_from(TOPICS), kind=st.sampled_from(RINGS), shared=st.booleans())
     def make_source(self, topic: str, kind: Kind, shared: bool) -> None:
         # On a session of its own, or on one that different topics share.
         taken = {source.topic for source in self.sources}
-        session = kind.id(900 + KINDS.index(kind)) if shared and topic not in taken else {}
+        session = kind.id(900 + RINGS.index(kind)) if shared and topic not in taken else {}
         self.bus.kind = kind
         self.sources.append(self.bus.source(topic, self.sending, **kind.small(), **session))
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ipcbus.reliability.clients import ClientTerms
 from ipcbus.reliability.loss_map import NakTerms
-from ipcbus.reliability.receiver_end import ReceiverTerms
+from ipcbus.reliability.receiver_terms import ReceiverTerms
 from ipcbus.reliability.reception import ReceptionTerms
 from ipcbus.reliability.source_end import SourceTerms
 from ipcbus.reliability.transmission import TransmissionTerms

@@ -10,7 +10,7 @@ from ipcbus.wire import packets
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from ipcbus.reliability.receiver_end import ReceiverTerms
+    from ipcbus.reliability.receiver_terms import ReceiverTerms
     from ipcbus.reliability.source_end import SourceTerms
 
 
@@ -92,6 +92,7 @@ class ReceiverWatch:
     faults: list[str] = field(default_factory=list)
     naks: int = 0
     _missing: dict[int, _Missing] = field(default_factory=dict)
+    _unwatched: int = 0
 
     def found_missing(self, first: int, end: int, joined: bool, now: int) -> None:
         """Numbers were passed over."""
@@ -102,6 +103,11 @@ class ReceiverWatch:
     def delivered(self, number: int) -> None:
         """A number came."""
         self._missing.pop(number, None)
+
+    def look_away(self, below: int) -> None:
+        """The receiver catches up: which of these numbers it asks for, and when, is up to it."""
+        self._unwatched = below
+        self._missing.clear()
 
     def unjoined(self) -> None:
         """It may not ask for a while: when it does next is not promised."""
@@ -121,6 +127,8 @@ class ReceiverWatch:
         naks = self.terms.reception.naks
         for number in numbers:
             self.naks += 1
+            if number < self._unwatched:
+                continue
             missing = self._missing.get(number)
             if missing is None:
                 self.faults.append(f"{now}: asks for {number}, which is not missing")

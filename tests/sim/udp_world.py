@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ from ipcbus.reliability.joining import State
 from ipcbus.reliability.receiver_end import ReceiverEnd
 from ipcbus.reliability.source_end import SourceEnd
 from ipcbus.wire import packets
+from tests.sim.udp_actors import Member, Sender
 from tests.sim.udp_storm import MS, SECOND, Storm
 from tests.sim.udp_watch import ReceiverWatch, SourceWatch
 
@@ -21,43 +21,6 @@ if TYPE_CHECKING:
 
 AT = ("10.0.0.1", 14380)
 TURNS_MAX = 50
-
-
-@dataclass
-class Sender:
-    """A source, and what it sent."""
-
-    end: SourceEnd
-    watch: SourceWatch
-    sent: int = 0
-    dead: bool = False
-    planned: int = -1
-    turns: tuple[int, int] = (0, 0)
-
-
-@dataclass
-class Member:
-    """A receiver's stay in a session, and what was delivered to it."""
-
-    end: ReceiverEnd
-    sender: Sender
-    address: Hashable
-    context_id: int
-    watch: ReceiverWatch
-    got: list[int] = field(default_factory=list)
-    dead: bool = False
-    died_ns: int = 0
-    topics: list[frozenset[int]] = field(default_factory=list)
-    planned: int = -1
-    turns: tuple[int, int] = (0, 0)
-
-    @property
-    def ledger(self) -> tuple[int, int]:
-        """Numbers that it was to have, and those accounted for; equal when all is well."""
-        counts, first = self.end.counts, self.end.joined_at
-        given_up = counts.unrecovered_tmo + counts.unrecovered_txw + counts.unrecovered_full - counts.late
-        due = 0 if first is None else self.end.lead - first
-        return due, len(self.got) + given_up + self.end.missing
 
 
 class World:
@@ -111,7 +74,14 @@ class World:
                 self.at(ends, partial(self._end, self.senders[-1]))
                 self.at(ends + naks.generation + 8 * SECOND, partial(self._kill, self.senders[-1]))
                 tries = storm.receive.maximum_connect_attempts * storm.receive.connect_interval
-                end = ends + naks.generation + 12 * SECOND + max(storm.receive.reception.activity_timeout, tries)
+                # Who catches up from a source that is dead gives up a few datagrams at a time.
+                end = (
+                    ends
+                    + naks.generation
+                    + 12 * SECOND
+                    + max(storm.receive.reception.activity_timeout, tries)
+                    + storm.receive.reception.activity_timeout * any(storm.resumes)
+                )
         self._judge()
         return self
 
@@ -259,10 +229,22 @@ class World:
         self._plan(member, member.end.next_ns, partial(self._turn_member, member))
 
     def _turn_member(self, member: Member) -> None:
+        catches_up = member.end.catches_up
         member.end.turn(self.now)
+        self._deliver(member, member.end.ready(self.now))
+        if catches_up:
+            member.watch.look_away(member.end.lead)
         if member.end.state not in (State.JOINED, State.ENDING):
             member.watch.unjoined()
         self._serve_member(member)
+
+    def _deliver(self, member: Member, delivered: list[tuple[bytes, int]]) -> None:
+        for datagram, send_time_ns in delivered:
+            number = int.from_bytes(datagram[:8], "big")
+            member.got.append(number)
+            member.watch.delivered(number)
+            if send_time_ns != number + 1000 or len(datagram) != self.storm.size:
+                self.faults.append(f"{self.now}: {number} came otherwise than it was sent")
 
     def _to_member(self, member: Member, packet: bytes) -> None:
         if member.dead:
@@ -274,18 +256,19 @@ class World:
         if isinstance(found, packets.Numbers) and end.joined_at is not None and found.session_id == packets_of(end):
             member.watch.ncf(found.numbers, self.now)
         member.sender.watch.received(member.address)
+        catches_up = end.catches_up
         delivered = end.receive(packet, AT, self.now)
-        for datagram, send_time_ns in delivered:
-            number = int.from_bytes(datagram[:8], "big")
-            member.got.append(number)
-            member.watch.delivered(number)
-            if send_time_ns != number + 1000 or len(datagram) != self.storm.size:
-                self.faults.append(f"{self.now}: {number} came otherwise than it was sent")
+        delivered += end.ready(self.now)
+        self._deliver(member, delivered)
+        if catches_up and not end.counts.late and member.got != sorted(member.got):
+            self.faults.append(f"{self.now}: {member.context_id} catches up out of order")
         if known is None and end.joined_at is not None and isinstance(found, packets.SessionMessage):
             resumes = self.storm.resumes[member.address[1]]  # type: ignore[index]
             if end.joined_at != (found.trail if resumes else found.lead):
                 self.faults.append(f"{self.now}: {member.context_id} joins at {end.joined_at} by {found}")
-        if end.joined_at is not None:
+        if end.catches_up or catches_up:
+            member.watch.look_away(end.lead)
+        elif end.joined_at is not None:
             first = known if known is not None else end.joined_at
             last = number if delivered and (number := int.from_bytes(delivered[0][0][:8], "big")) >= first else end.lead
             member.watch.found_missing(first, last, joined or known is None, self.now)

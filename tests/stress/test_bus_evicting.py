@@ -25,7 +25,7 @@ def started(peers: Peers, kind: Kind, mode: str, timeout: int) -> tuple[PeerProc
     """A source that evicts and a receiver that have met, and the source string."""
     sender = peers.start("embedded", transport_lbtipc_datagram_max_size=8192)
     receiver = peers.start(mode, "stopped")
-    options = {"slow_receiver_behavior": "evict", "slow_receiver_timeout": timeout}
+    options = {"slow_receiver_behavior": "evict", "slow_receiver_timeout": timeout, "udp_fallback": "none"}
     source = sender.do("source", topic="t", transport=kind.transport, **kind.options, **kind.small(), **options)
     receiver.do("receiver", topic="t")
     sender.do("told", topic="t", kind="CONNECT")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ipcbus import Context
-from tests.kit.bus import KINDS, Kind
+from tests.kit.bus import RINGS, Kind
 from tests.kit.look import objects
 from tests.kit.payload import Ledger
 
@@ -51,7 +51,7 @@ class Storm:
     def add_source(self) -> None:
         """One more process that streams."""
         if len(self.sources) < MOST_SOURCES:
-            kind: Kind = self.rng.choice(KINDS)
+            kind: Kind = self.rng.choice(RINGS)
             peer = self.peers.start("embedded", liveness_check_interval=50, transport_lbtipc_datagram_max_size=8192)
             options = {**kind.options, **(kind.small() if self.rng.random() < 0.5 else {})}
             source = peer.do("source", topic="t", transport=kind.transport, **options)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.kit.bus import KINDS, RECEIVER_PACED, Kind
+from tests.kit.bus import RECEIVER_PACED, RINGS, Kind
 from tests.kit.payload import balanced
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def test_a_receiver_that_stops_and_goes_on_misses_nothing(peers: Peers, kind: Ki
 
 
 def test_a_source_paced_receiver_that_stops_and_goes_on_knows_what_it_missed(peers: Peers) -> None:
-    stop_and_go(peers, KINDS[1], "source first", 100_000, small=True)
+    stop_and_go(peers, RINGS[1], "source first", 100_000, small=True)
 
 
 @pytest.mark.long

@@ -17,7 +17,7 @@ import ipcbus
 from ipcbus import Context
 from ipcbus.resolution import names
 from ipcbus.resolution.sweep import ORPHAN_AGE_S, sweep
-from tests.kit.bus import GIVE_UP_S, KINDS, Bus, Kind, mode_options
+from tests.kit.bus import GIVE_UP_S, RINGS, Bus, Kind, mode_options
 from tests.kit.look import ROOT, objects
 from tests.unit.sources import ROOT as REPOSITORY
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from tests.kit.peers import Peers
 
-every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.name))
+every_kind = pytest.mark.parametrize("kind", RINGS, ids=lambda kind: str(kind.name))
 
 
 @every_kind

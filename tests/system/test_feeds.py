@@ -5,6 +5,7 @@ Run as a module it is one of the receiving processes.
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import json
@@ -22,6 +23,7 @@ import pytest
 import ipcbus
 from ipcbus import MessageType
 from tests.kit.look import objects
+from tests.kit.network import isolated_or_skip
 
 if TYPE_CHECKING:
     from ipcbus import Message
@@ -32,6 +34,11 @@ FEEDS = ("binance_usdm_btcusdt_20240808.gz", "binance_spot_btcusdt_20240808.gz")
 MESSAGES = 135_203
 LONGEST = 64_046  # 64,047 with the end of the line
 RECEIVERS = 3
+OPTIONS = {"context": {"resolver_multicast_interface": "127.0.0.1"}}
+"""Of receivers. The interface is for LBT-RM, in a network of the test's own."""
+LOSS = {f"{kind}_{end}LOSS_RATE": "10" for kind in ("LBTRU", "LBTRM") for end in ("", "SRC_")}
+RATE = 50_000_000
+"""Bits a second: about as many as three receivers that look into each message take on two processors."""
 
 
 @dataclass
@@ -101,7 +108,7 @@ def receive(domain: str, topics: list[str]) -> None:
         else:
             events[message.type.name] += 1
 
-    with ipcbus.Context(domain=domain) as context:
+    with ipcbus.Context(OPTIONS, domain=domain) as context:
         for topic in topics:
             context.receiver(topic, on_message)
         sys.stdin.read()
@@ -109,12 +116,34 @@ def receive(domain: str, topics: list[str]) -> None:
     print(json.dumps({"chains": found, "events": events}))
 
 
-def replay(feed: str, domain: str, transport: str) -> dict[str, Any]:
+def config(path: Path) -> Path:
+    """A file of options for who sends."""
+    path.write_text(
+        f"[context]\nresolver_multicast_interface = '127.0.0.1'\n"
+        f"transport_lbtru_data_rate_limit = {RATE}\ntransport_lbtrm_data_rate_limit = {RATE}\n"
+        f"transport_lbtru_retransmit_rate_limit = {RATE}\ntransport_lbtrm_retransmit_rate_limit = {RATE}\n"
+    )
+    return path
+
+
+def replay(feed: str, domain: str, transport: str, options: Path) -> dict[str, Any]:
     """Sends a feed; returns what `ipcbus replay` reports."""
-    arguments = ("--transport", transport, "--wait-receivers", str(RECEIVERS), "--linger", "60", "--domain", domain)
+    arguments = ["--transport", transport, "--wait-receivers", str(RECEIVERS), "--linger", "60", "--domain", domain]
+    arguments += ["--json", "--config", str(options)]
     ended = subprocess.run(
-        [sys.executable, "-m", "ipcbus_tools", "replay", str(DATA / feed), *arguments, "--json"],
+        [
+            sys.executable,
+            "-m",
+            "ipcbus_tools",
+            "replay",
+            str(DATA / feed),
+            *arguments,
+            "--json",
+            "--config",
+            str(options),
+        ],
         check=False,
+        env=os.environ | LOSS,
         capture_output=True,
         text=True,
     )
@@ -124,20 +153,32 @@ def replay(feed: str, domain: str, transport: str) -> dict[str, Any]:
 
 
 @pytest.mark.skipif(not all((DATA / feed).exists() for feed in FEEDS), reason=f"the captured feeds are not in {DATA}")
-@pytest.mark.parametrize("transport", ["lbtipc", "lbtsmx"])
-def test_feeds_arrive_whole_and_in_order(domain: str, transport: str, pytestconfig: pytest.Config) -> None:
+@pytest.mark.parametrize(
+    "transport",
+    ["lbtipc", "lbtsmx", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("lbtru", "lbtrm"))],
+)
+def test_feeds_arrive_whole_and_in_order(
+    domain: str, transport: str, pytestconfig: pytest.Config, tmp_path: Path
+) -> None:
+    """Over UDP with a tenth of all datagrams lost, each way."""
+    with isolated_or_skip() if transport == "lbtrm" else contextlib.nullcontext():
+        feeds_arrive(domain, transport, pytestconfig.rootpath, config(tmp_path / "options.toml"))
+
+
+def feeds_arrive(domain: str, transport: str, root: Path, options: Path) -> None:
     topics = sorted({topic for feed in FEEDS for topic in expected(feed)})
     crew = [
         subprocess.Popen(
             [sys.executable, "-m", "tests.system.test_feeds", domain, *topics],
-            cwd=pytestconfig.rootpath,
+            cwd=root,
+            env=os.environ | LOSS,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
         for _ in range(RECEIVERS)
     ]
     try:
-        reports = {feed: replay(feed, domain, transport) for feed in FEEDS}
+        reports = {feed: replay(feed, domain, transport, options) for feed in FEEDS}
         found = [json.loads(process.communicate()[0]) for process in crew]
     finally:
         for process in crew:

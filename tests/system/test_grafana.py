@@ -62,6 +62,10 @@ def wrong(query: str, legend: str, exported: Series) -> list[str]:
     return found
 
 
+def _receivers(domain: str) -> list[stats.SlotStats]:
+    return [slot for session in stats.take_snapshot(domain).sessions for slot in session.receivers]
+
+
 @pytest.fixture
 def exported(domain: str) -> Iterator[Series]:
     """Every series of a live domain with its labels."""
@@ -72,6 +76,9 @@ def exported(domain: str) -> Iterator[Series]:
         bus.joined(source)
         source.send(b"x", flush=True)
         bus.until(lambda: receiver.delivered, "the message")
+        bus.receiver("u", lambda message: None)
+        bus.joined(bus.source("u", transport="lbtru"))
+        bus.until(lambda: any(each.reception for each in _receivers(domain)), "what its receiver shows")
         yield {
             sample.name: set(sample.labels)
             for metric in families([stats.take_snapshot(domain)])
@@ -115,7 +122,7 @@ def test_dashboard_can_be_imported() -> None:
             assert panel["description"].endswith(".")
             assert panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24
     rows = [panel["title"] for panel in panels() if panel["type"] == "row"]
-    assert rows == ["Overview", "Sessions", "Receivers", "Topics", "Who is held up, and by whom"]
+    assert rows == ["Overview", "Sessions", "Receivers", "Topics", "Who is held up, and by whom", "Over UDP"]
 
 
 def test_brackets_of_queries_close() -> None:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ipcbus import Context
-from tests.kit.bus import GIVE_UP_S, KINDS, LBTIPC_SOURCE_PACED, LBTSMX, Bus, Kind
+from ringbuf import layout
+from tests.kit.bus import GIVE_UP_S, LBTIPC_SOURCE_PACED, LBTSMX, RINGS, Bus, Kind
 from tests.kit.forms import CallbackTaker
 from tests.kit.look import slots
 from tests.kit.payload import body
@@ -16,7 +17,7 @@ from tests.kit.peers import Peers, settled
 if TYPE_CHECKING:
     from typing import Any
 
-every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.name))
+every_kind = pytest.mark.parametrize("kind", RINGS, ids=lambda kind: str(kind.name))
 COUNT = 3000
 
 
@@ -57,7 +58,7 @@ def test_receivers_that_start_first_meet_a_source_that_starts_later(peers: Peers
 def test_nothing_sent_after_waiting_is_missed_in_many_tries(peers: Peers) -> None:
     sender, *receivers = peers.several(3)
     for attempt in range(25):
-        kind = KINDS[attempt % 3]
+        kind = RINGS[attempt % 3]
         topic = f"try {attempt}"
         # All three at once, in changing order.
         for peer in [*receivers, sender][attempt % 3 :] + [*receivers, sender][: attempt % 3]:
@@ -139,7 +140,7 @@ def test_a_slow_receiver_is_told_what_it_lost(domain: str, peers: Peers, burst: 
     assert (ledger.bursts > 0) == (burst == 2)
     (session,) = slow.do("await_sessions", topic="t", count=1)
     assert session["counters"]["lost"] == ledger.lost
-    (mask,) = [slot for slot in slots(source) if slot["state"]]
+    (mask,) = [slot for slot in slots(source) if slot["state"] == layout.SLOT_ACTIVE]
     assert mask["lost"] == ledger.lost
     assert mask["overruns"] > 0
     assert mask["lbm_msgs_rcved"] == ledger.delivered

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import ipcbus
-from tests.kit.bus import KINDS, LBTIPC, MODES, Bus, Kind, mode_options
+from tests.kit.bus import LBTIPC, MODES, RINGS, Bus, Kind, mode_options
 from tests.kit.payload import Books, balanced
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def mode(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture(params=KINDS, ids=lambda kind: str(kind.name))
+@pytest.fixture(params=RINGS, ids=lambda kind: str(kind.name))
 def kind(request: pytest.FixtureRequest) -> Kind:
     """A transport with its pacing."""
     found: Kind = request.param

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from ipcbus import stats
+from ipcbus_tools import over_udp
 from ipcbus_tools.common import duration, number, size
 from ipcbus_tools.top import figures
 from ipcbus_tools.top.table import clean
@@ -40,6 +41,9 @@ _WORDS = (
     ("MB/s", "10^6 bytes a second, headers included; lag and /dev/shm count by 1024"),
     ("p50 .. max", "from the begin of a datagram to its reading, since the last look"),
     ("!", "this receiver holds the source up"),
+    ("layer", "what brings it: the ring, LBT-RU or LBT-RM;  reason: why it does not read the ring"),
+    ("NAK/s", "datagrams asked for again over UDP;  again/s: sent again;  unrec: given up"),
+    ("lmtd%", "share of the time in which datagrams waited for the data rate over UDP"),
     ("blocked", "a send waits for room;  refused: one found none"),
     ("parked", "the receiver sleeps until something is published"),
     ("absent", "wants a topic of the session and is not joined: the reason"),
@@ -60,10 +64,18 @@ def session_lines(row: Row | None, width: int) -> list[Text]:
         lines.append(Text.assemble(("  not readable  ", "dim"), clean(session.reason)))
     wide = width > _MEANS + 20
     lines += _block("counters of the session", "session", session.counters, session.per_second, wide)
+    if session.uplink is not None and session.uplink.counters:
+        lines.append(Text())
+        lines += _block("counters over UDP", "uplink", session.uplink.counters, session.uplink.per_second, wide)
     for slot in session.receivers:
         lines += [Text(), Text(clean(_reader(slot)), "bold")]
-        lines += [Text(f"  {line}") for line in _latencies(slot)]
+        lines += [Text.assemble((f"  {name:<14}", "dim"), clean(value)) for name, value in over_udp.lines(slot)]
+        lines += [Text(f"  {line}") for line in _latencies(slot)] if slot.counters else []
         lines += _block("counters of the receiver", "slot", slot.counters, slot.per_second, wide)
+        if slot.reception is not None:
+            lines += _block(
+                *("counters over UDP", "reception", slot.reception.counters, slot.reception.per_second), wide=wide
+            )
     for source in session.sources:
         lines.append(Text())
         lines.append(Text(f"topic {clean(source.topic)}: number {source.number}, {source.receivers} receivers", "bold"))
@@ -80,7 +92,10 @@ def _facts(session: SessionStats) -> Iterator[tuple[str, str]]:
     fill = f"{figures.share(session.fill)} % unread by the reader furthest behind" if session.receivers else "no reader"
     yield "fill", fill
     yield "blocked", f"{figures.share(session.blocked)} % of the time since the last look"
+    yield from over_udp.facts(session)
     holder = session.held_up_by
+    if session.held_up_by_rate and session.uplink is not None:
+        yield "held up by", over_udp.data_rate(session.uplink)
     if holder is not None:
         since = f" for {duration(session.held_up_for_ns)}" if session.held_up_for_ns else ""
         yield "held up by", f"pid {holder.pid}, user {holder.user}{since}: {holder.command}"
@@ -102,7 +117,8 @@ def _reader(slot: SlotStats) -> str:
     name = f" {slot.context_name}" if slot.context_name else ""
     state = slot.state if slot.alive else "dead"
     lag = f"{size(slot.lag)} behind, about {figures.whole(slot.lag_messages)} messages"
-    return f"slot {slot.slot}: pid {slot.pid}, user {slot.user}, context {slot.context_id:08x}{name}, {state}, {lag}"
+    where = f"slot {slot.slot}" if slot.layer == stats.RING else slot.layer
+    return f"{where}: pid {slot.pid}, user {slot.user}, context {slot.context_id:08x}{name}, {state}, {lag}"
 
 
 def _latencies(slot: SlotStats) -> Iterator[str]:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ipcbus import stats
 from ipcbus_tools.top import figures
 from ipcbus_tools.top.table import Column
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ipcbus.stats import Absent, Percentiles, SessionStats, SlotStats, SourceStats
     from ipcbus_tools.top.roster import Row
+
+_SOURCE, _SOURCE_MOST = 22, 32
+"""Columns of a source string: one of a ring has room, one over UDP most of the time."""
 
 BAD, WARN, DIM = "bold red", "yellow", "dim"
 _STATES = {"dead": BAD, "gone": DIM, "blocked": WARN, "refused": WARN, "idle": DIM, "evicted": BAD, "stopped": BAD}
@@ -28,8 +35,8 @@ class Reader:
         user: its user.
         name: its context's name.
         command: its command line.
-        layer: `ring`, or `none` when it is not joined.
-        reason: why it is not joined; empty when it is.
+        layer: `ring`, the transport over which it receives else, or `none` when it is not joined.
+        reason: why it does not read the ring, or is not joined; else empty.
         latency: of what it read between the last two looks; None without any.
     """
 
@@ -55,8 +62,8 @@ class Reader:
             user=slot.user,
             name=slot.context_name,
             command=slot.command,
-            layer="ring",
-            reason="",
+            layer=slot.layer,
+            reason=slot.reason,
             latency=slot.recent.percentiles() if slot.recent else None,
         )
 
@@ -76,15 +83,23 @@ Trails = dict[tuple[int, str], tuple[float | None, ...]]
 """Messages a second over the last minute, by context and source string."""
 
 
-def sessions(trails: Trails, *, unicode: bool) -> list[Column[Row]]:
-    """Columns of the table of sessions."""
+def sessions(trails: Trails, rows: Sequence[Row], *, unicode: bool) -> list[Column[Row]]:
+    """Columns of the table of sessions.
+
+    Args:
+        trails: messages a second over the last minute.
+        rows: what is to be shown; what concerns UDP alone has columns only where there is something over UDP.
+        unicode: whether the terminal knows more than ASCII.
+    """
+    udp = any(row.session.uplink.counters for row in rows if row.session is not None and row.session.uplink is not None)
+    longest = max([_SOURCE, *(len(_source(row)) for row in rows if udp)])
 
     def trail(row: Row, width: int) -> str:
         values = trails.get((row.session.context_id, row.session.source), ()) if row.session and _runs(row) else ()
         return figures.sparkline(values, width, unicode=unicode)
 
     return [
-        Column("session", 22, 0, lambda row, _: _source(row), left=True),
+        Column("session", min(longest, _SOURCE_MOST), 0, lambda row, _: _source(row), left=True),
         Column("state", 7, 1, lambda row, _: row.state, left=True, style=_state_style),
         Column("pid", 7, 4, lambda row, _: f"{row.session.pid}" if row.session else ""),
         Column("topic", 10, 3, lambda row, _: _first_topic(row), left=True, spread=2),
@@ -107,17 +122,82 @@ def sessions(trails: Trails, *, unicode: bool) -> list[Column[Row]]:
         Column("fill%", 5, 5, lambda row, _: figures.share(_session(row, "fill"))),
         Column("blkd%", 5, 4, lambda row, _: figures.share(_session(row, "blocked")), style=_blocked_style),
         Column("lost", 6, 7, lambda row, _: _lost(row), style=_lost_style),
+        *(_OVER_UDP if udp else ()),
         Column("last minute", 11, 11, trail, spread=2),
     ]
 
 
-READERS: list[Column[Reader]] = [
+def _of_uplink(row: Row, name: str) -> float | None:
+    uplink = row.session.uplink if row.session and _runs(row) else None
+    return uplink.per_second.get(name) if uplink else None
+
+
+def _limited(row: Row) -> float | None:
+    return row.session.uplink.limited if row.session and row.session.uplink and _runs(row) else None
+
+
+_OVER_UDP: tuple[Column[Row], ...] = (
+    Column(
+        "NAK/s",
+        6,
+        4,
+        lambda row, _: figures.count(_of_uplink(row, "naks_rcved")),
+        style=lambda row: WARN if _of_uplink(row, "naks_rcved") else "",
+    ),
+    Column("again/s", 7, 6, lambda row, _: figures.count(_of_uplink(row, "rxs_sent"))),
+    Column(
+        "lmtd%",
+        5,
+        6,
+        lambda row, _: figures.share(_limited(row)),
+        style=lambda row: WARN if (_limited(row) or 0) > 0.01 else "",
+    ),
+)
+
+
+def readers(found: Sequence[Reader]) -> list[Column[Reader]]:
+    """Columns of the table of receivers; some only where somebody receives over UDP, or for a reason."""
+    udp = any(reader.slot is not None and reader.layer != stats.RING for reader in found)
+    reasons = any(reader.slot is not None and reader.reason for reader in found)
+    columns = []
+    for column in _READERS:
+        if column.title == "layer" and udp:
+            column = dataclasses.replace(column, rank=2)
+        columns.append(column)
+        if column.title == "layer" and reasons:
+            columns.append(Column("reason", 14, 3, lambda row, _: row.reason, left=True, spread=2))
+        if column.title == "lost" and udp:
+            columns += _REPAIR
+    return columns
+
+
+def _repair(row: Reader, name: str) -> float | None:
+    reception = row.slot.reception if row.slot else None
+    return reception.per_second.get(name) if reception else None
+
+
+def _unrecovered(row: Reader) -> int | None:
+    return row.slot.reception.unrecovered if row.slot and row.slot.reception else None
+
+
+_REPAIR: tuple[Column[Reader], ...] = (
+    Column("NAK/s", 6, 4, lambda row, _: figures.count(_repair(row, "naks_sent"))),
+    Column(
+        "unrec",
+        6,
+        4,
+        lambda row, _: figures.whole(_unrecovered(row)),
+        style=lambda row: BAD if _unrecovered(row) else "",
+    ),
+)
+
+_READERS: list[Column[Reader]] = [
     Column("pid", 7, 0, lambda row, _: f"{row.pid}"),
     Column("state", 7, 1, lambda row, _: row.state, left=True, style=lambda row: _STATES.get(row.state, "")),
     Column("user", 8, 12, lambda row, _: row.user, left=True),
     Column("context", 9, 11, lambda row, _: row.name, left=True),
-    Column("command", 12, 10, lambda row, _: row.reason or figures.program(row.command), left=True, spread=1),
-    Column("layer", 5, 9, lambda row, _: row.layer, left=True),
+    Column("command", 12, 10, lambda row, _: figures.program(row.command), left=True, spread=1),
+    Column("layer", 6, 9, lambda row, _: row.layer, left=True),
     Column("msg/s", 6, 0, lambda row, _: figures.count(_reader_rate(row, "lbm_msgs_rcved"))),
     Column("lag", 6, 1, lambda row, _: figures.size(row.slot.lag if row.slot else None), style=lambda row: _lag(row)),
     Column("lag msg", 7, 4, lambda row, _: figures.whole(row.slot.lag_messages if row.slot else None)),
@@ -128,8 +208,6 @@ READERS: list[Column[Reader]] = [
     Column("p99.9", 6, 8, lambda row, _: figures.time(_latency(row, "p999"))),
     Column("max", 6, 5, lambda row, _: figures.time(_latency(row, "max"))),
 ]
-"""Columns of the table of receivers."""
-
 SOURCES: list[Column[tuple[Row, SourceStats]]] = [
     Column("topic", 16, 0, lambda pair, _: pair[1].topic, left=True, spread=1),
     Column("session", 22, 3, lambda pair, _: _source(pair[0]), left=True),
@@ -190,7 +268,7 @@ def _blocked_style(row: Row) -> str:
 def _lost(row: Row) -> str:
     if row.session is None or not row.session.counters:
         return figures.NONE
-    return figures.whole(sum(slot.counters["lost"] for slot in row.session.receivers))
+    return figures.whole(sum(slot.counters.get("lost", 0) for slot in row.session.receivers))
 
 
 def _lost_style(row: Row) -> str:

@@ -130,7 +130,7 @@ def _without_old_readers(row: Row, lingers: Lingers) -> Row:
         return row
 
     def kept(slot: SlotStats) -> bool:
-        return slot.alive or lingers((*row.key, slot.slot, slot.generation))
+        return slot.alive or lingers((*row.key, *slot.key))
 
     readers = tuple(slot for slot in session.receivers if kept(slot))
     return dataclasses.replace(row, session=dataclasses.replace(session, receivers=readers))

@@ -10,6 +10,7 @@ from rich.console import Group
 from rich.text import Text
 
 from ipcbus import stats
+from ipcbus_tools import over_udp
 from ipcbus_tools.top import details, figures, panes, table
 from ipcbus_tools.top import view as views
 from ipcbus_tools.top.view import View
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from ipcbus.stats import DomainSnapshot, SessionStats, SourceStats
+    from ipcbus.stats import DomainSnapshot, SessionStats, SlotStats, SourceStats
     from ipcbus_tools.top.host import Host
     from ipcbus_tools.top.roster import Row
 
@@ -171,16 +172,26 @@ def _totals(frame: Frame, sessions: list[SessionStats]) -> Text:
     rate = sum(slot.per_second.get("lost", 0.0) for slot in readers)
     text.append(f"  lost {figures.whole(lost)}", panes.BAD if lost else "")
     text.append(f" ({figures.count(rate)}/s)" if rate else "", panes.BAD)
+    uplinks = [each.uplink for each in sessions if each.uplink is not None]
+    for name, counter in (("NAKs", "naks_rcved"), ("again", "rxs_sent")):
+        rate = sum(uplink.per_second.get(counter, 0.0) for uplink in uplinks)
+        text.append(f"  {name} {figures.count(rate)}/s" if rate else "", panes.WARN)
     states = [row.state for row in frame.rows]
     blocked = sum(1 for each in sessions if each.wait or (each.blocked or 0) > 0.01)
     for name, count, style in (
         ("held up", blocked, panes.WARN),
+        ("rate limited", sum((uplink.limited or 0) > 0.01 for uplink in uplinks), panes.WARN),
+        ("unrecovered", sum(_unrecovered(slot) for slot in readers), panes.BAD),
         ("evicted", sum(each.counters.get("receivers_evicted", 0) for each in sessions), panes.BAD),
         ("not readable", states.count(UNREAD), panes.DIM),
         ("dead", states.count("dead") + frame.hidden_dead, panes.BAD),
     ):
         text.append(f"  {name} {count}" if count else "", style)
     return text
+
+
+def _unrecovered(slot: SlotStats) -> int:
+    return slot.reception.unrecovered if slot.reception else 0
 
 
 def _footer(view: View, size: Size) -> Text:
@@ -227,7 +238,7 @@ def _share(room: int, wants: tuple[int, ...], least: tuple[int, ...]) -> list[in
 
 
 def _sessions(frame: Frame, rows: list[Row], place: int, size: Size, room: int) -> list[Text]:
-    fitted = table.fit(panes.sessions(frame.trails, unicode=size.unicode), size.width - 2)
+    fitted = table.fit(panes.sessions(frame.trails, rows, unicode=size.unicode), size.width - 2)
     lines = [_marked(table.head(fitted), "  ")]
     first = table.window(max(0, place), place - room // 2, room - 1, len(rows))
     for i, row in enumerate(rows[first : first + room - 1], first):
@@ -274,7 +285,7 @@ def _readers(found: DomainSnapshot, session: SessionStats | None) -> list[panes.
 def _receivers(
     session: SessionStats | None, readers: list[panes.Reader], offset: int, size: Size, room: int
 ) -> list[Text]:
-    fitted = table.fit(panes.READERS, size.width - 2)
+    fitted = table.fit(panes.readers(readers), size.width - 2)
     lines = [_title(_about(session), size), _marked(table.head(fitted), "  ")]
     first = min(offset, max(0, len(readers) - (room - 2)))
     for reader in readers[first : first + room - 2]:
@@ -303,12 +314,21 @@ def _about(session: SessionStats | None) -> Text:
         share = f", {figures.share(session.blocked)} % blocked" if session.blocked is not None else ""
         about = f"held up by pid {holder.pid} ({holder.user}){since}{share}: {figures.program(holder.command)}"
         text.append(f"{table.clean(about)}  ", panes.WARN)
+    uplink = session.uplink
+    if uplink is not None and (session.held_up_by_rate or (uplink.limited or 0) > 0.01):
+        share = f", {figures.share(uplink.limited)} % of the time" if uplink.limited is not None else ""
+        how = "held up" if session.held_up_by_rate else "limited"
+        text.append(f"{how} by {over_udp.data_rate(uplink)}{share}  ", panes.WARN)
     text.append(table.clean(session.source))
     if session.counters:
-        text.append(f"  {joined} receiver{'' if joined == 1 else 's'}, {session.slots_max} slots")
+        text.append(f"  {joined} receiver{'' if joined == 1 else 's'}")
+        clients = uplink.counters.get("num_clients", 0) if uplink is not None else 0
+        if uplink is None or uplink.layer != session.transport:
+            over = f", {clients} of them over {uplink.layer}" if uplink is not None and clients else ""
+            text.append(f"{over}, {session.slots_max} slot{'' if session.slots_max == 1 else 's'}")
     if session.closed:
         text.append("  closed", panes.WARN)
-    if holder is None:
+    if holder is None and not session.held_up_by_rate:
         name = f" {session.context_name}" if session.context_name else ""
         text.append(table.clean(f"  pid {session.pid}{name}  {figures.program(session.command)}"), "dim")
     return text

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ipcbus.stats import SessionStats, SourceStats
     from ipcbus_tools.top.roster import Key, Row
 
-SORTS: Final = ("msg/s", "MB/s", "fill", "blocked", "lost", "source", "pid")
+SORTS: Final = ("msg/s", "MB/s", "fill", "blocked", "lost", "source", "pid", "NAK/s")
 """What the sessions can be sorted by; `s` goes through them."""
 
 SESSIONS: Final = "sessions"
@@ -128,7 +128,9 @@ def haystack(row: Row) -> str:
     if row.session is None:
         return f"{row.context_id:08x} {row.reason}".casefold()
     topics = " ".join(source.topic for source in row.session.sources)
-    readers = " ".join(f"{slot.pid} {slot.user} {slot.context_name} {slot.command}" for slot in row.session.receivers)
+    readers = " ".join(
+        f"{slot.pid} {slot.user} {slot.context_name} {slot.layer} {slot.command}" for slot in row.session.receivers
+    )
     return f"{_of_session(row)} {topics} {readers}".casefold()
 
 
@@ -245,4 +247,5 @@ _MEASURES: dict[str, Callable[[SessionStats], float | str]] = {
     "lost": _lost,
     "source": lambda session: session.source,
     "pid": lambda session: session.pid,
+    "NAK/s": lambda session: session.uplink.per_second.get("naks_rcved", 0.0) if session.uplink else 0.0,
 }

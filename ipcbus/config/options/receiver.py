@@ -42,8 +42,9 @@ class ReceiverOptions(LbtruReceiver, LbtrmReceiver, ResolverReceiver, OptionValu
         minimum=0,
         maximum=MAX_COUNT,
         special_zero=True,
-        meaning="Most messages that wait behind a gap of a topic; when there are more the oldest gap is given up. "
-        "0 is no limit. Ultra Messaging asks for the missing ones over another way then.",
+        meaning="Most messages that wait behind a gap of a topic of a session over a ring; when there are more the "
+        "oldest gap is given up. 0 is no limit. Over UDP, where what is missing is asked for, only "
+        "delivery_control_maximum_total_map_entries limits them. Ultra Messaging asks over another way then.",
     )
     resolution_no_source_notification_threshold = Option(
         default=0,

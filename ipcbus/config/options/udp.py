@@ -9,6 +9,13 @@ from ipcbus.config.values import Option
 
 ADDITION: Final = " An addition to Ultra Messaging."
 _MAX_BITS: Final = 10**12
+DATA_RATE: Final = 10_000_000
+"""Limit over a network, where none is set; Ultra Messaging's."""
+RETRANSMIT_RATE: Final = 5_000_000
+_AUTOMATIC: Final = (
+    "0: {} over a network, as in Ultra Messaging, and no limit on the loopback interface, where there is no network to "
+    "protect; a value that is set holds everywhere."
+)
 _MAX_BUFFER: Final = 2**30
 
 
@@ -31,6 +38,18 @@ def limit(default: int, unit: str, meaning: str) -> Option[int]:
     )
 
 
+def _rate(meaning: str, automatic: int, note: str = "") -> Option[int]:
+    """A row of a rate that is chosen by where a session is sent to."""
+    return Option(
+        default=0,
+        unit="bit/s",
+        minimum=0,
+        maximum=_MAX_BITS,
+        special_zero=True,
+        meaning=f"{meaning} {_AUTOMATIC.format(automatic)}{note}",
+    )
+
+
 def buffer(default: int, meaning: str) -> Option[int]:
     """A row of a socket's buffer."""
     return Option(
@@ -46,16 +65,16 @@ def buffer(default: int, meaning: str) -> Option[int]:
 
 def data_rate_limit(transport: str, note: str = "") -> Option[int]:
     """A row of a source's rate limit."""
-    return limit(
-        10_000_000,
-        "bit/s",
-        f"How fast an {transport} session sends new datagrams; what is above it waits for the next interval.{note}",
+    return _rate(
+        f"How fast an {transport} session sends new datagrams; what is above it waits for the next interval.",
+        DATA_RATE,
+        note,
     )
 
 
 def retransmit_rate_limit(transport: str) -> Option[int]:
     """A row of the rate limit of retransmissions."""
-    return limit(5_000_000, "bit/s", f"How fast an {transport} session sends again what receivers miss.")
+    return _rate(f"How fast an {transport} session sends again what receivers miss.", RETRANSMIT_RATE)
 
 
 def rate_interval(default: int, transport: str) -> Option[int]:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from ipcbus import Context, SourceEventType
-from tests.kit.bus import GIVE_UP_S, KINDS, LBTIPC, Bus, Kind
+from tests.kit.bus import GIVE_UP_S, LBTIPC, RINGS, Bus, Kind
 from tests.kit.forms import CallbackTaker
 from tests.kit.look import ring_header
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ipcbus import SourceEvent
 
-every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.name))
+every_kind = pytest.mark.parametrize("kind", RINGS, ids=lambda kind: str(kind.name))
 
 
 @pytest.fixture

@@ -113,7 +113,7 @@ def test_session_of_another_user_than_promised_is_refused(domain: str) -> None:
 
 def test_all_slots_taken_is_an_error_that_names_the_option(domain: str) -> None:
     with owned(domain, slots_max=2), joined(domain, 1) as first, joined(domain, 2) as second:
-        with pytest.raises(SlotsFull, match=r"all 2 receiver slots.*transport_.*_maximum_receivers_per_transport"):
+        with pytest.raises(SlotsFull, match=r"all receiver slots.*transport_.*_maximum_receivers_per_transport"):
             join(domain, 3)
         assert (first.index, second.index) == (0, 1)
         first.leave()

@@ -14,7 +14,15 @@ from prometheus_client.parser import text_string_to_metric_families
 from ipcbus import stats
 from ipcbus.stats import COUNTERS, Counter, DomainSnapshot, Histogram
 from ipcbus.stats import counters as table
-from ipcbus.stats.model import ContextStats, ReceiverStats, SessionStats, SlotStats, SourceStats
+from ipcbus.stats.model import (
+    ContextStats,
+    ReceiverStats,
+    ReceptionStats,
+    SessionStats,
+    SlotStats,
+    SourceStats,
+    UplinkStats,
+)
 from ipcbus_tools.metrics import BUCKETS_NS, LABELS, DomainCollector, families, label, metric_name
 from ringbuf import layout
 
@@ -64,7 +72,7 @@ def slot(**fields: object) -> SlotStats:
         **{"slot": 3, "generation": 1, "state": "active", "alive": True, "parked": False, "pid": 77, "uid": 5},
         **{"user": "ann", "context_id": 0xABC, "context_name": "reader", "command": "secret", "joined_ns": 10**18},
         **{"position": 10, "lag": 500, "lag_messages": 5, "topics": ("t",), "counters": counts("slot")},
-        **{"latency": Histogram.empty(), **fields},
+        **{"latency": Histogram.empty(), "reception": ReceptionStats("joined", "a:1", counts("reception")), **fields},
     }
     return SlotStats(**given)  # type: ignore[arg-type]
 
@@ -76,6 +84,7 @@ def session(**fields: object) -> SessionStats:
         **{"pacing": "receiver_paced", "capacity": 1000, "datagram_max": 100, "slots_max": 20, "topics_max": 8},
         **{"tail": 510, "closed": False, "wait": "", "blocked_for_ns": 0, "counters": counts("session")},
         **{"sources": (SourceStats("t", 1, 1, counts("source")),), "receivers": (slot(),), "reason": ""},
+        **{"uplink": UplinkStats("LBT-RU:a:1:1", "LBT-RU", True, 9, 80, 0, 0, 0, counts("uplink"))},
         **{"read_ns": 1, **fields},
     }
     return SessionStats(**given)  # type: ignore[arg-type]
@@ -122,7 +131,7 @@ def test_conventions() -> None:
 def test_every_counter_is_exported() -> None:
     found = values(snapshot(context(session())))
     for row in COUNTERS:
-        expected = counts(row.of)[row.name] / (1e9 if row.unit == "ns" else 1)
+        expected = counts(row.of)[row.name] / (1e9 if row.unit in ("ns", "ns, now") else 1)
         assert only(found, metric_name(row) + ("_total" if row.grows else "")) == expected
 
 

@@ -9,14 +9,16 @@ import pytest
 from ipcbus.stats import COUNTERS
 from ipcbus.stats.plain import to_plain
 from ipcbus_tools import delay, info, rate, schema, stats
-from tests.unit.tools.top.recorded import FAST, SLOW, TRADING
+from tests.unit.tools.top.recorded import FAST, FEED, SLOW, TRADING, UDP
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 EACH = pytest.mark.parametrize("name", schema.DOCUMENTS)
 SESSION = TRADING.session(SLOW)
+OVER_UDP = UDP.session(FEED)
 assert SESSION is not None
+assert OVER_UDP is not None
 
 
 def rated() -> rate.TopicFlow:
@@ -55,6 +57,19 @@ def test_is_a_schema(name: str) -> None:
 @EACH
 def test_recorded_documents_fit(name: str) -> None:
     jsonschema.validate(RECORDED[name], schema.schema(name), jsonschema.Draft202012Validator)
+
+
+@pytest.mark.parametrize(
+    ("name", "document"),
+    [
+        ("snapshot", UDP.to_dict()),
+        ("info", info.SessionInfo.of(UDP, OVER_UDP).to_dict()),
+        ("stats", to_plain(stats.counters_of(UDP, OVER_UDP))),
+        ("delay", to_plain(delay.delays(UDP, "quotes.AAPL"))),
+    ],
+)
+def test_sessions_over_udp_fit(name: str, document: object) -> None:
+    jsonschema.validate(document, schema.schema(name), jsonschema.Draft202012Validator)
 
 
 @EACH

@@ -6,7 +6,8 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from ipcbus.reliability.loss_map import NakTerms
-from ipcbus.reliability.receiver_end import ReceiverEnd, ReceiverTerms
+from ipcbus.reliability.receiver_end import ReceiverEnd
+from ipcbus.reliability.receiver_terms import ReceiverTerms
 from ipcbus.reliability.reception import ReceptionTerms
 from ipcbus.reliability.source_end import ALL, SourceEnd, SourceTerms
 from ipcbus.reliability.transmission import TransmissionTerms

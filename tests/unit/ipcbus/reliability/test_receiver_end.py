@@ -4,8 +4,10 @@ from random import Random
 
 import pytest
 
+from ipcbus.reliability.catch_up import AHEAD, BEHIND
 from ipcbus.reliability.joining import OVER, TABLE, State
-from ipcbus.reliability.receiver_end import ReceiverEnd, ReceiverTerms
+from ipcbus.reliability.receiver_end import ReceiverEnd
+from ipcbus.reliability.receiver_terms import ReceiverTerms
 from ipcbus.wire import packets
 from tests.unit.ipcbus.reliability.ends import AT, HERE, MS, SECOND, SESSION, WHO, Pair, joined, receiver, source
 
@@ -86,6 +88,29 @@ def test_what_is_missing_is_asked_for() -> None:
     pair.exchange(1)
     assert pair.got == [b"1", b"0"]
     assert (pair.here.counts.naks_sent, pair.here.counts.nak_pckts_sent, pair.here.missing) == (1, 1, 0)
+
+
+def test_who_misses_much_asks_for_a_little_at_a_time_and_gets_it_in_order() -> None:
+    pair = joined()
+    sent = [b"%d" % number for number in range(BEHIND + 1)]
+    pair.send(*sent)
+    pair.lose()
+    pair.send(b"last")
+    pair.exchange(1)
+    assert pair.got == [*sent, b"last"]
+    assert pair.here.counts.nak_pckts_sent >= pair.here.counts.naks_sent / AHEAD > 4
+    assert not pair.here.catches_up
+
+
+def test_who_misses_less_asks_for_all_at_once() -> None:
+    pair = joined()
+    pair.send(*(b"%d" % number for number in range(BEHIND)))
+    pair.lose()
+    pair.send(b"last")
+    pair.exchange(1)
+    assert pair.got[0] == b"last"
+    assert pair.here.counts.nak_pckts_sent == 1
+    assert not pair.here.catches_up
 
 
 def test_reset_keeps_what_is_there() -> None:

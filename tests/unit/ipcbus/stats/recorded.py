@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ipcbus.resolution import names
-from ipcbus.resolution.adverts import SessionAdvert
+from ipcbus.resolution.adverts import Endpoint, SessionAdvert
 from ipcbus.resolution.registry import Registry
 from ipcbus.wire import layout as wire
 from ringbuf import layout, liveness, segment
@@ -23,18 +23,23 @@ SLOTS_MAX = 4
 CAPACITY = 65536
 TAIL = 5000
 
+_UPLINK = layout.RING_HEADER.itemsize + TOPICS_MAX * wire.TOPIC_LINE.itemsize
+
 Fields = dict[str, Any]
 
 
 class Recorded:
     """A context with one session of two topics, which this process holds alive but never uses."""
 
-    def __init__(self, domain: str) -> None:
-        """Makes registry, ring and control block."""
+    def __init__(self, domain: str, *, udp: bool = False) -> None:
+        """Makes registry, ring and control block; `udp` gives the session a twin over UDP."""
         self.domain = domain
+        endpoint = Endpoint("127.0.0.1", 14380) if udp else None
         self.advert = SessionAdvert(
-            CONTEXT_ID, 0, wire.TRANSPORT_LBTIPC, SESSION_ID, 20001, CAPACITY, False, TOPICS_MAX
+            CONTEXT_ID, 0, wire.TRANSPORT_LBTIPC, SESSION_ID, 20001, CAPACITY, False, TOPICS_MAX, endpoint
         )
+        self.others: list[tuple[str, int]] = []
+        user = TOPICS_MAX * wire.TOPIC_LINE.itemsize + (wire.uplink_bytes(TOPICS_MAX) if udp else 0)
         self.registry = Registry(domain, CONTEXT_ID, "recorded", "1.2.3", hidden=False, group="")
         self.registry.add_session(self.advert)
         self.registry.add_source(0, "a", 1)
@@ -42,13 +47,13 @@ class Recorded:
         self.receiver = self.registry.add_receiver("c")
         self.ring_name = names.ring(domain, CONTEXT_ID, 0)
         self.control_name = names.control(domain, CONTEXT_ID, 0)
-        data = layout.data_offset(TOPICS_MAX * wire.TOPIC_LINE.itemsize)
+        data = layout.data_offset(user)
         self.ring_fd = segment.create(self.ring_name, data + CAPACITY)
         self.control_fd = segment.create(self.control_name, layout.control_bytes(SLOTS_MAX, 8 * TOPICS_MAX))
         self.slot_locks: list[int] = []
         self.ring(
             **{"magic": layout.MAGIC, "layout_id": layout.LAYOUT_ID, "kind": layout.KIND_RING},
-            **{"session_id": SESSION_ID, "user_offset": layout.RING_HEADER.itemsize, "user_bytes": 64 * TOPICS_MAX},
+            **{"session_id": SESSION_ID, "user_offset": layout.RING_HEADER.itemsize, "user_bytes": user},
             **{"capacity": CAPACITY, "record_max": 8208, "tail": TAIL, "pid": os.getpid()},
         )
         self.control(
@@ -85,6 +90,38 @@ class Recorded:
             assert liveness.take(fd, index + 1)
             self.slot_locks.append(fd)
 
+    def uplink(self, **fields: object) -> None:
+        """Sets fields of what the session's uplink shows."""
+        _patch(self.ring_fd, _UPLINK, wire.UPLINK_BOARD, {"version": 2, "transport": wire.TRANSPORT_LBTRU, **fields})
+
+    def client(self, line: int, topics: tuple[int, ...] = (), **fields: object) -> None:
+        """Sets fields of a client, and which topics it receives."""
+        at = _UPLINK + wire.UPLINK_BOARD.itemsize
+        _patch(self.ring_fd, at + line * wire.CLIENT_LINE.itemsize, wire.CLIENT_LINE, {"used": 1, **fields})
+        at += wire.CLIENTS_SHOWN * wire.CLIENT_LINE.itemsize
+        for number in topics:
+            word = at + 8 * (number % TOPICS_MAX)
+            mask = int.from_bytes(os.pread(self.ring_fd, 8, word), "little") | 1 << line
+            os.pwrite(self.ring_fd, mask.to_bytes(8, "little"), word)
+
+    def reception(self, session: SessionAdvert, local: int = 0x8000, **fields: object) -> int:
+        """Makes the ring of a session that the context receives over UDP; returns a descriptor of it."""
+        self.registry.add_reception(session, local)
+        ring, control = names.ring(self.domain, CONTEXT_ID, local), names.control(self.domain, CONTEXT_ID, local)
+        area = wire.RECEPTION_BOARD.itemsize
+        self.others.append((ring, segment.create(ring, layout.data_offset(area) + layout.PAGE)))
+        self.others.append((control, segment.create(control, layout.control_bytes(1, 0))))
+        (_, ring_fd), (_, control_fd) = self.others[-2:]
+        head = {"magic": layout.MAGIC, "layout_id": layout.LAYOUT_ID, "session_id": session.session_id}
+        own = {"kind": layout.KIND_RING, "user_offset": layout.RING_HEADER.itemsize, "user_bytes": area, "tail": TAIL}
+        _patch(ring_fd, 0, layout.RING_HEADER, head | own)
+        slots = {"kind": layout.KIND_CONTROL, "slots_max": 1, "slots_offset": layout.slots_offset(0)}
+        _patch(control_fd, 0, layout.CONTROL_HEADER, head | slots)
+        _patch(control_fd, layout.slots_offset(0), layout.SLOT, {"state": layout.SLOT_ACTIVE, "position": TAIL})
+        shown = {"version": 2, "transport": wire.TRANSPORT_LBTRU, "state": b"joined", **fields}
+        _patch(ring_fd, layout.RING_HEADER.itemsize, wire.RECEPTION_BOARD, shown)
+        return ring_fd
+
     def receiver_counts(self, **fields: object) -> None:
         """Sets counters of the context's receiver."""
         view = self.registry.mapping.view(self.registry.entry_offset(self.receiver), wire.REGISTRY_ENTRY.itemsize)
@@ -97,6 +134,9 @@ class Recorded:
         for fd in (self.ring_fd, self.control_fd, *self.slot_locks):
             os.close(fd)
         for name in (self.ring_name, self.control_name):
+            segment.remove(name)
+        for name, fd in self.others:
+            os.close(fd)
             segment.remove(name)
         self.registry.close()
 

@@ -15,7 +15,9 @@ FACTS = {
     "RingHeader": {"magic", "total_bytes", "capacity", "tail", "intent", "start_ns", "blocked_since"},
     "TopicLine": set[str](),
     "Slot": {"position", "context_id", "joined_ns"},
-    "RegistryEntry": {"window", "since_ns"},
+    "UplinkBoard": {"version", "clients_max", "data_rate", "retransmit_rate", "limited_since"},
+    "ReceptionBoard": {"version"},
+    "RegistryEntry": {"window", "since_ns", "context_id"},
 }
 
 

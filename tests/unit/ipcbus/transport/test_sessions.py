@@ -39,7 +39,7 @@ source_paced = pytest.mark.parametrize("options", [SOURCE_PACED])
 def test_plans_come_from_the_options_of_their_transport() -> None:
     context, source = ContextOptions(), SourceOptions()
     ipc, smx = LBTIPC.plan(context, source), LBTSMX.plan(context, source)
-    assert (ipc.window, ipc.datagram_max, ipc.receivers_max) == (4 * 2**20, 65535, 20)
+    assert (ipc.window, ipc.datagram_max, ipc.receivers_max) == (4 * 2**20, 65400, 20)
     assert (ipc.batch_minimum, ipc.batch_interval_ms, ipc.source_paced) == (2048, 200, False)
     assert (smx.window, smx.datagram_max, smx.receivers_max) == (2**20, 8192, 64)
     assert (smx.batch_minimum, smx.batch_interval_ms, smx.source_paced) == (0, 0, False)

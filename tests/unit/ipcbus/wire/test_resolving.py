@@ -18,7 +18,7 @@ def texts(shortest: int, longest: int) -> st.SearchStrategy[str]:
 TOPICS = texts(1, 255)
 HEADS = st.builds(
     Head,
-    context_id=st.integers(1, 2**64 - 1),
+    context_id=st.integers(1, 2**32 - 1),
     pid=st.integers(0, 2**32 - 1),
     name=texts(0, 31),
     tag=st.sampled_from(["default", "+0123abc", "x"]),
@@ -82,7 +82,7 @@ def test_a_good_packet_that_was_changed_and_cut(packet: bytes, changes: list[tup
 
 def check(found: Packet) -> None:
     """Nothing that is out of its bounds gets through."""
-    assert found.head.context_id > 0
+    assert 0 < found.head.context_id < 2**32
     assert len(found.head.name.encode()) <= 31
     assert 1 <= len(found.head.tag) <= 8
     if isinstance(found, Advert):
@@ -161,6 +161,7 @@ def changed(**fields: object) -> bytes:
         resolving.query(HEAD, [""]),
         resolving.wildcard_query(HEAD, []),
         resolving.query(Head(0, 1, "", "default", 1), ["a"]),
+        resolving.query(Head(resolving.CONTEXT_MAX + 1, 1, "", "default", 1), ["a"]),
         resolving.query(Head(1, 1, "", "", 1), ["a"]),
         resolving.query(Head(1, 1, "", "a\0b", 1), ["a"]),
         resolving.query(Head(1, 1, "x" * 32, "default", 1), ["a"]),

@@ -22,12 +22,15 @@ if TYPE_CHECKING:
     from ipcbus.stats import ContextStats, SessionStats
 
 TRADING = DomainSnapshot.from_dict(json.loads(Path(__file__).with_name("trading.json").read_text()))
+UDP = DomainSnapshot.from_dict(json.loads(Path(__file__).with_name("udp.json").read_text()))
+"""A feed over LBT-RU held up by its data rate, a tenth of it lost on the way; and a ring that has no slot for one."""
 HOST = Host("machine", (12.0, 99.6), 14 << 20, 64 << 20)
 SECOND = 1_000_000_000
 
 EVERYTHING = View()
 _SOURCES = {session.sources[0].topic: session.source for session in TRADING.sessions}
 FAST, SLOW, SMX, SPARSE = (_SOURCES[each] for each in ("quotes.AAPL", "quotes.MSFT", "orders", "telemetry.slow"))
+FEED, ORDERS = (session.source for session in sorted(UDP.sessions, key=lambda each: each.transport, reverse=True))
 """Source strings; a receiver of `SLOW` holds its source up."""
 
 

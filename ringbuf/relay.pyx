@@ -1,0 +1,45 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, embedsignature=True
+"""Records on their way to and from another medium; see the stub for the words."""
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+from ringbuf._layout cimport RECORD_HEADER, Record
+from ringbuf.clock cimport epoch_ns, ns_per_tick, ticks_of
+from ringbuf.ring cimport (
+    RingReader, RingWriter, aligned, reader_done, reader_next, reader_sample, writer_claim, writer_publish,
+)
+
+
+def take(RingReader reader):
+    cdef const Record *record = reader_next(&reader.r)
+    cdef uint32_t messages
+    cdef int64_t send_time_ns
+    if record == NULL:
+        return None
+    body = PyBytes_FromStringAndSize(<const char *>record + RECORD_HEADER, reader.r.frame - RECORD_HEADER)
+    messages, send_time_ns = record.messages, epoch_ns(record.send_ticks)
+    reader.r.since_sample += 1
+    reader_sample(&reader.r, record, ns_per_tick())
+    if reader_done(&reader.r):
+        reader.owes_event = True
+    return body, messages, send_time_ns
+
+
+def put(RingWriter writer, bytes packet, Py_ssize_t start, uint32_t messages, int64_t send_time_ns):
+    cdef Py_ssize_t length = PyBytes_GET_SIZE(packet) - start
+    cdef char *place
+    if start < 0 or length < 0 or RECORD_HEADER + length > writer.w.record_max:
+        raise ValueError(
+            f"a record of {length} bytes is none, or exceeds the ring's maximum of {writer.w.record_max - RECORD_HEADER}"
+        )
+    if writer.w.used:
+        raise ValueError("a record is open already; commit or cancel it first")
+    place = writer_claim(&writer.w, aligned(length))
+    if place == NULL:
+        return -1
+    memcpy(place, PyBytes_AS_STRING(packet) + start, length)
+    writer.w.used += length
+    writer.w.messages = messages
+    writer.w.open_ticks = ticks_of(send_time_ns)
+    return writer_publish(&writer.w)

@@ -1,0 +1,205 @@
+"""Datagrams that never come, at the places where nothing else tells of them: each message is there or reported lost."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ipcbus import MessageType
+from ipcbus.transport import uplink
+from ipcbus.transport.udp_medium import UdpMedium
+from ipcbus.wire import packets
+from tests.kit.bus import LBTRM, LBTRU, Bus
+from tests.kit.forms import CallbackTaker
+from tests.kit.payload import Books, balanced, body
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+    from ipcbus import Source
+
+pytestmark = pytest.mark.parametrize("kind", [LBTRU, LBTRM], ids=lambda kind: str(kind.name))
+
+embedded = pytest.mark.parametrize("mode", ["embedded"])
+
+BOS, DATA, EOS = MessageType.BOS, MessageType.DATA, MessageType.EOS
+
+
+@pytest.fixture
+def lose(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[packets.Packet], bool]], None]:
+    """Has packets lost on their way to receivers."""
+
+    def lose(lost: Callable[[packets.Packet], bool]) -> None:
+        real = UdpMedium.receive
+
+        def receive(medium: UdpMedium, packet: bytes, address: Hashable, now_ns: int) -> None:
+            found = packets.parse(packet)
+            if found is None or not lost(found):
+                real(medium, packet, address, now_ns)
+
+        monkeypatch.setattr(UdpMedium, "receive", receive)
+
+    return lose
+
+
+def options(bus: Bus, generation_ms: int = 400) -> dict[str, object]:
+    """Receiver options with which what does not come is asked for soon, and given up soon."""
+    own = f"transport_{bus.kind.transport}_nak_"
+    return {
+        f"{own}initial_backoff_interval": 1,
+        f"{own}generation_interval": generation_ms,
+        "delivery_control_loss_check_interval": 5,
+    }
+
+
+def send(source: Source, count: int) -> int:
+    """Sends so many messages, each in a datagram of its own."""
+    for number in range(source.sequence_number + 1, source.sequence_number + 1 + count):
+        source.send(body(number), flush=True)
+    return source.sequence_number + 1
+
+
+def test_the_first_datagram_is_repaired_before_the_second_is_delivered(
+    bus: Bus, lose: Callable[[Callable[[packets.Packet], bool]], None]
+) -> None:
+    lose(lambda packet: isinstance(packet, packets.Data) and packet.number == 0 and not packet.flags & packets.AGAIN)
+    source = bus.source()
+    taker = CallbackTaker(bus, **options(bus, 59_000))
+    bus.joined(source)
+    send(source, 10)
+    assert taker.data(10) == [body(number) for number in range(10)]
+    assert taker.kinds == [BOS] + [DATA] * 10
+    assert taker.receiver.lost == 0
+
+
+def test_the_same_of_a_topic_that_joins_a_session_later(
+    bus: Bus, lose: Callable[[Callable[[packets.Packet], bool]], None]
+) -> None:
+    lost: list[int] = []
+
+    def first_of_other(packet: packets.Packet) -> bool:
+        if isinstance(packet, packets.Data) and b"other" in bytes(packet.datagram) and not lost:
+            lost.append(packet.number)
+            return True
+        return False
+
+    lose(first_of_other)
+    context, receiving = bus.context("sending"), bus.context("receiving")
+    early, late = (bus.source(topic, context, **bus.kind.id(100)) for topic in ("early", "late"))
+    one = CallbackTaker(bus, "early", receiving, **options(bus, 59_000))
+    bus.joined(early)
+    send(early, 3)
+    late.send(b"before", flush=True)
+    other = CallbackTaker(bus, "late", receiving, **options(bus, 59_000))
+    bus.joined(late)
+    late.send(b"other 1", flush=True)
+    late.send(b"other 2", flush=True)
+    # What was sent before it had joined may come or not, and is not lost.
+    bus.until(lambda: other.count() and other.got[-1].data == b"other 2", "the last message")
+    assert [got.data for got in other.got if got.type is not BOS][-2:] == [b"other 1", b"other 2"]
+    assert other.receiver.lost == 0
+    assert one.data(3) == [body(number) for number in range(3)]
+    assert lost
+
+
+@embedded
+def test_a_first_datagram_that_never_comes_is_reported(
+    bus: Bus, lose: Callable[[Callable[[packets.Packet], bool]], None]
+) -> None:
+    lose(lambda packet: isinstance(packet, packets.Data) and packet.number < 3)
+    source = bus.source()
+    books = Books()
+    bus.receiver("t", books.enter, **options(bus))
+    bus.joined(source)
+    sent = send(source, 10)
+    bus.until(lambda: books.accounted >= sent, "the messages, or news of their loss")
+    balanced(books.ledgers[source.source], sent)
+    assert books.ledgers[source.source].lost == 3
+
+
+@embedded
+@pytest.mark.parametrize("ends", ["context", "source", "one of two"])
+def test_a_last_datagram_that_never_comes_is_reported(
+    bus: Bus, lose: Callable[[Callable[[packets.Packet], bool]], None], ends: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uplink, "_SILENT_NS", 5_000_000_000)  # the receiver is driven while the context closes
+    lose(lambda packet: isinstance(packet, packets.Data) and packet.number >= 7)
+    context = bus.context("sending", mode="embedded")
+    source = bus.source("t", context, **bus.kind.id(100))
+    other = bus.source("other", context, **bus.kind.id(100)) if ends == "one of two" else None
+    books = Books()
+    bus.receiver("t", books.enter, **options(bus))
+    bus.joined(source)
+    sent = send(source, 10)
+    closing = threading.Thread(target=context.close if ends == "context" else source.close)
+    closing.start()
+    bus.until(lambda: books.ended, "the end")
+    closing.join()
+    balanced(books.ledgers[source.source], sent)
+    assert books.ledgers[source.source].lost == 3
+    assert other is None or other.receivers == 0
+
+
+def test_the_word_on_where_a_topic_begins_may_be_lost_too(
+    bus: Bus, lose: Callable[[Callable[[packets.Packet], bool]], None]
+) -> None:
+    told: list[packets.Packet] = []
+
+    def lost(packet: packets.Packet) -> bool:
+        if isinstance(packet, packets.Topics):
+            told.append(packet)
+            return len(told) == 1
+        return isinstance(packet, packets.Data) and packet.number == 0 and not packet.flags & packets.AGAIN
+
+    lose(lost)
+    source = bus.source()
+    taker = CallbackTaker(bus, **options(bus, 59_000), **{f"transport_{bus.kind.transport}_connect_interval": 10})
+    bus.joined(source)
+    send(source, 5)
+    assert taker.data(5) == [body(number) for number in range(5)]
+    assert len(told) >= 2
+
+
+def test_a_source_that_never_says_where_a_topic_begins_holds_nothing_up(
+    bus: Bus, lose: Callable[[Callable[[packets.Packet], bool]], None]
+) -> None:
+    lose(lambda packet: isinstance(packet, packets.Topics))
+    source = bus.source()
+    taker = CallbackTaker(bus, **options(bus, 59_000))
+    bus.joined(source)
+    send(source, 100)
+    assert taker.data(100) == [body(number) for number in range(100)]
+    source.close()
+    taker.event(EOS)
+
+
+@embedded
+def test_a_topic_ends_though_the_answer_that_says_how_far_it_went_is_lost(
+    bus: Bus, lose: Callable[[Callable[[packets.Packet], bool]], None]
+) -> None:
+    closed: list[int] = []
+
+    def lost(packet: packets.Packet) -> bool:
+        if closed and isinstance(packet, packets.SessionMessage | packets.Topics):
+            closed.append(packet.type)
+            return closed.count(packet.type) == 1
+        return False
+
+    lose(lost)
+    context = bus.context("sending", mode="embedded")
+    source, other = (bus.source(topic, context, **bus.kind.id(100)) for topic in ("t", "other"))
+    taker = CallbackTaker(bus, **options(bus))
+    control = CallbackTaker(bus, "other", taker.context)
+    bus.joined(source)
+    bus.joined(other)
+    send(source, 3)
+    other.send(b"x", flush=True)
+    assert control.data(1) == [b"x"]
+    closed.append(0)
+    source.close()
+    taker.event(EOS)
+    assert taker.numbers == [0, 1, 2]
+    assert closed.count(packets.SM) >= 2
+    assert control.kinds == [BOS, DATA]

@@ -1,0 +1,111 @@
+"""Who forges packets: UDP sockets on loopback, and packets of a session that are changed at random."""
+
+from __future__ import annotations
+
+import socket
+import time
+from typing import TYPE_CHECKING
+
+from ipcbus.wire import packets
+from tests.kit.bus import GIVE_UP_S
+
+if TYPE_CHECKING:
+    from random import Random
+    from typing import Self
+
+    from ipcbus.transport.mmsg import Address
+
+_BIG = (0, 1, 255, 65535, (1 << 32) - 1, packets.NUMBER_MAX, (1 << 64) - 1)
+
+
+class Attacker:
+    """A socket with an account of what it has sent and got."""
+
+    def __init__(self) -> None:
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.socket.bind(("127.0.0.1", 0))
+        self.sent = self.got = 0
+        self.packets: list[bytes] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
+    def send(self, packet: bytes, to: Address) -> None:
+        """Sends one."""
+        self.sent += len(packet)
+        self.socket.sendto(packet, to)
+
+    def hear(self, timeout: float = 0.0) -> list[bytes]:
+        """What has come; waits for the first."""
+        self.socket.settimeout(timeout)
+        found: list[bytes] = []
+        try:
+            while True:
+                found.append(self.socket.recv(65536))
+                self.socket.settimeout(0.0)
+        except (BlockingIOError, TimeoutError, ConnectionRefusedError):
+            pass
+        self.got += sum(map(len, found))
+        self.packets += found
+        return found
+
+    def ask(self, session_id: int, to: Address, cookie: int = 0, nonce: int = 0) -> packets.Packet:
+        """Sends a CONNECT and waits for the answer: all that was sent before has been dealt with by then."""
+        self.send(packets.connect(session_id, cookie, nonce), to)
+        deadline = time.monotonic() + GIVE_UP_S
+        while time.monotonic() < deadline:
+            for answer in self.hear(0.1):
+                found = packets.parse(answer)
+                if isinstance(found, packets.SessionMessage) and found.nonce == nonce:
+                    return found
+                if isinstance(found, packets.Client) and found.type == packets.RESET and found.cookie == nonce:
+                    return found
+        raise AssertionError("no answer to a CONNECT")
+
+
+def changed(random: Random, said: list[bytes]) -> bytes:
+    """One of these packets with a few changes, or the front of one with the end of another."""
+    packet = bytearray(random.choice(said))
+    for _ in range(random.randint(1, 3)):
+        at = random.randrange(len(packet) + 1)
+        how = random.randrange(4)
+        if how == 0 and at < len(packet):
+            packet[at] ^= 1 << random.randrange(8)
+        elif how == 1:
+            packet = packet[:at] + random.choice(said)[at:]
+        elif how == 2:
+            packet[at : at + 8] = random.choice(_BIG).to_bytes(8, "big")
+        else:
+            packet[at:at] = random.randbytes(random.choice([1, 4, 900]))
+    return bytes(packet[:60_000])
+
+
+def forged(random: Random, session_id: int, cookie: int = 0) -> bytes:
+    """A packet that somebody made up, whole and true to the form or not."""
+    number = random.choice([*_BIG, random.randrange(1000)]) & packets.NUMBER_MAX
+    told = random.choice([cookie, random.getrandbits(64), 0])
+    numbers = range(number, min(number + random.choice([1, 5, 300]), packets.NUMBER_MAX))
+    who = (random.getrandbits(64), 1, "forger")
+    topics = range(random.choice([0, 1, 256]))
+    made = [
+        packets.connect(session_id, told, random.getrandbits(64)),
+        *packets.naks(session_id, told, numbers or [number]),
+        *packets.ncfs(session_id, random.randrange(4), numbers or [number]),
+        *packets.acks(session_id, told, number, who, random.getrandbits(62), topics, packets.ASKS),
+        packets.leave(session_id, told),
+        packets.reset(session_id, told, random.choice([0, packets.GONE])),
+        packets.session_message(session_id, packets.NUMBER_MAX, number, random.getrandbits(16), told, told),
+        packets.data(session_id, number, 0, 1, 0, random.randbytes(40), random.getrandbits(16)),
+        *packets.topics(session_id, told, [(1, number, number)]),
+        random.randbytes(random.randrange(1, 1500)),
+    ]
+    packet = bytearray(random.choice(made))
+    if random.random() < 0.5:
+        for _ in range(random.randint(1, 4)):
+            packet[random.randrange(len(packet))] ^= 1 << random.randrange(8)
+    if random.random() < 0.2:
+        del packet[random.randrange(len(packet)) :]
+    return bytes(packet)

@@ -1,0 +1,354 @@
+"""Somebody else on loopback forges packets: nobody is misled, nothing grows, and nobody is sent more than he sent."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+import ipcbus
+from ipcbus.resolution.daemons import ClientTerms, ResolverClients
+from ipcbus.resolution.network import NetworkResolution, Who
+from ipcbus.resolution.terms import ResolutionTerms
+from ipcbus.transport.sealing import Seals
+from ipcbus.wire import packets, relaying
+from tests.kit.attacker import Attacker, changed, forged
+from tests.kit.bus import LBTRU, Bus
+from tests.kit.payload import Books, balanced, body
+from tests.kit.resolving import source as advert_of
+from tests.system.test_resolver import resolver
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from ipcbus import Context, Receiver, Source
+    from ipcbus.resolution.counts import ResolutionCounts
+    from ipcbus.transport.mmsg import Address
+    from ipcbus.transport.port import Port
+    from ipcbus.transport.udp_medium import UdpMedium
+    from ipcbus.transport.uplink import Uplink
+
+BATCH = 40
+FEW, MANY = 4_000, 100_000
+
+times = pytest.mark.parametrize("count", [FEW, pytest.param(MANY, marks=pytest.mark.long)])
+
+
+@pytest.fixture
+def bus(domain: str) -> Iterator[Bus]:
+    """Contexts with threads, on LBT-RU."""
+    made = Bus(domain, LBTRU, "embedded")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def chance() -> random.Random:
+    """Shows its seed when the test fails."""
+    seed = random.randrange(2**32)
+    print("seed", seed)
+    return random.Random(seed)
+
+
+def uplink(source: Source) -> Uplink:
+    """The way of its session over UDP."""
+    found = source._session.uplink
+    assert found is not None
+    return found
+
+
+def medium(receiver: Receiver) -> UdpMedium:
+    """Of its only session."""
+    (session,) = receiver._context._inbox.sessions()
+    return cast("UdpMedium", session.medium)
+
+
+def at(port: Port) -> Address:
+    """Where it hears."""
+    return port.socket.address
+
+
+class Stream:
+    """Messages that flow while the test does something else."""
+
+    def __init__(self, bus: Bus, **options: object) -> None:
+        self.bus, self.books = bus, Books()
+        self.sending, self.receiving = bus.context("sending", **options), bus.context("receiving", **options)
+        self.source = bus.source("t", self.sending)
+        self.receiver = bus.receiver("t", self.books.enter, self.receiving)
+        bus.joined(self.source)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            for _ in range(20):
+                self.source.send(body(self.source.sequence_number + 1), flush=True)
+            self._stop.wait(0.002)
+
+    def finish(self) -> None:
+        """Asserts that everything came."""
+        self._stop.set()
+        self._thread.join()
+        sent = self.source.sequence_number + 1
+        self.bus.until(lambda: self.books.accounted >= sent, "the messages")
+        self.source.close()
+        self.bus.until(lambda: self.books.ended, "the end")
+        (ledger,) = self.books.ledgers.values()
+        balanced(ledger, sent)
+        assert ledger.lost == 0
+
+
+@times
+def test_a_source_is_misled_by_nobody(bus: Bus, chance: random.Random, count: int) -> None:
+    stream = Stream(bus)
+    way = uplink(stream.source)
+    session, to = way.end.session_id, at(way.port)
+    with Attacker() as attacker, Attacker() as other:
+        for _ in range(count // BATCH):
+            for _ in range(BATCH):
+                attacker.send(forged(chance, session), to)
+            other.ask(session, to)  # all that was answered is there
+            attacker.hear()
+            assert attacker.got <= attacker.sent
+            assert other.got <= other.sent
+            assert stream.source.receivers == 1
+        counts = way.end.counts
+        assert counts.dgrams_dropped_unproven > count // 20
+        assert counts.dgrams_dropped_malformed > count // 20
+        window = way.end.snapshot()
+        assert (window["num_clients"], window["txw_msgs"]) == (1, way.end.lead - way.end.trail)
+        # Nobody but the receiver has anything sent again, or learns more than that he is not known.
+        assert counts.naks_rcved <= medium(stream.receiver).end.counts.naks_sent
+        answers = {found.type for each in attacker.packets if (found := packets.parse(each)) is not None}
+        assert answers == {packets.SM, packets.RESET}
+        stream.finish()
+
+
+@times
+def test_a_receiver_is_misled_by_nobody(bus: Bus, chance: random.Random, count: int) -> None:
+    stream = Stream(bus)
+    heard = medium(stream.receiver)
+    session, to = uplink(stream.source).end.session_id, at(heard._ports[0])
+    with Attacker() as attacker:
+        for _ in range(count // BATCH):
+            for _ in range(BATCH):
+                attacker.send(forged(chance, session, heard.end._cookie), to)
+        stream.finish()
+        attacker.hear()
+        assert attacker.got == 0
+    assert stream.receiver.lost == 0
+
+
+def test_whoever_proves_himself_takes_one_of_few_places(bus: Bus) -> None:
+    source = bus.source(transport_lbtru_maximum_clients_per_transport=3)
+    bus.receiver("t", lambda message: None)
+    bus.joined(source)
+    way = uplink(source)
+    session, to = way.end.session_id, at(way.port)
+    admitted = refused = 0
+    for nonce in range(10):
+        with Attacker() as attacker:
+            welcome = attacker.ask(session, to, nonce=nonce)
+            assert isinstance(welcome, packets.SessionMessage)
+            answer = attacker.ask(session, to, welcome.cookie, 100 + nonce)
+            admitted += isinstance(answer, packets.SessionMessage) and bool(answer.flags & packets.ADMITTED)
+            refused += answer.type == packets.RESET
+            assert attacker.got <= attacker.sent
+            # The cookie is no use to anybody else.
+            with Attacker() as thief:
+                answer = thief.ask(session, to, welcome.cookie, 200 + nonce)
+                assert not answer.flags & packets.ADMITTED
+    assert (admitted, refused) == (2, 8)
+    assert len(way.end.addresses) == 3
+
+
+# With a key.
+
+
+def key(path: Path, fill: bytes) -> str:
+    """A file with a key."""
+    path.write_bytes(fill * 32)
+    path.chmod(0o600)
+    return str(path)
+
+
+def test_with_a_key_only_who_has_it_is_heard(bus: Bus, tmp_path: Path, chance: random.Random) -> None:
+    one, other = key(tmp_path / "one", b"1"), key(tmp_path / "other", b"2")
+    sending = bus.context("sending", network_key_file=one)
+    source = bus.source("t", sending)
+    books, strange = Books(), Books()
+    bus.receiver("t", books.enter, bus.context("with the key", network_key_file=one))
+    strangers = [
+        bus.receiver("t", strange.enter, bus.context("without a key")),
+        bus.receiver("t", strange.enter, bus.context("with another", network_key_file=other)),
+    ]
+    bus.joined(source)
+    way = uplink(source)
+    session, to = way.end.session_id, at(way.port)
+    bus.until(lambda: all(medium(each).end.counts.connects_sent > 2 for each in strangers), "the others' attempts")
+    with Attacker() as attacker:
+        before = way.port.sealed_dropped
+        for _ in range(200):
+            attacker.send(forged(chance, session), to)
+        theirs = Seals(bus.domain, other, 1024).receiver
+        assert theirs is not None
+        attacker.send(theirs.seal(packets.connect(session, 0, 1)), to)
+        ours = Seals(bus.domain, one, 1024).receiver
+        assert ours is not None
+        sealed = ours.seal(packets.connect(session, 0, 1))
+        attacker.send(sealed, to)
+        assert attacker.hear(30)
+        assert len(attacker.packets) == 1
+        for _ in range(5):
+            attacker.send(sealed, to)
+        bus.until(lambda: way.port.sealed_dropped >= before + 206, "what is replayed to be dropped")  # and more
+        assert attacker.hear() == []
+    for number in range(100):
+        source.send(body(number), flush=True)
+    bus.until(lambda: books.accounted >= 100, "the messages")
+    (ledger,) = books.ledgers.values()
+    balanced(ledger, 100)
+    assert strange.ledgers == {}
+    assert (source.receivers, len(way.end.addresses)) == (1, 1)
+
+
+def test_without_a_key_nobody_is_heard_who_has_one(bus: Bus, tmp_path: Path) -> None:
+    source = bus.source("t")
+    books = Books()
+    receiver = bus.receiver("t", books.enter, bus.context("keyed", network_key_file=key(tmp_path / "key", b"1")))
+    way = uplink(source)
+    bus.until(lambda: way.end.counts.dgrams_dropped_malformed >= 3, "its attempts")
+    for number in range(10):
+        source.send(body(number), flush=True)
+    assert (source.receivers, way.end.addresses, receiver.delivered) == (0, (), 0)
+    assert books.ledgers == {}
+
+
+# What is open.
+
+
+def sockets() -> dict[str, str]:
+    """Inode and local address of each UDP socket of this process."""
+    own = {os.readlink(f"/proc/self/fd/{each}") for each in os.listdir("/proc/self/fd") if _is_open(each)}
+    found = {}
+    for table in ("udp", "udp6"):
+        with open(f"/proc/self/net/{table}") as lines:
+            for line in list(lines)[1:]:
+                fields = line.split()
+                if f"socket:[{fields[9]}]" in own:
+                    found[fields[9]] = fields[1]
+    return found
+
+
+def _is_open(number: str) -> bool:
+    return os.path.lexists(f"/proc/self/fd/{number}")
+
+
+def memberships() -> list[str]:
+    """The multicast groups that this host is in."""
+    with open("/proc/self/net/igmp") as lines:
+        return [line.split()[0] for line in lines if line.startswith("\t\t\t\t")]
+
+
+def test_a_default_context_is_reached_on_loopback_only(domain: str) -> None:
+    before, groups = sockets(), memberships()
+    with ipcbus.Context(domain=domain) as context:
+        assert sockets() == before
+        context.source("ring")
+        source = context.source("udp", transport="lbtru")
+        receiver = context.receiver("udp", lambda message: None)
+        source.wait_for_receivers(1, 30)
+        opened = {inode: address for inode, address in sockets().items() if inode not in before}
+        assert len(opened) >= 3
+        assert {address.partition(":")[0] for address in opened.values()} == {"0100007F"}
+        assert memberships() == groups
+        receiver.close()
+    assert sockets() == before
+
+
+# Topic resolution.
+
+
+def heard(context: Context) -> set[str]:
+    """Topics that it knows from the network."""
+    return {each.topic for topics in context._network.resolving.sources().values() for each in topics.values()}
+
+
+def dropped(counts: ResolutionCounts) -> int:
+    """What it could not make out."""
+    return counts.tr_dgrams_dropped_ver + counts.tr_dgrams_dropped_type + counts.tr_dgrams_dropped_malformed
+
+
+def test_resolution_hears_only_who_has_the_key(bus: Bus, tmp_path: Path) -> None:
+    keyed = {"network_key_file": key(tmp_path / "key", b"1")}
+    with resolver() as (_, address):
+        asks = {"resolver_unicast_daemon": f"{address[0]}:{address[1]}"}
+        sealed, open_one = bus.context("sealed", **asks, **keyed), bus.context("open", **asks)
+        bus.source("of the sealed", sealed)
+        bus.source("of the open", open_one)
+        with_key, without = bus.context("with", **asks, **keyed), bus.context("without", **asks)
+        for context in (with_key, without):
+            for topic in ("of the sealed", "of the open"):
+                context.receiver(topic)
+        bus.until(lambda: heard(with_key) == {"of the sealed"}, "the sealed source")
+        bus.until(lambda: heard(without) == {"of the open"}, "the open source")
+        for context in (with_key, sealed):
+            (way,) = context._network.resolving.ways
+            assert way._seal is not None
+            bus.until(lambda way=way: way._seal.dropped > 2, "what is not sealed to be dropped")  # type: ignore[misc]
+        for context in (without, open_one):
+            counts = context._network.resolving.ways[0].resolution.counts
+            bus.until(lambda counts=counts: dropped(counts) > 2, "what is sealed to be dropped")  # type: ignore[misc]
+        assert (heard(with_key), heard(without)) == ({"of the sealed"}, {"of the open"})
+        assert (heard(sealed), heard(open_one)) == (set(), set())
+        bus.close()
+
+
+def spoken(domain: str) -> list[bytes]:
+    """What a context says to a resolver, and what one passes on."""
+    rng = random.Random(1)
+    resolution = NetworkResolution(ResolutionTerms(check_address=False), Who(7, 7, ""), domain, rng, 0)
+    resolution.offer(advert_of(7, "t"), 0)
+    resolution.want("other", 0)
+    resolution.turn(10**9)
+    words = resolution.take()
+    clients = ResolverClients([("127.0.0.1", 1)], ClientTerms(), rng, 0)
+    clients.turn(10**9)
+    return [*words, *(packet for packet, _ in clients.take()), *(relaying.relay(0, word) for word in words)]
+
+
+@pytest.mark.parametrize("seconds", [pytest.param(60, marks=pytest.mark.long), 1])
+def test_changed_packets_at_every_socket_stop_no_stream(
+    bus: Bus, domain: str, chance: random.Random, seconds: int
+) -> None:
+    with resolver() as (process, address), Attacker() as attacker:
+        asks = {"resolver_unicast_daemon": f"{address[0]}:{address[1]}"}
+        stream = Stream(bus, **asks)
+        way, end = uplink(stream.source), medium(stream.receiver)
+        contexts = (stream.sending, stream.receiving)
+        resolving = [at(each.ports[0]) for context in contexts for each in context._network.resolving.ways]
+        targets = [at(way.port), at(end._ports[0]), *resolving, address]
+        said: list[bytes] = [
+            *spoken(domain),
+            *(forged(chance, way.end.session_id, end.end._cookie) for _ in range(100)),
+        ]
+        until = time.monotonic() + seconds
+        shot = 0
+        while time.monotonic() < until:
+            for _ in range(BATCH):
+                attacker.send(changed(chance, said), chance.choice(targets))
+                shot += 1
+            said = said[-500:] + attacker.hear()
+        print(shot, "packets")
+        assert shot > 100
+        assert process.poll() is None
+        stream.finish()
+        assert len(way.port._addressees) == 1
+        bus.close()
