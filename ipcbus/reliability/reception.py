@@ -52,7 +52,9 @@ class ReceptionCounts:
         nak_stm_min: shortest time in ns from missing to there; 0 before the first.
         nak_stm_max: the longest.
         nak_stm_mean: a moving mean.
-        nak_tx_max: most times that one number was asked for.
+        nak_tx_min: fewest times that one number was asked for before it came; 0 before the first.
+        nak_tx_mean: a moving mean, as a whole number.
+        nak_tx_max: the most.
     """
 
     msgs_rcved: int = 0
@@ -73,6 +75,8 @@ class ReceptionCounts:
     nak_stm_min: int = 0
     nak_stm_max: int = 0
     nak_stm_mean: int = 0
+    nak_tx_min: int = 0
+    nak_tx_mean: int = 0
     nak_tx_max: int = 0
 
 
@@ -103,6 +107,7 @@ class Reception:
         self._terms = terms
         self._map = LossMap(terms.naks, random)
         self._next = first
+        self._asked_mean = 0.0
         self._heard_ns = now_ns
         # Numbers given up, the oldest first, so that what comes after all is told from what came twice.
         self._given_up: dict[int, None] = {}
@@ -225,6 +230,9 @@ class Reception:
             counts.nak_stm_min = min(counts.nak_stm_min or found.missing_ns, found.missing_ns)
             counts.nak_stm_max = max(counts.nak_stm_max, found.missing_ns)
             counts.nak_stm_mean += (found.missing_ns - counts.nak_stm_mean) // 8
+            self._asked_mean += (found.asked - self._asked_mean) / 8 if counts.nak_tx_max else found.asked
+            counts.nak_tx_min = min(counts.nak_tx_min or found.asked, found.asked)
+            counts.nak_tx_mean = round(self._asked_mean)
             counts.nak_tx_max = max(counts.nak_tx_max, found.asked)
         return True
 

@@ -81,6 +81,8 @@ RECEPTION_ROWS: Final[tuple[Row, ...]] = (
     _receiver("nak_stm_min", "ns, now", "Shortest time from missing to there, of what was asked for."),
     _receiver("nak_stm_mean", "ns, now", "A moving mean of it."),
     _receiver("nak_stm_max", "ns, now", "The longest."),
+    _receiver("nak_tx_min", "NAKs, now", "Fewest times that one datagram was asked for before it came."),
+    _receiver("nak_tx_mean", "NAKs, now", "A moving mean of it, as a whole number."),
     _receiver("nak_tx_max", "NAKs, now", "Most times that one datagram was asked for before it came."),
     _receiver("duplicate_data", "datagrams", "Datagrams that had come before; dropped."),
     _receiver("unrecovered_txw", "datagrams", "Given up because the source does not hold them any more."),

@@ -237,6 +237,8 @@ typedef struct {
     uint64_t nak_stm_min;
     uint64_t nak_stm_mean;
     uint64_t nak_stm_max;
+    uint64_t nak_tx_min;
+    uint64_t nak_tx_mean;
     uint64_t nak_tx_max;
     uint64_t duplicate_data;
     uint64_t out_of_order;
@@ -265,7 +267,7 @@ typedef struct {
     uint64_t socket_dgrams_lost;
     uint64_t socket_dgrams_overrun;
     uint64_t unknown_msgs_rcved;
-    uint8_t pad_400[48];
+    uint8_t pad_416[32];
     char address[64];
     char reason[512];
 } ipcbus_ReceptionBoard;
@@ -287,34 +289,36 @@ _Static_assert(offsetof(ipcbus_ReceptionBoard, ncfs_unknown) == 144, "ReceptionB
 _Static_assert(offsetof(ipcbus_ReceptionBoard, nak_stm_min) == 152, "ReceptionBoard.nak_stm_min");
 _Static_assert(offsetof(ipcbus_ReceptionBoard, nak_stm_mean) == 160, "ReceptionBoard.nak_stm_mean");
 _Static_assert(offsetof(ipcbus_ReceptionBoard, nak_stm_max) == 168, "ReceptionBoard.nak_stm_max");
-_Static_assert(offsetof(ipcbus_ReceptionBoard, nak_tx_max) == 176, "ReceptionBoard.nak_tx_max");
-_Static_assert(offsetof(ipcbus_ReceptionBoard, duplicate_data) == 184, "ReceptionBoard.duplicate_data");
-_Static_assert(offsetof(ipcbus_ReceptionBoard, out_of_order) == 192, "ReceptionBoard.out_of_order");
-_Static_assert(offsetof(ipcbus_ReceptionBoard, late) == 200, "ReceptionBoard.late");
-_Static_assert(offsetof(ipcbus_ReceptionBoard, unrecovered_txw) == 208, "ReceptionBoard.unrecovered_txw");
-_Static_assert(offsetof(ipcbus_ReceptionBoard, unrecovered_tmo) == 216, "ReceptionBoard.unrecovered_tmo");
-_Static_assert(offsetof(ipcbus_ReceptionBoard, unrecovered_full) == 224, "ReceptionBoard.unrecovered_full");
-_Static_assert(offsetof(ipcbus_ReceptionBoard, dgrams_shed) == 232, "ReceptionBoard.dgrams_shed");
-_Static_assert(offsetof(ipcbus_ReceptionBoard, dgrams_dropped_size) == 240, "ReceptionBoard.dgrams_dropped_size");
-_Static_assert(offsetof(ipcbus_ReceptionBoard, dgrams_dropped_type) == 248, "ReceptionBoard.dgrams_dropped_type");
-_Static_assert(offsetof(ipcbus_ReceptionBoard, dgrams_dropped_version) == 256, "ReceptionBoard.dgrams_dropped_version");
-_Static_assert(offsetof(ipcbus_ReceptionBoard, dgrams_dropped_hdr) == 264, "ReceptionBoard.dgrams_dropped_hdr");
-_Static_assert(offsetof(ipcbus_ReceptionBoard, dgrams_dropped_sid) == 272, "ReceptionBoard.dgrams_dropped_sid");
-_Static_assert(offsetof(ipcbus_ReceptionBoard, dgrams_dropped_other) == 280, "ReceptionBoard.dgrams_dropped_other");
-_Static_assert(offsetof(ipcbus_ReceptionBoard, connects_sent) == 288, "ReceptionBoard.connects_sent");
-_Static_assert(offsetof(ipcbus_ReceptionBoard, acks_sent) == 296, "ReceptionBoard.acks_sent");
-_Static_assert(offsetof(ipcbus_ReceptionBoard, resets_rcved) == 304, "ReceptionBoard.resets_rcved");
-_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_dgrams_sent) == 312, "ReceptionBoard.socket_dgrams_sent");
-_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_bytes_sent) == 320, "ReceptionBoard.socket_bytes_sent");
-_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_dgrams_rcved) == 328, "ReceptionBoard.socket_dgrams_rcved");
-_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_bytes_rcved) == 336, "ReceptionBoard.socket_bytes_rcved");
-_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_send_blocked) == 344, "ReceptionBoard.socket_send_blocked");
-_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_send_refused) == 352, "ReceptionBoard.socket_send_refused");
-_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_send_too_large) == 360, "ReceptionBoard.socket_send_too_large");
-_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_dgrams_truncated) == 368, "ReceptionBoard.socket_dgrams_truncated");
-_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_dgrams_lost) == 376, "ReceptionBoard.socket_dgrams_lost");
-_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_dgrams_overrun) == 384, "ReceptionBoard.socket_dgrams_overrun");
-_Static_assert(offsetof(ipcbus_ReceptionBoard, unknown_msgs_rcved) == 392, "ReceptionBoard.unknown_msgs_rcved");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, nak_tx_min) == 176, "ReceptionBoard.nak_tx_min");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, nak_tx_mean) == 184, "ReceptionBoard.nak_tx_mean");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, nak_tx_max) == 192, "ReceptionBoard.nak_tx_max");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, duplicate_data) == 200, "ReceptionBoard.duplicate_data");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, out_of_order) == 208, "ReceptionBoard.out_of_order");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, late) == 216, "ReceptionBoard.late");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, unrecovered_txw) == 224, "ReceptionBoard.unrecovered_txw");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, unrecovered_tmo) == 232, "ReceptionBoard.unrecovered_tmo");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, unrecovered_full) == 240, "ReceptionBoard.unrecovered_full");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, dgrams_shed) == 248, "ReceptionBoard.dgrams_shed");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, dgrams_dropped_size) == 256, "ReceptionBoard.dgrams_dropped_size");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, dgrams_dropped_type) == 264, "ReceptionBoard.dgrams_dropped_type");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, dgrams_dropped_version) == 272, "ReceptionBoard.dgrams_dropped_version");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, dgrams_dropped_hdr) == 280, "ReceptionBoard.dgrams_dropped_hdr");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, dgrams_dropped_sid) == 288, "ReceptionBoard.dgrams_dropped_sid");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, dgrams_dropped_other) == 296, "ReceptionBoard.dgrams_dropped_other");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, connects_sent) == 304, "ReceptionBoard.connects_sent");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, acks_sent) == 312, "ReceptionBoard.acks_sent");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, resets_rcved) == 320, "ReceptionBoard.resets_rcved");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_dgrams_sent) == 328, "ReceptionBoard.socket_dgrams_sent");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_bytes_sent) == 336, "ReceptionBoard.socket_bytes_sent");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_dgrams_rcved) == 344, "ReceptionBoard.socket_dgrams_rcved");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_bytes_rcved) == 352, "ReceptionBoard.socket_bytes_rcved");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_send_blocked) == 360, "ReceptionBoard.socket_send_blocked");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_send_refused) == 368, "ReceptionBoard.socket_send_refused");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_send_too_large) == 376, "ReceptionBoard.socket_send_too_large");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_dgrams_truncated) == 384, "ReceptionBoard.socket_dgrams_truncated");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_dgrams_lost) == 392, "ReceptionBoard.socket_dgrams_lost");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_dgrams_overrun) == 400, "ReceptionBoard.socket_dgrams_overrun");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, unknown_msgs_rcved) == 408, "ReceptionBoard.unknown_msgs_rcved");
 _Static_assert(offsetof(ipcbus_ReceptionBoard, address) == 448, "ReceptionBoard.address");
 _Static_assert(offsetof(ipcbus_ReceptionBoard, reason) == 512, "ReceptionBoard.reason");
     """
@@ -442,6 +446,8 @@ _Static_assert(offsetof(ipcbus_ReceptionBoard, reason) == 512, "ReceptionBoard.r
         uint64_t nak_stm_min
         uint64_t nak_stm_mean
         uint64_t nak_stm_max
+        uint64_t nak_tx_min
+        uint64_t nak_tx_mean
         uint64_t nak_tx_max
         uint64_t duplicate_data
         uint64_t out_of_order

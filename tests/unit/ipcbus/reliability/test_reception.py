@@ -41,6 +41,19 @@ def test_a_gap_is_asked_for_and_filled() -> None:
     assert (found.counts.duplicate_data, found.counts.nak_stm_min, found.counts.nak_stm_max) == (1, 7, 7)
 
 
+def test_how_often_it_asked_is_counted() -> None:
+    found = reception()
+    found.data(2, 0, 1, 0)
+    found.turn(0)
+    found.data(0, 0, 1, 1)
+    counts = found.counts
+    assert (counts.nak_tx_min, counts.nak_tx_mean, counts.nak_tx_max) == (1, 1, 1)
+    for when in range(300, 4000, 300):
+        found.turn(when * MS)
+    found.data(1, 0, 1, 4000 * MS)
+    assert counts.nak_tx_min == 1 < counts.nak_tx_mean < counts.nak_tx_max
+
+
 def test_overtaken_is_not_recovered() -> None:
     found = reception()
     found.data(1, 0, 1, 0)
