@@ -28,7 +28,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         values = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
         kind, mode = values.get("kind"), values.get("mode", MODES[0])
-        if isinstance(kind, Kind) and kind.over_udp and mode != MODES[0] and item.path.stem not in IN_EVERY_MODE:
+        over_udp = isinstance(kind, Kind) and (kind.over_udp or item.path.stem == "test_moving")
+        if over_udp and mode != MODES[0] and item.path.stem not in IN_EVERY_MODE:
             item.add_marker(pytest.mark.long)
 
 

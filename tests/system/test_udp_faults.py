@@ -22,7 +22,10 @@ COUNT = 2000
 RATE = 20_000_000
 """Bits a second; what is lost by chance is the matter here, not what is lost because it comes too fast."""
 
-pytestmark = pytest.mark.parametrize("kind", [LBTRU, LBTRM], ids=lambda kind: str(kind.name))
+pytestmark = pytest.mark.parametrize(
+    "kind",
+    [pytest.param(LBTRU, id="lbtru"), pytest.param(LBTRM, id="lbtrm", marks=pytest.mark.long)],
+)
 
 
 @pytest.fixture
