@@ -67,13 +67,18 @@ class SessionAdvert:
     """Of a session over UDP; of one over a ring, that of its twin over UDP, where it has one."""
 
     @property
+    def over_udp(self) -> bool:
+        """Whether it goes over UDP alone."""
+        return self.transport in layout.OVER_UDP
+
+    @property
     def source_string(self) -> str:
         """Ultra Messaging's form.
 
         For example `LBT-IPC:6481f8d4:20001`, `LBT-RU:127.0.0.1:14380:6481f8d4`,
         `LBTRM:10.0.0.1:14390:6481f8d4:224.10.10.10:14400`.
         """
-        if self.endpoint is not None and self.transport in (layout.TRANSPORT_LBTRU, layout.TRANSPORT_LBTRM):
+        if self.endpoint is not None and self.over_udp:
             return over_udp(self.transport, self.session_id, self.endpoint)
         return f"{TRANSPORT_NAMES.get(self.transport, '?')}:{self.session_id:08x}:{self.transport_id}"
 

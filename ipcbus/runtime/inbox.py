@@ -11,7 +11,7 @@ from ipcbus.runtime.debts import Debts
 from ipcbus.runtime.faults import as_ipcbus_error
 from ipcbus.runtime.info import sessions_of
 from ipcbus.runtime.interests import Interests, warn_of_differences
-from ipcbus.runtime.joining import Joiner
+from ipcbus.runtime.joining import Joiner, can_fall_back
 from ipcbus.runtime.left import LeftSessions
 from ipcbus.runtime.moving import Moves
 from ipcbus.runtime.peers import Peers
@@ -307,7 +307,7 @@ class Inbox:
         return self.blocked or any(session.demux.ring.evicted for session in self.sessions())
 
     def _evicted(self, session: ReceivingSession) -> None:
-        if session.demux.holds and self._moves.can_move(session, session.options):
+        if session.demux.holds and can_fall_back(session.advert, session.options):
             return  # what is in hand comes first; it is a copy
         reason = "its source has evicted this context, which kept it waiting"
         if self._moves.to_udp(session, session.options, reason):

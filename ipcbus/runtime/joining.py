@@ -12,7 +12,7 @@ from ipcbus.runtime.timerfd import FOREVER_NS
 from ipcbus.transport.receiving import ReceivingSession
 from ipcbus.transport.ring_medium import RingMedium
 from ipcbus.transport.udp_medium import UdpMedium
-from ipcbus.wire.layout import TRANSPORT_LBTIPC, TRANSPORT_LBTRM, TRANSPORT_LBTRU, TRANSPORT_LBTSMX
+from ipcbus.wire.layout import TRANSPORT_LBTIPC, TRANSPORT_LBTSMX
 from ringbuf.errors import RingError, SegmentGone, SegmentRefused
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("ipcbus")
 
 _GONE_NS = 500_000_000
-_OVER_UDP = (TRANSPORT_LBTRU, TRANSPORT_LBTRM)
 
 
 class Joiner:
@@ -77,7 +76,7 @@ class Joiner:
             The session; None when it cannot be joined, with the reason in `refused`, or ends just now.
         """
         try:
-            if advert.transport in _OVER_UDP:
+            if advert.over_udp:
                 return self._made(advert, self.over_udp(advert, options), options, pid)
             try:
                 return self._made(advert, self.over_ring(advert, registry), options, pid)
@@ -99,7 +98,7 @@ class Joiner:
         self, advert: SessionAdvert, options: ReceiverOptions, pid: int, error: RingError
     ) -> ReceivingSession:
         """Joins the twin of a ring that cannot be joined, or raises why that cannot be."""
-        if advert.endpoint is None or not options.use_udp_fallback:
+        if not can_fall_back(advert, options):
             raise error
         log.warning("%s is received over UDP: %s", advert.source_string, error)
         return self._made(advert, self.over_udp(advert, options), options, pid, str(error))
@@ -177,6 +176,11 @@ class Joiner:
                 f"{os.geteuid()}; "
                 "run both sides as one user, or set shared_memory_group to a group of both, here and there"
             )
+
+
+def can_fall_back(advert: SessionAdvert, options: ReceiverOptions) -> bool:
+    """Whether a session over a ring has a way over UDP that its receivers want."""
+    return advert.endpoint is not None and options.use_udp_fallback
 
 
 def _activity_timeout_ns(advert: SessionAdvert, options: ReceiverOptions) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ipcbus.errors import IpcBusError
+from ipcbus.runtime.joining import can_fall_back
 from ipcbus.transport.udp_medium import UdpMedium
 from ringbuf.errors import RingError
 
@@ -46,11 +47,6 @@ class Moves:
         self._since_ns: dict[SessionAdvert, int] = {}
         self._returning: dict[SessionAdvert, _Return] = {}
 
-    @staticmethod
-    def can_move(session: ReceivingSession, options: ReceiverOptions) -> bool:
-        """Whether it has a way over UDP that its receivers want."""
-        return session.advert.endpoint is not None and options.use_udp_fallback
-
     def to_udp(self, session: ReceivingSession, options: ReceiverOptions, reason: str) -> bool:
         """Goes on over UDP with a session whose ring is lost; False when there is no such way.
 
@@ -59,7 +55,7 @@ class Moves:
             options: of its receivers.
             reason: why its ring is lost.
         """
-        if not self.can_move(session, options):
+        if not can_fall_back(session.advert, options):
             return False
         try:
             medium = self._joiner.over_udp(session.advert, options, resume=True)

@@ -239,11 +239,6 @@ class Network:
 
     # ------------------------------------------------------------------ driving
 
-    @property
-    def listens(self) -> bool:
-        """Whether there is a socket."""
-        return bool(self._ports)
-
     def read(self) -> int:
         """Takes what has come; returns when `turn` will have something to do."""
         if self._crowded and time.monotonic_ns() < self._read_ns + _PATIENCE_NS and self._crowded.crowded:

@@ -38,7 +38,7 @@ class Way:
     """One way to others: a multicast group, or resolver daemons (transport.port.Addressee)."""
 
     def __init__(self, resolution: NetworkResolution, interface: Interface, seal: Seal | None) -> None:
-        """Without a socket; `heard_at` or `heard_through` follows.
+        """Without a socket; `sends_to` or `heard_through` follows.
 
         Args:
             resolution: what it speaks.
@@ -53,9 +53,9 @@ class Way:
         self._group: Address | None = None
         self._changes = 0
 
-    def heard_at(self, sends: Port, hears: Port, group: Address) -> None:
-        """Everything goes to a group, and comes from it."""
-        self.ports, self._group = [sends, hears], group
+    def sends_to(self, port: Port, group: Address) -> None:
+        """Everything goes to a group; a port that hears it belongs to `ports` too."""
+        self.ports, self._group = [port], group
 
     def heard_through(self, port: Port, clients: ResolverClients) -> None:
         """Everything goes to daemons, and comes from them."""
@@ -157,8 +157,8 @@ class Resolving:
             receive=context.resolver_multicast_receiver_socket_buffer,
             receive_option="resolver_multicast_receiver_socket_buffer",
         )
-        way.heard_at(Port(sends, all_for=way), Port(sends, all_for=way), sends.peer(group, number))
-        way.ports[1] = Port(datagrams.group_member(group, number, interface, buffers), all_for=way)
+        way.sends_to(Port(sends, all_for=way), sends.peer(group, number))
+        way.ports.append(Port(datagrams.group_member(group, number, interface, buffers), all_for=way))
 
     def _open_unicast(
         self, domain: str, me: Who, options: tuple[ContextOptions, SourceOptions, ReceiverOptions], seal: Seal | None

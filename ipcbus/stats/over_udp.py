@@ -21,7 +21,7 @@ from ipcbus.stats.model import (
 )
 from ipcbus.stats.processes import user_name
 from ipcbus.stats.reading import read_reception
-from ipcbus.wire.layout import TRANSPORT_LBTRM, TRANSPORT_LBTRU
+from ipcbus.wire.layout import OVER_UDP, TRANSPORT_LBTRM, TRANSPORT_LBTRU
 from ringbuf.errors import RingError
 
 if TYPE_CHECKING:
@@ -38,11 +38,6 @@ _MOST = 1024
 """So many sessions of one context are looked at."""
 _JOINING = (b"", b"connecting", b"proving")
 ELSEWHERE = "its source is on another host, or in another container: only who receives it here can be looked at"
-
-
-def is_over_udp(transport: int) -> bool:
-    """Whether a session goes over UDP alone."""
-    return transport in (TRANSPORT_LBTRU, TRANSPORT_LBTRM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +245,7 @@ def _elsewhere(receptions: list[Reception], processes: Processes) -> SessionStat
         command="",
         alive=True,
         start_ns=0,
-        pacing="source_paced" if is_over_udp(advert.transport) else "receiver_paced",
+        pacing="source_paced" if advert.transport in OVER_UDP else "receiver_paced",
         capacity=0,
         datagram_max=0,
         slots_max=0,

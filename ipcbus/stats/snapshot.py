@@ -213,7 +213,7 @@ def _session(
         alive=owner.alive,
         stopped=owner.stopped,
         start_ns=header.get("start_ns", 0),
-        pacing=_PACINGS[advert.source_paced or over_udp.is_over_udp(advert.transport)],
+        pacing=_PACINGS[advert.source_paced or advert.over_udp],
         capacity=advert.window,
         datagram_max=header["record_max"] - layout.RECORD_HEADER if header else 0,
         slots_max=_room(advert, control, uplink),
@@ -259,7 +259,7 @@ def _uplink_lag(control: ControlCopy | None, ring: Mapping[str, int]) -> int:
 
 def _room(advert: SessionAdvert, control: ControlCopy | None, uplink: UplinkStats | None) -> int:
     """How many contexts may join: of a session that has a ring, by its slots."""
-    if uplink is not None and over_udp.is_over_udp(advert.transport):
+    if uplink is not None and advert.over_udp:
         return uplink.clients_max
     return control.header["slots_max"] - (uplink is not None) if control else 0
 

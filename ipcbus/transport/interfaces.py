@@ -6,8 +6,6 @@ import ipaddress
 import socket
 from dataclasses import dataclass
 
-import psutil
-
 from ipcbus.errors import ConfigError
 
 
@@ -39,6 +37,30 @@ def find(text: str, option: str) -> Interface:
     Raises:
         ConfigError: this host has no such interface.
     """
+    try:
+        wanted = ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        wanted = None
+    if wanted is not None and wanted.num_addresses == 1:
+        if wanted.network_address.is_unspecified:
+            return Interface(str(wanted.network_address), 0)
+        if wanted.is_loopback and wanted.version == 4:
+            # All of 127.0.0.0/8 is this host, though only one address of it is listed.
+            return Interface(str(wanted.network_address), _index("lo"))
+    known = _addresses()
+    found = [(address, name) for address, name in known if (name == text if wanted is None else address in wanted)]
+    if not found:
+        listed = ", ".join(f"{address} ({name})" for address, name in known) or "none"
+        raise ConfigError(f"option {option} = {text!r}: this host has no such interface. It has: {listed}")
+    address, name = found[0]
+    return Interface(str(address), _index(name))
+
+
+def _addresses() -> list[tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, str]]:
+    """All that this host has, each with its interface."""
+    # The default interface is loopback, which needs none of this, and every context would wait for the import.
+    import psutil
+
     known = [
         (ipaddress.ip_address(address.address.partition("%")[0]), name)
         for name, addresses in psutil.net_if_addrs().items()
@@ -46,23 +68,7 @@ def find(text: str, option: str) -> Interface:
         if address.family in (socket.AF_INET, socket.AF_INET6)
     ]
     # IPv4 before IPv6, and an address that routers know before one of the link.
-    known.sort(key=lambda each: (each[0].version, each[0].is_link_local))
-    try:
-        wanted = ipaddress.ip_network(text, strict=False)
-    except ValueError:
-        found = [(address, name) for address, name in known if name == text]
-    else:
-        if wanted.network_address.is_unspecified and wanted.num_addresses == 1:
-            return Interface(str(wanted.network_address), 0)
-        if wanted.is_loopback and wanted.num_addresses == 1 and wanted.version == 4:
-            # All of 127.0.0.0/8 is this host, though only one address of it is listed.
-            return Interface(str(wanted.network_address), _index("lo"))
-        found = [(address, name) for address, name in known if address in wanted]
-    if not found:
-        listed = ", ".join(f"{address} ({name})" for address, name in known) or "none"
-        raise ConfigError(f"option {option} = {text!r}: this host has no such interface. It has: {listed}")
-    address, name = found[0]
-    return Interface(str(address), _index(name))
+    return sorted(known, key=lambda each: (each[0].version, each[0].is_link_local))
 
 
 def _index(name: str) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ipcbus.wire.layout import TRANSPORT_LBTRM, TRANSPORT_LBTRU
+from ipcbus.wire.layout import OVER_UDP
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +38,7 @@ class SessionPlan:
     @property
     def over_udp(self) -> bool:
         """Whether it goes over UDP alone."""
-        return self.transport in (TRANSPORT_LBTRU, TRANSPORT_LBTRM)
+        return self.transport in OVER_UDP
 
     def as_options(self, transport: str) -> dict[str, object]:
         """The options that ask for it, for texts; `transport` is the value of the option of that name."""
@@ -90,4 +90,4 @@ class Transport:
 
     def shown_id(self, number: int, port: Port | None) -> int:
         """The id that stands in the registry: of a session over UDP the port that it sends from."""
-        return port.socket.address[1] if self.code in (TRANSPORT_LBTRU, TRANSPORT_LBTRM) and port else number
+        return port.socket.address[1] if self.code in OVER_UDP and port else number

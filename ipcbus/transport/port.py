@@ -41,7 +41,7 @@ class Port:
             all_for: who gets everything that is for nobody else.
         """
         self.socket = socket
-        self._seal, self._all_for = seal, all_for
+        self._seal, self.all_for = seal, all_for
         self.sealed_dropped = 0
         """Datagrams that were not sealed with the key of the domain, or had come before."""
         self.unknown = 0
@@ -52,10 +52,6 @@ class Port:
         self._batch = 1
         self.more = False
         """Whether the last reading may have left something."""
-
-    def give_rest_to(self, addressee: Addressee) -> None:
-        """Gives it everything that is for nobody else."""
-        self._all_for = addressee
 
     def add(self, addressee: Addressee, session_id: int, sender: Address | None = None) -> None:
         """Gives it the packets of a session from now on.
@@ -89,7 +85,7 @@ class Port:
                 continue
             session_id = _SESSION.unpack_from(packet)[0] if len(packet) >= _SESSION.size else 0
             addressee = self._addressees.get((sender, session_id)) or self._addressees.get((None, session_id))
-            addressee = addressee or self._all_for
+            addressee = addressee or self.all_for
             if addressee is None:
                 self.unknown += 1
             else:

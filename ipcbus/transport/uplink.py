@@ -81,7 +81,7 @@ class Uplink:
         """Called when `turn` has to come earlier than `next_ns` has said, by whatever thread."""
         port.add(self, end.session_id)
         # Who asks for an older session at this address is answered that it is gone.
-        port.give_rest_to(self)
+        port.all_for = self
         if not twin:
             self.start()
 

@@ -51,8 +51,6 @@ _SESSION = struct.Struct("!BBIIIIQHH")
 _COUNT = struct.Struct("!H")
 _NUMBER = struct.Struct("!I")
 
-_TAG_BYTES = 8
-_COUNT_MAX = 0xFFFF
 _RINGS = (layout.TRANSPORT_LBTIPC, layout.TRANSPORT_LBTSMX)
 _ADDRESS_BYTES = {4: 4, 6: 16}
 
