@@ -14,20 +14,23 @@ SHELL := bash
 .SHELLFLAGS := -e -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test stress sim lint check bench docs picture clean
+.PHONY: help demo test test-spark stress sim lint check bench docs picture clean
 
 help: ## list the targets
-	@awk -F ': .*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
-	@echo "PYTHON=... names the interpreter for .venv; ARGS=... is passed on by demo, test, stress, sim and bench."
+	@awk -F ': .*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo "PYTHON=... names the interpreter for .venv; ARGS=... is passed on by demo, test, test-spark, stress, sim and bench."
 
 demo: $(STAMPS)/installed ## a live run: three receiving processes, both transports, a table at the end
 	$(BIN)/ipcbus demo $(ARGS)
 
 test: $(STAMPS)/installed ## all tests but the long ones, on every core
-	$(BIN)/python -m pytest -n auto -q -m "not long" tests $(ARGS)
+	$(BIN)/python -m pytest -n auto -q -m "not long and not spark" tests $(ARGS)
+
+test-spark: $(STAMPS)/installed ## the tests that need Spark, one after the other, as it takes all cores itself
+	$(BIN)/python -m pytest -q -m spark tests $(ARGS)
 
 stress: $(STAMPS)/installed ## the long tests (many minutes), two at a time
-	$(BIN)/python -m pytest -n 2 -m long --durations=0 tests $(ARGS)
+	$(BIN)/python -m pytest -n 2 -m "long and not spark" --durations=0 tests $(ARGS)
 
 sim: $(STAMPS)/installed ## ten thousand buses and as many sessions over UDP in virtual time, each from a seed (ARGS="--seed 7" is one of them)
 	$(BIN)/python -m tests.sim $(ARGS)
@@ -99,7 +102,7 @@ $(STAMPS)/compiled: $(STAMPS)/tools pyproject.toml $(PYX) $(PXD)
 # Without build isolation pip uses the tools above and finds the modules compiled already.
 $(STAMPS)/linked: $(STAMPS)/tools pyproject.toml | $(STAMPS)/compiled
 	@echo "== installing ipcbus and its development tools into $(VENV)"
-	$(BIN)/python -m pip install --disable-pip-version-check --no-build-isolation -e '.[dev]'
+	$(BIN)/python -m pip install --disable-pip-version-check --no-build-isolation -e '.[dev,spark]'
 	@touch $@
 
 $(STAMPS)/installed: $(STAMPS)/compiled $(STAMPS)/linked

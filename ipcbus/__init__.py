@@ -20,6 +20,10 @@ from ipcbus.version import __version__
 if TYPE_CHECKING:
     from ipcbus.context import Context
     from ipcbus.errors import (
+        ArchiveDamaged,
+        ArchiveError,
+        ArchiveLocked,
+        ArchiveMissing,
         ClosedError,
         ConfigError,
         GmdAreaDamaged,
@@ -29,10 +33,13 @@ if TYPE_CHECKING:
         IpcBusError,
         LayoutMismatch,
         MessageTooLarge,
+        OffsetsExpired,
         PermissionRefused,
         ReservationError,
         SessionGone,
         SharedMemoryFull,
+        StorageError,
+        StorageFull,
         TransportError,
         WouldBlock,
         WrongProcess,
@@ -46,6 +53,10 @@ if TYPE_CHECKING:
     from ipcbus.wildcard import WildcardReceiver
 
 __all__ = [
+    "ArchiveDamaged",
+    "ArchiveError",
+    "ArchiveLocked",
+    "ArchiveMissing",
     "ClosedError",
     "ConfigError",
     "Context",
@@ -61,6 +72,7 @@ __all__ = [
     "Message",
     "MessageTooLarge",
     "MessageType",
+    "OffsetsExpired",
     "PermissionRefused",
     "Receiver",
     "ReservationError",
@@ -72,6 +84,8 @@ __all__ = [
     "SourceEventType",
     "SourceNotification",
     "SourceNotificationType",
+    "StorageError",
+    "StorageFull",
     "TransportError",
     "WildcardReceiver",
     "WouldBlock",
@@ -83,6 +97,10 @@ __all__ = [
 _HOMES = {
     "ipcbus.context": ("Context",),
     "ipcbus.errors": (
+        "ArchiveDamaged",
+        "ArchiveError",
+        "ArchiveLocked",
+        "ArchiveMissing",
         "ClosedError",
         "ConfigError",
         "GmdAreaDamaged",
@@ -92,10 +110,13 @@ _HOMES = {
         "IpcBusError",
         "LayoutMismatch",
         "MessageTooLarge",
+        "OffsetsExpired",
         "PermissionRefused",
         "ReservationError",
         "SessionGone",
         "SharedMemoryFull",
+        "StorageError",
+        "StorageFull",
         "TransportError",
         "WouldBlock",
         "WrongProcess",

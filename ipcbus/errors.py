@@ -13,10 +13,17 @@
     |   |-- LayoutMismatch
     |   |-- PermissionRefused
     |   `-- SessionGone
-    `-- GmdError
-        |-- GmdAreaFull
-        |-- GmdAreaDamaged
-        `-- GmdAreaLocked
+    |-- GmdError
+    |   |-- GmdAreaFull
+    |   |-- GmdAreaDamaged
+    |   `-- GmdAreaLocked
+    |-- StorageError
+    |   `-- StorageFull
+    `-- ArchiveError
+        |-- ArchiveMissing
+        |-- ArchiveLocked
+        |-- ArchiveDamaged
+        `-- OffsetsExpired
 
 An error says that the caller, the configuration or this host must change. What a peer or the medium does
 wrong is no error: it is counted and dropped, and lost data is an event that carries its numbers. A wait that
@@ -154,4 +161,56 @@ class GmdAreaLocked(GmdError):
     """Another live process uses this GMD area.
 
     Cure: give each process its own ``gmd_name`` or directory; the text names the process that holds it.
+    """
+
+
+class StorageError(IpcBusError):
+    """The system refuses to read or write a file: the root of the class below.
+
+    Cure: the text names the file, what was to be done with it and what the system answered.
+    """
+
+
+class StorageFull(StorageError):
+    """The disk, or the quota on it, has no room for what was to be written; nothing of it counts as written.
+
+    Cure: the text names the file and the bytes; make room, keep less (``--retain-bytes``), or use another disk.
+    """
+
+
+class ArchiveError(IpcBusError):
+    """An archive of recorded traffic cannot be used: the root of the four classes below.
+
+    Cure: that of the class actually raised; the text names the archive and the log in it.
+    """
+
+
+class ArchiveMissing(ArchiveError):
+    """There is no archive at a path, or another one than was asked for.
+
+    Cure: give the directory that ``ipcbus record --to`` wrote. An archive lies on the host, or on the shared
+    storage, of its recorder; the text names this host, and both ids where another archive was found.
+    """
+
+
+class ArchiveLocked(ArchiveError):
+    """Another live process writes this log of the archive.
+
+    Cure: give each recorder a ``--stream`` of its own; the text names the process.
+    """
+
+
+class ArchiveDamaged(ArchiveError):
+    """The bytes of an archive contradict their checksums below the high-watermark.
+
+    Cure: ``ipcbus archive verify`` names what is damaged, ``ipcbus archive repair`` takes it out and notes the
+    loss.
+    """
+
+
+class OffsetsExpired(ArchiveError):
+    """Offsets were asked for that the archive no longer has, or never will have.
+
+    Cure: start from what there is (the text says which), keep data longer (``--retain-bytes``,
+    ``--retain-hours``), or give the consumer a cursor that holds it.
     """

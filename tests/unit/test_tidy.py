@@ -89,7 +89,8 @@ def test_compiled_module_has_declarations_and_types(path: Path) -> None:
 def test_project_file_lists_every_package_and_extension() -> None:
     setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
     packages = {module_name(path) for path in PACKAGE_FILES if path.name == "__init__.py"}
-    assert set(setuptools["packages"]) == packages
+    assert set(setuptools["packages"]) == packages | {"pyspark_ipcbus"}
+    assert setuptools["package-dir"]["pyspark_ipcbus"] == "ipcbus/spark/discovery"
     extensions = {module_name(path): [relative(path)] for path in files(*PACKAGES, suffixes=(".pyx",))}
     assert {row["name"]: row["sources"] for row in setuptools["ext-modules"]} == extensions
 

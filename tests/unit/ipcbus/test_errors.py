@@ -24,6 +24,13 @@ TREE = {
     "GmdAreaFull": "GmdError",
     "GmdAreaDamaged": "GmdError",
     "GmdAreaLocked": "GmdError",
+    "StorageError": "IpcBusError",
+    "StorageFull": "StorageError",
+    "ArchiveError": "IpcBusError",
+    "ArchiveMissing": "ArchiveError",
+    "ArchiveLocked": "ArchiveError",
+    "ArchiveDamaged": "ArchiveError",
+    "OffsetsExpired": "ArchiveError",
 }
 
 CLASSES = dict(inspect.getmembers(errors, inspect.isclass))

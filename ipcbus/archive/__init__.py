@@ -1,0 +1,1 @@
+"""Recorded traffic: what writes, keeps, checks and reads it."""

@@ -1,0 +1,1 @@
+"""Where Spark looks for data sources: installed as the top-level package `pyspark_ipcbus`."""
