@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import multiprocessing.resource_tracker
 import os
@@ -15,7 +16,7 @@ import pytest
 from hypothesis import settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 SHARED_MEMORY = Path("/dev/shm")
 LONG_TIMEOUT = 1800.0
@@ -53,13 +54,13 @@ def domain() -> str:
 @pytest.fixture(autouse=True)
 def leaves_nothing(domain: str) -> Iterator[None]:
     """Fails a test that leaves shared memory, child processes or file descriptors behind."""
-    children_before = set(psutil.Process().children())
+    children_before = _children()
     files_before = _open_files()
     yield
     left = []
     if _objects_of(domain) or _open_files() - files_before:
         gc.collect()  # what only a reference cycle holds is no leak
-    children = [child for child in psutil.Process().children() if child not in children_before]
+    children = list(_processes(_children() - children_before))
     # Waiting ends with the child: one that was told to go may still be on its way out.
     _, alive = psutil.wait_procs(children, timeout=5)
     for child in alive:
@@ -72,6 +73,23 @@ def leaves_nothing(domain: str) -> Iterator[None]:
     left += [f"descriptor {number} is open: {target}" for number, target in _open_files() - files_before]
     if left:
         pytest.fail("the test left behind:\n  " + "\n  ".join(sorted(left)), pytrace=False)
+
+
+def _children() -> set[int]:
+    """Pids of this process's children, those of all its threads."""
+    found: set[int] = set()
+    for thread in os.listdir("/proc/self/task"):
+        # A thread may end meanwhile.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            found.update(map(int, Path(f"/proc/self/task/{thread}/children").read_text().split()))
+    return found
+
+
+def _processes(pids: Iterable[int]) -> Iterator[psutil.Process]:
+    """Those that are still there."""
+    for pid in pids:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            yield psutil.Process(pid)
 
 
 def _objects_of(domain: str) -> list[str]:

@@ -23,13 +23,27 @@ Who drives a context is one matter, and what brings its datagrams another: both 
 """
 
 
+IN_ONE_MODE = (
+    *("test_event_queues", "test_event_queue_ends", "test_evicting", "test_notifications", "test_sequence_info"),
+    "test_silence",
+)
+"""Files whose tests wait for timers or are many: in the short form each transport runs in one mode, each in another."""
+
+
+def in_short_form(file: str, kind: Kind, mode: str) -> bool:
+    """Whether `make test`, which has four minutes, runs a case; `make stress` runs the others."""
+    if file in IN_ONE_MODE and not kind.over_udp:
+        return KINDS.index(kind) % len(MODES) == MODES.index(mode)
+    over_udp = kind.over_udp or file == "test_moving"
+    return not over_udp or mode == MODES[0] or file in IN_EVERY_MODE
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leaves most of the suite over UDP in the other modes to the long form: `make test` has four minutes."""
+    """Marks the cases that are left to the long form."""
     for item in items:
         values = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
-        kind, mode = values.get("kind"), values.get("mode", MODES[0])
-        over_udp = isinstance(kind, Kind) and (kind.over_udp or item.path.stem == "test_moving")
-        if over_udp and mode != MODES[0] and item.path.stem not in IN_EVERY_MODE:
+        kind, mode = values.get("kind"), values.get("mode")
+        if isinstance(kind, Kind) and mode is not None and not in_short_form(item.path.stem, kind, mode):
             item.add_marker(pytest.mark.long)
 
 

@@ -129,12 +129,12 @@ def lap(domain: str, load: Load, laps: int) -> None:
 
 @pytest.mark.stress
 def test_lapped_reader_never_returns_a_torn_record_and_knows_of_every_gap(domain: str) -> None:
-    lap(domain, SMALL, 400_000)
+    lap(domain, SMALL, 100_000)
 
 
 @pytest.mark.stress
 def test_lapped_reader_of_long_records_never_returns_a_torn_one(domain: str) -> None:
-    lap(domain, LARGE, 100_000)
+    lap(domain, LARGE, 25_000)
 
 
 @pytest.mark.long

@@ -49,7 +49,7 @@ def has_spoken(process: Process) -> bool:
     return bool(select.select([process.stdout], [], [], 0)[0])
 
 
-@pytest.mark.parametrize("interface", ["127.0.0.1", "::1"])
+@pytest.mark.parametrize("interface", [pytest.param("127.0.0.1", marks=pytest.mark.long), "::1"])
 def test_contexts_find_each_other_through_it(domain: str, interface: str) -> None:
     with (
         resolver("--interface", interface) as (process, address),

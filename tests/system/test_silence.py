@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 INTERVAL_MS, TIMEOUT_MS = 20, 100
 
 
-@pytest.fixture(params=MODES)
+@pytest.fixture(params=[MODES[0], *(pytest.param(mode, marks=pytest.mark.long) for mode in MODES[1:])])
 def mode(request: pytest.FixtureRequest) -> str:
     """Who drives the receiving context."""
     return str(request.param)

@@ -175,7 +175,7 @@ def tell(process: Process) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make network namespaces")
 @pytest.mark.skipif(not (DATA / FEED).exists(), reason=f"the captured feeds are not in {DATA}")
-@pytest.mark.parametrize("transport", ["lbtru", "lbtrm"])
+@pytest.mark.parametrize("transport", ["lbtru", pytest.param("lbtrm", marks=pytest.mark.long)])
 def test_a_feed_arrives_whole_though_the_link_fails(domain: str, transport: str) -> None:
     with contextlib.ExitStack() as stack:
         hosts = Hosts(stack)
