@@ -34,7 +34,11 @@ the log's names. Times are ns since the epoch; `send_ns` is 0 where it is not kn
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
+
+from ringbuf import codegen
 
 FORMAT = 1
 """Version of all this; a reader refuses another one by name."""
@@ -109,3 +113,17 @@ WATERMARK = _struct(
 )
 
 WATERMARK_MAGIC = b"ipcbuswm"
+
+STRUCTS = {"Row": ROW}
+"""What compiled code writes; `_layout.pxd` is generated from it."""
+
+CONSTANTS = {"TYPE_LOSS_RECORDER": TYPE_LOSS_RECORDER, "SEGMENT_BYTES_MAX": SEGMENT_BYTES_MAX}
+
+
+def declarations() -> str:
+    """The text of `_layout.pxd`."""
+    return codegen.render("ipcbus.archive.layout", STRUCTS, CONSTANTS)
+
+
+if __name__ == "__main__":
+    codegen.main("ipcbus.archive.layout", Path(__file__).with_name("_layout.pxd"), declarations())
