@@ -20,7 +20,7 @@ cdef class Line:
 
 cdef class Stage:
     cdef readonly dict topics, sources          # name -> number, in the order of the numbers
-    cdef readonly uint64_t losses, lost, dropped, too_large
+    cdef readonly uint64_t losses, lost, dropped, too_large, missed
     cdef readonly bint starving                 # a message found no memory, and nothing was put since
     cdef public bint waits
     cdef dict lines                             # by origin

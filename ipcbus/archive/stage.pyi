@@ -50,9 +50,11 @@ class Stage:
     lost: int
     """Messages that they span."""
     dropped: int
-    """Messages that came, or were sent while no recorder was there, and are not recorded."""
+    """Messages that came and are not recorded."""
     too_large: int
     """Those among them that are longer than `message_max`."""
+    missed: int
+    """Messages that were sent while no recorder was there."""
     starving: bool
     """Whether the last message found no memory."""
     waits: bool
@@ -74,11 +76,12 @@ class Stage:
         Args:
             buffer_bytes: how much memory to use, BUFFER_BYTES_MIN at least. A message that is longer takes as much as
                 it needs beside it, one at a time.
-            wake: called when a buffer is full, by whoever drives the context.
+            wake: called when there is a new buffer: the one before is full, or something has come after nothing was
+                there. By whoever drives the context.
             room: set when a buffer was given back.
             waits: whether a message that finds no memory waits for it; else it is dropped.
             known: for topics and source strings that an earlier recorder has met, the number after the last that it
-                recorded or reported. What a message shows to be missing in between is noted as dropped.
+                recorded or reported. What the first message shows to be missing in between is noted like what is dropped.
             message_max: a longer message, with its headers, is dropped.
             parts: into how many buffers the memory is divided.
 
@@ -89,8 +92,8 @@ class Stage:
     def stage(self, message: Message) -> None:
         """Takes a message or event: the callback of receivers. Raises nothing but what a signal handler raises."""
 
-    def take(self) -> Buffer | None:
-        """The oldest buffer with something in it; it is the caller's until it is given back."""
+    def take(self, partly: bool = True) -> Buffer | None:
+        """The oldest buffer that is full, or else, with `partly`, what there is; the caller gives it back."""
 
     def give_back(self, buffer: Buffer) -> None:
         """Lets the memory of a buffer be used again."""

@@ -236,7 +236,7 @@ cdef class Stage:
         cdef int64_t missed = self.line.next, first = <int64_t>message.first_sequence
         self.line.next = -1
         if first > missed:
-            self.dropped += first - missed
+            self.missed += first - missed
             self.note(TYPE_LOSS_RECORDER, missed, first - 1)
         return 0
 
@@ -316,8 +316,8 @@ cdef class Stage:
         if here is not None:
             self.full.append(here)
             self.full_bytes += filled_of(here)
-            self.pushed = True
         self.open = next
+        self.pushed = True
         return True
 
     @cython.final
@@ -343,11 +343,11 @@ cdef class Stage:
         self.large += not fits
         return found
 
-    def take(self):
+    def take(self, bint partly=True):
         cdef Buffer found = self.open
         if self.full:
             return self.full.popleft()
-        if found is None or self.copying or found.back == found.end:
+        if not partly or found is None or self.copying or found.back == found.end:
             return None
         self.open = None
         self.full_bytes += filled_of(found)

@@ -132,11 +132,17 @@ def test_events_are_rows_without_bytes() -> None:
 
 def test_a_full_buffer_wakes_who_writes() -> None:
     desk = Desk()
-    desk.send(0, bytes(PART - ROW))
-    assert desk.woken == 0
+    desk.send(0, bytes(PART - ROW - 1))
+    assert desk.woken == 1  # for the first
+    assert desk.stage.take(partly=False) is None
     desk.send(1)
-    assert desk.woken == 1
-    assert desk.stage.filled == PART + ROW
+    assert desk.woken == 2
+    assert desk.stage.filled == PART - 1 + ROW
+    full = desk.stage.take(partly=False)
+    assert full is not None
+    assert full.first_ns <= desk.stage.first_ns
+    desk.stage.give_back(full)
+    assert desk.stage.filled == ROW
 
 
 def test_what_finds_no_memory_is_told_before_what_comes_later() -> None:
@@ -219,7 +225,7 @@ def test_what_was_sent_while_no_recorder_was_there_is_told(first: MessageType) -
         (1, 0, 3, 3),
         (2, 0, 12, 12),
     ]
-    assert desk.stage.dropped == 3
+    assert (desk.stage.dropped, desk.stage.missed) == (0, 3)
 
 
 def test_a_stretch_longer_than_a_row_can_say_is_cut_short() -> None:
@@ -359,4 +365,4 @@ def test_every_number_is_in_one_row(steps: list[tuple[str, int, int]]) -> None:
             dropped += row.last - row.first + 1 if row.type == OWN else 0
             lost += row.last - row.first + 1 if row.type in (LOSS, BURST) else 0
         assert number == next_numbers[which]
-    assert (lost, dropped) == (desk.stage.lost, desk.stage.dropped)
+    assert (lost, dropped, 0) == (desk.stage.lost, desk.stage.dropped, desk.stage.missed)
