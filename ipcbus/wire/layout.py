@@ -23,6 +23,10 @@ Its numbers follow one another, and every piece but the last has the same length
 the message spans, and which bytes each of them carries. FLAG_TSNI marks topic sequence number info: no payload, and
 in `sequence` the number that the topic's next message will have.
 
+FLAG_PROPERTIES marks a message with headers: its bytes begin with a header block, described in `wire.properties`, and
+its value follows. A message in fragments has both in its pieces, one after the other, and the flag in each of them;
+`total length` and `offset` count both.
+
 The ring's user area holds one TopicLine a topic, written by the source. The control block's user area holds one
 64-bit word a topic: bit i is set while the context in slot i receives the topic.
 
@@ -68,6 +72,7 @@ FLAG_START_BATCH = 0x1
 FLAG_END_BATCH = 0x2
 FLAG_FRAGMENT = 0x4
 FLAG_TSNI = 0x8
+FLAG_PROPERTIES = 0x10
 
 FRAGMENT_HEADER_BYTES = 16
 MESSAGE_MAX = 2**31 - 1
@@ -255,6 +260,7 @@ CONSTANTS = {
         "FLAG_END_BATCH",
         "FLAG_FRAGMENT",
         "FLAG_TSNI",
+        "FLAG_PROPERTIES",
         "FRAGMENT_HEADER_BYTES",
         "MESSAGE_MAX",
         "ENTRY_FREE",
