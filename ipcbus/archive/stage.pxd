@@ -39,11 +39,11 @@ cdef class Stage:
     cdef size_t notes_first, notes_count, notes_max
     cdef uint64_t notes_gone                    # rows that waited and are put
 
-    cdef int slow(self, Message message, size_t headers, size_t need) except -1
-    cdef int take_in(self, Message message, size_t headers, size_t need) except -1
-    cdef int wait(self, Message message, size_t headers, size_t need) except -1
-    cdef void put(self, Message message, const char *block, size_t headers) noexcept
-    cdef int copy_without_gil(self, Message message, const char *block, size_t headers) except -1
+    cdef int slow(self, Message message, size_t need) except -1
+    cdef int take_in(self, Message message, size_t need) except -1
+    cdef int wait(self, Message message, size_t need) except -1
+    cdef void put(self, Message message) noexcept
+    cdef int copy_without_gil(self, Message message) except -1
     cdef int event(self, Message message) except -1
     cdef int turn_to(self, Origin origin) except -1
     cdef int tell_absence(self, Message message) except -1

@@ -1,8 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=True
 """Where messages wait for the disk; see the stub for the words."""
 cimport cython
-from cpython.bytes cimport PyBytes_AS_STRING
-from libc.stdint cimport INT64_MAX, UINT32_MAX, int64_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, UINT32_MAX, int64_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
@@ -12,7 +11,7 @@ import numpy as np
 
 from ipcbus.archive import layout
 from ipcbus.archive._layout cimport SEGMENT_BYTES_MAX, TYPE_LOSS_RECORDER, Row
-from ipcbus.delivery.message cimport Message, Origin
+from ipcbus.delivery.message cimport Message, Origin, message_block, message_bytes, message_value
 from ringbuf.clock cimport clock_kind, epoch_ns, read_ticks
 
 BUFFER_BYTES_MIN = 1 << 17
@@ -86,23 +85,25 @@ cdef class Stage:
     # ------------------------------------------------------------------ what comes
 
     def stage(self, Message message not None):
-        cdef size_t headers = 0, need = message.length + headers + sizeof(Row)
+        cdef size_t need = message_bytes(message) + sizeof(Row)
         cdef Buffer here
         if message.origin is not self.origin:
             self.turn_to(message.origin)
         here = self.open
         if (message.kind or self.notes_count or self.line.next >= 0 or here is None
                 or <size_t>(<char *>here.back - here.front) < need):
-            self.slow(message, headers, need)
+            self.slow(message, need)
         else:
-            self.put(message, NULL, headers)
+            self.put(message)
 
     @cython.final
-    cdef inline void put(self, Message message, const char *block, size_t headers) noexcept:
+    cdef inline void put(self, Message message) noexcept:
         """Writes a message where there is room for it."""
         cdef Buffer here = self.open
         cdef Row *row
-        cdef size_t length = message.length
+        cdef Py_ssize_t length, headers
+        cdef const char *value = message_value(message, &length)
+        cdef const char *block = message_block(message, &headers)
         here.back -= 1
         row = here.back
         row.position = <uint32_t>(here.front - here.base)
@@ -110,7 +111,7 @@ cdef class Stage:
         row.topic = self.line.topic
         row.session = self.line.session
         row.numbers = <uint32_t>min(message.sequence - message.first_sequence + 1, <uint64_t>UINT32_MAX)
-        row.headers = headers
+        row.headers = <uint16_t>headers
         row.flags = message.flags
         row.type = message.kind
         row.sequence = <int64_t>message.sequence
@@ -119,7 +120,7 @@ cdef class Stage:
         if not self.copying:
             if headers:
                 memcpy(here.front, block, headers)
-            memcpy(here.front + headers, value_of(message), length)
+            memcpy(here.front + headers, value, length)
         here.front += headers + length
         here.messages += 1
         here.bytes += headers + length
@@ -133,11 +134,11 @@ cdef class Stage:
         return self.last_ns
 
     @cython.final
-    cdef int slow(self, Message message, size_t headers, size_t need) except -1:
+    cdef int slow(self, Message message, size_t need) except -1:
         """Takes what is no message, or what does not simply go into the open buffer."""
         self.busy = True
         try:
-            self.take_in(message, headers, need)
+            self.take_in(message, need)
         finally:
             self.busy = self.copying = False
         if self.pushed:
@@ -146,25 +147,25 @@ cdef class Stage:
         return 0
 
     @cython.final
-    cdef int take_in(self, Message message, size_t headers, size_t need) except -1:
+    cdef int take_in(self, Message message, size_t need) except -1:
         if message.kind and message.kind != REQUEST and message.kind != RESPONSE:
             self.event(message)
-            self.wait(None, 0, 0)
+            self.wait(None, 0)
             return 0
         if self.line.next >= 0:
             self.tell_absence(message)
         if need - sizeof(Row) > self.message_max:
             self.too_large += 1
             self.drop(message)
-            self.wait(None, 0, 0)
-        elif self.wait(message, headers, need):
+            self.wait(None, 0)
+        elif self.wait(message, need):
             if need > LONG_COPY:
-                self.copy_without_gil(message, NULL, headers)
-            self.put(message, NULL, headers)
+                self.copy_without_gil(message)
+            self.put(message)
         return 0
 
     @cython.final
-    cdef int wait(self, Message message, size_t headers, size_t need) except -1:
+    cdef int wait(self, Message message, size_t need) except -1:
         """Puts what was noted and finds room for a message; one that finds none is dropped."""
         try:
             while True:
@@ -187,16 +188,17 @@ cdef class Stage:
         return False
 
     @cython.final
-    cdef int copy_without_gil(self, Message message, const char *block, size_t headers) except -1:
+    cdef int copy_without_gil(self, Message message) except -1:
         """Copies what takes long while other threads run; nobody takes the open buffer meanwhile."""
         cdef char *to = self.open.front
-        cdef const char *start = value_of(message)
-        cdef size_t length = message.length
+        cdef Py_ssize_t length, headers
+        cdef const char *value = message_value(message, &length)
+        cdef const char *block = message_block(message, &headers)
         self.copying = True
         with nogil:
             if headers:
                 memcpy(to, block, headers)
-            memcpy(to + headers, start, length)
+            memcpy(to + headers, value, length)
         return 0
 
     @cython.final
@@ -376,10 +378,6 @@ cdef class Stage:
         if self.full:
             return self.full[0].first_ns
         return self.open.first_ns if self.open is not None else 0
-
-
-cdef inline const char *value_of(Message message) noexcept:
-    return PyBytes_AS_STRING(message.own) if message.own is not None else message.start
 
 
 cdef inline size_t filled_of(Buffer buffer) noexcept:
