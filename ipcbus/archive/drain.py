@@ -26,8 +26,9 @@ log = logging.getLogger("ipcbus")
 
 RETRY_S: Final = 0.5
 """So long after a refusal the disk is tried again."""
-_LOOK_S: Final = 1.0
-"""Time between two looks at what is not messages: syncs, retention, who watches."""
+_LOOK_S: Final = 0.25
+"""Time between two looks at what is not messages: syncs, and who watches."""
+_RETAIN_S: Final = 1.0
 
 
 class Drain:
@@ -50,7 +51,7 @@ class Drain:
             stream: whose log.
             limits: of the log.
             flush_s: how long a message waits at most for others to be written with it.
-            tell: called about once a second.
+            tell: called some times a second.
 
         Raises:
             ArchiveLocked, ArchiveDamaged, ConfigError, StorageError: as `Archive.writer`.
@@ -69,7 +70,7 @@ class Drain:
         self._ending = self._ended = False
         self._usable = True
         self._flush_at: float | None = None
-        self._retry_at = self._look_at = 0.0
+        self._retry_at = self._look_at = self._retain_at = 0.0
         self._appended_at = self._synced_at = time.monotonic()
         self._thread = threading.Thread(target=self._run, name=f"ipcbus recorder {stream}", daemon=True)
 
@@ -147,7 +148,9 @@ class Drain:
         if self.error is not None:
             self._reopen()
         while self._write_next(partly=False):
-            pass
+            if time.monotonic() >= self._look_at:
+                self.wake.set()  # there may be more
+                break
         self._stage.settle()
         if self._flush_at is None:
             self._flush_at = now + self._flush_s if self._stage.filled else None
@@ -202,7 +205,8 @@ class Drain:
             self._writer.sync()
         if now - self._appended_at >= limits.segment_seconds:
             self._writer.roll()
-        if limits.retain_bytes is not None or limits.retain_seconds is not None or limits.hard_cap_bytes is not None:
+        if now >= self._retain_at:
+            self._retain_at = now + _RETAIN_S
             self._writer.retain(time.time_ns())
 
     # ------------------------------------------------------------------ a disk that refuses

@@ -27,9 +27,14 @@ if TYPE_CHECKING:
     from ipcbus.archive.archive import Archive
     from ipcbus.context import Context
     from ipcbus.receiver import Receiver
+    from ipcbus.runtime.recorder_board import RecorderBoard
 
 State = Literal["new", "recording", "failing", "closed"]
 
+_SHOWN: Final = (
+    *("messages", "bytes", "losses", "lost", "dropped"),
+    *("next_offset", "buffered_bytes", "buffer_bytes", "behind_ns", "errors"),
+)
 _NOT_IN_A_STREAM: Final = re.compile(r"[^A-Za-z0-9._-]")
 _REFERENCE: Final = re.compile(r"\\[1-9]|\(\?P=|\(\?\(")
 
@@ -125,6 +130,7 @@ class Recorder:
         self._flush_s = flush_seconds
         self._limits = limits or Limits()
         self._receivers: list[Receiver] = []
+        self._board: RecorderBoard | None = None
         self._drain: Drain | None = None
         self._stage: Stage | None = None
         self._closed = False
@@ -147,6 +153,7 @@ class Recorder:
         try:
             known = met_before(drain.log)
             stage = Stage(self._buffer_bytes, drain.wake.set, drain.room, waits=self._waits, known=known)
+            self._board = self._context._recorder_board(str(self._archive.path / self.stream))
         except BaseException:
             drain.close_unused()
             raise
@@ -175,7 +182,11 @@ class Recorder:
             self._drain.end_waits()
             for receiver in self._receivers:
                 receiver.close()
-            self._drain.end()
+            try:
+                self._drain.end()
+            finally:
+                if self._board is not None:
+                    self._board.close()
         return self.stats
 
     @property
@@ -214,7 +225,10 @@ class Recorder:
         self.stop()
 
     def _tell(self) -> None:
-        """Shows the statistics to whoever watches."""
+        """Shows the statistics to whoever watches the bus."""
+        if self._board is not None:
+            found = self.stats
+            self._board.show(**{name: getattr(found, name) for name in _SHOWN})
 
 
 def union(patterns: Sequence[str]) -> str:
