@@ -174,7 +174,7 @@ class Drain:
         end = self._writer.next_offset + len(rows)
         try:
             self._number(rows)
-            self._writer.append(rows, data if len(data) else b"")
+            self._writer.append(rows, memoryview(data) if len(data) else b"")
         finally:
             # Also where only the sync after it was refused: then the rows are there.
             if self._writer.next_offset >= end:
