@@ -174,7 +174,7 @@ class Drain:
         end = self._writer.next_offset + len(rows)
         try:
             self._number(rows)
-            self._writer.append(rows, memoryview(data) if len(data) else b"")
+            self._writer.append(rows, data.data if len(data) else b"")
         finally:
             # Also where only the sync after it was refused: then the rows are there.
             if self._writer.next_offset >= end:
@@ -205,7 +205,8 @@ class Drain:
             self._writer.sync()
         if now - self._appended_at >= limits.segment_seconds:
             self._writer.roll()
-        if now >= self._retain_at:
+        keeps_all = limits.retain_bytes is limits.retain_seconds is limits.hard_cap_bytes is None
+        if now >= self._retain_at and not keeps_all:
             self._retain_at = now + _RETAIN_S
             self._writer.retain(time.time_ns())
 
