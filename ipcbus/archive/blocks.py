@@ -1,0 +1,112 @@
+"""Blocks: what is written in one go, and how it is found to be whole."""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from ipcbus.archive.layout import BLOCK, BLOCK_BYTES_MAX, FORMAT, LOSS_TYPES, ROW, SEGMENT_BYTES_MAX
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from typing_extensions import Buffer
+
+    Rows = NDArray[np.void]
+
+SIZE: Final = BLOCK.itemsize
+"""Bytes of a block's record."""
+
+ROW_SIZE: Final = ROW.itemsize
+ROWS_MAX: Final = SEGMENT_BYTES_MAX // ROW_SIZE
+"""Rows in one segment."""
+
+_CHECKED: Final = SIZE - 4
+_LOSS = np.zeros(256, np.bool_)
+_LOSS[list(LOSS_TYPES)] = True
+
+
+class Block(NamedTuple):
+    """A block's record; see `ipcbus.archive.layout`."""
+
+    first_offset: int
+    rows: int
+    position: int
+    bytes: int
+    rows_crc: int
+    bytes_crc: int
+    losses: int
+    lost: int
+    first_receive_ns: int
+    last_receive_ns: int
+    format: int
+    crc: int
+
+    @property
+    def end(self) -> int:
+        """The offset after its last row."""
+        return self.first_offset + self.rows
+
+
+def describe(first_offset: int, rows: Rows, position: int, data: Buffer) -> bytes:
+    """The record of a block."""
+    record = np.zeros(1, BLOCK)
+    lost = _LOSS[rows["type"]]
+    record["first_offset"] = first_offset
+    record["rows"] = len(rows)
+    record["position"] = position
+    record["bytes"] = memoryview(data).nbytes
+    record["rows_crc"] = zlib.crc32(rows.view(np.uint8).data)
+    record["bytes_crc"] = zlib.crc32(data)
+    record["losses"] = np.count_nonzero(lost)
+    record["lost"] = rows["numbers"][lost].sum(dtype=np.uint64)
+    record["first_receive_ns"] = rows["receive_ns"].min()
+    record["last_receive_ns"] = rows["receive_ns"].max()
+    record["format"] = FORMAT
+    made = record.tobytes()[:_CHECKED]
+    return made + zlib.crc32(made).to_bytes(4, "little")
+
+
+def parse(data: Buffer, base: int) -> list[Block | None]:
+    """The blocks of records that stand one after the other; None for one that is damaged, or can be of no segment."""
+    view = memoryview(data).cast("B")
+    count = len(view) // SIZE
+    fields = np.frombuffer(view[: count * SIZE], BLOCK).tolist()
+    return [_checked(Block(*each), view[i * SIZE : i * SIZE + _CHECKED], base) for i, each in enumerate(fields)]
+
+
+def _checked(block: Block, record: memoryview, base: int) -> Block | None:
+    if block.crc != zlib.crc32(record) or block.format != FORMAT:
+        return None
+    first = block.first_offset - base
+    fits = first >= 0 and block.rows > 0 and first + block.rows <= ROWS_MAX
+    fits = fits and block.position + block.bytes <= SEGMENT_BYTES_MAX
+    small = block.rows == 1 or max(block.rows * ROW_SIZE, block.bytes) <= BLOCK_BYTES_MAX
+    return block if fits and small else None
+
+
+def fault(block: Block, rows: Buffer, data: Buffer) -> str:
+    """What is wrong with the bytes of a block's rows or messages; empty when nothing is."""
+    have_rows, have_data = memoryview(rows).nbytes, memoryview(data).nbytes
+    if have_rows < block.rows * ROW_SIZE:
+        return f"{have_rows} of {block.rows * ROW_SIZE} bytes of its rows are there"
+    if have_data < block.bytes:
+        return f"{have_data} of {block.bytes} bytes of its messages are there"
+    if zlib.crc32(rows) != block.rows_crc:
+        return "the checksum of its rows is wrong"
+    if zlib.crc32(data) != block.bytes_crc:
+        return "the checksum of its messages is wrong"
+    return ""
+
+
+def covers(rows: Rows, position: int, length: int) -> bool:
+    """Whether the bytes of rows follow each other without a gap and make up exactly this part of the data.
+
+    Readers hand positions to code that believes them, so this is looked at even where checksums are not.
+    """
+    starts = rows["position"].astype(np.int64)
+    ends = starts + rows["headers"] + rows["length"]
+    if not len(rows):
+        return length == 0
+    return bool(starts[0] == position and ends[-1] == position + length and (starts[1:] == ends[:-1]).all())

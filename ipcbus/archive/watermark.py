@@ -1,0 +1,108 @@
+"""The watermark of a log: how far it is published, and which offsets can have been given at all."""
+
+from __future__ import annotations
+
+import dataclasses
+import zlib
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from ipcbus.archive.layout import FORMAT, WATERMARK, WATERMARK_AT, WATERMARK_MAGIC
+from ipcbus.errors import ArchiveDamaged
+
+if TYPE_CHECKING:
+    from ipcbus.storage.files import File
+
+NAME: Final = "watermark"
+"""Of its file, in the log's directory."""
+
+_SIZE: Final = WATERMARK.itemsize
+_CHECKED: Final = _SIZE - 4
+_TRIES: Final = 1000  # a writer needs less than a microsecond to write one
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Watermark:
+    """What a writer publishes after each block; see `ipcbus.archive.layout`."""
+
+    next_offset: int = 0
+    """The offset after the last published row."""
+    limit: int = 0
+    """No offset from here on was given to anybody before this was on the disk."""
+    base: int = 0
+    """First offset of the segment that is written; `next_offset` while it has no row."""
+    data_bytes: int = 0
+    """Published bytes of that segment's data."""
+    blocks: int = 0
+    """Published blocks of that segment."""
+    names: int = 0
+    """The highest number that a name has."""
+    time_ns: int = 0
+    """When it was written, in ns since the epoch."""
+    boot: bytes = bytes(16)
+    """`Files.boot_id` of the writer."""
+    closed: bool = False
+    """Whether the writer ended in order; all is synced then."""
+
+    def pack(self) -> bytes:
+        """Its bytes."""
+        record = np.zeros(1, WATERMARK)
+        record["magic"] = WATERMARK_MAGIC
+        record["format"] = FORMAT
+        record["bytes"] = self.data_bytes
+        for field in ("next_offset", "limit", "base", "blocks", "names", "time_ns", "closed"):
+            record[field] = getattr(self, field)
+        record["boot"] = np.void(self.boot)
+        data = record.tobytes()[:_CHECKED]
+        return data + zlib.crc32(data).to_bytes(4, "little")
+
+
+def unpack(data: bytes) -> Watermark | None:
+    """A watermark from its bytes; None when they are torn or no watermark.
+
+    Raises:
+        ArchiveDamaged: it is whole, but of another format.
+    """
+    if len(data) < _SIZE or zlib.crc32(data[:_CHECKED]) != int.from_bytes(data[_CHECKED:_SIZE], "little"):
+        return None
+    (record,) = np.frombuffer(data, WATERMARK, 1)
+    if record["magic"] != WATERMARK_MAGIC:
+        return None
+    if record["format"] != FORMAT:
+        raise ArchiveDamaged(
+            f"a watermark of format {record['format']} was found, this release reads format {FORMAT}: use the release "
+            "of ipcbus that wrote the archive"
+        )
+    found = Watermark(
+        next_offset=int(record["next_offset"]),
+        limit=int(record["limit"]),
+        base=int(record["base"]),
+        data_bytes=int(record["bytes"]),
+        blocks=int(record["blocks"]),
+        names=int(record["names"]),
+        time_ns=int(record["time_ns"]),
+        boot=record["boot"].tobytes(),
+        closed=bool(record["closed"]),
+    )
+    return found if found.base <= found.next_offset <= found.limit < 1 << 62 else None
+
+
+def published(file: File) -> Watermark | None:
+    """What readers may read: the first of the three, or what is known to be synced where a power loss tore that."""
+    for _ in range(_TRIES):
+        found = unpack(file.read_at(WATERMARK_AT[0], _SIZE))
+        if found is not None:
+            return found
+    return synced(file)
+
+
+def live(file: File) -> Watermark | None:
+    """The first of the three; None where it is damaged. For who holds the log's lock: nobody is writing it."""
+    return unpack(file.read_at(WATERMARK_AT[0], _SIZE))
+
+
+def synced(file: File) -> Watermark | None:
+    """The newer of the two that were written after a sync; None where both are damaged."""
+    found = [mark for at in WATERMARK_AT[1:] if (mark := unpack(file.read_at(at, _SIZE))) is not None]
+    return max(found, key=lambda mark: (mark.limit, mark.next_offset, mark.time_ns), default=None)
