@@ -74,6 +74,7 @@ class LogWriter:
             until_done.callback(self._names_file.close)
             self._files.sync_dir(self._folder)
             self._names, _, _ = naming.load(self._names_file.read_at(0, naming.SIZE_MAX))
+            self._highest = self._names.highest
             self.next_offset = self.recovered.next_offset
             self._boot = files.boot_id()
             self._reserve_rows = _RESERVE_MIN
@@ -225,13 +226,13 @@ class LogWriter:
         number = self._numbers.get((kind, text))
         if number is None:
             self._check_usable()
-            number = len(self._numbers) + 1
+            number = self._highest + 1
             if number > naming.NUMBER_MAX:
                 raise StorageError(f"{self._names_file.path}: has {number - 1} names, no more fit; use another stream")
             entry = Entry(number, kind, text)
             naming.pack([entry])  # a name that cannot be written is refused here
             self._new.append(entry)
-            self._numbers[kind, text] = number
+            self._numbers[kind, text] = self._highest = number
         return number
 
     def _write_names(self) -> None:
@@ -260,7 +261,7 @@ class LogWriter:
                 f"{len(rows)} rows with {len(data)} bytes are more than a segment can hold ({SEGMENT_BYTES_MAX} "
                 "bytes); append them in parts"
             )
-        known = len(self._numbers)
+        known = self._highest
         if len(rows) and (int(rows["topic"].max()) > known or int(rows["session"].max()) > known):
             raise ValueError(f"a topic or session of the rows is higher than {known}, the last number that was given")
 
