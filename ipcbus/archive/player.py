@@ -8,7 +8,7 @@ import math
 import threading
 import time
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -60,8 +60,8 @@ class Target:
 class Player:
     """Sends what an archive holds: the messages of all its logs, in the order of their receive times.
 
-    Value and headers are those of the recorded message, byte for byte. Sessions, sequence numbers and times are new, and
-    so is what goes together into a datagram. Losses, and the beginnings and ends of sessions, are counted or left out.
+    Value and headers are those of the recorded message, byte for byte. Sessions, sequence numbers and times are new, as
+    is what goes together into a datagram. Losses are counted; the beginnings and ends of sessions are left out.
 
     Attributes:
         logs: the logs that are read, with the offsets from and to which.
@@ -85,7 +85,7 @@ class Player:
         start: Edge | None = None,
         end: Edge | None = None,
         loops: int = 1,
-        **options: object,
+        **options: Any,  # noqa: ANN401 - as `Context.source` takes them
     ) -> None:
         """Makes the sources; `play` follows, when receivers have joined.
 
@@ -229,7 +229,7 @@ class Player:
             self.missing += end - begin
 
         for chunk in log.read(first, last, max_rows=_CHUNK_ROWS, max_bytes=_CHUNK_BYTES, on_hole=missing):
-            rows, data = chunk.rows, memoryview(chunk.data)
+            rows, data = chunk.rows, chunk.data.data
             chosen = table[rows["topic"]]
             kinds = rows["type"]
             self._count(rows, chosen, kinds)
