@@ -35,6 +35,21 @@ def context(domain: str) -> Iterator[ipcbus.Context]:
         yield made
 
 
+def written(recorder: Recorder, count: int) -> None:
+    """Waits until so many messages are in the log."""
+    until(lambda: recorder.stats.messages == count, f"{count} messages")
+
+
+def readable(archive: Archive, count: int) -> None:
+    """Waits until so many messages can be read."""
+    until(lambda: len(messages(rows_of(archive))) == count, f"{count} messages")
+
+
+def ended(recorder: Recorder) -> None:
+    """Waits until each session is recorded from BOS over one message to EOS."""
+    until(lambda: recorder.stats.next_offset % 3 == 0 < recorder.stats.next_offset, "the end")
+
+
 def test_everything_of_a_topic_is_recorded(context: ipcbus.Context, archive: Archive) -> None:
     source, other = context.source("t"), context.source("u")
     with Recorder(context, archive, ["t", "t"]) as recorder:
@@ -63,7 +78,7 @@ def test_topics_of_several_patterns_are_recorded_once(context: ipcbus.Context, a
             source.wait_for_receivers(1, 30)
         for source in sources:
             source.send(source.topic.encode(), flush=True)
-        until(lambda: recorder.stats.messages == 3, "three messages")
+        written(recorder, 3)
     assert sorted(row.value for row in messages(rows_of(archive))) == [b"quotes.A", b"quotes.B", b"trades.A"]
     assert [log.key for log in archive.logs()] == ["desk/0"]
 
@@ -136,7 +151,7 @@ def test_a_quiet_message_is_readable_soon(context: ipcbus.Context, archive: Arch
         source.wait_for_receivers(1, 30)
         for number in range(3):
             source.send(bytes([number]), flush=True)
-            until(lambda count=number: len(messages(rows_of(archive))) == count + 1, "the message")
+            readable(archive, number + 1)
 
 
 # ---------------------------------------------------------------------------------------- one after the other
@@ -152,7 +167,7 @@ def test_the_next_recorder_goes_on_and_tells_what_was_missed(context: ipcbus.Con
             for number in numbers:
                 source.send(bytes([number]), flush=True)
             quiet.send(b"", flush=True)
-            until(lambda: recorder.stats.messages == len(numbers) + 1, "all messages")
+            written(recorder, len(numbers) + 1)
             assert (recorder.stats.missed, recorder.stats.dropped) == (away, 0)
         until(lambda: source.receivers == 0, "its end")
 
@@ -175,7 +190,7 @@ def test_a_topic_that_had_ended_begins_anew(context: ipcbus.Context, archive: Ar
             source.wait_for_receivers(1, 30)
             source.send(b"", flush=True)
             source.close()
-            until(lambda recorder=recorder: recorder.stats.next_offset % 3 == 0 < recorder.stats.next_offset, "the end")
+            ended(recorder)
     assert losses(rows_of(archive)) == []
 
 
@@ -266,7 +281,7 @@ def test_a_message_waits_for_the_disk(context: ipcbus.Context, archive: Archive,
             source.send(bytes([number]) * 4000, flush=True)
         until(lambda: recorder.stats.buffered_bytes > SMALL - 5000, "no memory")
         disk.error = None
-        until(lambda: recorder.stats.messages == 100, "all messages")
+        written(recorder, 100)
         assert recorder.stats.dropped == 0
     assert values(rows_of(archive)) == [bytes([number]) * 4000 for number in range(100)]
 
@@ -279,5 +294,5 @@ def test_the_oldest_segments_go(context: ipcbus.Context, archive: Archive, monke
         source.wait_for_receivers(1, 30)
         for number in range(30):
             source.send(bytes(5000), flush=True)
-            until(lambda count=number + 1: recorder.stats.messages == count, "the message")
+            written(recorder, number + 1)
         until(lambda: archive.logs()[0].bounds()[0] > 12, "retention")
