@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import signal
+import subprocess
+import sys
 import threading
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ipcbus.archive.layout import LOSS_TYPES
 from tests.kit.bus import GIVE_UP_S
@@ -12,10 +16,12 @@ from tests.kit.bus import GIVE_UP_S
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
+    from typing import Self
 
     from ipcbus.archive import Archive
 
 _PAUSE = threading.Event()
+_COMMAND = (sys.executable, "-m", "ipcbus_tools", "record")
 
 
 class Row(NamedTuple):
@@ -100,6 +106,42 @@ def until(condition: Callable[[], object], what: str) -> None:
         _PAUSE.wait(0.002)
 
 
-def size_of(folder: Path) -> int:
-    """Bytes of all files below a folder."""
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+class RecorderProcess:
+    """`ipcbus record` as a process; a context manager that leaves none behind."""
+
+    def __init__(self, domain: str, directory: Path, *arguments: str) -> None:
+        """Starts it; `arguments` are topics and options."""
+        self._process = subprocess.Popen(
+            [*_COMMAND, *arguments, "--to", str(directory), "--stream", "s", "--domain", domain, "--json"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            process_group=0,
+        )
+        self.pid = self._process.pid
+        assert self._process.stderr is not None
+        self.errors = self._process.stderr.readline()
+        assert self.errors.startswith("recording into"), self.errors + self._process.stderr.read()
+
+    def __enter__(self) -> Self:
+        """Itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Ends it."""
+        if self._process.poll() is None:
+            self.kill()
+
+    def kill(self) -> None:
+        """Kills it at once, and waits until it is gone."""
+        self._process.kill()
+        self._process.communicate()
+
+    def end(self, code: int = 143, number: int = signal.SIGTERM) -> dict[str, Any]:
+        """Ends it in order by a signal, or with code 0 waits until it does; returns what it reports."""
+        if code:
+            self._process.send_signal(number)
+        output, errors = self._process.communicate()
+        assert self._process.returncode == code, errors
+        found: dict[str, Any] = json.loads(output)
+        return found
