@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -117,7 +118,7 @@ class Log:
         Raises:
             ArchiveDamaged: the file of names is damaged.
         """
-        return dict(self._load_names().topics)
+        return dict(self.names().topics)
 
     def sessions(self) -> dict[int, str]:
         """Source strings of transport sessions by their number in the rows.
@@ -125,7 +126,7 @@ class Log:
         Raises:
             ArchiveDamaged: the file of names is damaged.
         """
-        return dict(self._load_names().sessions)
+        return dict(self.names().sessions)
 
     def segments(self) -> list[Segment]:
         """All segments, oldest first.
@@ -220,7 +221,7 @@ class Log:
         on_damage: Callable[[int, int, str], None] | None,
         on_hole: Callable[[int, int], None] | None,
     ) -> Iterator[Chunk]:
-        kinds = self._load_names().kinds()
+        kinds = self.names().kinds()
         for base, limit in spans:
             if limit <= start or base >= end:
                 continue
@@ -269,8 +270,7 @@ class Log:
 
     def _spans(self, mark: Watermark) -> list[tuple[int, int]]:
         """Each segment's base, and where the next one begins."""
-        found = self._bases(mark)
-        return list(zip(found, [*found[1:], mark.next_offset], strict=False))
+        return list(itertools.pairwise([*self._bases(mark), mark.next_offset]))
 
     def _end(self, opened: OpenSegment, mark: Watermark, limit: int) -> int:
         """The offset after the last published row of a segment."""
@@ -280,7 +280,12 @@ class Log:
             self._ends[opened.base] = min(opened.end(), limit)
         return self._ends[opened.base]
 
-    def _load_names(self) -> naming.Names:
+    def names(self) -> naming.Names:
+        """All names of topics and sessions.
+
+        Raises:
+            ArchiveDamaged: the file of names is damaged.
+        """
         path = self.folder / naming.NAME_OF_FILE
         try:
             file = self._files.open(path)
