@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import errno
+import random
 from typing import TYPE_CHECKING
 
 import pytest
 
 import ipcbus
-from ipcbus import ArchiveLocked, ConfigError, IpcBusError, StorageError, StorageFull
-from ipcbus.archive import Archive, Limits
+from ipcbus import ArchiveLocked, ConfigError, IpcBusError, StorageError
+from ipcbus.archive import Archive, Limits, LogWriter
 from ipcbus.archive.layout import TYPE_LOSS_RECORDER
 from ipcbus.archive.recorder import Recorder, union
+from tests.kit.disks import FaultyDisk
 from tests.kit.recording import accounted, losses, messages, rows_of, until, values
 
 if TYPE_CHECKING:
@@ -197,90 +198,111 @@ def test_a_topic_that_had_ended_begins_anew(context: ipcbus.Context, archive: Ar
 # ---------------------------------------------------------------------------------------- a disk that refuses
 
 
-class Refusing:
-    """Makes appends fail while `error` is set."""
+class Refusal:
+    """A way for the disk to refuse, which can be ended."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        from ipcbus.archive.log_writer import LogWriter
+    def __init__(self, disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.disk, self.monkeypatch = disk, monkeypatch
 
-        self.error: Exception | None = None
-        append = LogWriter.append
+    def begin(self, how: str) -> None:
+        """From now on."""
+        if how == "room":
+            self.disk.room = self.disk.used() + 30_000
+        elif how == "sync":
+            self.disk.sync_fails = True
+        else:
+            self.monkeypatch.setattr(LogWriter, "append", self._fail)
 
-        def may_fail(writer: LogWriter, rows: object, data: object) -> int:
-            if self.error is not None:
-                raise self.error
-            return append(writer, rows, data)
+    def end(self) -> None:
+        """No longer."""
+        self.disk.room, self.disk.sync_fails = None, False
+        self.monkeypatch.undo()
 
-        monkeypatch.setattr(LogWriter, "append", may_fail)
+    def _fail(self, _rows: object, _data: object) -> int:
+        raise ValueError("a defect")
 
 
 @pytest.fixture
-def disk(monkeypatch: pytest.MonkeyPatch) -> Refusing:
-    """Refuses when told to."""
-    monkeypatch.setattr("ipcbus.archive.drain.RETRY_S", 0.01)
-    return Refusing(monkeypatch)
+def refusal(monkeypatch: pytest.MonkeyPatch) -> Refusal:
+    """Of a disk in memory."""
+    return Refusal(FaultyDisk(random.Random(1)), monkeypatch)
 
 
-FULL = StorageFull(errno.ENOSPC, "no room")
+@pytest.fixture(autouse=True)
+def hurry() -> Iterator[None]:
+    """Has the disk tried again soon."""
+    with pytest.MonkeyPatch.context() as kept:
+        kept.setattr("ipcbus.archive.drain.RETRY_S", 0.01)
+        yield
 
 
 @pytest.mark.parametrize(
-    "error", [FULL, StorageError("the disk is broken"), ValueError("a defect")], ids=lambda e: type(e).__name__
+    ("how", "limits", "text"),
+    [
+        ("room", Limits(sync="never"), "no room for"),
+        ("sync", Limits(sync="always"), "has to be closed and made anew"),
+        ("sync", Limits(sync_seconds=0), "has to be closed and made anew"),  # after the rows were published
+        ("defect", Limits(), "a defect"),
+    ],
 )
 def test_a_disk_that_refuses_costs_only_what_finds_no_memory(
-    context: ipcbus.Context, archive: Archive, disk: Refusing, error: Exception, caplog: pytest.LogCaptureFixture
+    context: ipcbus.Context, refusal: Refusal, how: str, limits: Limits, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    archive = Archive.create("/archive", files=refusal.disk)
     source = context.source("t")
-    with Recorder(context, archive, ["t"], buffer_bytes=SMALL) as recorder:
+    with Recorder(context, archive, ["t"], buffer_bytes=SMALL, limits=limits) as recorder:
         source.wait_for_receivers(1, 30)
-        disk.error = error
-        for number in range(100):
+        refusal.begin(how)
+        for number in range(200):
             source.send(bytes([number]) * 4000, flush=True)
         until(lambda: recorder.stats.dropped > 50 and recorder.stats.errors > 2, "the disk to refuse")
         found = recorder.stats
         assert found.state == "failing"
-        assert str(error) in found.error
+        assert text in found.error or found.error.endswith("cannot sync it: input/output error")
         assert found.buffered_bytes > SMALL // 2
         assert found.behind_ns > 0
-        disk.error = None
+        refusal.end()
         until(lambda: recorder.stats.state == "recording", "the disk to take it")
         source.send(b"again", flush=True)
-        until(lambda: recorder.stats.messages == 101 - recorder.stats.dropped, "the rest")
+        until(lambda: recorder.stats.messages == 201 - recorder.stats.dropped, "the rest")
         dropped = recorder.stats.dropped
     rows = rows_of(archive)
-    assert accounted(rows, "t", source.source) == (0, 101, 101 - dropped, dropped)
+    assert accounted(rows, "t", source.source) == (0, 201, 201 - dropped, dropped)
     assert values(rows)[-1] == b"again"
-    assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
+    assert caplog.records[0].levelname == "ERROR"
+    assert caplog.records[-1].levelname == "WARNING"
 
 
 @pytest.mark.parametrize("when_full", ["drop", "wait"])
 def test_a_disk_that_refuses_for_good_does_not_hold_up_the_end(
-    context: ipcbus.Context, archive: Archive, disk: Refusing, when_full: str
+    context: ipcbus.Context, refusal: Refusal, when_full: str
 ) -> None:
+    archive = Archive.create("/archive", files=refusal.disk)
     source = context.source("t", transport_lbtipc_behavior="source_paced")
     recorder = Recorder(context, archive, ["t"], buffer_bytes=SMALL, when_full=when_full)
     recorder.start()
     source.wait_for_receivers(1, 30)
-    disk.error = FULL
+    refusal.begin("room")
     for _ in range(100):
         source.send(bytes(4000), flush=True)
     until(lambda: recorder.stats.state == "failing" and recorder.stats.buffered_bytes > SMALL - 5000, "no memory")
     with pytest.raises(StorageError, match="are not in the log"):
         recorder.stop()
-    disk.error = None
+    refusal.end()
     with Recorder(context, archive, ["t"]):
-        pass
+        pass  # the log is free again
 
 
-def test_a_message_waits_for_the_disk(context: ipcbus.Context, archive: Archive, disk: Refusing) -> None:
+def test_a_message_waits_for_the_disk(context: ipcbus.Context, refusal: Refusal) -> None:
+    archive = Archive.create("/archive", files=refusal.disk)
     source = context.source("t")
     with Recorder(context, archive, ["t"], buffer_bytes=SMALL, when_full="wait") as recorder:
         source.wait_for_receivers(1, 30)
-        disk.error = FULL
+        refusal.begin("room")
         for number in range(100):
             source.send(bytes([number]) * 4000, flush=True)
         until(lambda: recorder.stats.buffered_bytes > SMALL - 5000, "no memory")
-        disk.error = None
+        refusal.end()
         written(recorder, 100)
         assert recorder.stats.dropped == 0
     assert values(rows_of(archive)) == [bytes([number]) * 4000 for number in range(100)]
