@@ -192,6 +192,7 @@ class Run:
                     "losses": found.losses,
                     "lost": found.lost,
                     "dropped": found.dropped,
+                    "too_large": found.too_large,
                     "missed": found.missed,
                     "errors": found.errors,
                 }
@@ -224,8 +225,11 @@ def shortfalls(found: RecorderStats) -> list[str]:
     lines = []
     if found.lost:
         lines.append(f"{plural(found.lost, 'message')} lost on the bus, in {plural(found.losses, 'event')}")
-    if found.dropped:
-        lines.append(f"{plural(found.dropped, 'message')} not recorded, as there was no memory for them: see --buffer")
+    if found.dropped > found.too_large:
+        dropped = plural(found.dropped - found.too_large, "message")
+        lines.append(f"{dropped} not recorded, as there was no memory for them: see --buffer")
+    if found.too_large:
+        lines.append(f"{plural(found.too_large, 'message')} not recorded, as no segment can hold so many bytes")
     if found.missed:
         lines.append(f"{plural(found.missed, 'message')} missed while no recorder was there")
     return lines or ["nothing lost"]

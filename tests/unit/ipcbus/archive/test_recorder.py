@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import random
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +15,7 @@ from ipcbus import ArchiveLocked, ConfigError, IpcBusError, StorageError
 from ipcbus.archive import Archive, Limits, LogWriter
 from ipcbus.archive.layout import TYPE_LOSS_RECORDER
 from ipcbus.archive.recorder import Recorder, union
+from ipcbus.archive.stage import Stage
 from tests.kit.disks import FaultyDisk
 from tests.kit.recording import accounted, losses, messages, rows_of, until, values
 
@@ -153,6 +157,51 @@ def test_a_quiet_message_is_readable_soon(context: ipcbus.Context, archive: Arch
         for number in range(3):
             source.send(bytes([number]), flush=True)
             readable(archive, number + 1)
+
+
+def test_a_message_longer_than_the_memory_is_recorded(context: ipcbus.Context, archive: Archive) -> None:
+    value = bytes(range(256)) * 12_000
+    source = context.source("t")
+    with Recorder(context, archive, ["t"], buffer_bytes=SMALL, limits=Limits(segment_bytes=1 << 20)) as recorder:
+        source.wait_for_receivers(1, 30)
+        for part in (b"before", value, b"after"):
+            source.send(part, flush=True)
+        written(recorder, 3)
+    assert values(rows_of(archive)) == [b"before", value, b"after"]
+
+
+def test_a_message_that_no_segment_can_hold_is_noted(
+    context: ipcbus.Context, archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ipcbus.archive.recorder.Stage", functools.partial(Stage, message_max=100_000))
+    source = context.source("t")
+    with Recorder(context, archive, ["t"], buffer_bytes=SMALL) as recorder:
+        source.wait_for_receivers(1, 30)
+        source.send(b"before", flush=True)
+        source.send(bytes(100_001), flush=True)
+        source.send(b"after", flush=True)
+        written(recorder, 2)
+        assert (recorder.stats.dropped, recorder.stats.too_large) == (2, 2)  # its pieces
+    assert values(rows_of(archive)) == [b"before", b"after"]
+    assert [(row.first, row.last) for row in losses(rows_of(archive))] == [(1, 2)]
+
+
+def test_a_process_that_ends_without_stop_has_written_everything(domain: str, tmp_path: Path) -> None:
+    program = f"""
+import ipcbus
+from ipcbus.archive import Archive
+from ipcbus.archive.recorder import Recorder
+context = ipcbus.Context(domain={domain!r})
+source, receiver = context.source("t"), context.receiver("t")
+Recorder(context, Archive.create({str(tmp_path)!r}), ["t"], flush_seconds=60).start()
+source.wait_for_receivers(1, 30)
+for _ in range(100):
+    source.send(b"x", flush=True)
+for _ in range(101):
+    receiver.receive(30)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+    assert values(rows_of(Archive(tmp_path))) == [b"x"] * 100
 
 
 # ---------------------------------------------------------------------------------------- one after the other
