@@ -33,6 +33,7 @@ MODULES: Final = {
     "config": "config",
     "record": "record",
     "replay": "replay",
+    "archive": "archive",
     "resolver": "resolver",
     "demo": "demo",
     "demo-receiver": "demo_receiver",

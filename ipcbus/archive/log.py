@@ -29,30 +29,33 @@ Told = "Callable[[int, int, str], None]"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Segment:
-    """What a segment holds."""
+    """What a segment holds.
+
+    Attributes:
+        base: its first offset.
+        rows: messages, losses and other events.
+        bytes: of its messages, headers included.
+        disk_bytes: of its three files.
+        closed: whether no more will be written into it.
+        first_receive_ns: the least receive time of its rows, in ns since the epoch; 0 when it has none.
+        last_receive_ns: the greatest.
+        losses: rows that are losses.
+        lost: what those rows lost together, in sequence numbers.
+        hole: offsets before it that were given, or may have been given, and are lost; 0 as a rule.
+        damaged: blocks whose record is damaged; their rows are counted, not what is in them.
+    """
 
     base: int
-    """Its first offset."""
     rows: int
-    """Messages, losses and other events."""
     bytes: int
-    """Of its messages, headers included."""
     disk_bytes: int
-    """Of its three files."""
     closed: bool
-    """Whether no more will be written into it."""
     first_receive_ns: int
-    """The least receive time of its rows, in ns since the epoch; 0 when it has none."""
     last_receive_ns: int
-    """The greatest."""
     losses: int
-    """Rows that are losses."""
     lost: int
-    """What those rows lost together, in sequence numbers."""
     hole: int
-    """Offsets before it that were given, or may have been given, and are lost; 0 as a rule."""
     damaged: int
-    """Blocks whose record is damaged; their rows are counted, not what is in them."""
 
     @property
     def end(self) -> int:

@@ -134,12 +134,16 @@ class LogWriter:
             return first
         self._write_names()
         segment = self._segment_for(rows, len(view))
-        with segment.undone_on_error():
+        before = segment.sizes
+        try:
             segment.write(rows, view, _cuts(rows))
-            always = self._limits.sync == "always"
-            if always:
-                self._sync_files(segment)
-            self._advance(first + len(rows), always=always)
+            self._advance(segment, first + len(rows))
+        except StorageError:
+            segment.cut(before)
+            raise
+        except BaseException:  # Ctrl-C, perhaps after readers were told: only what is on the disk knows
+            self._failed = self._failed or "it was interrupted while it wrote"
+            raise
         if self._limits.sync == "interval" and self._sync_due():
             self.sync()
         return first
@@ -174,8 +178,8 @@ class LogWriter:
             self._sync_files(self._segment)
         rows = self.next_offset - self._synced_offset
         self._reserve_rows = min(max(_RESERVE_MIN, _RESERVE * rows), recovery.RESERVE_MAX)
-        self._synced_offset = self.next_offset
         self._put_synced(self._mark())
+        self._synced_offset = self.next_offset
 
     def retain(self, now_ns: int) -> Retained:
         """Removes the oldest closed segments that the limits do not keep; see `ipcbus.archive.retention`.
@@ -281,18 +285,22 @@ class LogWriter:
 
     # --------------------------------------------------------------------------------------- watermark
 
-    def _advance(self, next_offset: int, *, always: bool) -> None:
+    def _advance(self, segment: SegmentWriter, next_offset: int) -> None:
         """Publishes what was written up to an offset."""
         before = self.next_offset
+        always = self._limits.sync == "always"
+        if always:
+            self._sync_files(segment)
         self.next_offset = next_offset
         try:
             if always:
-                self._reserve_rows, self._synced_offset = 0, next_offset
+                self._reserve_rows = 0
                 self._put_synced(self._mark())
+                self._synced_offset = next_offset
             elif next_offset > self._synced.limit:
                 self._put_synced(dataclasses.replace(self._synced, limit=next_offset + self._reserve_rows))
             self._publish()
-        except BaseException:
+        except StorageError:
             self.next_offset = before
             raise
 
@@ -316,9 +324,10 @@ class LogWriter:
     def _put_synced(self, mark: Watermark) -> None:
         """Writes what is synced where the older of the two stands, and syncs that."""
         self._serial += 1
-        self._synced = dataclasses.replace(mark, serial=self._serial)
-        self._marks.write_at(marks.spare(self._marks), self._synced.pack())
+        mark = dataclasses.replace(mark, serial=self._serial)
+        self._marks.write_at(marks.spare(self._marks), mark.pack())
         self._sync_marks()
+        self._synced = mark
 
     def _sync_marks(self) -> None:
         try:

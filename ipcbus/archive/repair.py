@@ -46,16 +46,19 @@ _ROWS_MAX: Final = BLOCK_BYTES_MAX // ROW_SIZE  # of one block
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Repair:
-    """Something that was mended."""
+    """Something that was mended.
+
+    Attributes:
+        file: the file, relative to the archive.
+        log: key of the log; empty where it is no part of one.
+        what: what was done.
+        lost: rows that are lost by it.
+    """
 
     file: str
-    """The file, relative to the archive."""
     log: str
-    """Key of the log; empty where it is no part of one."""
     what: str
-    """What was done."""
     lost: int = 0
-    """Rows that are lost by it."""
 
 
 def repair(archive: Archive) -> list[Repair]:

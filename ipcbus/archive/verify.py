@@ -35,20 +35,23 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Finding:
-    """Something in an archive that is not as it should be."""
+    """Something in an archive that is not as it should be.
+
+    Attributes:
+        file: the file, relative to the archive.
+        at: where in the file: a byte; 0 for all of it.
+        log: key of the log; empty where it is no part of one.
+        first: first offset of the rows that cannot be read; None where it costs no rows.
+        end: offset after the last of them.
+        what: what is wrong.
+    """
 
     file: str
-    """The file, relative to the archive."""
     at: int
-    """Where in the file: a byte; 0 for all of it."""
     log: str
-    """Key of the log; empty where it is no part of one."""
     first: int | None
-    """First offset of the rows that cannot be read; None where it costs no rows."""
     end: int | None
-    """Offset after the last of them."""
     what: str
-    """What is wrong."""
 
 
 def verify(archive: Archive) -> list[Finding]:
