@@ -67,10 +67,10 @@ class ClosedError(IpcBusError):
 
 
 class MessageTooLarge(IpcBusError):
-    """A message or reservation is longer than its transport session can carry in one piece.
+    """A message or reservation is longer than its transport session can carry in one piece, or headers are too long.
 
     Cure: raise the datagram maximum of the session, which the text names, send the message in parts, or use a
-    transport that fragments.
+    transport that fragments; send what is large as the message, not in its headers.
     """
 
 

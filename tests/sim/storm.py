@@ -15,7 +15,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from ipcbus.delivery.budget import Budget
-from ipcbus.delivery.controller import Rules
+from ipcbus.delivery.rules import Rules
 from ipcbus.delivery.session import DeliverySession
 from ipcbus.delivery.sink import Sink
 from tests.kit.desk import seen_of
