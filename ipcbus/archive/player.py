@@ -8,7 +8,7 @@ import math
 import threading
 import time
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -16,15 +16,17 @@ from ipcbus.archive.layout import LOSS_TYPES, TYPE_LOSS_DAMAGE
 from ipcbus.errors import ArchiveMissing, ConfigError
 from ipcbus.message import MessageType
 from ipcbus.wildcard import compile_pattern
+from ipcbus.wire.layout import MESSAGE_HEADER_BYTES
 from ipcbus.wire.properties import unpack
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from ipcbus.archive.archive import Archive
     from ipcbus.archive.log import Log
+    from ipcbus.config import SourceOptions
     from ipcbus.context import Context
     from ipcbus.source import Source
 
@@ -60,8 +62,8 @@ class Target:
 class Player:
     """Sends what an archive holds: the messages of all its logs, in the order of their receive times.
 
-    Value and headers are those of the recorded message, byte for byte. Sessions, sequence numbers and times are new, and
-    so is what goes together into a datagram. Losses, and the beginnings and ends of sessions, are counted or left out.
+    Value and headers are those of the recorded message, byte for byte. Sessions, sequence numbers and times are new, as
+    is what goes together into a datagram. Losses are counted; the beginnings and ends of sessions are left out.
 
     Attributes:
         logs: the logs that are read, with the offsets from and to which.
@@ -85,7 +87,7 @@ class Player:
         start: Edge | None = None,
         end: Edge | None = None,
         loops: int = 1,
-        **options: object,
+        **options: Any,  # noqa: ANN401 - as `Context.source` takes them
     ) -> None:
         """Makes the sources; `play` follows, when receivers have joined.
 
@@ -103,7 +105,8 @@ class Player:
                 give `stream`. A time without a zone is of this host's.
             end: offset or time after the last; None to the end.
             loops: how often; 0 for ever.
-            **options: of the sources, for example `transport`.
+            **options: of the sources, for example `transport`. For LBT-SMX everything is read once, and its datagrams
+                are made as long as the longest message needs.
 
         Raises:
             ConfigError: an argument is out of range, or contradicts another one; a topic or option is wrong.
@@ -130,6 +133,7 @@ class Player:
         self.rows = sum(last - first for _, first, last in self.logs)
         self.loop = self.position = self.lost = self.missing = 0
         chosen = _choose(archive, [log for log, _, _ in self.logs], topics, pattern, rename or {})
+        options = carrying(context._config.values("source", "", **options), options, self.longest)
         sources = {name: context.source(name, **options) for name in dict.fromkeys(chosen.values())}
         self.targets = [Target(topic, sources[name]) for topic, name in chosen.items()]
         self._sources = list(sources.values())
@@ -229,7 +233,7 @@ class Player:
             self.missing += end - begin
 
         for chunk in log.read(first, last, max_rows=_CHUNK_ROWS, max_bytes=_CHUNK_BYTES, on_hole=missing):
-            rows, data = chunk.rows, memoryview(chunk.data)
+            rows, data = chunk.rows, chunk.data.data
             chosen = table[rows["topic"]]
             kinds = rows["type"]
             self._count(rows, chosen, kinds)
@@ -283,6 +287,28 @@ def _choose(
         matches = compile_pattern(pattern).fullmatch
         there = {name for name in there if matches(name)}
     return {name: rename.get(name, name) for name in sorted(there if topics is None else set(topics))}
+
+
+def carrying(chosen: SourceOptions, options: dict[str, Any], longest: Callable[[], int]) -> dict[str, Any]:
+    """Options of sources whose sessions carry messages of any length, which those of LBT-SMX do not by themselves.
+
+    Args:
+        chosen: the values of `options`, with those of the config.
+        options: what was asked for.
+        longest: finds the bytes of the longest message, with its headers; called where it matters.
+    """
+    if chosen.transport != "lbtsmx":
+        return options
+    # The message with its header, and again as a multiple of 8 bytes.
+    need = (longest() + MESSAGE_HEADER_BYTES + 7) & ~7
+    if need <= chosen.transport_lbtsmx_datagram_max_size:
+        return options
+    # Two of them have to fit into the window, each with the header of its record.
+    window = 1 << (2 * need + 64 - 1).bit_length()
+    return options | {
+        "transport_lbtsmx_datagram_max_size": need,
+        "transport_lbtsmx_transmission_window_size": max(window, chosen.transport_lbtsmx_transmission_window_size),
+    }
 
 
 def _ignore(*_: object) -> None:

@@ -6,7 +6,9 @@ was told to, and one of its own, which writes them.
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
+import logging
 import re
 import socket
 import time
@@ -16,7 +18,7 @@ from ipcbus.archive.drain import Drain
 from ipcbus.archive.limits import Limits
 from ipcbus.archive.met import met_before
 from ipcbus.archive.stage import BUFFER_BYTES_MIN, Stage
-from ipcbus.errors import ConfigError, IpcBusError
+from ipcbus.errors import ConfigError, IpcBusError, StorageError
 from ipcbus.wildcard import compile_pattern
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from ipcbus.context import Context
     from ipcbus.receiver import Receiver
     from ipcbus.runtime.recorder_board import RecorderBoard
+
+log = logging.getLogger("ipcbus")
 
 State = Literal["new", "recording", "failing", "closed"]
 
@@ -49,7 +53,8 @@ class RecorderStats:
         bytes: their bytes, headers included.
         losses: losses that the bus reported.
         lost: messages that these span.
-        dropped: messages that came and found no memory, or were longer than a segment; each is noted in the log.
+        dropped: messages that came and found no memory, or no segment that could hold them; each is noted in the log.
+        too_large: those of them that no segment could hold.
         missed: messages that were sent while no recorder was there, of sessions that an earlier one had met; as well.
         buffered_bytes: memory in use by what is not in the log yet.
         buffer_bytes: how much memory there is.
@@ -65,6 +70,7 @@ class RecorderStats:
     losses: int
     lost: int
     dropped: int
+    too_large: int
     missed: int
     buffered_bytes: int
     buffer_bytes: int
@@ -158,6 +164,7 @@ class Recorder:
             drain.close_unused()
             raise
         self._drain, self._stage = drain, stage
+        atexit.register(self._at_exit)  # the threads do not keep a process alive
         drain.start(stage)
         try:
             receive = self._context.wildcard_receiver if self._pattern else self._context.receiver
@@ -178,6 +185,7 @@ class Recorder:
         """
         if self._drain is not None and not self._closed:
             self._closed = True
+            atexit.unregister(self._at_exit)
             # A message that waits for a disk that refuses holds up the context, which closing receivers needs.
             self._drain.end_waits()
             for receiver in self._receivers:
@@ -194,7 +202,7 @@ class Recorder:
         """What it has done so far; from any thread, at any time."""
         drain, stage = self._drain, self._stage
         if drain is None or stage is None:
-            return RecorderStats("new", 0, 0, 0, 0, 0, 0, 0, self._buffer_bytes, 0, 0, 0, "")
+            return RecorderStats("new", 0, 0, 0, 0, 0, 0, 0, 0, self._buffer_bytes, 0, 0, 0, "")
         state: State = "closed" if self._closed else "recording" if drain.error is None else "failing"
         first_ns = drain.first_ns
         return RecorderStats(
@@ -204,6 +212,7 @@ class Recorder:
             stage.losses,
             stage.lost,
             stage.dropped,
+            stage.too_large,
             stage.missed,
             stage.filled,
             self._buffer_bytes,
@@ -223,6 +232,13 @@ class Recorder:
     ) -> None:
         """Stops it."""
         self.stop()
+
+    def _at_exit(self) -> None:
+        """The process ends and nobody has called `stop`."""
+        try:
+            self.stop()
+        except StorageError as error:
+            log.error("%s", error)
 
     def _tell(self) -> None:
         """Shows the statistics to whoever watches the bus."""

@@ -155,7 +155,7 @@ cdef class Stage:
         if self.line.next >= 0:
             self.tell_absence(message)
         if need - sizeof(Row) > self.message_max:
-            self.too_large += 1
+            self.too_large += message.sequence - message.first_sequence + 1
             self.drop(message)
             self.wait(None, 0)
         elif self.wait(message, need):
