@@ -86,15 +86,18 @@ def _checked(block: Block, record: memoryview, base: int) -> Block | None:
     return block if fits and small else None
 
 
-def fault(block: Block, rows: Buffer, data: Buffer) -> str:
-    """What is wrong with the bytes of a block's rows or messages; empty when nothing is."""
-    have_rows, have_data = memoryview(rows).nbytes, memoryview(data).nbytes
+def fault(block: Block, rows: Buffer, data: Buffer | None) -> str:
+    """What is wrong with the bytes of a block's rows or messages; empty when nothing is. Messages may be left out."""
+    have_rows = memoryview(rows).nbytes
     if have_rows < block.rows * ROW_SIZE:
         return f"{have_rows} of {block.rows * ROW_SIZE} bytes of its rows are there"
-    if have_data < block.bytes:
-        return f"{have_data} of {block.bytes} bytes of its messages are there"
     if zlib.crc32(rows) != block.rows_crc:
         return "the checksum of its rows is wrong"
+    if data is None:
+        return ""
+    have_data = memoryview(data).nbytes
+    if have_data < block.bytes:
+        return f"{have_data} of {block.bytes} bytes of its messages are there"
     if zlib.crc32(data) != block.bytes_crc:
         return "the checksum of its messages is wrong"
     return ""

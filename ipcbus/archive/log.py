@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from bisect import bisect_right
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from ipcbus.archive import names as naming
 from ipcbus.archive import watermark as marks
-from ipcbus.archive.layout import ROW
+from ipcbus.archive.layout import ROW, SEGMENT_BYTES_MAX
 from ipcbus.archive.segments import Chunk, ChunkLimits, Damage, OpenSegment, bases
 from ipcbus.errors import ArchiveDamaged, OffsetsExpired
 from ipcbus.storage.files import FileMissing
@@ -181,6 +182,7 @@ class Log:
         max_rows: int = 65536,
         max_bytes: int = 32 << 20,
         verify: bool = True,
+        messages: bool = True,
         on_damage: Callable[[int, int, str], None] | None = None,
         on_hole: Callable[[int, int], None] | None = None,
     ) -> Iterator[Chunk]:
@@ -192,6 +194,7 @@ class Log:
             max_rows: rows of a chunk.
             max_bytes: bytes of a chunk's messages; a single larger message is a chunk of its own.
             verify: whether checksums are looked at. Positions, lengths and numbers of names always are.
+            messages: whether their bytes are read; without, a chunk's `data` is empty, and `max_bytes` has no meaning.
             on_damage: called with first offset, end and reason instead of `ArchiveDamaged`; those rows are left out.
             on_hole: called with first offset and end instead of `OffsetsExpired` for a hole; see `Segment.hole`.
 
@@ -208,7 +211,48 @@ class Log:
         first = spans[0][0] if spans else mark.next_offset
         if start < end and (start < first or end > mark.next_offset):
             raise self._expired(start, end, first, mark.next_offset)
-        return self._read(start, end, mark, spans, ChunkLimits(max_rows, max_bytes, verify), on_damage, on_hole)
+        limits = ChunkLimits(max_rows, max_bytes if messages else SEGMENT_BYTES_MAX, verify, messages)
+        return self._read(start, end, mark, spans, limits, on_damage, on_hole)
+
+    def size(self, start: int, end: int) -> int:
+        """Bytes of the messages from offset `start` up to `end`, headers included, as their rows say, unchecked.
+
+        What is no longer kept, or is not yet, has none.
+
+        Raises:
+            ArchiveDamaged: the watermark is damaged.
+            StorageError: the system refuses.
+        """
+        return sum(
+            max(0, opened.position(high) - opened.position(low)) for opened, low, high in self._within(start, end)
+        )
+
+    def reach(self, start: int, end: int, size: int) -> int:
+        """The furthest offset up to `end` such that the messages from `start` up to it have at most `size` bytes.
+
+        Raises:
+            ArchiveDamaged: the watermark is damaged.
+            StorageError: the system refuses.
+        """
+        for opened, low, high in self._within(start, end):
+            begin = opened.position(low)
+            if opened.position(high) - begin > size:
+                most = begin + size
+                return low + bisect_right(range(low + 1, high + 1), most, key=opened.position)
+            size -= max(0, opened.position(high) - begin)
+        return end
+
+    def _within(self, start: int, end: int) -> Iterator[tuple[OpenSegment, int, int]]:
+        """The segments that hold offsets from `start` to `end`, and which of these each one holds."""
+        mark = self.watermark()
+        for base, limit in self._spans(mark):
+            if limit <= start or base >= end:
+                continue
+            try:
+                with self._open(base, mark) as opened:
+                    yield opened, max(start, base), min(end, self._end(opened, mark, limit))
+            except FileMissing:
+                continue
 
     def _read(
         self,

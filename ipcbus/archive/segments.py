@@ -61,11 +61,12 @@ class Damage:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ChunkLimits:
-    """How large the chunks are that are read, and whether checksums are looked at."""
+    """How large the chunks are that are read, whether checksums are looked at, and whether messages are read at all."""
 
     max_rows: int
     max_bytes: int
     verify: bool
+    messages: bool = True
 
 
 def file_of(folder: Path, base: int, suffix: str) -> Path:
@@ -141,6 +142,14 @@ class OpenSegment:
                 low, high = (middle, high) if block.first_offset <= offset else (low, middle)
         return low
 
+    def position(self, offset: int) -> int:
+        """Where the messages before an offset end in the data, as its row says, unchecked."""
+        raw = self.idx.read_at((offset - 1 - self.base) * ROW_SIZE, ROW_SIZE) if offset > self.base else b""
+        if len(raw) < ROW_SIZE:
+            return 0
+        row = np.frombuffer(raw, ROW)[0]
+        return int(row["position"]) + int(row["headers"]) + int(row["length"])
+
     def walk(self, start: int, end: int) -> Iterator[Block | Damage]:
         """The blocks that hold the offsets from `start` to `end`, and what of them no good block holds."""
         index, told, follows = self.find(start), start, self.base
@@ -208,8 +217,8 @@ class OpenSegment:
         raw = self.idx.read_at(
             (first.first_offset - self.base) * ROW_SIZE, (run[-1].end - first.first_offset) * ROW_SIZE
         )
-        data = self.dat.read_at(begin, length)
-        whole = len(raw) == (run[-1].end - first.first_offset) * ROW_SIZE and len(data) == length
+        data = self.dat.read_at(begin, length) if limits.messages else b""
+        whole = len(raw) == (run[-1].end - first.first_offset) * ROW_SIZE and len(data) == limits.messages * length
         reason = self._fault(run, memoryview(raw), memoryview(data), limits, kinds) if whole else "it is cut off"
         if reason and len(run) > 1:
             for block in run:  # each for itself: the others are good
@@ -227,12 +236,13 @@ class OpenSegment:
         """What is wrong with blocks; empty when nothing is."""
         row, at = 0, 0
         for block in run if limits.verify else ():
-            reason = blocks.fault(block, raw[row : row + block.rows * ROW_SIZE], data[at : at + block.bytes])
+            messages = data[at : at + block.bytes] if limits.messages else None
+            reason = blocks.fault(block, raw[row : row + block.rows * ROW_SIZE], messages)
             if reason:
                 return reason
             row, at = row + block.rows * ROW_SIZE, at + block.bytes
         rows = np.frombuffer(raw, ROW)
-        if not blocks.covers(rows, run[0].position, len(data)):
+        if not blocks.covers(rows, run[0].position, run[-1].position + run[-1].bytes - run[0].position):
             return "its rows do not cover its messages"
         for field, kind in (("topic", NAME_TOPIC), ("session", NAME_SESSION)):
             numbers = rows[field]

@@ -101,6 +101,11 @@ class Registry:
             name=advert.source_string.encode(),
         )
 
+    def add_recorder(self, archive: str) -> int:
+        """Shows a recorder into an archive; returns the number of its entry."""
+        name, room = archive.encode(errors="replace"), layout.RECORDER_ENTRY["name"].itemsize - 1
+        return self._add(state=layout.ENTRY_RECORDER, name=name if len(name) <= room else b"..." + name[3 - room :])
+
     def entry_offset(self, entry: int) -> int:
         """Where an entry begins in the mapping, in bytes; it never moves."""
         return layout.REGISTRY_HEADER.itemsize + entry * layout.REGISTRY_ENTRY.itemsize

@@ -49,6 +49,9 @@ A context's registry object says what it publishes and receives::
     | RegistryEntry ... |  `entries` of them; the object grows in place
     +-------------------+
 
+The entry of a recorder is a RecorderEntry, which has `state`, `since_ns` and `name` where a RegistryEntry has them, and
+numbers that the recorder writes some times a second.
+
 `version` is odd while the owner changes an entry; a reader copies, and copies again if it was odd or has changed.
 
 Run `python -m ipcbus.wire.layout` after a change (`--check` only compares).
@@ -89,6 +92,8 @@ ENTRY_WILDCARD = 4
 ENTRY_RECEPTION = 5
 """A session that the context receives over UDP: `local` is of its own ring, `context_id` and `session_id` are of the
 session, `name` is its source string."""
+ENTRY_RECORDER = 6
+"""A recorder of the context, a RecorderEntry: `name` is the path of its archive, or the end of a long one."""
 
 CLIENTS_SHOWN = 64
 """So many of a session's clients stand in its ring, for statistics."""
@@ -161,6 +166,26 @@ REGISTRY_ENTRY = struct(
         ("lost", "<u8", 336),
         ("events", "<u8", 344),
         ("callback_errors", "<u8", 352),
+    ],
+)
+
+RECORDER_ENTRY = struct(
+    REGISTRY_ENTRY.itemsize,
+    [
+        ("state", "<u4", 0),
+        ("shown_ns", "<u8", 8),  # of the monotonic clock, when the recorder has written the numbers
+        ("errors", "<u8", 16),
+        ("buffer_bytes", "<u8", 24),
+        ("since_ns", "<u8", 40),
+        ("name", "S256", 64),
+        ("messages", "<u8", 320),
+        ("bytes", "<u8", 328),
+        ("losses", "<u8", 336),
+        ("lost", "<u8", 344),
+        ("dropped", "<u8", 352),
+        ("buffered_bytes", "<u8", 360),
+        ("behind_ns", "<u8", 368),
+        ("next_offset", "<u8", 376),
     ],
 )
 
@@ -245,6 +270,7 @@ STRUCTS = {
     "TopicLine": TOPIC_LINE,
     "RegistryHeader": REGISTRY_HEADER,
     "RegistryEntry": REGISTRY_ENTRY,
+    "RecorderEntry": RECORDER_ENTRY,
     "UplinkBoard": UPLINK_BOARD,
     "ClientLine": CLIENT_LINE,
     "ReceptionBoard": RECEPTION_BOARD,
@@ -269,6 +295,7 @@ CONSTANTS = {
         "ENTRY_RECEIVER",
         "ENTRY_WILDCARD",
         "ENTRY_RECEPTION",
+        "ENTRY_RECORDER",
         "CLIENTS_SHOWN",
     ]
 }

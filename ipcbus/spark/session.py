@@ -1,0 +1,87 @@
+"""A Spark session with what the data source needs, and an error that helps where there is no Java."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ipcbus.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+JAVA_MIN: Final = 17
+PACKAGE: Final = "openjdk-17-jre-headless"
+"""What has Java on Debian and Ubuntu."""
+
+# The checkpoint of a stream in a local directory: the usual way starts a process for each file's permissions, and
+# takes twice as long. Of a file system that is not local it is not used.
+CHECKPOINT_MANAGER: Final = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
+CONFS: Final[dict[str, str]] = {
+    "spark.python.daemon.module": "ipcbus.spark.daemon",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.streaming.checkpointFileManagerClass": CHECKPOINT_MANAGER,
+    "spark.ui.showConsoleProgress": "false",
+}
+"""What a session is recommended to have; docs/how-to/spark.md says why."""
+
+
+def session(name: str = "ipcbus", *, master: str = "local[*]", confs: Mapping[str, str] | None = None) -> SparkSession:
+    """The Spark session of this process, made now if there is none.
+
+    Args:
+        name: of the application.
+        master: where it runs: this process and its threads, or the URL of a cluster.
+        confs: settings of Spark that are added to `CONFS`, or take the place of one.
+
+    Raises:
+        ConfigError: pyspark is missing, or there is no Java that it could run on.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise ConfigError("Spark needs pyspark: pip install 'ipcbus[spark]'") from error
+    check_java()
+    # A worker is `python3` of the path otherwise, which has other packages than a virtual environment.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(name).master(master)
+    for key, value in {**CONFS, **(confs or {})}.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def check_java() -> None:
+    """Makes sure that Spark will find a Java that is new enough.
+
+    Raises:
+        ConfigError: it will not; the text names the package to install.
+    """
+    cure = (
+        f"install Java {JAVA_MIN} or newer (Debian, Ubuntu: apt install {PACKAGE}), or set JAVA_HOME to where it lies"
+    )
+    home = os.environ.get("JAVA_HOME")
+    java = Path(home, "bin", "java") if home else shutil.which("java")
+    if java is None:
+        raise ConfigError(f"Spark needs Java, and no java is on PATH and JAVA_HOME is not set; {cure}")
+    try:
+        done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ConfigError(f"Spark needs Java, and {java} cannot be run ({error}); {cure}") from error
+    found = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
+    if done.returncode or found is None:
+        raise ConfigError(f"Spark needs Java, and {java} -version failed: {done.stderr.strip()[:200]}; {cure}")
+    if int(found[1]) < JAVA_MIN:
+        raise ConfigError(f"Spark needs Java {JAVA_MIN}, and {java} is version {found[1]}; {cure}")
