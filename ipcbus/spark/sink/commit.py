@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from ipcbus.errors import SinkError, StorageError
 from ipcbus.spark.identity import POSSIBLE_DUPLICATE
-from ipcbus.spark.sink.ledger import PROGRESS, Ledger
+from ipcbus.spark.sink.ledger import LEDGER, PROGRESS, Ledger
 from ipcbus.spark.sink.rows import Messages, Stamp
 from ipcbus.spark.sink.staging import JOB_PREFIX, Staged, check, read, told_by
 
@@ -29,6 +29,7 @@ LOCK: Final = "lock"
 ORPHAN_S: Final = 7 * 86400
 """What was staged so long ago, and is part of no decision, was forgotten by a query or job that ended."""
 
+_HALF: Final = (f".{LEDGER}.", f".{PROGRESS}")
 _LOOK_S: Final = 0.02
 
 SWEEP_EVERY: Final = 64
@@ -180,9 +181,9 @@ class Application:
     # ------------------------------------------------------------------ clearing up
 
     def _clear(self, last: Decision) -> None:
-        """Removes what belongs to batches that are published."""
+        """Removes what belongs to batches that are published, and what a killed process has left half replaced."""
         for name in self._files.names(self.directory):
-            if _batch_of(name, last.batch + 1) <= last.batch:
+            if _batch_of(name, last.batch + 1) <= last.batch or name.startswith(_HALF):
                 self._files.remove(self.directory / name)
 
     def _vanish(self) -> None:
