@@ -108,8 +108,13 @@ def covers(rows: Rows, position: int, length: int) -> bool:
 
     Readers hand positions to code that believes them, so this is looked at even where checksums are not.
     """
-    starts = rows["position"].astype(np.int64)
-    ends = starts + rows["headers"] + rows["length"]
     if not len(rows):
         return length == 0
-    return bool(starts[0] == position and ends[-1] == position + length and (starts[1:] == ends[:-1]).all())
+    starts, lengths = rows["position"], rows["length"]
+    if int(starts[0]) != position or int(lengths.max()) > length:
+        return False
+    sizes = lengths + rows["headers"]  # of 32 bits, as `length` is far below that
+    if int(starts[-1]) + int(sizes[-1]) != position + length:
+        return False
+    after = starts[1:]
+    return bool((starts[:-1] <= after).all() and (after - starts[:-1] == sizes[:-1]).all())

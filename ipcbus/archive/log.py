@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Final
 
@@ -313,8 +314,7 @@ class Log:
 
     def _spans(self, mark: Watermark) -> list[tuple[int, int]]:
         """Each segment's base, and where the next one begins."""
-        found = self._bases(mark)
-        return list(zip(found, [*found[1:], mark.next_offset], strict=True))
+        return list(itertools.pairwise([*self._bases(mark), mark.next_offset]))
 
     def _end(self, opened: OpenSegment, mark: Watermark, limit: int) -> int:
         """The offset after the last published row of a segment."""

@@ -65,7 +65,6 @@ class LogWriter:
         self._segment: SegmentWriter | None = None
         self._new: list[Entry] = []
         self._failed = ""
-        self._turn = 0
         with contextlib.ExitStack() as until_done:
             recovery.begin(files, self._folder)
             self._marks = files.open(self._folder / marks.NAME, write=True)
@@ -80,8 +79,9 @@ class LogWriter:
             self._reserve_rows = _RESERVE_MIN
             self._synced_offset = self.next_offset
             self._synced_ns = time.monotonic_ns()
-            self._synced = self._mark()
-            self._put_synced(self._synced)
+            newest = marks.synced(self._marks)
+            self._serial = 0 if newest is None else newest.serial
+            self._put_synced(self._mark())
             self._publish()
             self._open = until_done.pop_all()
         self._numbers = {(NAME_TOPIC, text): number for number, text in self._names.topics.items()}
@@ -174,8 +174,7 @@ class LogWriter:
         rows = self.next_offset - self._synced_offset
         self._reserve_rows = min(max(_RESERVE_MIN, _RESERVE * rows), recovery.RESERVE_MAX)
         self._synced_offset = self.next_offset
-        self._synced = self._mark()
-        self._put_synced(self._synced)
+        self._put_synced(self._mark())
 
     def retain(self, now_ns: int) -> Retained:
         """Removes the oldest closed segments that the limits do not keep; see `ipcbus.archive.retention`.
@@ -288,8 +287,7 @@ class LogWriter:
         try:
             if always:
                 self._reserve_rows, self._synced_offset = 0, next_offset
-                self._synced = self._mark()
-                self._put_synced(self._synced)
+                self._put_synced(self._mark())
             elif next_offset > self._synced.limit:
                 self._put_synced(dataclasses.replace(self._synced, limit=next_offset + self._reserve_rows))
             self._publish()
@@ -316,10 +314,10 @@ class LogWriter:
 
     def _put_synced(self, mark: Watermark) -> None:
         """Writes what is synced where the older of the two stands, and syncs that."""
-        self._marks.write_at(WATERMARK_AT[1 + self._turn], mark.pack())
-        self._turn = 1 - self._turn
+        self._serial += 1
+        self._synced = dataclasses.replace(mark, serial=self._serial)
+        self._marks.write_at(marks.spare(self._marks), self._synced.pack())
         self._sync_marks()
-        self._synced = mark
 
     def _sync_marks(self) -> None:
         try:

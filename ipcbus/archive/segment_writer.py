@@ -9,7 +9,7 @@ import numpy as np
 
 from ipcbus.archive import blocks
 from ipcbus.archive.blocks import ROW_SIZE
-from ipcbus.archive.layout import SEGMENT_BYTES_MAX
+from ipcbus.archive.layout import ROW, SEGMENT_BYTES_MAX
 from ipcbus.archive.segments import SUFFIXES, file_of
 from ipcbus.errors import StorageError
 
@@ -40,6 +40,7 @@ class SegmentWriter:
         self.base = base
         self.rows = self.bytes = self.blocks = 0
         self._first_ns = 0
+        self._scratch = np.empty(0, ROW)  # kept: new memory costs more than the copy itself
         self._files = files
         self._folder = folder
         self._new = True  # the directory may not have its names yet
@@ -66,8 +67,7 @@ class SegmentWriter:
 
     def write(self, rows: NDArray[np.void], data: memoryview, cuts: list[int]) -> None:
         """Writes rows and bytes as blocks that begin at `cuts`; their records come last."""
-        placed = np.array(rows)  # the caller's stay as they are
-        placed["position"] += np.uint32(self.bytes)
+        placed = self._placed(rows)
         starts = [*(int(rows["position"][at]) for at in cuts[:-1]), len(data)]
         records = [
             blocks.describe(self.base + self.rows + first, placed[first:end], self.bytes + begin, data[begin:stop])
@@ -81,6 +81,15 @@ class SegmentWriter:
         self.rows += len(rows)
         self.bytes += len(data)
         self.blocks += len(records)
+
+    def _placed(self, rows: NDArray[np.void]) -> NDArray[np.void]:
+        """The rows, with positions of this segment; the caller's stay as they are."""
+        if len(self._scratch) < len(rows):
+            self._scratch = np.empty(len(rows), ROW)
+        placed = self._scratch[: len(rows)]
+        placed.view(np.uint8)[:] = np.ascontiguousarray(rows).view(np.uint8)
+        placed["position"] += np.uint32(self.bytes)
+        return placed
 
     @contextlib.contextmanager
     def undone_on_error(self) -> Iterator[None]:

@@ -91,11 +91,11 @@ def plan(
         first, last = _kept(logs[key], options, first, last, archive)
         if first < last:
             spans.append((logs[key], first, last))
-    each = max(1, sum(last - first for _, first, last in spans) // options.min_partitions)
+    rows = sum(last - first for _, first, last in spans)
     return [
         Part(options.archive, archive.id, log.key, span, skip.get(log.key, {}), stop.get(log.key, {}))
         for log, first, last in spans
-        for span in _pieces(log, first, last, min(each, ROWS_EACH))
+        for span in _pieces(log, first, last, -(-(last - first) * options.min_partitions // rows))
     ]
 
 
@@ -125,10 +125,10 @@ def _kept(log: Log, options: ReadOptions, first: int, last: int, archive: Archiv
     return max(first, oldest), min(last, end)
 
 
-def _pieces(log: Log, first: int, last: int, rows_each: int) -> list[tuple[int, int]]:
-    """The offsets of each task; they depend on nothing but the offsets and what lies between them."""
+def _pieces(log: Log, first: int, last: int, least: int) -> list[tuple[int, int]]:
+    """The offsets of each task, of so many at least, as long as each has a row."""
     rows = last - first
     size = log.size(first, last) if rows > 1 else 0
-    count = min(rows, max(-(-rows // rows_each), -(-size // BYTES_EACH)))
+    count = min(rows, max(least, -(-rows // ROWS_EACH), -(-size // BYTES_EACH)))
     edges = [first + rows * i // count for i in range(count + 1)]
     return list(pairwise(edges))

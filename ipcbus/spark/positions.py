@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ipcbus.errors import ConfigError, OffsetsExpired
+from ipcbus.errors import ArchiveMissing, ConfigError, OffsetsExpired
 from ipcbus.spark.offsets import Offsets, Skips
 from ipcbus.spark.texts import EARLIEST, LATEST
 from ipcbus.spark.topics import Subscription
@@ -32,7 +32,7 @@ def starts(archive: Archive, options: ReadOptions) -> tuple[dict[str, int], Skip
     Raises:
         ConfigError: the options name a partition or topic that is not read, or a time after everything.
         OffsetsExpired: an offset is beyond what was written.
-        ArchiveMissing: offsets of a checkpoint are of another archive.
+        ArchiveMissing: offsets of a checkpoint are of another archive, or of a log that is gone.
     """
     found = _resolve(archive, options, options.starting, EARLIEST)
     begins, skips = {}, {}
@@ -70,6 +70,11 @@ def _resolve(
         }
     if position.checkpoint is not None:
         known = Offsets.parse(position.checkpoint, archive.id).next
+        gone = known.keys() - {log.key for log in archive.logs()}
+        if gone:
+            raise ArchiveMissing(
+                f"offsets name log {min(gone)}, and archive {archive.path} has no such log; leave it out of the offsets"
+            )
         return {key: (_offset(log, known.get(key, unnamed)), {}) for key, log in found.items()}
     if position.time_ms is not None:
         return {key: (_at(log, position.time_ms, position), {}) for key, log in found.items()}

@@ -126,7 +126,7 @@ class Reader(DataSourceReader):
         self._options = options
         self._rows = Rows(options, schema)
 
-    def partitions(self) -> list[InputPartition]:
+    def partitions(self) -> list[Part]:
         """A task for each part of each log.
 
         Raises:
@@ -136,7 +136,7 @@ class Reader(DataSourceReader):
         archive = Archive(self._options.archive)
         begin, skip = positions.starts(archive, self._options)
         end, stop = positions.ends(archive, self._options)
-        return list(plan.plan(archive, self._options, begin, end, skip, stop))
+        return plan.plan(archive, self._options, begin, end, skip, stop)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Arrow record batches of a task; raises what `Rows.batches` does."""

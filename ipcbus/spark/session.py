@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pkgutil
 import re
 import shutil
 import subprocess
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import SparkSession
+
+DISCOVERED: Final = "pyspark_ipcbus"
+"""The package in which Spark finds the data source by itself."""
 
 JAVA_MIN: Final = 17
 PACKAGE: Final = "openjdk-17-jre-headless"
@@ -51,6 +55,8 @@ def session(name: str = "ipcbus", *, master: str = "local[*]", confs: Mapping[st
     """
     try:
         from pyspark.sql import SparkSession
+
+        from ipcbus.spark.source import IpcbusDataSource
     except ImportError as error:
         raise ConfigError("Spark needs pyspark: pip install 'ipcbus[spark]'") from error
     check_java()
@@ -60,7 +66,11 @@ def session(name: str = "ipcbus", *, master: str = "local[*]", confs: Mapping[st
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in {**CONFS, **(confs or {})}.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    made = builder.getOrCreate()
+    # Spark looks through the directories of the path, where an editable install has nothing of its own.
+    if all(module.name != DISCOVERED for module in pkgutil.iter_modules()):
+        made.dataSource.register(IpcbusDataSource)
+    return made
 
 
 def check_java() -> None:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from ipcbus.archive.log import Log
     from ipcbus.spark.options import ReadOptions
+    from ipcbus.spark.plan import Part
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -110,7 +111,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         archive = self._archive()
         return Offsets(archive.id, self._ends(positions.logs(archive, self._options))).to_json()
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Part]:
         """A task for each part of each log.
 
         Raises:
@@ -122,7 +123,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start == end:
             return []
         first = begin.next if until.begun is None else until.begun
-        return list(plan.plan(archive, self._options, first, until.next, until.skip, {}))
+        return plan.plan(archive, self._options, first, until.next, until.skip, {})
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Arrow record batches of a task; raises what `Rows.batches` does."""

@@ -111,6 +111,9 @@ class Files(Protocol):
     def rename(self, old: Path, new: Path) -> None:
         """Renames a file over whatever is there; `sync_dir` of the directory makes it last."""
 
+    def link(self, old: Path, new: Path) -> bool:
+        """Gives a file a second name; False when that is taken."""
+
     def remove(self, path: Path) -> None:
         """Removes a file; nothing where there is none."""
 
@@ -252,7 +255,39 @@ class DiskLock:
 os.register_at_fork(after_in_child=DiskLock.close_all)
 
 
-class Disk:
+class Whole:
+    """What of `Files` is made of its other operations: files that are there whole or not at all."""
+
+    def replace(self: Files, path: Path, data: Buffer, *, sync: bool = True) -> None:
+        """See `Files`."""
+        with _beside(self, path, data, sync=sync) as made:
+            self.rename(made, path)
+        if sync:
+            self.sync_dir(path.parent)
+
+    def create(self: Files, path: Path, data: Buffer) -> bool:
+        """See `Files`."""
+        with _beside(self, path, data, sync=True) as made:
+            is_new = self.link(made, path)
+        self.sync_dir(path.parent)
+        return is_new
+
+
+@contextlib.contextmanager
+def _beside(files: Files, path: Path, data: Buffer, *, sync: bool) -> Iterator[Path]:
+    """A file of the same directory with that content, gone afterwards unless it was renamed."""
+    made = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        with contextlib.closing(files.open(made, write=True, create=True, exclusive=True)) as file:
+            file.append(data)
+            if sync:
+                file.sync()
+        yield made
+    finally:
+        files.remove(made)
+
+
+class Disk(Whole):
     """The files of the operating system, private to their user."""
 
     def open(self, path: Path, *, write: bool = False, create: bool = False, exclusive: bool = False) -> DiskFile:
@@ -269,43 +304,19 @@ class Disk:
                 os.close(fd)
                 raise
 
-    def replace(self, path: Path, data: Buffer, *, sync: bool = True) -> None:
-        """See `Files`."""
-        with self._beside(path, data, sync=sync) as made, told(path, "replace it"):
-            os.replace(made, path)
-        if sync:
-            self.sync_dir(path.parent)
-
-    def create(self, path: Path, data: Buffer) -> bool:
-        """See `Files`."""
-        with self._beside(path, data, sync=True) as made, told(path, "make it"):
-            try:
-                os.link(made, path)
-            except FileExistsError:
-                return False
-        self.sync_dir(path.parent)
-        return True
-
-    @contextlib.contextmanager
-    def _beside(self, path: Path, data: Buffer, *, sync: bool) -> Iterator[Path]:
-        """A file of the same directory with that content, gone afterwards unless it was renamed."""
-        made = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-        try:
-            file = self.open(made, write=True, create=True, exclusive=True)
-            try:
-                file.append(data)
-                if sync:
-                    file.sync()
-            finally:
-                file.close()
-            yield made
-        finally:
-            self.remove(made)
-
     def rename(self, old: Path, new: Path) -> None:
         """See `Files`."""
         with told(old, f"rename it to {new}"):
             os.replace(old, new)
+
+    def link(self, old: Path, new: Path) -> bool:
+        """See `Files`."""
+        with told(old, f"give it the name {new} too"):
+            try:
+                os.link(old, new, follow_symlinks=False)
+            except FileExistsError:
+                return False
+        return True
 
     def remove(self, path: Path) -> None:
         """See `Files`."""

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from ipcbus.archive import Chunk
 from ipcbus.archive.layout import ROW
 from ipcbus.wire.properties import pack
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
 
     from ipcbus.archive import LogWriter
 
@@ -37,23 +40,71 @@ class Record:
     numbers: int = 1
 
 
-def append(writer: LogWriter, records: Sequence[Record]) -> int:
-    """Appends records in one block; returns the offset of the first. An empty topic or source is number 0."""
+class Names(Protocol):
+    """Gives topics and source strings their numbers."""
+
+    def topic(self, name: str) -> int:
+        """Of a topic."""
+
+    def session(self, source: str) -> int:
+        """Of a source string."""
+
+
+def packed(names: Names, records: Sequence[Record]) -> tuple[NDArray[np.void], bytes]:
+    """Rows and bytes of records; an empty topic or source is number 0."""
     blocks = [pack(record.headers) for record in records]
     rows = np.zeros(len(records), ROW)
     at = 0
     for row, record, block in zip(rows, records, blocks, strict=True):
         row["position"], row["length"], row["headers"] = at, len(record.value), len(block)
-        row["topic"] = writer.topic(record.topic) if record.topic else 0
-        row["session"] = writer.session(record.source) if record.source else 0
+        row["topic"] = names.topic(record.topic) if record.topic else 0
+        row["session"] = names.session(record.source) if record.source else 0
         row["numbers"], row["flags"], row["type"] = record.numbers, record.flags, record.type
         row["sequence"], row["send_ns"], row["receive_ns"] = record.seq, record.send_ns, record.receive_ns
         at += len(block) + len(record.value)
-    return writer.append(rows, b"".join(part for pair in zip(blocks, records, strict=True) for part in _bytes(pair)))
+    return rows, b"".join(block + record.value for block, record in zip(blocks, records, strict=True))
 
 
-def _bytes(pair: tuple[bytes, Record]) -> tuple[bytes, bytes]:
-    return pair[0], pair[1].value
+def append(writer: LogWriter, records: Sequence[Record]) -> int:
+    """Appends records in one go; returns the offset of the first."""
+    return writer.append(*packed(writer, records))
+
+
+class Unwritten:
+    """A log that is only in memory: rows of one segment, and names."""
+
+    key = "host/0"
+    partition = 0
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        """The records as one chunk, from offset 0 on."""
+        self._topics: dict[str, int] = {}
+        self._sessions: dict[str, int] = {}
+        rows, data = packed(self, records)
+        self.chunk = Chunk(0, rows, np.frombuffer(data, np.uint8), 0)
+
+    def topic(self, name: str) -> int:
+        """Number of a topic."""
+        return self._topics.setdefault(name, len(self._topics) + 1)
+
+    def session(self, source: str) -> int:
+        """Number of a source string."""
+        return self._sessions.setdefault(source, len(self._sessions) + 1)
+
+    def topics(self) -> dict[int, str]:
+        """Topics by number."""
+        return {number: name for name, number in self._topics.items()}
+
+    def sessions(self) -> dict[int, str]:
+        """Source strings by number."""
+        return {number: source for source, number in self._sessions.items()}
+
+    def read(self, start: int, end: int) -> Chunk:
+        """Some of the rows."""
+        rows = self.chunk.rows[start:end]
+        begin = int(rows[0]["position"])
+        stop = int(rows[-1]["position"]) + int(rows[-1]["headers"]) + int(rows[-1]["length"])
+        return Chunk(start, rows, self.chunk.data[begin:stop], begin)
 
 
 def as_row(record: Record, offset: int, partition: int = 0) -> dict[str, Any]:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from ipcbus.spark.session import session
+from ipcbus.spark.session import DISCOVERED, session
+from tests.kit.leftovers import looking_around
+from tests.unit.sources import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,20 +37,27 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(TIMEOUT))
 
 
+@pytest.fixture(autouse=True)
+def leaves_nothing(domain: str) -> Iterator[None]:
+    """Fails a test that leaves something behind, but for the connections to the JVM: they go when others need them."""
+    yield from looking_around(domain, sockets=False)
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """A session on two cores. Being of the whole run it is made before a test looks around for what is its own."""
     with tempfile.TemporaryDirectory() as directory:
+        _let_spark_discover(Path(directory, "path"))
         confs = {**CONFS, "spark.local.dir": directory, "spark.sql.warehouse.dir": f"{directory}/warehouse"}
         made = session("tests", master="local[2]", confs=confs)
         made.sparkContext.setLogLevel("ERROR")
-        _warm_up(made, directory)
         yield made
         made.stop()
 
 
-def _warm_up(made: SparkSession, directory: str) -> None:
-    """Opens what py4j keeps open from the first use on: its way back into this process."""
-    stream = made.readStream.format("rate").load().writeStream.foreachBatch(lambda _frame, _batch: None)
-    query = stream.option("checkpointLocation", f"{directory}/warm").trigger(once=True).start()
-    query.awaitTermination()
+def _let_spark_discover(directory: Path) -> None:
+    """Puts the package in which Spark looks where an installation that is not editable has it."""
+    directory.mkdir()
+    (directory / DISCOVERED).symlink_to(ROOT / "ipcbus" / "spark" / "discovery")
+    sys.path.append(str(directory))
+    os.environ["PYTHONPATH"] = f"{directory}:{ROOT}"
