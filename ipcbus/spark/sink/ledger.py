@@ -152,6 +152,7 @@ class Ledger:
         """From now on the batch consists of these files."""
         decision = Decision(query, batch, False, self._files.boot_id().hex(), tuple(staged))
         self._write_progress(decision, 0)
+        self._files.sync_dir(self._directory)  # the names of the files, before the ledger that names them
         self._write(decision)
         return decision
 

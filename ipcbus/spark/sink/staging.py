@@ -99,7 +99,7 @@ def told_by(name: str) -> Told:
 def stage(
     files: Files, directory: Path, batch: int, partition: int, attempt: int, content: Iterable[pa.RecordBatch]
 ) -> Staged | None:
-    """Writes the rows of one task so that they survive a power loss.
+    """Writes the rows of one task so that they survive a power loss, once the directory is synced.
 
     Args:
         files: where files are.
@@ -134,7 +134,6 @@ def stage(
         finally:
             file.close()
         files.rename(part, directory / name)
-        files.sync_dir(directory)
     except BaseException:
         files.remove(part)
         raise
