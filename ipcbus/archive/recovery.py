@@ -14,6 +14,7 @@ watermark, changes what it begins from.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 from typing import TYPE_CHECKING, Final
@@ -23,7 +24,7 @@ from ipcbus.archive import names as naming
 from ipcbus.archive import watermark as marks
 from ipcbus.archive.blocks import ROW_SIZE
 from ipcbus.archive.layout import WATERMARK, WATERMARK_AT
-from ipcbus.archive.segments import SUFFIXES, OpenSegment, bases, file_of
+from ipcbus.archive.segments import SUFFIXES, OpenSegment, bases, file_of, leftovers
 from ipcbus.archive.watermark import Watermark
 from ipcbus.errors import ArchiveDamaged
 from ipcbus.storage.files import FileMissing
@@ -57,14 +58,14 @@ def begin(files: Files, folder: Path) -> None:
     """Makes the files of a log that has none.
 
     Raises:
-        ArchiveDamaged: the watermark is missing though there are segments.
+        ArchiveDamaged: the watermark is missing though the log is not new.
         StorageError: the system refuses.
     """
     there = files.names(folder)
     if marks.NAME in there:
         return
-    if bases(there):
-        raise ArchiveDamaged(f"{folder / marks.NAME}: is missing, but the log has segments; {_REPAIR}")
+    if bases(there) or naming.NAME_OF_FILE in there:  # both are made after it
+        raise ArchiveDamaged(f"{folder / marks.NAME}: is missing, but the log is not new; {_REPAIR}")
     start(files, folder, Watermark(boot=files.boot_id()))
 
 
@@ -218,28 +219,24 @@ def _cut(files: Files, folder: Path, base: int, sizes: dict[str, int]) -> int:
     return taken
 
 
-def _remove(files: Files, folder: Path, removed: list[int], suffixes: tuple[str, ...] = SUFFIXES) -> int:
+def _remove(files: Files, folder: Path, removed: list[int]) -> int:
     """Removes segments; returns the bytes that this freed."""
-    freed = 0
-    for base in removed:
-        for suffix in reversed(suffixes):
-            path = file_of(folder, base, suffix)
-            try:
-                file = files.open(path)
-            except FileMissing:
-                continue
-            freed += file.size()
-            file.close()
-            files.remove(path)
-    if removed:
-        files.sync_dir(folder)
-    return freed
+    return sum(_remove_file(files, file_of(folder, base, suffix)) for base in removed for suffix in reversed(SUFFIXES))
 
 
 def _remove_leftovers(files: Files, folder: Path, next_offset: int) -> int:
     """Removes files of segments that were being made, or being removed, when the writer ended."""
-    names = files.names(folder)
-    found = bases(names)
-    first = found[0] if found else next_offset
-    parts = {int(name[:20]) for name in names if name[20:] in (".dat", ".idx") and name[:20].isdecimal()}
-    return _remove(files, folder, sorted(base for base in parts if base < first or base >= next_offset))
+    found = leftovers(files.names(folder), next_offset)
+    freed = sum(_remove_file(files, file_of(folder, base, suffix)) for suffix, base in found)
+    files.sync_dir(folder)
+    return freed
+
+
+def _remove_file(files: Files, path: Path) -> int:
+    try:
+        with contextlib.closing(files.open(path)) as file:
+            size = file.size()
+    except FileMissing:
+        return 0
+    files.remove(path)
+    return size

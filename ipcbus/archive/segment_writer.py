@@ -14,7 +14,6 @@ from ipcbus.archive.segments import SUFFIXES, file_of
 from ipcbus.errors import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -91,19 +90,18 @@ class SegmentWriter:
         placed["position"] += np.uint32(self.bytes)
         return placed
 
-    @contextlib.contextmanager
-    def undone_on_error(self) -> Iterator[None]:
-        """Cuts what was written in the block of code when that raises: it was not published."""
-        before = self.rows, self.bytes, self.blocks
-        try:
-            yield
-        except BaseException:
-            self.rows, self.bytes, self.blocks = before
-            sizes = (self.bytes, self.rows * ROW_SIZE, self.blocks * blocks.SIZE)
-            for file, size in zip((self._dat, self._idx, self._blk), sizes, strict=True):
-                with contextlib.suppress(StorageError):  # then the next append writes over it
-                    file.truncate(size)
-            raise
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Its rows, bytes and blocks now, for `cut`."""
+        return self.rows, self.bytes, self.blocks
+
+    def cut(self, sizes: tuple[int, int, int]) -> None:
+        """Cuts what was written since `sizes` were taken, and not published."""
+        self.rows, self.bytes, self.blocks = sizes
+        lengths = (self.bytes, self.rows * ROW_SIZE, self.blocks * blocks.SIZE)
+        for file, length in zip((self._dat, self._idx, self._blk), lengths, strict=True):
+            with contextlib.suppress(StorageError):  # then the next append writes over it
+                file.truncate(length)
 
     def sync(self) -> None:
         """Syncs its files and their names.

@@ -111,6 +111,11 @@ def synced(file: File) -> Watermark | None:
     return max((mark for mark in _both(file) if mark is not None), key=lambda mark: mark.serial, default=None)
 
 
+def damaged(file: File) -> list[int]:
+    """Where those of the three stand that are damaged."""
+    return [at for at in WATERMARK_AT if unpack(file.read_at(at, _SIZE)) is None]
+
+
 def spare(file: File) -> int:
     """Where the one stands that may be written next: the older of the two, or a damaged one."""
     first, other = (None if mark is None else mark.serial for mark in _both(file))

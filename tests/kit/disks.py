@@ -209,6 +209,13 @@ class FaultyDisk(Whole):
         """All files and their bytes."""
         return {Path(path): bytes(inode.data) for path, inode in self._names.items()}
 
+    def spoil(self, path: Path, data: bytes | None) -> None:
+        """Gives a file other bytes, or takes it away, as no program does it."""
+        if data is None:
+            self._names.pop(str(path))
+        else:
+            self._names[str(path)] = _Inode(bytearray(data), data)
+
     # ------------------------------------------------------------------------------------ what Files do
 
     def open(self, path: Path, *, write: bool = False, create: bool = False, exclusive: bool = False) -> FaultyFile:

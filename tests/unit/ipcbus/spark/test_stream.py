@@ -40,7 +40,7 @@ def test_a_new_query_begins_at_the_latest(host: Host) -> None:
     host.record(10)
     query = Query({"archive": str(host.path)})
     assert query.reader.initialOffset()["o"] == {"host/0": 10}
-    assert query.next() is None
+    assert query.next() == []
     # What is recorded from now on is new, a log that comes from its begin.
     first = query.begin_of(0)
     host.record(2)
@@ -66,6 +66,7 @@ def test_nothing_new_gives_the_same_text(host: Host) -> None:
 
 def test_no_log_yet(host: Host) -> None:
     query = Query(host.options)
+    assert query.next() == []
     assert query.next() is None
     host.record(2)
     assert seqs(query.next()) == [0, 1]
@@ -86,6 +87,16 @@ def test_the_first_batch_is_repeated_as_it_was(host: Host, starting: str) -> Non
     query.start(options)
     assert query.run(0) == before
     assert seqs(query.next()) == list(range(15, 22))
+
+
+def test_a_first_batch_without_rows_is_repeated_without_rows(host: Host) -> None:
+    host.record(10)
+    query = Query({"archive": str(host.path)})
+    assert query.plan()
+    host.record(5)
+    query.start({"archive": str(host.path)})
+    assert query.run(0) == []
+    assert seqs(query.next()) == list(range(10, 15))
 
 
 def test_a_batch_is_repeated_as_it_was_whatever_the_options_are_by_then(host: Host) -> None:
@@ -174,6 +185,7 @@ def test_least_offsets_are_waited_for_but_not_for_ever(host: Host, monkeypatch: 
     monkeypatch.setattr(time, "monotonic", lambda: now)
     host.record(10)
     query = Query({**host.options, "minOffsetsPerTrigger": "20", "maxTriggerDelay": "30s"})
+    assert query.next() == []
     assert query.next() is None
     host.record(10)
     assert len(query.next() or []) == 20
