@@ -32,6 +32,7 @@ MODULES: Final = {
     "export": "export",
     "config": "config",
     "replay": "replay",
+    "archive": "archive",
     "resolver": "resolver",
     "demo": "demo",
     "demo-receiver": "demo_receiver",

@@ -23,6 +23,7 @@ Row = dict[str, object]
 _LEFT = (
     *("context", "name", "user", "command", "note", "topic", "source", "pacing", "state", "kind", "held up by"),
     *("wants", "reason", "counter", "unit", "meaning", "of", "layer", "why not the ring", "over UDP"),
+    *("log", "group", "file", "written by"),
 )
 _SHORTEST = {
     **dict.fromkeys(("command", "note", "reason", "meaning", "wants", "name", "user", "why not the ring"), 8),

@@ -23,7 +23,7 @@ from ipcbus.storage.files import Disk, FileMissing
 if TYPE_CHECKING:
     import os
 
-    from ipcbus.storage.files import Files
+    from ipcbus.storage.files import Files, Lock
 
 NAME: Final = "archive.json"
 PARTITIONS: Final = "partitions"
@@ -43,6 +43,7 @@ class Archive:
         id: 32 hexadecimal digits that no other archive has.
         path: its directory.
         cursors: how far its consumers are.
+        files: where its files are.
     """
 
     def __init__(
@@ -60,10 +61,10 @@ class Archive:
             ArchiveDamaged: `archive.json` cannot be read, or is of another format.
             StorageError: the system refuses.
         """
-        self._files = Disk() if files is None else files
+        self.files = Disk() if files is None else files
         self.path = Path(path).resolve()
         self.id = self._read_id()
-        self.cursors = Cursors(self.path, self._files)
+        self.cursors = Cursors(self.path, self.files)
         if expect_id is not None and expect_id != self.id:
             raise ArchiveMissing(
                 f"{self.path} on host {socket.gethostname()} is archive {self.id}, asked for was {expect_id}: give the "
@@ -109,7 +110,7 @@ class Archive:
                     f"{self.path}: partition {number} is there twice, as {stream}/{number} and {again}/{number}; move "
                     "the one that was copied in to an archive of its own"
                 )
-        return [Log(self.path, stream, number, self._files) for number, stream in found]
+        return [Log(self.path, stream, number, self.files) for number, stream in found]
 
     def log(self, key: str) -> Log:
         """The log of a key, `"<stream>/<partition>"`.
@@ -119,7 +120,7 @@ class Archive:
         """
         stream, _, number = key.partition("/")
         if _named(stream) and _PARTITION.fullmatch(number) and int(number) in self._partitions(stream):
-            return Log(self.path, stream, int(number), self._files)
+            return Log(self.path, stream, int(number), self.files)
         known = ", ".join(log.key for log in self.logs()) or "none yet"
         raise ArchiveMissing(f"{self.path} on host {socket.gethostname()} has no log {key!r}; its logs: {known}")
 
@@ -141,13 +142,8 @@ class Archive:
                 f"stream {stream!r} is no name of a directory in an archive; give 1 to 100 letters, digits, '.', '_' "
                 f"or '-', the first of them a letter, a digit or '_', and none of {', '.join(_RESERVED)}"
             )
-        self._files.make_dir(self.path / stream)
-        lock = self._files.lock(self.path / stream / LOCK)
-        if lock is None:
-            raise ArchiveLocked(
-                f"stream {stream} of {self.path} is written by {self.writing(stream) or 'another process'}; give this "
-                "recorder a stream of its own"
-            )
+        self.files.make_dir(self.path / stream)
+        lock = self.lock(stream)
         try:
             numbers = self._partitions(stream)
             if len(numbers) > 1:
@@ -156,38 +152,53 @@ class Archive:
                 )
             number = numbers[0] if numbers else self._claim(stream)
             return LogWriter(
-                Log(self.path, stream, number, self._files), limits or Limits(), self.cursors, self._files, lock
+                Log(self.path, stream, number, self.files), limits or Limits(), self.cursors, self.files, lock
             )
         except BaseException:
             lock.release()
             raise
 
+    def lock(self, stream: str) -> Lock:
+        """Takes the lock of a stream's log: nobody else writes it until it is released.
+
+        Raises:
+            ArchiveLocked: another live process holds it.
+            StorageError: the system refuses.
+        """
+        lock = self.files.lock(self.path / stream / LOCK)
+        if lock is None:
+            raise ArchiveLocked(
+                f"stream {stream} of {self.path} is written by {self.writing(stream) or 'another process'}; stop that, "
+                "or give this recorder a stream of its own"
+            )
+        return lock
+
     def writing(self, stream: str) -> str | None:
         """Who writes the log of a stream now: what that process wrote of itself; None for nobody."""
-        return self._files.holder(self.path / stream / LOCK) if _named(stream) else None
+        return self.files.holder(self.path / stream / LOCK) if _named(stream) else None
 
     def _claim(self, stream: str) -> int:
         """A partition number for a stream that has none yet, and its directory."""
         folder = self.path / PARTITIONS
-        self._files.make_dir(folder)
-        taken = [int(name) for name in self._files.names(folder) if _PARTITION.fullmatch(name)]
+        self.files.make_dir(folder)
+        taken = [int(name) for name in self.files.names(folder) if _PARTITION.fullmatch(name)]
         number = max(taken, default=-1) + 1
         # Whoever makes the file has the number, however many try at once.
-        while not self._files.create(folder / str(number), f"{stream}\n".encode()):
+        while not self.files.create(folder / str(number), f"{stream}\n".encode()):
             number += 1
-        self._files.make_dir(self.path / stream / str(number))
+        self.files.make_dir(self.path / stream / str(number))
         return number
 
     def _streams(self) -> list[str]:
-        return [name for name in self._files.names(self.path) if _named(name)]
+        return [name for name in self.files.names(self.path) if _named(name)]
 
     def _partitions(self, stream: str) -> list[int]:
-        return sorted(int(name) for name in self._files.names(self.path / stream) if _PARTITION.fullmatch(name))
+        return sorted(int(name) for name in self.files.names(self.path / stream) if _PARTITION.fullmatch(name))
 
     def _read_id(self) -> str:
         path = self.path / NAME
         try:
-            found = cursors.read_json(self._files, path, _SIZE_MAX)
+            found = cursors.read_json(self.files, path, _SIZE_MAX)
         except FileMissing as error:
             raise ArchiveMissing(
                 f"{self.path} on host {socket.gethostname()} is no archive; give the directory that 'ipcbus record "

@@ -7,13 +7,23 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from ipcbus.archive.layout import BLOCK, BLOCK_BYTES_MAX, FORMAT, LOSS_TYPES, ROW, SEGMENT_BYTES_MAX
+from ipcbus.archive.layout import (
+    BLOCK,
+    BLOCK_BYTES_MAX,
+    FORMAT,
+    LOSS_TYPES,
+    NAME_SESSION,
+    NAME_TOPIC,
+    ROW,
+    SEGMENT_BYTES_MAX,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import Buffer
 
     Rows = NDArray[np.void]
+    Kinds = NDArray[np.uint8]
 
 SIZE: Final = BLOCK.itemsize
 """Bytes of a block's record."""
@@ -77,39 +87,80 @@ def parse(data: Buffer, base: int) -> list[Block | None]:
 
 
 def _checked(block: Block, record: memoryview, base: int) -> Block | None:
-    if block.crc != zlib.crc32(record) or block.format != FORMAT:
-        return None
+    return block if block.crc == zlib.crc32(record) and fits(block, base) else None
+
+
+def fits(block: Block, base: int) -> bool:
+    """Whether a block can be one of the segment with this base."""
     first = block.first_offset - base
-    fits = first >= 0 and block.rows > 0 and first + block.rows <= ROWS_MAX
-    fits = fits and block.position + block.bytes <= SEGMENT_BYTES_MAX
+    inside = first >= 0 and block.rows > 0 and first + block.rows <= ROWS_MAX
+    inside = inside and block.position + block.bytes <= SEGMENT_BYTES_MAX
     small = block.rows == 1 or max(block.rows * ROW_SIZE, block.bytes) <= BLOCK_BYTES_MAX
-    return block if fits and small else None
+    return inside and small and block.format == FORMAT
 
 
-def fault(block: Block, rows: Buffer, data: Buffer | None) -> str:
-    """What is wrong with the bytes of a block's rows or messages; empty when nothing is. Messages may be left out."""
+class Fault(NamedTuple):
+    """What is wrong with a block."""
+
+    suffix: str
+    """Of the segment's file that it is found in."""
+    at: int
+    """Byte in that file."""
+    reason: str
+
+
+def fault(block: Block, base: int, rows: Buffer, data: Buffer | None) -> Fault | None:
+    """What contradicts a block's checksums.
+
+    Args:
+        block: the block.
+        base: of its segment.
+        rows: the bytes of its rows, as far as they are there.
+        data: the bytes of its messages, as far as they are there; None where they were not read.
+    """
+    at = (block.first_offset - base) * ROW_SIZE
     have_rows = memoryview(rows).nbytes
+    have_data = block.bytes if data is None else memoryview(data).nbytes
     if have_rows < block.rows * ROW_SIZE:
-        return f"{have_rows} of {block.rows * ROW_SIZE} bytes of its rows are there"
-    if zlib.crc32(rows) != block.rows_crc:
-        return "the checksum of its rows is wrong"
-    if data is None:
-        return ""
-    have_data = memoryview(data).nbytes
+        return Fault("idx", at, f"{have_rows} of {block.rows * ROW_SIZE} bytes of its rows are there")
     if have_data < block.bytes:
-        return f"{have_data} of {block.bytes} bytes of its messages are there"
-    if zlib.crc32(data) != block.bytes_crc:
-        return "the checksum of its messages is wrong"
+        return Fault("dat", block.position, f"{have_data} of {block.bytes} bytes of its messages are there")
+    if zlib.crc32(rows) != block.rows_crc:
+        return Fault("idx", at, "the checksum of its rows is wrong")
+    if data is not None and zlib.crc32(data) != block.bytes_crc:
+        return Fault("dat", block.position, "the checksum of its messages is wrong")
+    return None
+
+
+def contradiction(rows: Rows, position: int, length: int, kinds: Kinds) -> str:
+    """What rows say that cannot be, whatever their checksum; empty when nothing is.
+
+    Readers hand positions and numbers to code that believes them, so this is looked at even where checksums are not.
+
+    Args:
+        rows: the rows of one or more blocks.
+        position: where their messages begin.
+        length: bytes of their messages.
+        kinds: what each number of the log's names is (`Names.kinds`).
+    """
+    if not covers(rows, position, length):
+        return "its rows do not cover its messages"
+    for field, kind in (("topic", NAME_TOPIC), ("session", NAME_SESSION)):
+        numbers = rows[field]
+        if int(numbers.max(initial=0)) >= len(kinds) or not (kinds[numbers] & kind).all():
+            return f"a {field} of it has no name"
     return ""
 
 
 def covers(rows: Rows, position: int, length: int) -> bool:
-    """Whether the bytes of rows follow each other without a gap and make up exactly this part of the data.
-
-    Readers hand positions to code that believes them, so this is looked at even where checksums are not.
-    """
-    starts = rows["position"].astype(np.int64)
-    ends = starts + rows["headers"] + rows["length"]
+    """Whether the bytes of rows follow each other without a gap and make up exactly this part of the data."""
     if not len(rows):
         return length == 0
-    return bool(starts[0] == position and ends[-1] == position + length and (starts[1:] == ends[:-1]).all())
+    starts, lengths = rows["position"], rows["length"]
+    if int(starts[0]) != position or int(lengths.max()) > length:
+        return False
+    sizes = lengths + rows["headers"]  # of 32 bits, as `length` is far below that
+    if int(starts[-1]) + int(sizes[-1]) != position + length:
+        return False
+    after = starts[1:]
+    return bool((starts[:-1] <= after).all() and (after - starts[:-1] == sizes[:-1]).all())

@@ -111,13 +111,15 @@ class Cursors:
         try:
             found = read_json(self._files, path, SIZE_MAX)
         except (ArchiveDamaged, StorageError) as error:
-            return None if not self._there(path) else str(error)
+            if not self._there(path):
+                return None
+            return "is no JSON object" if isinstance(error, ArchiveDamaged) else str(error)
         offsets, when = found.get("offsets"), found.get("time_ns")
         if found.get("format") != FORMAT or not isinstance(offsets, dict) or not _whole(when):
-            return f"{path}: is no cursor of format {FORMAT}"
+            return f"is no cursor of format {FORMAT}"
         for key, offset in offsets.items():
             if not _whole(offset):
-                return f"{path}: offset {offset!r} of log {key} is no whole number from 0 on"
+                return f"offset {offset!r} of log {key!a} is no whole number from 0 on"
         return Cursor(offsets, when)
 
     def _there(self, path: Path) -> bool:

@@ -127,7 +127,8 @@ WATERMARK = _struct(
         ("names", "<u4", 52),  # the highest number of a name
         ("time_ns", "<u8", 56),  # when it was written
         ("boot", "V16", 64),  # Files.boot_id of the writer: while it is the same, no power was lost
-        ("reserved", "V12", 80),
+        ("serial", "<u8", 80),  # grows with each that is written after a sync
+        ("reserved", "<u4", 88),
         ("crc", "<u4", 92),  # of the 92 bytes before it
     ],
 )

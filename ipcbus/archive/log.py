@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Final
 
@@ -29,30 +30,33 @@ Told = "Callable[[int, int, str], None]"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Segment:
-    """What a segment holds."""
+    """What a segment holds.
+
+    Attributes:
+        base: its first offset.
+        rows: messages, losses and other events.
+        bytes: of its messages, headers included.
+        disk_bytes: of its three files.
+        closed: whether no more will be written into it.
+        first_receive_ns: the least receive time of its rows, in ns since the epoch; 0 when it has none.
+        last_receive_ns: the greatest.
+        losses: rows that are losses.
+        lost: what those rows lost together, in sequence numbers.
+        hole: offsets before it that were given, or may have been given, and are lost; 0 as a rule.
+        damaged: blocks whose record is damaged; their rows are counted, not what is in them.
+    """
 
     base: int
-    """Its first offset."""
     rows: int
-    """Messages, losses and other events."""
     bytes: int
-    """Of its messages, headers included."""
     disk_bytes: int
-    """Of its three files."""
     closed: bool
-    """Whether no more will be written into it."""
     first_receive_ns: int
-    """The least receive time of its rows, in ns since the epoch; 0 when it has none."""
     last_receive_ns: int
-    """The greatest."""
     losses: int
-    """Rows that are losses."""
     lost: int
-    """What those rows lost together, in sequence numbers."""
     hole: int
-    """Offsets before it that were given, or may have been given, and are lost; 0 as a rule."""
     damaged: int
-    """Blocks whose record is damaged; their rows are counted, not what is in them."""
 
     @property
     def end(self) -> int:
@@ -118,7 +122,7 @@ class Log:
         Raises:
             ArchiveDamaged: the file of names is damaged.
         """
-        return dict(self._load_names().topics)
+        return dict(self.names().topics)
 
     def sessions(self) -> dict[int, str]:
         """Source strings of transport sessions by their number in the rows.
@@ -126,7 +130,7 @@ class Log:
         Raises:
             ArchiveDamaged: the file of names is damaged.
         """
-        return dict(self._load_names().sessions)
+        return dict(self.names().sessions)
 
     def segments(self) -> list[Segment]:
         """All segments, oldest first.
@@ -264,7 +268,7 @@ class Log:
         on_damage: Callable[[int, int, str], None] | None,
         on_hole: Callable[[int, int], None] | None,
     ) -> Iterator[Chunk]:
-        kinds = self._load_names().kinds()
+        kinds = self.names().kinds()
         for base, limit in spans:
             if limit <= start or base >= end:
                 continue
@@ -313,8 +317,7 @@ class Log:
 
     def _spans(self, mark: Watermark) -> list[tuple[int, int]]:
         """Each segment's base, and where the next one begins."""
-        found = self._bases(mark)
-        return list(zip(found, [*found[1:], mark.next_offset], strict=bool(found)))
+        return list(itertools.pairwise([*self._bases(mark), mark.next_offset]))
 
     def _end(self, opened: OpenSegment, mark: Watermark, limit: int) -> int:
         """The offset after the last published row of a segment."""
@@ -324,7 +327,12 @@ class Log:
             self._ends[opened.base] = min(opened.end(), limit)
         return self._ends[opened.base]
 
-    def _load_names(self) -> naming.Names:
+    def names(self) -> naming.Names:
+        """All names of topics and sessions.
+
+        Raises:
+            ArchiveDamaged: the file of names is damaged.
+        """
         path = self.folder / naming.NAME_OF_FILE
         try:
             file = self._files.open(path)

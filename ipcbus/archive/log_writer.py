@@ -65,7 +65,6 @@ class LogWriter:
         self._segment: SegmentWriter | None = None
         self._new: list[Entry] = []
         self._failed = ""
-        self._turn = 0
         with contextlib.ExitStack() as until_done:
             recovery.begin(files, self._folder)
             self._marks = files.open(self._folder / marks.NAME, write=True)
@@ -75,13 +74,15 @@ class LogWriter:
             until_done.callback(self._names_file.close)
             self._files.sync_dir(self._folder)
             self._names, _, _ = naming.load(self._names_file.read_at(0, naming.SIZE_MAX))
+            self._highest = self._names.highest
             self.next_offset = self.recovered.next_offset
             self._boot = files.boot_id()
             self._reserve_rows = _RESERVE_MIN
             self._synced_offset = self.next_offset
             self._synced_ns = time.monotonic_ns()
-            self._synced = self._mark()
-            self._put_synced(self._synced)
+            newest = marks.synced(self._marks)
+            self._serial = 0 if newest is None else newest.serial
+            self._put_synced(self._mark())
             self._publish()
             self._open = until_done.pop_all()
         self._numbers = {(NAME_TOPIC, text): number for number, text in self._names.topics.items()}
@@ -133,12 +134,16 @@ class LogWriter:
             return first
         self._write_names()
         segment = self._segment_for(rows, len(view))
-        with segment.undone_on_error():
+        before = segment.sizes
+        try:
             segment.write(rows, view, _cuts(rows))
-            always = self._limits.sync == "always"
-            if always:
-                self._sync_files(segment)
-            self._advance(first + len(rows), always=always)
+            self._advance(segment, first + len(rows))
+        except StorageError:
+            segment.cut(before)
+            raise
+        except BaseException:  # Ctrl-C, perhaps after readers were told: only what is on the disk knows
+            self._failed = self._failed or "it was interrupted while it wrote"
+            raise
         if self._limits.sync == "interval" and self._sync_due():
             self.sync()
         return first
@@ -173,9 +178,8 @@ class LogWriter:
             self._sync_files(self._segment)
         rows = self.next_offset - self._synced_offset
         self._reserve_rows = min(max(_RESERVE_MIN, _RESERVE * rows), recovery.RESERVE_MAX)
+        self._put_synced(self._mark())
         self._synced_offset = self.next_offset
-        self._synced = self._mark()
-        self._put_synced(self._synced)
 
     def retain(self, now_ns: int) -> Retained:
         """Removes the oldest closed segments that the limits do not keep; see `ipcbus.archive.retention`.
@@ -226,13 +230,13 @@ class LogWriter:
         number = self._numbers.get((kind, text))
         if number is None:
             self._check_usable()
-            number = len(self._numbers) + 1
+            number = self._highest + 1
             if number > naming.NUMBER_MAX:
                 raise StorageError(f"{self._names_file.path}: has {number - 1} names, no more fit; use another stream")
             entry = Entry(number, kind, text)
             naming.pack([entry])  # a name that cannot be written is refused here
             self._new.append(entry)
-            self._numbers[kind, text] = number
+            self._numbers[kind, text] = self._highest = number
         return number
 
     def _write_names(self) -> None:
@@ -261,7 +265,7 @@ class LogWriter:
                 f"{len(rows)} rows with {len(data)} bytes are more than a segment can hold ({SEGMENT_BYTES_MAX} "
                 "bytes); append them in parts"
             )
-        known = len(self._numbers)
+        known = self._highest
         if len(rows) and (int(rows["topic"].max()) > known or int(rows["session"].max()) > known):
             raise ValueError(f"a topic or session of the rows is higher than {known}, the last number that was given")
 
@@ -281,19 +285,22 @@ class LogWriter:
 
     # --------------------------------------------------------------------------------------- watermark
 
-    def _advance(self, next_offset: int, *, always: bool) -> None:
+    def _advance(self, segment: SegmentWriter, next_offset: int) -> None:
         """Publishes what was written up to an offset."""
         before = self.next_offset
+        always = self._limits.sync == "always"
+        if always:
+            self._sync_files(segment)
         self.next_offset = next_offset
         try:
             if always:
-                self._reserve_rows, self._synced_offset = 0, next_offset
-                self._synced = self._mark()
-                self._put_synced(self._synced)
+                self._reserve_rows = 0
+                self._put_synced(self._mark())
+                self._synced_offset = next_offset
             elif next_offset > self._synced.limit:
                 self._put_synced(dataclasses.replace(self._synced, limit=next_offset + self._reserve_rows))
             self._publish()
-        except BaseException:
+        except StorageError:
             self.next_offset = before
             raise
 
@@ -316,8 +323,9 @@ class LogWriter:
 
     def _put_synced(self, mark: Watermark) -> None:
         """Writes what is synced where the older of the two stands, and syncs that."""
-        self._marks.write_at(WATERMARK_AT[1 + self._turn], mark.pack())
-        self._turn = 1 - self._turn
+        self._serial += 1
+        mark = dataclasses.replace(mark, serial=self._serial)
+        self._marks.write_at(marks.spare(self._marks), mark.pack())
         self._sync_marks()
         self._synced = mark
 

@@ -14,7 +14,9 @@ watermark, changes what it begins from.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import itertools
 from typing import TYPE_CHECKING, Final
 
 from ipcbus.archive import blocks
@@ -22,7 +24,7 @@ from ipcbus.archive import names as naming
 from ipcbus.archive import watermark as marks
 from ipcbus.archive.blocks import ROW_SIZE
 from ipcbus.archive.layout import WATERMARK, WATERMARK_AT
-from ipcbus.archive.segments import SUFFIXES, OpenSegment, bases, file_of
+from ipcbus.archive.segments import SUFFIXES, OpenSegment, bases, file_of, leftovers
 from ipcbus.archive.watermark import Watermark
 from ipcbus.errors import ArchiveDamaged
 from ipcbus.storage.files import FileMissing
@@ -56,14 +58,14 @@ def begin(files: Files, folder: Path) -> None:
     """Makes the files of a log that has none.
 
     Raises:
-        ArchiveDamaged: the watermark is missing though there are segments.
+        ArchiveDamaged: the watermark is missing though the log is not new.
         StorageError: the system refuses.
     """
     there = files.names(folder)
     if marks.NAME in there:
         return
-    if bases(there):
-        raise ArchiveDamaged(f"{folder / marks.NAME}: is missing, but the log has segments; {_REPAIR}")
+    if bases(there) or naming.NAME_OF_FILE in there:  # both are made after it
+        raise ArchiveDamaged(f"{folder / marks.NAME}: is missing, but the log is not new; {_REPAIR}")
     start(files, folder, Watermark(boot=files.boot_id()))
 
 
@@ -91,11 +93,15 @@ def recover(files: Files, folder: Path, file: File) -> Recovered:
     known = [mark for mark in (live, synced) if mark is not None]
     if not known:
         raise ArchiveDamaged(f"{file.path}: all watermarks are damaged; {_REPAIR}")
-    lost_power = live is None or not (live.closed or live.boot == files.boot_id())
+    exact = None
+    if synced is not None and synced.closed:  # written after all else was synced, and the next writer replaces it first
+        exact = synced
+    elif live is not None and live.boot == files.boot_id():
+        exact = live
     recover_names(files, folder, max(mark.names for mark in known))
-    if live is not None and not lost_power:
-        return Recovered(live.next_offset, False, 0, _cut_unpublished(files, folder, live))
     safe = 0 if synced is None else synced.next_offset
+    if exact is not None:
+        return Recovered(exact.next_offset, False, 0, _cut_unpublished(files, folder, exact, safe))
     end, cut = _cut_bad(files, folder, safe)
     # With both synced ones damaged, what was reserved last is not known, but it is at most so much.
     limit = max(mark.limit for mark in known) + (RESERVE_MAX if synced is None else 0)
@@ -125,18 +131,23 @@ def recover_names(files: Files, folder: Path, highest: int) -> None:
             raise ArchiveDamaged(f"{file.path}: names from {found.highest + 1} to {highest} are missing; {_REPAIR}")
         if damage:
             file.truncate(scanned.good_end)
-            file.sync()
+        file.sync()  # of a writer that was killed before it could
     finally:
         file.close()
 
 
-def _cut_unpublished(files: Files, folder: Path, mark: Watermark) -> int:
-    """Cuts a log at its watermark; returns the bytes that this took."""
+def _cut_unpublished(files: Files, folder: Path, mark: Watermark, safe: int) -> int:
+    """Cuts a log at its watermark, and syncs what a writer that was killed had not; returns the bytes that were cut."""
     found = bases(files.names(folder))
     cut = _remove(files, folder, [base for base in found if base >= mark.next_offset])
-    if mark.base in found and mark.base < mark.next_offset:
-        rows = (mark.next_offset - mark.base) * ROW_SIZE
-        cut += _cut(files, folder, mark.base, {"blk": mark.blocks * blocks.SIZE, "idx": rows, "dat": mark.data_bytes})
+    kept = [base for base in found if base < mark.next_offset]
+    for base, end in itertools.pairwise([*kept, mark.next_offset]):
+        if base == mark.base:
+            rows = (mark.next_offset - base) * ROW_SIZE
+            sizes = {"blk": mark.blocks * blocks.SIZE, "idx": rows, "dat": mark.data_bytes}
+            cut += _cut(files, folder, base, sizes)
+        elif end > safe:
+            _cut(files, folder, base, {})
     return cut + _remove_leftovers(files, folder, mark.next_offset)
 
 
@@ -144,7 +155,7 @@ def _cut_bad(files: Files, folder: Path, safe: int) -> tuple[int, int]:
     """Cuts each segment that has rows behind `safe` at the first bad block there; returns the end and the bytes."""
     end = cut = 0
     found = bases(files.names(folder))
-    for base, follows in zip(found, [*found[1:], None], strict=True):
+    for base, follows in zip(found, [*found[1:], None], strict=False):
         if follows is not None and follows <= safe:
             continue
         try:
@@ -197,9 +208,10 @@ def _cut(files: Files, folder: Path, base: int, sizes: dict[str, int]) -> int:
             continue
         try:
             have = file.size()
-            if have > sizes[suffix]:
-                file.truncate(sizes[suffix])
-                taken += have - sizes[suffix]
+            size = sizes.get(suffix, have)
+            if have > size:
+                file.truncate(size)
+                taken += have - size
             file.sync()
         finally:
             file.close()
@@ -207,28 +219,24 @@ def _cut(files: Files, folder: Path, base: int, sizes: dict[str, int]) -> int:
     return taken
 
 
-def _remove(files: Files, folder: Path, removed: list[int], suffixes: tuple[str, ...] = SUFFIXES) -> int:
+def _remove(files: Files, folder: Path, removed: list[int]) -> int:
     """Removes segments; returns the bytes that this freed."""
-    freed = 0
-    for base in removed:
-        for suffix in reversed(suffixes):
-            path = file_of(folder, base, suffix)
-            try:
-                file = files.open(path)
-            except FileMissing:
-                continue
-            freed += file.size()
-            file.close()
-            files.remove(path)
-    if removed:
-        files.sync_dir(folder)
-    return freed
+    return sum(_remove_file(files, file_of(folder, base, suffix)) for base in removed for suffix in reversed(SUFFIXES))
 
 
 def _remove_leftovers(files: Files, folder: Path, next_offset: int) -> int:
     """Removes files of segments that were being made, or being removed, when the writer ended."""
-    names = files.names(folder)
-    found = bases(names)
-    first = found[0] if found else next_offset
-    parts = {int(name[:20]) for name in names if name[20:] in (".dat", ".idx") and name[:20].isdecimal()}
-    return _remove(files, folder, sorted(base for base in parts if base < first or base >= next_offset))
+    found = leftovers(files.names(folder), next_offset)
+    freed = sum(_remove_file(files, file_of(folder, base, suffix)) for suffix, base in found)
+    files.sync_dir(folder)
+    return freed
+
+
+def _remove_file(files: Files, path: Path) -> int:
+    try:
+        with contextlib.closing(files.open(path)) as file:
+            size = file.size()
+    except FileMissing:
+        return 0
+    files.remove(path)
+    return size

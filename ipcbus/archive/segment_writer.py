@@ -9,12 +9,11 @@ import numpy as np
 
 from ipcbus.archive import blocks
 from ipcbus.archive.blocks import ROW_SIZE
-from ipcbus.archive.layout import SEGMENT_BYTES_MAX
+from ipcbus.archive.layout import ROW, SEGMENT_BYTES_MAX
 from ipcbus.archive.segments import SUFFIXES, file_of
 from ipcbus.errors import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -40,6 +39,7 @@ class SegmentWriter:
         self.base = base
         self.rows = self.bytes = self.blocks = 0
         self._first_ns = 0
+        self._scratch = np.empty(0, ROW)  # kept: new memory costs more than the copy itself
         self._files = files
         self._folder = folder
         self._new = True  # the directory may not have its names yet
@@ -66,8 +66,7 @@ class SegmentWriter:
 
     def write(self, rows: NDArray[np.void], data: memoryview, cuts: list[int]) -> None:
         """Writes rows and bytes as blocks that begin at `cuts`; their records come last."""
-        placed = np.array(rows)  # the caller's stay as they are
-        placed["position"] += np.uint32(self.bytes)
+        placed = self._placed(rows)
         starts = [*(int(rows["position"][at]) for at in cuts[:-1]), len(data)]
         records = [
             blocks.describe(self.base + self.rows + first, placed[first:end], self.bytes + begin, data[begin:stop])
@@ -82,19 +81,27 @@ class SegmentWriter:
         self.bytes += len(data)
         self.blocks += len(records)
 
-    @contextlib.contextmanager
-    def undone_on_error(self) -> Iterator[None]:
-        """Cuts what was written in the block of code when that raises: it was not published."""
-        before = self.rows, self.bytes, self.blocks
-        try:
-            yield
-        except BaseException:
-            self.rows, self.bytes, self.blocks = before
-            sizes = (self.bytes, self.rows * ROW_SIZE, self.blocks * blocks.SIZE)
-            for file, size in zip((self._dat, self._idx, self._blk), sizes, strict=True):
-                with contextlib.suppress(StorageError):  # then the next append writes over it
-                    file.truncate(size)
-            raise
+    def _placed(self, rows: NDArray[np.void]) -> NDArray[np.void]:
+        """The rows, with positions of this segment; the caller's stay as they are."""
+        if len(self._scratch) < len(rows):
+            self._scratch = np.empty(len(rows), ROW)
+        placed = self._scratch[: len(rows)]
+        placed.view(np.uint8)[:] = np.ascontiguousarray(rows).view(np.uint8)
+        placed["position"] += np.uint32(self.bytes)
+        return placed
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Its rows, bytes and blocks now, for `cut`."""
+        return self.rows, self.bytes, self.blocks
+
+    def cut(self, sizes: tuple[int, int, int]) -> None:
+        """Cuts what was written since `sizes` were taken, and not published."""
+        self.rows, self.bytes, self.blocks = sizes
+        lengths = (self.bytes, self.rows * ROW_SIZE, self.blocks * blocks.SIZE)
+        for file, length in zip((self._dat, self._idx, self._blk), lengths, strict=True):
+            with contextlib.suppress(StorageError):  # then the next append writes over it
+                file.truncate(length)
 
     def sync(self) -> None:
         """Syncs its files and their names.

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ipcbus.archive import blocks
-from ipcbus.archive.blocks import ROW_SIZE, Block
-from ipcbus.archive.layout import BLOCK, NAME_SESSION, NAME_TOPIC, ROW
+from ipcbus.archive.blocks import ROW_SIZE, Block, Fault
+from ipcbus.archive.layout import BLOCK, ROW
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ipcbus.storage.files import Files
 
 _NAME: Final = re.compile(r"(\d{20})\.blk", re.ASCII)
+_FILE: Final = re.compile(r"(\d{20})\.(blk|dat|idx)", re.ASCII)
 _RECORDS: Final = 1024  # records of blocks that are read at once
 
 SUFFIXES: Final = ("dat", "idx", "blk")
@@ -55,7 +56,13 @@ class Damage:
     """Rows that cannot be read."""
 
     first: int
+    """Offset of the first of them."""
     end: int
+    """Offset after the last."""
+    suffix: str
+    """Of the segment's file that the damage is found in."""
+    at: int
+    """Byte in that file."""
     reason: str
 
 
@@ -77,6 +84,23 @@ def file_of(folder: Path, base: int, suffix: str) -> Path:
 def bases(names: list[str]) -> list[int]:
     """The base offsets of the segments that a directory with these names holds, sorted."""
     return sorted(int(match[1]) for name in names if (match := _NAME.fullmatch(name)) is not None)
+
+
+def leftovers(names: list[str], next_offset: int) -> list[tuple[str, int]]:
+    """Suffix and base of the files, of a directory with these names, of segments that were being made or removed."""
+    first = min([*bases(names), next_offset])
+    return [(suffix, base) for suffix, base in _files(names) if base < first or base >= next_offset]
+
+
+def orphans(names: list[str], next_offset: int) -> list[tuple[str, int]]:
+    """The same of files that stand among segments, but have lost the file that makes them one: no crash leaves them."""
+    found = bases(names)
+    first = min([*found, next_offset])
+    return [(suffix, base) for suffix, base in _files(names) if first <= base < next_offset and base not in found]
+
+
+def _files(names: list[str]) -> list[tuple[str, int]]:
+    return [(match[2], int(match[1])) for name in names if (match := _FILE.fullmatch(name)) is not None]
 
 
 class OpenSegment:
@@ -153,30 +177,43 @@ class OpenSegment:
     def walk(self, start: int, end: int) -> Iterator[Block | Damage]:
         """The blocks that hold the offsets from `start` to `end`, and what of them no good block holds."""
         index, told, follows = self.find(start), start, self.base
+        behind = index  # the record after the last good one
         while told < end and index < self.count:
             found = self.records(index, _RECORDS)
-            index += max(1, len(found))
-            for block in found:
+            for number, block in enumerate(found, index):
                 if block is None or block.end <= told or block.first_offset < follows:
                     continue
+                at = behind * blocks.SIZE
                 if block.first_offset > told:
-                    yield Damage(told, min(block.first_offset, end), "the record of its block is damaged")
+                    yield Damage(told, min(block.first_offset, end), "blk", at, "the record of its block is damaged")
                 if block.first_offset >= end:
                     return
                 yield block
                 told = follows = block.end
+                behind = number + 1
                 if told >= end:
                     return
+            index += max(1, len(found))
         if told < end:
-            yield Damage(told, end, "the records of its blocks end before")
+            yield Damage(told, end, "blk", behind * blocks.SIZE, "the record of its block is damaged or missing")
 
-    def fault(self, block: Block) -> str:
-        """What is wrong with what a block says is there; empty when nothing is."""
+    def read_block(self, block: Block) -> tuple[bytes, bytes]:
+        """The bytes of a block's rows and messages, as far as they are there."""
         raw = self.idx.read_at((block.first_offset - self.base) * ROW_SIZE, block.rows * ROW_SIZE)
-        reason = blocks.fault(block, raw, self.dat.read_at(block.position, block.bytes))
-        if not reason and not blocks.covers(np.frombuffer(raw, ROW), block.position, block.bytes):
-            reason = "its rows do not cover its messages"
-        return reason
+        return raw, self.dat.read_at(block.position, block.bytes)
+
+    def fault(self, block: Block, kinds: NDArray[np.uint8] | None = None) -> Fault | None:
+        """What is wrong with what a block says is there; names are looked at where they are given."""
+        raw, data = self.read_block(block)
+        found = blocks.fault(block, self.base, raw, data)
+        if found is not None:
+            return found
+        rows = np.frombuffer(raw, ROW)
+        if kinds is None:
+            reason = "" if blocks.covers(rows, block.position, block.bytes) else "its rows do not cover its messages"
+        else:
+            reason = blocks.contradiction(rows, block.position, block.bytes, kinds)
+        return Fault("idx", (block.first_offset - self.base) * ROW_SIZE, reason) if reason else None
 
     def chunks(self, start: int, end: int, limits: ChunkLimits, kinds: NDArray[np.uint8]) -> Iterator[Chunk | Damage]:
         """The rows from `start` to `end`; many small blocks are read in one go.
@@ -213,42 +250,36 @@ class OpenSegment:
         if not run:
             return
         first, begin = run[0], run[0].position
+        row_at, row_bytes = (first.first_offset - self.base) * ROW_SIZE, (run[-1].end - first.first_offset) * ROW_SIZE
         length = run[-1].position + run[-1].bytes - begin
-        raw = self.idx.read_at(
-            (first.first_offset - self.base) * ROW_SIZE, (run[-1].end - first.first_offset) * ROW_SIZE
-        )
+        raw = self.idx.read_at(row_at, row_bytes)
         data = self.dat.read_at(begin, length) if limits.messages else b""
-        whole = len(raw) == (run[-1].end - first.first_offset) * ROW_SIZE and len(data) == limits.messages * length
-        reason = self._fault(run, memoryview(raw), memoryview(data), limits, kinds) if whole else "it is cut off"
-        if reason and len(run) > 1:
-            for block in run:  # each for itself: the others are good
-                yield from self._read([block], start, end, limits, kinds)
-        elif reason:
-            yield Damage(max(first.first_offset, start), min(first.end, end), reason)
-        else:
+        found = None
+        if limits.verify or len(raw) < row_bytes or len(data) < limits.messages * length:
+            found = self._run_fault(run, memoryview(raw), memoryview(data) if limits.messages else None)
+        if found is None:
+            reason = blocks.contradiction(np.frombuffer(raw, ROW), begin, length, kinds)
+            found = Fault("idx", row_at, reason) if reason else None
+        if found is None:
             low, high = max(start, first.first_offset), min(end, run[-1].end)
             rows = np.frombuffer(raw, ROW)[low - first.first_offset : high - first.first_offset]
             yield from _cut(low, rows, np.frombuffer(data, np.uint8), begin, limits)
+        elif len(run) > 1:
+            for block in run:  # each for itself: the others are good
+                yield from self._read([block], start, end, limits, kinds)
+        else:
+            yield Damage(max(first.first_offset, start), min(first.end, end), *found)
 
-    def _fault(
-        self, run: list[Block], raw: memoryview, data: memoryview, limits: ChunkLimits, kinds: NDArray[np.uint8]
-    ) -> str:
-        """What is wrong with blocks; empty when nothing is."""
+    def _run_fault(self, run: list[Block], raw: memoryview, data: memoryview | None) -> Fault | None:
+        """What contradicts the checksums of blocks that stand behind each other."""
         row, at = 0, 0
-        for block in run if limits.verify else ():
-            messages = data[at : at + block.bytes] if limits.messages else None
-            reason = blocks.fault(block, raw[row : row + block.rows * ROW_SIZE], messages)
-            if reason:
-                return reason
-            row, at = row + block.rows * ROW_SIZE, at + block.bytes
-        rows = np.frombuffer(raw, ROW)
-        if not blocks.covers(rows, run[0].position, run[-1].position + run[-1].bytes - run[0].position):
-            return "its rows do not cover its messages"
-        for field, kind in (("topic", NAME_TOPIC), ("session", NAME_SESSION)):
-            numbers = rows[field]
-            if int(numbers.max()) >= len(kinds) or not (kinds[numbers] & kind).all():
-                return f"a {field} of it has no name"
-        return ""
+        for block in run:
+            row_end, end = row + block.rows * ROW_SIZE, at + block.bytes
+            found = blocks.fault(block, self.base, raw[row:row_end], None if data is None else data[at:end])
+            if found is not None:
+                return found
+            row, at = row_end, end
+        return None
 
 
 def _cut(

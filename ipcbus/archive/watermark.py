@@ -19,6 +19,7 @@ NAME: Final = "watermark"
 
 _SIZE: Final = WATERMARK.itemsize
 _CHECKED: Final = _SIZE - 4
+_FIELDS: Final = WATERMARK.names or ()
 _TRIES: Final = 1000  # a writer needs less than a microsecond to write one
 
 
@@ -42,6 +43,8 @@ class Watermark:
     """When it was written, in ns since the epoch."""
     boot: bytes = bytes(16)
     """`Files.boot_id` of the writer."""
+    serial: int = 0
+    """Grows with each that is written after a sync."""
     closed: bool = False
     """Whether the writer ended in order; all is synced then."""
 
@@ -51,7 +54,7 @@ class Watermark:
         record["magic"] = WATERMARK_MAGIC
         record["format"] = FORMAT
         record["bytes"] = self.data_bytes
-        for field in ("next_offset", "limit", "base", "blocks", "names", "time_ns", "closed"):
+        for field in ("next_offset", "limit", "base", "blocks", "names", "time_ns", "serial", "closed"):
             record[field] = getattr(self, field)
         record["boot"] = np.void(self.boot)
         data = record.tobytes()[:_CHECKED]
@@ -66,7 +69,7 @@ def unpack(data: bytes) -> Watermark | None:
     """
     if len(data) < _SIZE or zlib.crc32(data[:_CHECKED]) != int.from_bytes(data[_CHECKED:_SIZE], "little"):
         return None
-    (record,) = np.frombuffer(data, WATERMARK, 1)
+    record = dict(zip(_FIELDS, np.frombuffer(data, WATERMARK, 1).item(), strict=True))
     if record["magic"] != WATERMARK_MAGIC:
         return None
     if record["format"] != FORMAT:
@@ -75,14 +78,15 @@ def unpack(data: bytes) -> Watermark | None:
             "of ipcbus that wrote the archive"
         )
     found = Watermark(
-        next_offset=int(record["next_offset"]),
-        limit=int(record["limit"]),
-        base=int(record["base"]),
-        data_bytes=int(record["bytes"]),
-        blocks=int(record["blocks"]),
-        names=int(record["names"]),
-        time_ns=int(record["time_ns"]),
-        boot=record["boot"].tobytes(),
+        next_offset=record["next_offset"],
+        limit=record["limit"],
+        base=record["base"],
+        data_bytes=record["bytes"],
+        blocks=record["blocks"],
+        names=record["names"],
+        time_ns=record["time_ns"],
+        boot=bytes(record["boot"]),
+        serial=record["serial"],
         closed=bool(record["closed"]),
     )
     return found if found.base <= found.next_offset <= found.limit < 1 << 62 else None
@@ -104,5 +108,19 @@ def live(file: File) -> Watermark | None:
 
 def synced(file: File) -> Watermark | None:
     """The newer of the two that were written after a sync; None where both are damaged."""
-    found = [mark for at in WATERMARK_AT[1:] if (mark := unpack(file.read_at(at, _SIZE))) is not None]
-    return max(found, key=lambda mark: (mark.limit, mark.next_offset, mark.time_ns), default=None)
+    return max((mark for mark in _both(file) if mark is not None), key=lambda mark: mark.serial, default=None)
+
+
+def damaged(file: File) -> list[int]:
+    """Where those of the three stand that are damaged."""
+    return [at for at in WATERMARK_AT if unpack(file.read_at(at, _SIZE)) is None]
+
+
+def spare(file: File) -> int:
+    """Where the one stands that may be written next: the older of the two, or a damaged one."""
+    first, other = (None if mark is None else mark.serial for mark in _both(file))
+    return WATERMARK_AT[1] if first is None or (other is not None and first < other) else WATERMARK_AT[2]
+
+
+def _both(file: File) -> list[Watermark | None]:
+    return [unpack(file.read_at(at, _SIZE)) for at in WATERMARK_AT[1:]]

@@ -6,8 +6,8 @@ Spark compares offsets as texts, so equal ones have to be equal to the letter::
 
 `o` has the offset that each log is read next from. Two more keys stand beside, each only while it is needed:
 
-- `first` in the offset that a new query begins with, and `from` in the one after it, with the same content: Spark
-  asks for the first offset anew when it repeats the first batch, and by then "latest" is another place.
+- `first` in the offset that a new query begins with, and `from` in the one after it, which has the same content: when
+  Spark repeats a first batch it asks anew where that begins, and by then "latest" is another place.
 - `skip` where topics begin later than their log, as `startingOffsets` may say of each: log -> topic -> offset before
   which its rows are left out.
 """

@@ -112,6 +112,12 @@ def read_table(table: tuple[Option, ...], given: Mapping[str, str], use: Use | N
     """
     rows = {row.name.lower(): row for row in table}
     for name in given:
+        if name.lower() == "provider":
+            raise ConfigError(
+                "data source ipcbus: CREATE TABLE is of no use, as Spark does not hand its options on when the table "
+                "is read; say CREATE TEMPORARY VIEW ... USING ipcbus OPTIONS (archive '...')"
+            )
+    for name in given:
         row = rows.get(name.lower())
         if row is None:
             raise _unknown(name, table)
@@ -136,7 +142,7 @@ def _wrong(text: str) -> ConfigError:
 def _unknown(name: str, table: tuple[Option, ...]) -> ConfigError:
     names = [row.name for row in table]
     close = difflib.get_close_matches(name.lower(), [known.lower() for known in names], n=1)
-    meant = next((f"; did you mean {known}?" for known in names if close == [known.lower()]), "")
+    meant = next((f"; did you mean {known}?" for known in names if close == [known.lower()]), ".")
     return _wrong(f"{name} is unknown{meant} There are: {', '.join(sorted(names, key=str.lower))}")
 
 

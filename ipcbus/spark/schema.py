@@ -52,7 +52,7 @@ def check(asked: StructType) -> None:
         known = COLUMNS.get(column.name)
         if known is None:
             close = difflib.get_close_matches(column.name, COLUMNS, n=1)
-            meant = f"; did you mean {close[0]}?" if close else ";"
+            meant = f"; did you mean {close[0]}?" if close else "."
             raise ConfigError(f"data source ipcbus: it has no column {column.name}{meant} It has {', '.join(COLUMNS)}")
         right = TYPES[known.kind]
         if column.dataType != right:

@@ -122,7 +122,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin, until = Offsets.parse(start, archive.id), Offsets.parse(end, archive.id)
         if start == end:
             return []
-        first = begin.next if until.begun is None else until.begun
+        # What Spark gives as the begin of the first batch it has asked for anew; only the end is as it was.
+        first = until.next if until.is_first else begin.next if until.begun is None else until.begun
         return plan.plan(archive, self._options, first, until.next, until.skip, {})
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

@@ -11,30 +11,27 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import secrets
-import socket
 import stat
-import struct
-import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from ipcbus.errors import StorageError, StorageFull
+from ipcbus.storage import locks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from typing_extensions import Buffer
 
-_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
-_FLOCK: Final = "hhqqi4x"
+    from ipcbus.storage.locks import FileLock
+
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FLAGS: Final = (
     os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NOCTTY | os.O_NONBLOCK
 )  # the last: never wait for a FIFO's other end
 _PIECES_MAX: Final = 512  # of one writev; IOV_MAX is 1024
-_HOLDER_MAX: Final = 200
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -110,6 +107,9 @@ class Files(Protocol):
 
     def rename(self, old: Path, new: Path) -> None:
         """Renames a file over whatever is there; `sync_dir` of the directory makes it last."""
+
+    def link(self, old: Path, new: Path) -> bool:
+        """Gives a file a second name; False when that is taken."""
 
     def remove(self, path: Path) -> None:
         """Removes a file; nothing where there is none."""
@@ -226,33 +226,39 @@ class DiskFile:
                 os.close(fd)
 
 
-class DiskLock:
-    """A lock of an open file description (fcntl(2)), which the system releases with its process."""
+class Whole:
+    """What of `Files` is made of its other operations: files that are there whole or not at all."""
 
-    _held: Final[weakref.WeakSet[DiskLock]] = weakref.WeakSet()
+    def replace(self: Files, path: Path, data: Buffer, *, sync: bool = True) -> None:
+        """See `Files`."""
+        with _beside(self, path, data, sync=sync) as made:
+            self.rename(made, path)
+        if sync:
+            self.sync_dir(path.parent)
 
-    def __init__(self, fd: int) -> None:
-        """Takes the descriptor over."""
-        self._fd = fd
-        self._held.add(self)
-
-    def release(self) -> None:
-        """See `Lock`."""
-        if self._fd >= 0:
-            fd, self._fd = self._fd, -1
-            os.close(fd)
-
-    @classmethod
-    def close_all(cls) -> None:
-        """Closes them in the child after a fork: it would keep the lock when the parent has gone."""
-        for lock in list(cls._held):
-            lock.release()
+    def create(self: Files, path: Path, data: Buffer) -> bool:
+        """See `Files`."""
+        with _beside(self, path, data, sync=True) as made:
+            is_new = self.link(made, path)
+        self.sync_dir(path.parent)
+        return is_new
 
 
-os.register_at_fork(after_in_child=DiskLock.close_all)
+@contextlib.contextmanager
+def _beside(files: Files, path: Path, data: Buffer, *, sync: bool) -> Iterator[Path]:
+    """A file of the same directory with that content, gone afterwards unless it was renamed."""
+    made = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        with contextlib.closing(files.open(made, write=True, create=True, exclusive=True)) as file:
+            file.append(data)
+            if sync:
+                file.sync()
+        yield made
+    finally:
+        files.remove(made)
 
 
-class Disk:
+class Disk(Whole):
     """The files of the operating system, private to their user."""
 
     def open(self, path: Path, *, write: bool = False, create: bool = False, exclusive: bool = False) -> DiskFile:
@@ -269,43 +275,19 @@ class Disk:
                 os.close(fd)
                 raise
 
-    def replace(self, path: Path, data: Buffer, *, sync: bool = True) -> None:
-        """See `Files`."""
-        with self._beside(path, data, sync=sync) as made, told(path, "replace it"):
-            os.replace(made, path)
-        if sync:
-            self.sync_dir(path.parent)
-
-    def create(self, path: Path, data: Buffer) -> bool:
-        """See `Files`."""
-        with self._beside(path, data, sync=True) as made, told(path, "make it"):
-            try:
-                os.link(made, path)
-            except FileExistsError:
-                return False
-        self.sync_dir(path.parent)
-        return True
-
-    @contextlib.contextmanager
-    def _beside(self, path: Path, data: Buffer, *, sync: bool) -> Iterator[Path]:
-        """A file of the same directory with that content, gone afterwards unless it was renamed."""
-        made = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-        try:
-            file = self.open(made, write=True, create=True, exclusive=True)
-            try:
-                file.append(data)
-                if sync:
-                    file.sync()
-            finally:
-                file.close()
-            yield made
-        finally:
-            self.remove(made)
-
     def rename(self, old: Path, new: Path) -> None:
         """See `Files`."""
         with told(old, f"rename it to {new}"):
             os.replace(old, new)
+
+    def link(self, old: Path, new: Path) -> bool:
+        """See `Files`."""
+        with told(old, f"give it the name {new} too"):
+            try:
+                os.link(old, new, follow_symlinks=False)
+            except FileExistsError:
+                return False
+        return True
 
     def remove(self, path: Path) -> None:
         """See `Files`."""
@@ -344,36 +326,22 @@ class Disk:
             finally:
                 os.close(fd)
 
-    def lock(self, path: Path) -> DiskLock | None:
+    def lock(self, path: Path) -> FileLock | None:
         """See `Files`."""
         with told(path, "lock it"):
-            fd = os.open(path, _FLAGS | os.O_RDWR | os.O_CREAT, 0o600)
-            try:
-                fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack(_FLOCK, fcntl.F_WRLCK, 0, 0, 1, 0))
-                told_by = f"pid {os.getpid()} on {socket.gethostname()}\n".encode()
-                os.ftruncate(fd, 0)
-                os.pwrite(fd, told_by, 0)
-            except OSError as error:
-                os.close(fd)
-                if error.errno in (errno.EACCES, errno.EAGAIN):
-                    return None
-                raise
-            return DiskLock(fd)
+            return locks.take(os.open(path, _FLAGS | os.O_RDWR | os.O_CREAT, 0o600))
 
     def holder(self, path: Path) -> str | None:
         """See `Files`."""
         try:
-            file = self.open(path)
+            with told(path, "look who holds it"):
+                fd = os.open(path, _FLAGS | os.O_RDONLY)
+                try:
+                    return locks.holder(fd)
+                finally:
+                    os.close(fd)
         except FileMissing:
             return None
-        try:
-            answer = fcntl.fcntl(file._fd, fcntl.F_OFD_GETLK, struct.pack(_FLOCK, fcntl.F_WRLCK, 0, 0, 1, 0))
-            if struct.unpack(_FLOCK, answer)[0] == fcntl.F_UNLCK:
-                return None
-            text = file.read_at(0, _HOLDER_MAX).decode(errors="replace")
-            return "".join(c for c in text if c.isprintable()) or "somebody"
-        finally:
-            file.close()
 
     def boot_id(self) -> bytes:
         """See `Files`."""

@@ -53,10 +53,23 @@ def scan(data: Buffer) -> Scan:
     while at < len(view):
         found = _record(view, at)
         if isinstance(found, str):
-            return Scan(records, at, found, _good_follow(view, at))
+            return Scan(records, at, found, bool(salvage(view[at:])))
         records.append((at, bytes(found)))
         at += _HEAD.size + len(found)
     return Scan(records, at, None, False)
+
+
+def salvage(data: Buffer) -> list[bytes]:
+    """The payloads of all good records, also those behind bad ones whose length is right."""
+    view = memoryview(data).cast("B")
+    found, at = [], 0
+    while len(view) - at >= _HEAD.size:
+        payload = _record(view, at)
+        if not isinstance(payload, str):
+            found.append(bytes(payload))
+        (length,) = struct.unpack_from("<I", view, at)
+        at += _HEAD.size + length
+    return found
 
 
 def _record(view: memoryview, at: int) -> memoryview | str:
@@ -70,19 +83,6 @@ def _record(view: memoryview, at: int) -> memoryview | str:
     if _checksum(payload) != crc:
         return f"the checksum of a record of {length} bytes is wrong"
     return payload
-
-
-def _good_follow(view: memoryview, at: int) -> bool:
-    """Whether a good record stands behind the bad one, where its length says that the next one is."""
-    while len(view) - at >= _HEAD.size:
-        (length,) = struct.unpack_from("<I", view, at)
-        if length > len(view) - at - _HEAD.size:
-            return False
-        at += _HEAD.size + length
-        # An empty record behind zeros (a hole that a power loss left) has a wrong checksum: that of length 0 is not 0.
-        if at < len(view) and not isinstance(_record(view, at), str):
-            return True
-    return False
 
 
 def _checksum(payload: memoryview) -> int:

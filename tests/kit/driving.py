@@ -97,12 +97,12 @@ class Query:
         return dict(json.loads(offset))
 
     def plan(self, limit: ReadLimit | None = None) -> bool:
-        """Writes the next batch into the offset log; says whether there is one."""
+        """Writes the next batch into the offset log; says whether there is one; the first one may have no rows."""
         begin = self.begin_of(len(self.log))
         chosen = self.reader.getDefaultReadLimit() if limit is None else limit
         end = written(self.reader.latestOffset(begin, chosen))
-        if end == written(begin):
-            return False
+        if end == written(begin) and self.log:
+            return False  # there is a first batch even so
         self.log.append(end)
         if self.committed:
             self.reader.commit(json.loads(self.log[self.committed - 1]))

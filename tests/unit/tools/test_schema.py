@@ -6,9 +6,13 @@ from typing import TYPE_CHECKING, Any
 import jsonschema
 import pytest
 
+from ipcbus.archive import Segment
+from ipcbus.archive.repair import Repair
+from ipcbus.archive.verify import Finding
 from ipcbus.stats import COUNTERS
 from ipcbus.stats.plain import to_plain
 from ipcbus_tools import delay, info, rate, schema, stats
+from ipcbus_tools.archive_info import ArchiveInfo, CursorAt, CursorInfo, Findings, LogInfo, Repairs, TopicInfo
 from tests.unit.tools.top.recorded import FAST, FEED, SLOW, TRADING, UDP
 
 if TYPE_CHECKING:
@@ -33,6 +37,24 @@ RECORDED: dict[str, Any] = {
     "stats": to_plain(stats.counters_of(TRADING, SESSION)),
     "rate": to_plain(rated()),
     "delay": to_plain(delay.delays(TRADING, "quotes.AAPL")),
+    "archive-info": to_plain(
+        ArchiveInfo(
+            "/traffic",
+            "0" * 32,
+            1,
+            (
+                LogInfo(
+                    *("feed/0", "feed", 0, "", 0, 1, 1, 1, 400, 5, 5, 1, 7, 0, 0),
+                    topics=(TopicInfo("t", None, None, None, None),),
+                    sessions=(FAST,),
+                    segments=(Segment(0, 1, 1, 400, True, 5, 5, 1, 7, 0, 0),),
+                ),
+            ),
+            (CursorInfo("spark", 1, (CursorAt("feed/0", 0, 1, 0), CursorAt("x/1", 0, None, None)), ""),),
+        )
+    ),
+    "archive-verify": to_plain(Findings("/traffic", "0" * 32, (Finding("names", 0, "feed/0", None, None, "torn"),))),
+    "archive-repair": to_plain(Repairs("/traffic", "0" * 32, (Repair("names", "feed/0", "cut"),))),
     "echo": {
         **{"type": "BOS", "topic": "t", "source": FAST, "sequence_number": -1, "first_sequence_number": -1},
         **{"flags": 0, "send_time_ns": 0},

@@ -191,6 +191,13 @@ def test_options_of_the_other_use_are_refused(row: Option) -> None:
     assert f"{row.name} has no meaning for a {other}; leave it out" in refusal(other, **{row.name: "1"})
 
 
+def test_a_table_in_a_catalog_is_refused() -> None:
+    """What Spark adds to the options of a table gives it away."""
+    text = refusal(None, owner="me", provider="ipcbus", **{"option.archive": "/a"})
+    assert "CREATE TABLE is of no use" in text
+    assert "CREATE TEMPORARY VIEW" in text
+
+
 def test_where_the_use_is_not_known_options_of_both_pass() -> None:
     options = accepted(None, maxOffsetsPerTrigger="5", endingOffsets="latest")
     assert options.max_offsets == 5

@@ -76,7 +76,7 @@ def test_a_user_may_name_any_of_the_columns() -> None:
     ("asked", "says"),
     [
         (StructType().add("offsets", "long"), "it has no column offsets; did you mean offset"),
-        (StructType().add("zzz", "long"), "it has no column zzz; It has key, value"),
+        (StructType().add("zzz", "long"), "it has no column zzz. It has key, value"),
         (StructType().add("seq", IntegerType()), "column seq is asked for as int, and it is bigint"),
         (StructType([StructField("seq", LongType())] * 2), "comes twice"),
         (StructType().add("key", "binary", nullable=False), "column key may be null"),

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import json
-import logging
-import shutil
 import time
 from typing import TYPE_CHECKING
 
@@ -10,48 +8,20 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
 from pyspark.sql.types import StructType
 
-from ipcbus.archive import Archive, Limits
-from ipcbus.errors import ArchiveError, ArchiveMissing, ConfigError, OffsetsExpired
+from ipcbus.errors import ConfigError
 from ipcbus.spark.options import ReadOptions
 from ipcbus.spark.stream import StreamReader
 from tests.kit.driving import Query, everything, sent, written
-from tests.kit.records import Record, append, counted
+from tests.kit.hosts import Host, offsets_of, seqs
+from tests.kit.records import Record, append
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from tests.kit.driving import Row
-
-
-class Host:
-    """An archive that is recorded into step by step."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.archive = Archive.create(path)
-        self.options = {"archive": str(path), "startingOffsets": "earliest"}
-        self._next: dict[str, int] = {}
-
-    def record(self, count: int, stream: str = "host", *, size: int = 8, topic: str = "t", **limits: float) -> None:
-        begin = self._next.get(stream, 0)
-        self._next[stream] = begin + count
-        with self.archive.writer(stream, limits=Limits(**limits)) as writer:
-            append(writer, counted(count, begin, topic, size))
-            writer.retain(time.time_ns())
 
 
 @pytest.fixture
 def host(tmp_path: Path) -> Host:
     return Host(tmp_path / "a")
-
-
-def seqs(rows: list[Row] | None) -> list[int]:
-    assert rows is not None
-    return [row["seq"] for row in rows]
-
-
-def offsets_of(text: str) -> dict[str, int]:
-    return dict(json.loads(text)["o"])
 
 
 def test_from_the_earliest_and_on_as_it_grows(host: Host) -> None:
@@ -70,7 +40,7 @@ def test_a_new_query_begins_at_the_latest(host: Host) -> None:
     host.record(10)
     query = Query({"archive": str(host.path)})
     assert query.reader.initialOffset()["o"] == {"host/0": 10}
-    assert query.next() is None
+    assert query.next() == []
     # What is recorded from now on is new, a log that comes from its begin.
     first = query.begin_of(0)
     host.record(2)
@@ -96,6 +66,7 @@ def test_nothing_new_gives_the_same_text(host: Host) -> None:
 
 def test_no_log_yet(host: Host) -> None:
     query = Query(host.options)
+    assert query.next() == []
     assert query.next() is None
     host.record(2)
     assert seqs(query.next()) == [0, 1]
@@ -116,6 +87,16 @@ def test_the_first_batch_is_repeated_as_it_was(host: Host, starting: str) -> Non
     query.start(options)
     assert query.run(0) == before
     assert seqs(query.next()) == list(range(15, 22))
+
+
+def test_a_first_batch_without_rows_is_repeated_without_rows(host: Host) -> None:
+    host.record(10)
+    query = Query({"archive": str(host.path)})
+    assert query.plan()
+    host.record(5)
+    query.start({"archive": str(host.path)})
+    assert query.run(0) == []
+    assert seqs(query.next()) == list(range(10, 15))
 
 
 def test_a_batch_is_repeated_as_it_was_whatever_the_options_are_by_then(host: Host) -> None:
@@ -204,6 +185,7 @@ def test_least_offsets_are_waited_for_but_not_for_ever(host: Host, monkeypatch: 
     monkeypatch.setattr(time, "monotonic", lambda: now)
     host.record(10)
     query = Query({**host.options, "minOffsetsPerTrigger": "20", "maxTriggerDelay": "30s"})
+    assert query.next() == []
     assert query.next() is None
     host.record(10)
     assert len(query.next() or []) == 20
@@ -318,104 +300,6 @@ def test_the_cursor_holds_what_a_stopped_query_needs(host: Host) -> None:
     assert host.archive.log("host/0").bounds()[0] <= 40
     query.start({**host.options, "groupId": "audit"})
     assert seqs(query.next()) == list(range(80, 400))
-
-
-# ------------------------------------------------------------------------------------------ what goes wrong
-
-
-@pytest.fixture
-def expired(host: Host) -> Query:
-    """A query that has read offsets 0 to 39, of an archive that is kept from 100 on."""
-    host.record(100)
-    query = Query({**host.options, "maxOffsetsPerTrigger": "40"})
-    query.next()
-    host.record(100, retain_seconds=0.0)
-    assert host.archive.log("host/0").bounds() == (100, 200)
-    return query
-
-
-def test_retention_under_a_stopped_query(host: Host, expired: Query) -> None:
-    expired.start(host.options)
-    expired.plan()
-    with pytest.raises(OffsetsExpired, match=r"log host/0 .* kept from 100 on: offsets 40 to 99 \(60 rows\)"):
-        expired.parts(1)
-
-
-def test_retention_under_a_stopped_query_that_goes_on(
-    host: Host, expired: Query, caplog: pytest.LogCaptureFixture
-) -> None:
-    options = {**host.options, "failOnDataLoss": "false"}
-    expired.start(options)
-    with caplog.at_level(logging.WARNING):
-        assert seqs(expired.next()) == list(range(100, 200))
-    assert "offsets 40 to 99 (60 rows) are left out" in caplog.text
-    assert expired.next() is None
-
-
-def test_limits_where_data_is_lost(host: Host, expired: Query) -> None:
-    """Bytes that are gone are none, and a batch moves on nevertheless."""
-    expired.start({**host.options, "failOnDataLoss": "false", "maxBytesPerTrigger": "80"})
-    assert seqs(expired.next()) == list(range(100, 110))
-
-
-def test_another_archive_in_its_place(host: Host) -> None:
-    host.record(10)
-    query = Query(host.options)
-    query.next()
-    shutil.rmtree(host.path)
-    with pytest.raises(ArchiveMissing):
-        query.plan()
-    Archive.create(host.path)
-    begin = json.loads(query.log[0])
-    for call in (
-        lambda: query.reader.latestOffset(begin, ReadAllAvailable()),
-        lambda: query.reader.partitions(begin, begin),
-    ):
-        with pytest.raises(ArchiveMissing, match="a new checkpoint to begin with this one"):
-            call()
-
-
-@pytest.mark.parametrize(("lenient", "rows"), [("false", None), ("true", 5)])
-def test_a_log_that_is_gone(host: Host, lenient: str, rows: int | None) -> None:
-    host.record(10)
-    host.record(10, "other")
-    options = {**host.options, "failOnDataLoss": "false" if lenient == "true" else "true"}
-    query = Query(options)
-    query.plan()
-    shutil.rmtree(host.path / "other")
-    query.start(options)
-    if rows is None:
-        with pytest.raises(OffsetsExpired, match=r"log other/1 .* is gone: offsets 0 to 9"):
-            query.parts(0)
-        return
-    assert len(query.run(0)) == 10
-    host.record(rows)
-    assert len(query.next() or []) == rows
-    assert offsets_of(query.log[-1]) == {"host/0": 15, "other/1": 10}
-
-
-def test_an_archive_that_was_put_back(host: Host) -> None:
-    """An older copy has the same id and not all of the offsets."""
-    host.record(10)
-    shutil.copytree(host.path, host.path.with_name("copy"))
-    host.record(10)
-    query = Query(host.options)
-    query.plan()
-    shutil.rmtree(host.path)
-    host.path.with_name("copy").rename(host.path)
-    query.start(host.options)
-    with pytest.raises(OffsetsExpired, match=r"ends at 10: offsets 10 to 19 \(10 rows\)"):
-        query.parts(0)
-    query.start({**host.options, "failOnDataLoss": "false"})
-    assert len(query.run(0)) == 10
-
-
-def test_an_end_before_the_begin(host: Host) -> None:
-    host.record(10)
-    query = Query(host.options)
-    begin, end = ({"archive": host.archive.id, "o": {"host/0": at}, "v": 1} for at in (5, 3))
-    with pytest.raises(ArchiveError, match="was asked for from 5 to 3"):
-        query.reader.partitions(begin, end)
 
 
 def test_columns_are_checked(host: Host) -> None:
