@@ -102,8 +102,8 @@ def bars(messages: list[Parsed]) -> dict[tuple[Any, ...], dict[str, Any]]:
     trades = [(row, data) for row, data in messages if data.get("e") == "trade" and "s" in data]
     for key, group in grouped(trades, "T").items():
         in_order = [(Decimal(each["p"]), Decimal(each["q"])) for each in sorted(group, key=lambda each: each["t"])]
-        prices, volume = [price for price, _ in in_order], sum(quantity for _, quantity in in_order)
-        notional = sum(price * quantity for price, quantity in in_order)
+        prices, volume = [price for price, _ in in_order], sum((quantity for _, quantity in in_order), Decimal())
+        notional = sum((price * quantity for price, quantity in in_order), Decimal())
         found[key] = {
             **{"open": prices[0], "high": max(prices), "low": min(prices), "close": prices[-1]},
             **{"volume": volume, "trades": len(group), "vwap": (notional / volume).quantize(SIX_PLACES)},
@@ -118,8 +118,8 @@ def book(messages: list[Parsed]) -> dict[tuple[Any, ...], dict[str, Any]]:
         last = max(group, key=lambda each: each["u"])
         spreads = [Decimal(each["a"]) - Decimal(each["b"]) for each in group]
         names = {"bid": "b", "bid_quantity": "B", "ask": "a", "ask_quantity": "A"}
-        found[key] = {name: Decimal(last[letter]) for name, letter in names.items()}
-        found[key] |= {"widest": max(spreads), "narrowest": min(spreads), "updates": len(group)}
+        best = {name: Decimal(last[letter]) for name, letter in names.items()}
+        found[key] = {**best, "widest": max(spreads), "narrowest": min(spreads), "updates": len(group)}
     return found
 
 
