@@ -75,7 +75,7 @@ class LogWriter:
             self._names_file = files.open(self._folder / naming.NAME_OF_FILE, write=True, create=True)
             until_done.callback(self._names_file.close)
             self._files.sync_dir(self._folder)
-            self._names, _, _ = naming.load(self._names_file.read_at(0, naming.SIZE_MAX))
+            self._names, _, _ = naming.load(naming.read(self._names_file))
             self._highest = self._names.highest
             self.next_offset = self.recovered.next_offset
             self._boot = files.boot_id()

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 from typing import TYPE_CHECKING, Final
 
 from ipcbus.archive import blocks
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 RESERVE_MAX: Final = 1 << 24
 """Offsets that are given between two syncs at most."""
 
-_RECORDS: Final = 1024
 _REPAIR: Final = "run 'ipcbus archive repair'"
 
 
@@ -123,7 +123,7 @@ def recover_names(files: Files, folder: Path, highest: int) -> None:
             raise ArchiveDamaged(f"{folder / naming.NAME_OF_FILE}: is missing; {_REPAIR}") from None
         return
     try:
-        found, scanned, damage = naming.load(file.read_at(0, naming.SIZE_MAX))
+        found, scanned, damage = naming.load(naming.read(file))
         if damage and (scanned.good_follow or not scanned.damage or found.highest < highest):
             raise ArchiveDamaged(f"{file.path}: {damage}; {_REPAIR}")
         if found.highest < highest:
@@ -179,16 +179,14 @@ def _good(opened: OpenSegment, safe: int) -> tuple[int, dict[str, int]] | None:
     """
     safe = max(safe, opened.base)
     end, data, count = opened.base, 0, 0
-    for index in range(0, opened.count, _RECORDS):
-        for number, block in enumerate(opened.records(index, _RECORDS), index + 1):
-            if block is None and end < safe:
-                continue
-            if block is None or (
-                block.end > safe
-                and (block.first_offset != max(end, safe) or block.position < data or opened.fault(block))
-            ):
-                return None if end < safe else (end, _sizes(opened.base, end, data, count))
-            end, data, count = block.end, block.position + block.bytes, number
+    for number, block in enumerate(itertools.chain.from_iterable(opened.all_records()), 1):
+        if block is None and end < safe:
+            continue
+        if block is None or (
+            block.end > safe and (block.first_offset != max(end, safe) or block.position < data or opened.fault(block))
+        ):
+            return None if end < safe else (end, _sizes(opened.base, end, data, count))
+        end, data, count = block.end, block.position + block.bytes, number
     return None if end < safe else (end, _sizes(opened.base, end, data, count))
 
 
