@@ -60,8 +60,8 @@ class Traffic:
         topics: how many; the first ones are the busiest (Zipf).
         sessions: how many, with all topics each.
         payload: bytes of a message.
-        disturbances: how many of each kind (losses by the bus and by the recorder, missing, twice, late) are planted in a
-            million rows.
+        disturbances: how many of each kind (losses by the bus and by the recorder, missing, twice, late) are planted
+            in a million rows.
         seed: draws everything.
     """
 
@@ -98,7 +98,7 @@ class Numbering:
         """Names topics and sessions."""
         self._traffic = traffic
         topics = [writer.topic(f"topic_{number:02}") for number in range(1, traffic.topics + 1)]
-        sessions = [writer.session(f"LBT-IPC:{0x1000 + number:x}:20001") for number in range(traffic.sessions)]
+        sessions = [writer.session(f"LBT-IPC:{0x10000000 + number:x}:20001") for number in range(traffic.sessions)]
         self._topic, self._session = (each.ravel() for each in np.meshgrid(topics, sessions))
         weights = 1 / np.arange(1, traffic.topics + 1)
         self._weights = np.tile(weights / weights.sum() / traffic.sessions, traffic.sessions)

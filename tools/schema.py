@@ -16,6 +16,7 @@ from typing import Any, Final, NotRequired
 from ipcbus.stats import DomainSnapshot, Histogram, RecorderStats, counters_of
 from ipcbus.stats.model import Rates, SessionStats
 from ipcbus.stats.reference import TYPE_OF, meanings
+from ipcbus_tools.archive_export import Export
 from ipcbus_tools.archive_info import ArchiveInfo, Findings, Repairs
 from ipcbus_tools.delay import TopicDelay
 from ipcbus_tools.echo import EchoLine
@@ -34,6 +35,7 @@ DOCUMENTS: Final[dict[str, tuple[type, str]]] = {
     "archive-info": (ArchiveInfo, "What `ipcbus archive info ARCHIVE --json` prints."),
     "archive-verify": (Findings, "What `ipcbus archive verify ARCHIVE --json` prints."),
     "archive-repair": (Repairs, "What `ipcbus archive repair ARCHIVE --json` prints."),
+    "archive-export": (Export, "What `ipcbus archive export ARCHIVE --json` prints."),
     "echo": (EchoLine, "A line of `ipcbus echo TOPIC --json`."),
 }
 """The type behind each schema, and which commands print it."""

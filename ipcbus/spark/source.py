@@ -11,12 +11,17 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
     from pyspark.sql.types import StructType
 
 
 class IpcbusDataSource(DataSource):
-    """Recorded traffic as rows, and rows as traffic. Options and columns: docs/how-to/spark.md."""
+    """Recorded traffic as rows, and rows as traffic. Options and columns: docs/how-to/spark.md, spark-sink.md."""
 
     @classmethod
     def name(cls) -> str:
@@ -57,3 +62,23 @@ class IpcbusDataSource(DataSource):
         from ipcbus.spark.stream import StreamReader
 
         return StreamReader(ReadOptions.of(self.options, "stream"), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Publishes the rows of a frame.
+
+        Raises:
+            ConfigError: an option, a column or the mode is wrong.
+        """
+        from ipcbus.spark.sink.writer import BatchWriter
+
+        return BatchWriter(schema, overwrite, self.options)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """Publishes the rows of each micro-batch.
+
+        Raises:
+            ConfigError: an option or a column is wrong.
+        """
+        from ipcbus.spark.sink.writer import StreamWriter
+
+        return StreamWriter(schema, overwrite, self.options)

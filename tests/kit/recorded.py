@@ -179,7 +179,7 @@ def _account(rows: list[Row], damages: list[int]) -> dict[str, Any]:
             late += sum(n not in data and highest is not None and n <= highest for n in span)
             data.update(span)
             highest = last if highest is None else max(highest, last)
-    found = {
+    found: dict[str, Any] = {
         "first": min(all_of, default=None),
         "last": max(all_of, default=None),
         "messages": messages,

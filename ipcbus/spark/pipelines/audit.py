@@ -6,9 +6,14 @@ has to be there once, in a message or in a loss that the bus, the recorder or a 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ipcbus.spark.pipelines.pipeline import Pipeline
 from ipcbus.spark.pipelines.stretches import COLUMNS, merge, stretches
 from ipcbus.spark.pipelines.verdicts import summary, verdicts
+
+if TYPE_CHECKING:
+    from ipcbus.spark.pipelines.pipeline import Tables
 
 
 def pipeline(*, order: bool = False) -> Pipeline:
@@ -24,8 +29,10 @@ def pipeline(*, order: bool = False) -> Pipeline:
         events=True,
         partials=lambda rows: {"stretches": stretches(rows, order=order)},
         merge={"stretches": merge},
-        results=lambda tables: {
-            "audit": verdicts(tables["stretches"]),
-            "summary": summary(verdicts(tables["stretches"])),
-        },
+        results=_results,
     )
+
+
+def _results(tables: Tables) -> Tables:
+    account = verdicts(tables["stretches"])
+    return {"audit": account, "summary": summary(account)}

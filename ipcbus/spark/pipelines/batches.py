@@ -92,12 +92,12 @@ class Batches:
         return self._merged(spark, names, self._complete(names))
 
     def merge(
-        self, spark: SparkSession, names: Mapping[str, Callable[[DataFrame], DataFrame]], *, at: int = MERGE_AT
+        self, spark: SparkSession, names: Mapping[str, Callable[[DataFrame], DataFrame]], *, at: int | None = None
     ) -> None:
-        """Puts micro-batches together when there are many; not the last one, which may come again."""
+        """Puts micro-batches together when there are more than `at`; not the last one, which may come again."""
         self._tidy()
         ids = self._ids("batch_id")
-        if len(ids) <= at:
+        if len(ids) <= (MERGE_AT if at is None else at):
             return
         last = ids[-2]
         scratch = self.path / _MERGING

@@ -23,17 +23,18 @@ def write_results(pipeline: Pipeline, tables: Tables, out: Path) -> dict[str, Pa
 
     Args:
         pipeline: whose results.
-        tables: what they are computed from; held in memory or on Spark's disks meanwhile.
+        tables: what they are computed from; they and the results are held in memory or on Spark's disks meanwhile.
         out: where.
 
     Returns:
         The directories by name of the result.
     """
     kept = {name: table.persist() for name, table in tables.items()}
+    results = {name: result.persist() for name, result in pipeline.results(kept).items()}
     try:
-        return {name: replace(result, out / name) for name, result in pipeline.results(kept).items()}
+        return {name: replace(result, out / name) for name, result in results.items()}
     finally:
-        for table in kept.values():
+        for table in (*results.values(), *kept.values()):
             table.unpersist()
 
 

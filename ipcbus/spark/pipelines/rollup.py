@@ -123,7 +123,7 @@ def merge_quotes(several: DataFrame) -> DataFrame:
 
 def bars(counted: DataFrame) -> DataFrame:
     """The table of bars: open, high, low, close, volume, vwap (mean price by volume), trades; ordered."""
-    vwap = F.try_divide("notional", "volume").cast("decimal(20,8)")
+    vwap = F.try_divide("notional", "volume").cast("decimal(20,6)")
     values = ("open", "high", "low", "close", "volume")
     return counted.select(_when(), *KEY, *values, vwap.alias("vwap"), "trades").orderBy(*KEY)
 
