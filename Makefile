@@ -20,8 +20,9 @@ help: ## list the targets
 	@awk -F ': .*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo "PYTHON=... names the interpreter for .venv; ARGS=... is passed on by demo, test, test-spark, stress, sim and bench."
 
-demo: $(STAMPS)/installed ## a live run: three receiving processes, both transports, a table at the end
-	$(BIN)/ipcbus demo $(ARGS)
+demo: $(STAMPS)/installed ## a live run: three receiving processes, both transports, a table; then Spark reports on what was recorded
+	@rm -rf build/demo
+	$(BIN)/ipcbus demo --report build/demo $(ARGS)
 
 test: $(STAMPS)/installed ## all tests but the long ones, on every core
 	$(BIN)/python -m pytest -n auto -q -m "not long and not spark" tests $(ARGS)

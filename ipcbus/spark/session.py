@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import pkgutil
 import re
@@ -53,13 +54,11 @@ def session(name: str = "ipcbus", *, master: str = "local[*]", confs: Mapping[st
     Raises:
         ConfigError: pyspark is missing, or there is no Java that it could run on.
     """
-    try:
-        from pyspark.sql import SparkSession
+    check_spark()
+    from pyspark.sql import SparkSession
 
-        from ipcbus.spark.source import IpcbusDataSource
-    except ImportError as error:
-        raise ConfigError("Spark needs pyspark: pip install 'ipcbus[spark]'") from error
-    check_java()
+    from ipcbus.spark.source import IpcbusDataSource
+
     # A worker is `python3` of the path otherwise, which has other packages than a virtual environment.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -71,6 +70,17 @@ def session(name: str = "ipcbus", *, master: str = "local[*]", confs: Mapping[st
     if all(module.name != DISCOVERED for module in pkgutil.iter_modules()):
         made.dataSource.register(IpcbusDataSource)
     return made
+
+
+def check_spark() -> None:
+    """Makes sure that a session can be made.
+
+    Raises:
+        ConfigError: pyspark is missing, or there is no Java that it could run on.
+    """
+    if importlib.util.find_spec("pyspark") is None:
+        raise ConfigError("Spark needs pyspark: pip install 'ipcbus[spark]'")
+    check_java()
 
 
 def check_java() -> None:
