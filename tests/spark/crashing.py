@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import InputPartition
     from pyspark.sql.types import StructType
 
+    from ipcbus.spark.plan import Part
+
 OFFSETS_LOGGED = "offsets are logged"
 LAST_BATCH_COMMITTED = "the batch before is committed to the source"
 READING = "in read"
@@ -112,7 +114,7 @@ class Striking(IpcbusDataSource):
 class StrikingReader(StreamReader):
     """Strikes while planning."""
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Part]:
         """As in the class above."""
         plan = current()
         plan.at(OFFSETS_LOGGED, batch_now(plan))

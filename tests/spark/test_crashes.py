@@ -119,7 +119,8 @@ def test_every_offset_is_there_once(
     assert len(rows) == len(found)
     assert found == expected(archive)
     glob = str(plan.results / "*" / "*.parquet")
-    duck = duckdb.sql(f"select topic, partition, \"offset\", value from read_parquet('{glob}')").fetchall()
+    with duckdb.connect() as engine:
+        duck = engine.execute('select topic, partition, "offset", value from read_parquet(?)', [glob]).fetchall()
     assert len(duck) == len(rows)
     assert {(topic, partition, offset): value for topic, partition, offset, value in duck} == found
     assert before[:STRIKE_IN] == [f"batch_id={number}" for number in range(STRIKE_IN)]
