@@ -111,8 +111,8 @@ class Recorder:
             buffer_bytes: how much memory messages may wait in for the disk. A message that is longer takes as much as
                 it needs beside it, one at a time.
             when_full: what happens to a message that finds no memory. `drop`: it is not recorded, its number is noted
-                as lost, and the bus is not held up; but once half of the memory is in use the context pauses for 10 ms at
-                most for each sixteenth of it. `wait`: the context waits, and with it receiver-paced sources.
+                as lost, and the bus is not held up; but once half of the memory is in use the context pauses, for each
+                sixteenth of it 10 ms at most. `wait`: the context waits, and with it receiver-paced sources.
             flush_seconds: messages are readable in the archive after so long at most, while the disk keeps up.
             limits: of the log.
 
