@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import dataclasses
 import logging
+import os
 import re
 import socket
 import time
@@ -18,7 +19,7 @@ from ipcbus.archive.drain import Drain
 from ipcbus.archive.limits import Limits
 from ipcbus.archive.met import met_before
 from ipcbus.archive.stage import BUFFER_BYTES_MIN, Stage
-from ipcbus.errors import ConfigError, IpcBusError, StorageError
+from ipcbus.errors import ConfigError, IpcBusError, StorageError, WrongProcess
 from ipcbus.wildcard import compile_pattern
 
 if TYPE_CHECKING:
@@ -141,6 +142,7 @@ class Recorder:
         self._drain: Drain | None = None
         self._stage: Stage | None = None
         self._closed = False
+        self._pid = os.getpid()
 
     # ------------------------------------------------------------------ what others call
 
@@ -183,7 +185,12 @@ class Recorder:
 
         Raises:
             StorageError: the disk refused what was left; the text says how much that was.
+            WrongProcess: it was made before a fork, in the parent.
         """
+        if os.getpid() != self._pid:
+            raise WrongProcess(
+                f"the recorder of stream {self.stream!r} belongs to the parent of this fork; stop it there"
+            )
         if self._drain is not None and not self._closed:
             self._closed = True
             atexit.unregister(self._at_exit)
@@ -236,6 +243,8 @@ class Recorder:
 
     def _at_exit(self) -> None:
         """The process ends and nobody has called `stop`."""
+        if os.getpid() != self._pid:
+            return
         try:
             self.stop()
         except StorageError as error:
