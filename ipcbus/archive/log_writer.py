@@ -159,7 +159,7 @@ class LogWriter:
             ClosedError: the writer was closed.
         """
         self._check_usable()
-        if self._segment is None:
+        if self._segment is None or not self._segment.rows:
             return
         self.sync()
         segment, self._segment = self._segment, None
@@ -220,6 +220,8 @@ class LogWriter:
         if self._segment is not None:
             self._sync_files(self._segment)
             self._segment.close()
+            if not self._segment.rows:  # there was no room for the first
+                self._segment.remove()
             self._segment = None
         self._reserve_rows = 0
         mark = dataclasses.replace(self._mark(), closed=True)
