@@ -33,6 +33,7 @@ MODULES: Final = {
     "config": "config",
     "replay": "replay",
     "archive": "archive",
+    "pipeline": "pipeline",
     "resolver": "resolver",
     "demo": "demo",
     "demo-receiver": "demo_receiver",
