@@ -86,7 +86,7 @@ def fitting_interval_ns(archive: Archive) -> int:
         return SECOND_NS
     span = max(each.last_receive_ns for each in segments) - min(each.first_receive_ns for each in segments)
     exact = max(1_000_000, span // (POINTS // 2))
-    power = 10 ** (len(str(exact)) - 1)
+    power = int("1" + "0" * (len(str(exact)) - 1))
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= exact)
 
 

@@ -43,7 +43,8 @@ section { padding: 20px; margin-top: 20px } .card { padding: 14px 16px }
 .verdict.warn { border-color: var(--warn) } .verdict.bad { border-color: var(--bad) }
 .badge { border-radius: 99px; padding: 1px 10px; font-size: 13px; color: #fff; background: var(--good) }
 .badge.warn { background: var(--warn) } .badge.bad { background: var(--bad) }
-.wide { overflow: auto; max-height: 460px; margin-top: 12px } table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums }
+.wide { overflow: auto; max-height: 460px; margin-top: 12px }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums }
 th, td { padding: 5px 10px; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap }
 th { color: var(--soft); font-weight: 600; font-size: 13px; position: sticky; top: 0; background: var(--paper) }
 .text { text-align: left }
@@ -156,7 +157,7 @@ def _rollup(facts: Facts) -> str:
         picture = f'<p class="soft">{name}</p>{plots.bars(facts)}'
     columns: _Columns = {
         "topic": lambda line: (_text(line["topic"]), "text"),
-        "symbol": lambda line: (_text(line["symbol"]), "text"),
+        "symbol": lambda line: (_text(line["symbol"] or "\N{EN DASH}"), "text"),
         "event": lambda line: (_text(line["event"]), "text"),
         "messages": _cell("messages", _count),
         "broken links": _cell("broken", _count),
