@@ -371,10 +371,10 @@ class Context:
         with self._driver.wheel():
             return self._inbox.info(interest)
 
-    def _recorder_board(self, archive: str) -> RecorderBoard:
-        """Shows a recorder of this context in statistics, by the path of its archive; for `ipcbus.archive`."""
+    def _recorder_board(self, log: str) -> RecorderBoard:
+        """Shows a recorder of this context in statistics, by the path of its log; for `ipcbus.archive`."""
         self._check()
-        return RecorderBoard(self._registry, archive)
+        return RecorderBoard(self._registry, log)
 
     def _after_fork(self) -> None:
         """In the child: gives up everything that is the parent's, without touching what is shared."""

@@ -1,4 +1,4 @@
-"""`ipcbus archive`: what is in an archive, whether it is whole, and its repair."""
+"""`ipcbus archive`: what is in an archive, whether it is whole, its repair, and its export."""
 
 from __future__ import annotations
 
@@ -8,23 +8,28 @@ from ipcbus.archive import Archive
 from ipcbus.archive.repair import repair
 from ipcbus.archive.verify import verify
 from ipcbus.stats.plain import to_plain
+from ipcbus_tools.archive_export import command as export_command
 from ipcbus_tools.archive_info import ArchiveInfo, Findings, Repairs, show
 from ipcbus_tools.common import json_option, number, output, plural, print_json, safe
 from ipcbus_tools.tables import Row, show_table
 
 
-@click.group("archive", short_help="Shows, verifies and repairs archives of recorded traffic.")
+@click.group("archive", short_help="Shows, verifies, repairs and exports recorded traffic.")
 def command() -> None:
-    """Shows, verifies and repairs archives of recorded traffic, as 'ipcbus record' writes them.
+    """Shows, verifies, repairs and exports archives of recorded traffic, as 'ipcbus record' writes them.
 
     \b
     Examples:
       ipcbus archive info traffic
       ipcbus archive verify traffic && echo whole
       ipcbus archive repair traffic
+      ipcbus archive export traffic --to traffic.parquet
 
     What stands in the files: docs/reference/archive-format.md; why: docs/explanation/archive.md.
     """
+
+
+command.add_command(export_command)
 
 
 @command.command("info", short_help="Logs, segments, topics, losses, and how far consumers are.")

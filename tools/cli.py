@@ -31,6 +31,7 @@ MODULES: Final = {
     "monitor": "monitor",
     "export": "export",
     "config": "config",
+    "record": "record",
     "replay": "replay",
     "archive": "archive",
     "pipeline": "pipeline",

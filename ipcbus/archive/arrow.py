@@ -23,9 +23,11 @@ except ImportError as error:
     raise ImportError("Arrow batches of an archive need pyarrow: pip install 'ipcbus[spark]'") from error
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
+
+    from ipcbus.archive.log import Log
 
     Headers = tuple[tuple[str, bytes], ...]
 
@@ -59,8 +61,33 @@ def schema(names: Sequence[str], nullable: Sequence[bool] | None = None) -> Any:
     )
 
 
+def chunks(
+    log: Log,
+    start: int,
+    end: int,
+    names: Sequence[str],
+    *,
+    max_rows: int,
+    max_bytes: int,
+    on_damage: Callable[[int, int, str], None] | None = None,
+    on_hole: Callable[[int, int], None] | None = None,
+) -> Iterator[Chunk]:
+    """Reads what some columns are made of, as `Log.read` does; bytes of messages only where they are needed."""
+    limits: dict[str, Any] = {"max_rows": max_rows, "max_bytes": max_bytes, "on_damage": on_damage, "on_hole": on_hole}
+    headers = "value" not in names and ("key" in names or "headers" in names)
+    for chunk in log.read(start, end, messages="value" in names, **limits):
+        if headers and chunk.rows["headers"].any():
+            yield from log.read(chunk.offset, chunk.offset + len(chunk.rows), **limits)
+        else:
+            yield chunk
+
+
 class Converter:
-    """Makes record batches of the rows of one log; only what the schema names is made, or even looked at."""
+    """Makes record batches of the rows of one log; only what the schema names is made, or even looked at.
+
+    Attributes:
+        wants_none: whether there can be no batch, whatever the rows.
+    """
 
     def __init__(self, labels: Labels, schema: Any, choice: Choice | None = None) -> None:  # noqa: ANN401
         """For rows of the log of these labels.
@@ -73,6 +100,7 @@ class Converter:
         self._labels = labels
         self._schema = schema
         self._chooser = Chooser(choice or Choice(), labels)
+        self.wants_none = self._chooser.wants_none
         self._topics = pa.array(labels.topics, pa.string())
         self._sources = pa.array(labels.sources, pa.string())
 

@@ -52,7 +52,11 @@ A record of `names` (`storage.records`) holds the names that became known in one
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
+
+from ringbuf import codegen
 
 FORMAT = 1
 """Version of all this; a reader refuses another one by name."""
@@ -64,7 +68,7 @@ BLOCK_BYTES_MAX = 2**26
 """Bytes of rows, and of messages, in one block, unless it is a single message: what a reader has to hold at once."""
 
 TYPE_LOSS_RECORDER = 255
-"""`type` of a loss that the recorder caused itself: it had no room. Other types are those of `MessageType`."""
+"""`type` of a loss that the recorder caused itself: it had no room, or was away. Others are those of `MessageType`."""
 
 TYPE_LOSS_DAMAGE = 254
 """`type` of what the repair of an archive took out: `numbers` rows of unknown topic (topic 0, session 0)."""
@@ -149,3 +153,17 @@ NAME = _struct(
 
 NAME_TOPIC = 1
 NAME_SESSION = 2
+
+STRUCTS = {"Row": ROW}
+"""What compiled code writes; `_layout.pxd` is generated from it."""
+
+CONSTANTS = {"TYPE_LOSS_RECORDER": TYPE_LOSS_RECORDER, "SEGMENT_BYTES_MAX": SEGMENT_BYTES_MAX}
+
+
+def declarations() -> str:
+    """The text of `_layout.pxd`."""
+    return codegen.render("ipcbus.archive.layout", STRUCTS, CONSTANTS)
+
+
+if __name__ == "__main__":
+    codegen.main("ipcbus.archive.layout", Path(__file__).with_name("_layout.pxd"), declarations())

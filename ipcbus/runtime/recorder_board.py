@@ -29,7 +29,7 @@ class RecorderBoard:
 
         Args:
             registry: of its context.
-            name: path of the archive; of a long one the end is shown.
+            name: path of its log, that is, of the archive and in it the stream; of a long one the end is shown.
 
         Raises:
             ipcbus.SharedMemoryFull: the registry cannot grow.
@@ -49,8 +49,9 @@ class RecorderBoard:
 
         Args:
             **values: by the names of the counters of kind `recorder` (`ipcbus.stats.counters_of`): `messages`, `bytes`,
-                `losses`, `lost`, `dropped`, `next_offset`, `buffered_bytes`, `buffer_bytes`, `behind_ns`, `errors`.
-                Each is the whole count so far, or the value now; none is negative.
+                `losses`, `lost`, `dropped`, `missed`, `next_offset`, `buffered_bytes`, `buffer_bytes`, `behind_ns`,
+                `errors`; and `failing`, 1 while the disk refuses. Each is the whole count so far, or the value now;
+                none is negative.
         """
         with self._lock:
             if self._entry is None or self._registry.fd < 0:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceReader
 
 from ipcbus.archive.archive import Archive
-from ipcbus.archive.arrow import Converter, lost_rows
+from ipcbus.archive.arrow import Converter, chunks, lost_rows
 from ipcbus.archive.arrow import schema as arrow_schema
 from ipcbus.archive.choose import Choice, Labels
 from ipcbus.errors import ArchiveMissing, OffsetsExpired
@@ -63,6 +63,8 @@ class Rows:
             tests=filters.numbers(self.conditions),
         )
         converter = Converter(labels, arrow_schema(self._names, self._nullable), choice)
+        if converter.wants_none:
+            return
         for chunk in self._chunks(log, part):
             batch = converter.batch(chunk)
             if batch is not None:
@@ -80,12 +82,13 @@ class Rows:
         at = part.start
         while at < part.end:
             try:
-                for chunk in log.read(
+                for chunk in chunks(
+                    log,
                     at,
                     part.end,
+                    self._names,
                     max_rows=self._options.batch_rows,
                     max_bytes=self._options.batch_bytes,
-                    messages=not {"key", "value", "headers"}.isdisjoint(self._names),
                     on_damage=None if careful else tell,
                     on_hole=None if careful else tell,
                 ):

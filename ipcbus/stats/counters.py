@@ -24,6 +24,7 @@ SLOT: Final = "slot"
 RECEIVER: Final = "receiver"
 UPLINK: Final = "uplink"
 RECEPTION: Final = "reception"
+RECORDER: Final = "recorder"
 
 STRUCT_OF: Final = {
     SESSION: "RingHeader",
@@ -32,6 +33,7 @@ STRUCT_OF: Final = {
     UPLINK: "UplinkBoard",
     RECEPTION: "ReceptionBoard",
     RECEIVER: "RegistryEntry",
+    RECORDER: "RecorderEntry",
 }
 """The structure of the layout in which the counters of each kind of thing stand."""
 
@@ -42,8 +44,8 @@ class Counter:
 
     Attributes:
         of: what it belongs to: `session`, `source` (a topic on a session), `slot` (a receiving context on a
-            session), `uplink` (a session's way over UDP), `reception` (a session that a context receives over UDP), or
-            `receiver`.
+            session), `uplink` (a session's way over UDP), `reception` (a session that a context receives over UDP),
+            `receiver`, or `recorder`.
         name: its name in snapshots.
         unit: what it counts.
         meaning: one sentence.
@@ -168,6 +170,17 @@ COUNTERS: Final = (
     _row(RECEIVER, "lost", "messages", "Messages lost for good, as told to the receiver."),
     _row(RECEIVER, "events", "events", "Events delivered: BOS, EOS, losses."),
     _row(RECEIVER, "callback_errors", "errors", "Exceptions that the callback raised."),
+    _row(RECORDER, "messages", "messages", "Messages that it has written into its log."),
+    _row(RECORDER, "bytes", "bytes", "Bytes of these messages with their headers."),
+    _row(RECORDER, "losses", "events", "Loss events that came to it; noted in its log."),
+    _row(RECORDER, "lost", "messages", "Messages lost on the way to it, as these events tell."),
+    _row(RECORDER, "dropped", "messages", "Messages for which it had no room itself; noted in its log."),
+    _row(RECORDER, "missed", "messages", "Messages sent while no recorder was there, after an earlier one; noted too."),
+    _row(RECORDER, "next_offset", "offset, now", "Offset of the next message in its log."),
+    _row(RECORDER, "buffered_bytes", "bytes, now", "Bytes that it has received and not written yet."),
+    _row(RECORDER, "buffer_bytes", "bytes, now", "Room that it has for these."),
+    _row(RECORDER, "behind_ns", "ns, now", "Age of the oldest message that it has received and not written yet.", ""),
+    _row(RECORDER, "errors", "errors", "Writes that the system refused."),
 )
 """Every counter, in the order in which it is shown."""
 

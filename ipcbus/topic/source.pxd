@@ -36,7 +36,7 @@ cdef class TopicSource:
     cdef int pass_gate(self, bint block) except -1
     cdef void put(self, char *place, uint64_t length, uint32_t flags) noexcept
     cdef int after(self, bint flush) except -1
-    cdef int send_flagged(self, data, headers, uint32_t flags, bint flush, bint block) except -1
+    cdef int send_flagged(self, data, bytes front, uint32_t flags, bint flush, bint block) except -1
     cdef void hold(self, bint holds) noexcept
     cdef Py_ssize_t append_rows(self, Py_buffer *view, bint block) except -1
 

@@ -227,28 +227,31 @@ cdef class TopicSource:
         self, data, *, headers=None, bint flush=False, bint start_batch=False, bint end_batch=False, bint block=True
     ):
         cdef bint held
+        cdef bytes front
+        if headers is None and not (start_batch or end_batch):
+            if PyBytes_CheckExact(data):
+                self.append(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), 0, flush, block)
+            else:
+                self.send_flagged(data, None, 0, flush, block)
+            return
+        front = None if headers is None else pack(headers) or None
         if not (start_batch or end_batch):
-            self.send_flagged(data, headers, 0, flush, block)
+            self.send_flagged(data, front, 0, flush, block)
             return
         held = self.holds
         # Where each message is a datagram of its own the flags are carried, and nothing is held.
         self.hold(not end_batch and (held or self.batch.minimum_length != 0))
         try:
             self.send_flagged(
-                data, headers, FLAG_START_BATCH * start_batch | FLAG_END_BATCH * end_batch, flush, block
+                data, front, FLAG_START_BATCH * start_batch | FLAG_END_BATCH * end_batch, flush, block
             )
         except BaseException:
             self.hold(held)  # a message that was not sent neither begins nor ends a batch
             raise
 
     @cython.final
-    cdef inline int send_flagged(self, data, headers, uint32_t flags, bint flush, bint block) except -1:
+    cdef int send_flagged(self, data, bytes front, uint32_t flags, bint flush, bint block) except -1:
         cdef Py_buffer view
-        cdef bytes front = None
-        if headers is not None:
-            front = pack(headers) or None
-        elif PyBytes_CheckExact(data):
-            return self.append(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), flags, flush, block)
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
             if front is not None:

@@ -111,11 +111,11 @@ _Static_assert(offsetof(ipcbus_RegistryEntry, events) == 344, "RegistryEntry.eve
 _Static_assert(offsetof(ipcbus_RegistryEntry, callback_errors) == 352, "RegistryEntry.callback_errors");
 typedef struct {
     uint32_t state;
-    uint8_t pad_4[4];
+    uint32_t failing;
     uint64_t shown_ns;
     uint64_t errors;
     uint64_t buffer_bytes;
-    uint8_t pad_32[8];
+    uint64_t missed;
     uint64_t since_ns;
     uint8_t pad_48[16];
     char name[256];
@@ -130,9 +130,11 @@ typedef struct {
 } ipcbus_RecorderEntry;
 _Static_assert(sizeof(ipcbus_RecorderEntry) == 384, "RecorderEntry size");
 _Static_assert(offsetof(ipcbus_RecorderEntry, state) == 0, "RecorderEntry.state");
+_Static_assert(offsetof(ipcbus_RecorderEntry, failing) == 4, "RecorderEntry.failing");
 _Static_assert(offsetof(ipcbus_RecorderEntry, shown_ns) == 8, "RecorderEntry.shown_ns");
 _Static_assert(offsetof(ipcbus_RecorderEntry, errors) == 16, "RecorderEntry.errors");
 _Static_assert(offsetof(ipcbus_RecorderEntry, buffer_bytes) == 24, "RecorderEntry.buffer_bytes");
+_Static_assert(offsetof(ipcbus_RecorderEntry, missed) == 32, "RecorderEntry.missed");
 _Static_assert(offsetof(ipcbus_RecorderEntry, since_ns) == 40, "RecorderEntry.since_ns");
 _Static_assert(offsetof(ipcbus_RecorderEntry, name) == 64, "RecorderEntry.name");
 _Static_assert(offsetof(ipcbus_RecorderEntry, messages) == 320, "RecorderEntry.messages");
@@ -410,9 +412,11 @@ _Static_assert(offsetof(ipcbus_ReceptionBoard, reason) == 512, "ReceptionBoard.r
 
     ctypedef struct RecorderEntry "ipcbus_RecorderEntry":
         uint32_t state
+        uint32_t failing
         uint64_t shown_ns
         uint64_t errors
         uint64_t buffer_bytes
+        uint64_t missed
         uint64_t since_ns
         char name[256]
         uint64_t messages

@@ -93,7 +93,7 @@ ENTRY_RECEPTION = 5
 """A session that the context receives over UDP: `local` is of its own ring, `context_id` and `session_id` are of the
 session, `name` is its source string."""
 ENTRY_RECORDER = 6
-"""A recorder of the context, a RecorderEntry: `name` is the path of its archive, or the end of a long one."""
+"""A recorder of the context, a RecorderEntry: `name` is the path of its log, or the end of a long one."""
 
 CLIENTS_SHOWN = 64
 """So many of a session's clients stand in its ring, for statistics."""
@@ -173,9 +173,11 @@ RECORDER_ENTRY = struct(
     REGISTRY_ENTRY.itemsize,
     [
         ("state", "<u4", 0),
+        ("failing", "<u4", 4),  # 1 while the disk refuses
         ("shown_ns", "<u8", 8),  # of the monotonic clock, when the recorder has written the numbers
         ("errors", "<u8", 16),
         ("buffer_bytes", "<u8", 24),
+        ("missed", "<u8", 32),
         ("since_ns", "<u8", 40),
         ("name", "S256", 64),
         ("messages", "<u8", 320),

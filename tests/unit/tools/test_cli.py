@@ -19,7 +19,10 @@ TIMES = [
     for option in command.params
     if isinstance(option.type, Seconds)
 ]
-NEEDED = {**{"monitor": ["--log", "-"], "pub": ["t", "x"], "replay": [__file__]}, "demo-receiver": ["t"]}
+NEEDED = {
+    **{"monitor": ["--log", "-"], "pub": ["t", "x"], "replay": [__file__], "record": ["t", "--to", "archive"]},
+    "demo-receiver": ["t"],
+}
 
 
 def called(name: str, *more: str) -> list[str]:

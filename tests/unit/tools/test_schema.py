@@ -7,11 +7,13 @@ import jsonschema
 import pytest
 
 from ipcbus.archive import Segment
+from ipcbus.archive.exported import Exported
 from ipcbus.archive.repair import Repair
 from ipcbus.archive.verify import Finding
 from ipcbus.stats import COUNTERS
 from ipcbus.stats.plain import to_plain
 from ipcbus_tools import delay, info, rate, schema, stats
+from ipcbus_tools.archive_export import Export
 from ipcbus_tools.archive_info import ArchiveInfo, CursorAt, CursorInfo, Findings, LogInfo, Repairs, TopicInfo
 from ipcbus_tools.pipeline_facts import AuditLine, AuditSummary, PipelineRun, SymbolBars, TopicLatency, TopicTotals
 from tests.unit.tools.top.recorded import FAST, FEED, SLOW, TRADING, UDP
@@ -56,6 +58,7 @@ RECORDED: dict[str, Any] = {
     ),
     "archive-verify": to_plain(Findings("/traffic", "0" * 32, (Finding("names", 0, "feed/0", None, None, "torn"),))),
     "archive-repair": to_plain(Repairs("/traffic", "0" * 32, (Repair("names", "feed/0", "cut"),))),
+    "archive-export": to_plain(Export("/traffic", "0" * 32, (Exported("/t.parquet", 1, 2),))),
     "pipeline": to_plain(
         PipelineRun(
             *("report", "/traffic", "0" * 32, 1.5, "/out", "/out/report.html"),

@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ipcbus.archive import Archive, Chunk
-from ipcbus.archive.arrow import Converter, lost_rows, schema
+from ipcbus.archive.arrow import Converter, chunks, lost_rows, schema
 from ipcbus.archive.choose import Choice, Labels
 from ipcbus.archive.columns import COLUMNS
 from ipcbus.archive.layout import ROW, TYPE_LOSS_DAMAGE
 from ipcbus.errors import ArchiveDamaged
+from ipcbus.wire.properties import pack
 from tests.kit.records import Record, Unwritten, append, as_rows, counted
 
 if TYPE_CHECKING:
@@ -103,6 +104,19 @@ def test_what_is_not_asked_for_is_not_read(tmp_path: Path) -> None:
     assert len(chunk.data) == 0
     batch = Converter(Labels(log), schema(["seq"])).batch(chunk)
     assert batch.column(0).to_pylist() == list(range(10, 20))
+
+
+def test_header_blocks_are_read_only_where_there_are_some(tmp_path: Path) -> None:
+    records = [*counted(3), Record(b"x", headers=(("key", b"k"),)), *counted(4, 3)]
+    archive = Archive.create(tmp_path)
+    with archive.writer("host") as writer:
+        append(writer, records)
+    log = archive.log("host/0")
+    found = list(chunks(log, 0, 8, ["key"], max_rows=2, max_bytes=1000))
+    assert [len(chunk.data) for chunk in found] == [0, len(pack((("key", b"k"),))) + 1 + 8, 0, 0]
+    converter = Converter(Labels(log), schema(["key"]))
+    keys = [key for chunk in found for key in converter.batch(chunk).column(0).to_pylist()]
+    assert keys == [None] * 3 + [b"k"] + [None] * 4
 
 
 def test_without_messages_damage_of_rows_is_still_seen(tmp_path: Path) -> None:

@@ -1,0 +1,369 @@
+"""The recorder in one process: what it takes, what it says, how it begins and ends."""
+
+from __future__ import annotations
+
+import functools
+import random
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+import ipcbus
+from ipcbus import ArchiveLocked, ConfigError, IpcBusError, StorageError
+from ipcbus.archive import Archive, Limits, LogWriter
+from ipcbus.archive.layout import TYPE_LOSS_RECORDER
+from ipcbus.archive.recorder import Recorder, union
+from ipcbus.archive.stage import Stage
+from tests.kit.disks import FaultyDisk
+from tests.kit.recording import accounted, losses, messages, rows_of, until, values
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+BOS, EOS = 20, 1
+SMALL = 1 << 17
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Archive:
+    """An empty one."""
+    return Archive.create(tmp_path / "archive")
+
+
+@pytest.fixture
+def context(domain: str) -> Iterator[ipcbus.Context]:
+    """Sends and records."""
+    with ipcbus.Context(domain=domain) as made:
+        yield made
+
+
+def written(recorder: Recorder, count: int) -> None:
+    """Waits until so many messages are in the log."""
+    until(lambda: recorder.stats.messages == count, f"{count} messages")
+
+
+def readable(archive: Archive, count: int) -> None:
+    """Waits until so many messages can be read."""
+    until(lambda: len(messages(rows_of(archive))) == count, f"{count} messages")
+
+
+def ended(recorder: Recorder) -> None:
+    """Waits until each session is recorded from BOS over one message to EOS."""
+    until(lambda: recorder.stats.next_offset % 3 == 0 < recorder.stats.next_offset, "the end")
+
+
+def test_everything_of_a_topic_is_recorded(context: ipcbus.Context, archive: Archive) -> None:
+    source, other = context.source("t"), context.source("u")
+    with Recorder(context, archive, ["t", "t"]) as recorder:
+        source.wait_for_receivers(1, 30)
+        source.send(b"one", headers=[("key", b"k"), ("key", b"")])
+        other.send(b"not wanted")
+        source.send(b"")
+        source.send(bytes(100_000), flush=True)
+        source.close()
+        until(lambda: recorder.stats.messages == 3 and recorder.stats.next_offset == 5, "all rows")
+        found = recorder.stats
+    assert found.state == "recording"
+    assert (found.bytes, found.losses, found.dropped, found.errors, found.behind_ns) == (100_003 + 15, 0, 0, 0, 0)
+    assert recorder.stats.state == "closed"
+    rows = rows_of(archive)
+    assert [row.type for row in rows] == [BOS, 0, 0, 0, EOS]
+    assert values(rows) == [b"one", b"", bytes(100_000)]
+    assert [len(row.block) for row in rows] == [0, 15, 0, 0, 0]
+    assert {row.source for row in rows} == {source.source}
+
+
+def test_topics_of_several_patterns_are_recorded_once(context: ipcbus.Context, archive: Archive) -> None:
+    sources = [context.source(topic) for topic in ("quotes.A", "quotes.B", "trades.A", "news")]
+    with Recorder(context, archive, [r"quotes\..*", r".*\.A"], pattern=True, stream="desk") as recorder:
+        for source in sources[:3]:
+            source.wait_for_receivers(1, 30)
+        for source in sources:
+            source.send(source.topic.encode(), flush=True)
+        written(recorder, 3)
+    assert sorted(row.value for row in messages(rows_of(archive))) == [b"quotes.A", b"quotes.B", b"trades.A"]
+    assert [log.key for log in archive.logs()] == ["desk/0"]
+
+
+@pytest.mark.parametrize("patterns", [["("], [r"(a)\1", "b"], ["(?P<n>a)", "(?P<n>b)"], ["a", "(?i)b"]])
+def test_patterns_that_cannot_be_put_together_are_refused(patterns: list[str]) -> None:
+    with pytest.raises(ConfigError, match="regular expression|cannot be put together"):
+        union(patterns)
+
+
+def test_one_pattern_stays_as_it_is() -> None:
+    assert union([r"(?i)(a)\1"]) == r"(?i)(a)\1"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"when_full": "lose"},
+        {"buffer_bytes": SMALL - 1},
+        {"flush_seconds": 0},
+        {"flush_seconds": float("nan")},
+        {"topics": []},
+        {"topics": "t"},
+        {"topics": [""]},
+        {"stream": "a/b"},
+    ],
+)
+def test_bad_arguments_are_refused(context: ipcbus.Context, archive: Archive, options: dict[str, object]) -> None:
+    topics = options.pop("topics", ["t"])
+    with pytest.raises(ConfigError):
+        Recorder(context, archive, topics, **options).start()
+    with Recorder(context, archive, ["t"]):
+        pass  # nothing holds the log or the topic
+
+
+def test_only_one_recorder_writes_a_stream(context: ipcbus.Context, archive: Archive) -> None:
+    with Recorder(context, archive, ["t"], stream="s"):
+        with pytest.raises(ArchiveLocked):
+            Recorder(context, archive, ["t"], stream="s").start()
+        with Recorder(context, archive, ["u"], stream="other"):
+            pass
+
+
+def test_a_recorder_starts_once(context: ipcbus.Context, archive: Archive) -> None:
+    recorder = Recorder(context, archive, ["t"])
+    assert recorder.stats.state == "new"
+    assert recorder.stop().state == "new"
+    recorder.start()
+    with pytest.raises(IpcBusError, match="started before"):
+        recorder.start()
+    assert recorder.stop() == recorder.stop()
+
+
+def test_what_came_before_the_end_is_written(context: ipcbus.Context, archive: Archive) -> None:
+    source = context.source("t")
+    with Recorder(context, archive, ["t"], flush_seconds=60):
+        source.wait_for_receivers(1, 30)
+        receiver = context.receiver("t")
+        for number in range(1000):
+            source.send(number.to_bytes(2, "little"), flush=True)
+        for _ in range(1001):
+            assert receiver.receive(30) is not None  # then the recorder has it too
+        assert rows_of(archive) == []
+    assert values(rows_of(archive)) == [number.to_bytes(2, "little") for number in range(1000)]
+
+
+def test_a_quiet_message_is_readable_soon(context: ipcbus.Context, archive: Archive) -> None:
+    source = context.source("t")
+    with Recorder(context, archive, ["t"], flush_seconds=0.01):
+        source.wait_for_receivers(1, 30)
+        for number in range(3):
+            source.send(bytes([number]), flush=True)
+            readable(archive, number + 1)
+
+
+def test_a_message_longer_than_the_memory_is_recorded(context: ipcbus.Context, archive: Archive) -> None:
+    value = bytes(range(256)) * 12_000
+    source = context.source("t")
+    with Recorder(context, archive, ["t"], buffer_bytes=SMALL, limits=Limits(segment_bytes=1 << 20)) as recorder:
+        source.wait_for_receivers(1, 30)
+        for part in (b"before", value, b"after"):
+            source.send(part, flush=True)
+        written(recorder, 3)
+    assert values(rows_of(archive)) == [b"before", value, b"after"]
+
+
+def test_a_message_that_no_segment_can_hold_is_noted(
+    context: ipcbus.Context, archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ipcbus.archive.recorder.Stage", functools.partial(Stage, message_max=100_000))
+    source = context.source("t")
+    with Recorder(context, archive, ["t"], buffer_bytes=SMALL) as recorder:
+        source.wait_for_receivers(1, 30)
+        source.send(b"before", flush=True)
+        source.send(bytes(100_001), flush=True)
+        source.send(b"after", flush=True)
+        written(recorder, 2)
+        assert (recorder.stats.dropped, recorder.stats.too_large) == (2, 2)  # its pieces
+    assert values(rows_of(archive)) == [b"before", b"after"]
+    assert [(row.first, row.last) for row in losses(rows_of(archive))] == [(1, 2)]
+
+
+def test_a_process_that_ends_without_stop_has_written_everything(domain: str, tmp_path: Path) -> None:
+    program = f"""
+import ipcbus
+from ipcbus.archive import Archive
+from ipcbus.archive.recorder import Recorder
+context = ipcbus.Context(domain={domain!r})
+source, receiver = context.source("t"), context.receiver("t")
+Recorder(context, Archive.create({str(tmp_path)!r}), ["t"], flush_seconds=60).start()
+source.wait_for_receivers(1, 30)
+for _ in range(100):
+    source.send(b"x", flush=True)
+for _ in range(101):
+    receiver.receive(30)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+    assert values(rows_of(Archive(tmp_path))) == [b"x"] * 100
+
+
+# ---------------------------------------------------------------------------------------- one after the other
+
+
+def test_the_next_recorder_goes_on_and_tells_what_was_missed(context: ipcbus.Context, archive: Archive) -> None:
+    source, quiet = context.source("t"), context.source("quiet")
+
+    def record(numbers: range, *, away: int) -> None:
+        with Recorder(context, archive, ["t", "quiet"]) as recorder:
+            source.wait_for_receivers(1, 30)
+            quiet.wait_for_receivers(1, 30)
+            for number in numbers:
+                source.send(bytes([number]), flush=True)
+            quiet.send(b"", flush=True)
+            written(recorder, len(numbers) + 1)
+            assert (recorder.stats.missed, recorder.stats.dropped) == (away, 0)
+        until(lambda: source.receivers == 0, "its end")
+
+    record(range(3), away=0)
+    for _ in range(4):
+        source.send(b"nobody is there", flush=True)
+    record(range(7, 10), away=4)
+    record(range(10, 12), away=0)
+    rows = rows_of(archive)
+    assert accounted(rows, "t", source.source) == (0, 12, 8, 4)
+    assert accounted(rows, "quiet", quiet.source) == (0, 3, 3, 0)
+    assert [(row.topic, row.type, row.first, row.last) for row in losses(rows)] == [("t", TYPE_LOSS_RECORDER, 3, 6)]
+    assert len(archive.logs()) == 1
+
+
+def test_a_topic_that_had_ended_begins_anew(context: ipcbus.Context, archive: Archive) -> None:
+    for _ in range(2):
+        source = context.source("t", transport_lbtipc_id=20100)
+        with Recorder(context, archive, ["t"]) as recorder:
+            source.wait_for_receivers(1, 30)
+            source.send(b"", flush=True)
+            source.close()
+            ended(recorder)
+    assert losses(rows_of(archive)) == []
+
+
+# ---------------------------------------------------------------------------------------- a disk that refuses
+
+
+class Refusal:
+    """A way for the disk to refuse, which can be ended."""
+
+    def __init__(self, disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.disk, self.monkeypatch = disk, monkeypatch
+
+    def begin(self, how: str) -> None:
+        """From now on."""
+        if how == "room":
+            self.disk.room = self.disk.used() + 30_000
+        elif how == "sync":
+            self.disk.sync_fails = True
+        else:
+            self.monkeypatch.setattr(LogWriter, "append", self._fail)
+
+    def end(self) -> None:
+        """No longer."""
+        self.disk.room, self.disk.sync_fails = None, False
+        self.monkeypatch.undo()
+
+    def _fail(self, _rows: object, _data: object) -> int:
+        raise ValueError("a defect")
+
+
+@pytest.fixture
+def refusal(monkeypatch: pytest.MonkeyPatch) -> Refusal:
+    """Of a disk in memory."""
+    return Refusal(FaultyDisk(random.Random(1)), monkeypatch)
+
+
+@pytest.fixture(autouse=True)
+def hurry() -> Iterator[None]:
+    """Has the disk tried again soon."""
+    with pytest.MonkeyPatch.context() as kept:
+        kept.setattr("ipcbus.archive.drain.RETRY_S", 0.01)
+        yield
+
+
+@pytest.mark.parametrize(
+    ("how", "limits", "text"),
+    [
+        ("room", Limits(sync="never"), "no room for"),
+        ("sync", Limits(sync="always"), "has to be closed and made anew"),
+        ("sync", Limits(sync_seconds=0), "has to be closed and made anew"),  # after the rows were published
+        ("defect", Limits(), "a defect"),
+    ],
+)
+def test_a_disk_that_refuses_costs_only_what_finds_no_memory(
+    context: ipcbus.Context, refusal: Refusal, how: str, limits: Limits, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    archive = Archive.create("/archive", files=refusal.disk)
+    source = context.source("t")
+    with Recorder(context, archive, ["t"], buffer_bytes=SMALL, limits=limits) as recorder:
+        source.wait_for_receivers(1, 30)
+        refusal.begin(how)
+        for number in range(200):
+            source.send(bytes([number]) * 4000, flush=True)
+        until(lambda: recorder.stats.dropped > 50 and recorder.stats.errors > 2, "the disk to refuse")
+        found = recorder.stats
+        assert found.state == "failing"
+        assert text in found.error or found.error.endswith("cannot sync it: input/output error")
+        assert found.buffered_bytes > SMALL // 2
+        assert found.behind_ns > 0
+        refusal.end()
+        until(lambda: recorder.stats.state == "recording", "the disk to take it")
+        source.send(b"again", flush=True)
+        until(lambda: recorder.stats.messages == 201 - recorder.stats.dropped, "the rest")
+        dropped = recorder.stats.dropped
+    rows = rows_of(archive)
+    assert accounted(rows, "t", source.source) == (0, 201, 201 - dropped, dropped)
+    assert values(rows)[-1] == b"again"
+    assert caplog.records[0].levelname == "ERROR"
+    assert caplog.records[-1].levelname == "WARNING"
+
+
+@pytest.mark.parametrize("when_full", ["drop", "wait"])
+def test_a_disk_that_refuses_for_good_does_not_hold_up_the_end(
+    context: ipcbus.Context, refusal: Refusal, when_full: str
+) -> None:
+    archive = Archive.create("/archive", files=refusal.disk)
+    source = context.source("t", transport_lbtipc_behavior="source_paced")
+    recorder = Recorder(context, archive, ["t"], buffer_bytes=SMALL, when_full=when_full)
+    recorder.start()
+    source.wait_for_receivers(1, 30)
+    refusal.begin("room")
+    for _ in range(100):
+        source.send(bytes(4000), flush=True)
+    until(lambda: recorder.stats.state == "failing" and recorder.stats.buffered_bytes > SMALL - 5000, "no memory")
+    with pytest.raises(StorageError, match="are not in the log"):
+        recorder.stop()
+    refusal.end()
+    with Recorder(context, archive, ["t"]):
+        pass  # the log is free again
+
+
+def test_a_message_waits_for_the_disk(context: ipcbus.Context, refusal: Refusal) -> None:
+    archive = Archive.create("/archive", files=refusal.disk)
+    source = context.source("t")
+    with Recorder(context, archive, ["t"], buffer_bytes=SMALL, when_full="wait") as recorder:
+        source.wait_for_receivers(1, 30)
+        refusal.begin("room")
+        for number in range(100):
+            source.send(bytes([number]) * 4000, flush=True)
+        until(lambda: recorder.stats.buffered_bytes > SMALL - 5000, "no memory")
+        refusal.end()
+        written(recorder, 100)
+        assert recorder.stats.dropped == 0
+    assert values(rows_of(archive)) == [bytes([number]) * 4000 for number in range(100)]
+
+
+def test_the_oldest_segments_go(context: ipcbus.Context, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ipcbus.archive.drain._RETAIN_S", 0)
+    limits = Limits(segment_bytes=10_000, retain_bytes=30_000)
+    source = context.source("t")
+    with Recorder(context, archive, ["t"], flush_seconds=0.001, limits=limits) as recorder:
+        source.wait_for_receivers(1, 30)
+        for number in range(30):
+            source.send(bytes(5000), flush=True)
+            written(recorder, number + 1)
+        until(lambda: archive.logs()[0].bounds()[0] > 12, "retention")
