@@ -115,6 +115,11 @@ class SegmentWriter:
             self._files.sync_dir(self._folder)
             self._new = False
 
+    def remove(self) -> None:
+        """Removes its files."""
+        for suffix in reversed(SUFFIXES):
+            self._files.remove(file_of(self._folder, self.base, suffix))
+
     def close(self) -> None:
         """Closes its files."""
         for file in (self._dat, self._idx, self._blk):
