@@ -1,4 +1,7 @@
-"""Every example in docs/ runs: a page's config files are loaded, its Python runs in the order of the page."""
+"""Every example in docs/ runs: a page's config files are loaded, its Python runs in the order of the page.
+
+Pages about Spark, whose names begin so, are run by tests/spark.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,11 @@ if TYPE_CHECKING:
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = {str(path.relative_to(DOCS)): path.read_text() for path in sorted(DOCS.rglob("*.md"))}
-WITH_EXAMPLES = [name for name, text in PAGES.items() if re.search(r"^```(python|toml|cfg)$", text, re.MULTILINE)]
+WITH_EXAMPLES = [
+    name
+    for name, text in PAGES.items()
+    if re.search(r"^```(python|toml|cfg)$", text, re.MULTILINE) and not name.startswith("how-to/spark")
+]
 
 CONFIGURE = "how-to/configure.md"
 
