@@ -1,7 +1,4 @@
-"""Every example in docs/ runs: a page's config files are loaded, its Python runs in the order of the page.
-
-Pages about Spark, whose names begin so, are run by tests/spark.
-"""
+"""Every example in docs/ runs: a page's config files are loaded, its Python runs in the order of the page."""
 
 from __future__ import annotations
 
@@ -21,10 +18,12 @@ if TYPE_CHECKING:
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = {str(path.relative_to(DOCS)): path.read_text() for path in sorted(DOCS.rglob("*.md"))}
+# Those that need a JVM: tests/spark runs them.
+OF_SPARK = [name for name, text in PAGES.items() if "from ipcbus.spark" in text]
 WITH_EXAMPLES = [
     name
     for name, text in PAGES.items()
-    if re.search(r"^```(python|toml|cfg)$", text, re.MULTILINE) and not name.startswith("how-to/spark")
+    if re.search(r"^```(python|toml|cfg)$", text, re.MULTILINE) and name not in OF_SPARK
 ]
 
 CONFIGURE = "how-to/configure.md"
