@@ -1,22 +1,15 @@
 """An application of Spark of its own: lines of files go onto the bus, once with each guarantee, until all are there.
 
-Run as `python -m tests.kit.sink_app DIRECTORY DOMAIN KILL`; the last one is for `sink_deadly`. The first attempt at the
-second task of each micro-batch fails behind the first rows.
+Run as `python -m tests.kit.sink_app DIRECTORY DOMAIN KILL`; the last one is for `sink_deadly`.
 """
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ipcbus.spark.session import session
 from tests.kit.sink_deadly import DeadlySource
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import pyarrow as pa
 
 GUARANTEES = {"often": "at-least-once", "once": "exactly-once"}
 """Topic -> guarantee."""
@@ -29,18 +22,6 @@ CONFS = {
 }
 
 
-def stumbling(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows, which end in an error in the first attempt at task 1."""
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    assert context is not None
-    for number, batch in enumerate(batches):
-        if number == 2 and context.partitionId() == 1 and context.attemptNumber() == 0:
-            raise RuntimeError("the first attempt fails")
-        yield batch
-
-
 def main() -> None:
     """Runs both queries to the end of the files."""
     directory, domain, kill = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
@@ -50,7 +31,6 @@ def main() -> None:
     queries = []
     for topic, guarantee in GUARANTEES.items():
         lines = spark.readStream.format("text").option("maxFilesPerTrigger", "1").load(str(directory / "lines"))
-        rows = lines.repartition(2).mapInArrow(stumbling, "value string")
         options = {
             "topic": topic,
             "deliveryGuarantee": guarantee,
@@ -60,7 +40,8 @@ def main() -> None:
             "kill": kill if topic == "once" else "never",
             "checkpointLocation": str(directory / topic),
         }
-        queries.append(rows.writeStream.format("deadly").options(**options).trigger(availableNow=True).start())
+        writer = lines.repartition(2).writeStream.format("deadly").options(**options)
+        queries.append(writer.trigger(availableNow=True).start())
     for query in queries:
         query.awaitTermination()
     spark.stop()

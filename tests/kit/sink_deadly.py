@@ -1,4 +1,6 @@
-"""The data source, with a commit that kills the whole application at a given point.
+"""The data source, with tasks that fail and a commit that kills the whole application at a given point.
+
+The first attempt at task 1 of each micro-batch fails behind two batches of rows, which it has sent or staged.
 
 Option `kill` names it: `send BATCH ROW` is in the middle of the commit of a micro-batch, with that row of it begun;
 `committed BATCH` is behind the sink's commit, before Spark notes it.
@@ -11,12 +13,16 @@ import signal
 from typing import TYPE_CHECKING
 
 import psutil
+from pyspark import TaskContext
 
 from ipcbus.spark.sink.ledger import Progress
-from ipcbus.spark.sink.writer import StreamWriter
+from ipcbus.spark.sink.writer import StreamWriter, Written
 from ipcbus.spark.source import IpcbusDataSource
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
     from pyspark.sql.datasource import WriterCommitMessage
     from pyspark.sql.types import StructType
 
@@ -29,6 +35,16 @@ def kill_the_application() -> None:
         os.kill(process.pid, signal.SIGKILL)
 
 
+def stumbling(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows, which end in an error in the first attempt at task 1."""
+    context = TaskContext.get()
+    assert context is not None
+    for number, batch in enumerate(batches):
+        if number == 2 and context.partitionId() == 1 and context.attemptNumber() == 0:
+            raise RuntimeError("the first attempt fails")
+        yield batch
+
+
 class DeadlyWriter(StreamWriter):
     """A writer whose commit may not come back."""
 
@@ -36,6 +52,9 @@ class DeadlyWriter(StreamWriter):
         super().__init__(schema, overwrite, options)
         what, *numbers = kill.split()
         self._what, self._at = what, [int(number) for number in numbers]
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        return super().write(stumbling(iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         begin = Progress.begin

@@ -16,8 +16,26 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Self
 
-GIVE_UP_S = 120.0
+GIVE_UP_S = 60.0
 """After so long a test that waits for Spark has hung."""
+
+
+def until(condition: Callable[[], bool], found: Callable[[], object]) -> None:
+    """Waits until the condition holds; else tells what was found instead."""
+    deadline = time.monotonic() + GIVE_UP_S
+    while not condition():
+        assert time.monotonic() < deadline, f"waited in vain: {found()}"
+        threading.Event().wait(0.005)
+
+
+def alone(context: ipcbus.Context) -> None:
+    """Waits until no other context is left in the domain of this one."""
+    own = names.registry(context.domain, context._id).rpartition(".")[0]
+
+    def others() -> list[str]:
+        return [name for name in objects(context.domain) if not name.startswith(own)]
+
+    until(lambda: not others(), others)
 
 
 class Taker:
@@ -25,7 +43,6 @@ class Taker:
 
     def __init__(self, domain: str) -> None:
         """Receives from now on."""
-        self.domain = domain
         self.every: list[ipcbus.Message] = []
         self.once: list[ipcbus.Message] = []
         self._fresh = Deduplicator(self._new)
@@ -44,18 +61,13 @@ class Taker:
         if message.type == MessageType.DATA:
             self.once.append(message)
 
-    def until(self, condition: Callable[[], bool], what: str) -> None:
-        """Waits until the condition holds."""
-        deadline = time.monotonic() + GIVE_UP_S
-        while not condition():
-            assert time.monotonic() < deadline, f"waited in vain for {what}; {len(self.once)} messages came"
-            threading.Event().wait(0.005)
-
     def settled(self, count: int) -> list[bytes]:
         """Values without doubles, when so many have come and all who sent have left the bus."""
-        self.until(lambda: len(self.once) >= count and self._began == self._ended, f"{count} messages and their ends")
-        own = names.registry(self.domain, self._context._id).rpartition(".")[0]
-        self.until(lambda: all(name.startswith(own) for name in objects(self.domain)), "the end of other contexts")
+        until(
+            lambda: len(self.once) >= count and self._began == self._ended,
+            lambda: f"{len(self.once)} of {count} messages came, {self._ended} of {self._began} sessions ended",
+        )
+        alone(self._context)
         return [message.data for message in self.once]
 
     def of(self, topic: str) -> list[bytes]:

@@ -63,5 +63,5 @@ def test_killed_in_a_commit_and_behind_it(tmp_path: Path, domain: str) -> None:
     assert flagged[0] is not None
     assert flagged[0].batch == 1
     often = Counter(message.data for message in taker.every if message.topic == "often")
-    assert sum(often.values()) > len(every_row), "attempts that failed have sent before"
+    assert sum(often.values()) > len(every_row), "attempts that failed had sent rows"
     assert sorted(path.name for path in (tmp_path / "staging").glob("*/*")) == ["ledger", "lock"]
