@@ -33,9 +33,10 @@ test-spark: $(STAMPS)/installed ## the tests that need Spark, one after the othe
 stress: $(STAMPS)/installed ## the long tests (many minutes), two at a time
 	$(BIN)/python -m pytest -n 2 -m "long and not spark" --durations=0 tests $(ARGS)
 
-sim: $(STAMPS)/installed ## ten thousand buses and as many sessions over UDP in virtual time, each from a seed (ARGS="--seed 7" is one of them)
+sim: $(STAMPS)/installed ## ten thousand buses, sessions over UDP and archives in virtual time, each from a seed (ARGS="--seed 7" is one of them)
 	$(BIN)/python -m tests.sim $(ARGS)
 	$(BIN)/python -m tests.sim.reliability $(ARGS)
+	$(BIN)/python -m tests.sim.archive $(ARGS)
 
 lint: $(STAMPS)/installed ## style, format, types, and what is generated: layouts, reference pages, schemas
 	$(BIN)/ruff check .
