@@ -112,7 +112,7 @@ class LogWriter:
         return self._number(NAME_SESSION, source)
 
     def append(self, rows: NDArray[np.void], data: Buffer) -> int:
-        """Writes rows and the bytes of their messages, then publishes them; all of them or none.
+        """Writes rows and the bytes of their messages, then publishes them; all of them or none: see `next_offset`.
 
         Args:
             rows: of the type `ipcbus.archive.layout.ROW`; `position` counts from the begin of `data`, and the rows
@@ -124,7 +124,8 @@ class LogWriter:
 
         Raises:
             StorageFull: no room; nothing was published, and it can be tried again when there is some.
-            StorageError: the system refuses; the same, unless the text says that the writer has to be made anew.
+            StorageError: the system refuses; the same, unless the text says that the writer has to be made anew. When
+                a sync fails, rows may be published already: `next_offset` says so, here and of the new writer.
             ValueError: rows and data contradict each other, or are more than a segment can hold.
             ClosedError: the writer was closed.
         """
@@ -158,7 +159,7 @@ class LogWriter:
             ClosedError: the writer was closed.
         """
         self._check_usable()
-        if self._segment is None:
+        if self._segment is None or not self._segment.rows:
             return
         self.sync()
         segment, self._segment = self._segment, None
@@ -219,6 +220,8 @@ class LogWriter:
         if self._segment is not None:
             self._sync_files(self._segment)
             self._segment.close()
+            if not self._segment.rows:  # there was no room for the first
+                self._segment.remove()
             self._segment = None
         self._reserve_rows = 0
         mark = dataclasses.replace(self._mark(), closed=True)

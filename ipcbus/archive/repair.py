@@ -72,9 +72,8 @@ def repair(archive: Archive) -> list[Repair]:
     done: list[Repair] = []
     with contextlib.ExitStack() as locks:
         logs = archive.logs()
-        held = {log.key: archive.lock(log.stream) for log in logs}
-        for lock in held.values():
-            locks.callback(lock.release)
+        for stream in sorted({log.stream for log in logs}):
+            locks.callback(archive.lock(stream).release)
         for group in archive.cursors.damaged():
             archive.cursors.remove(group)
             done.append(Repair(f"{FOLDER}/{group}.json", "", "removed the damaged cursor; it held nothing any more"))

@@ -57,6 +57,22 @@ def test_no_room_at_any_byte_publishes_nothing_and_the_writer_goes_on(new_segmen
     assert room == needed > 150
 
 
+def test_a_segment_that_got_no_row_leaves_nothing(disk: FaultyDisk) -> None:
+    with opened(disk) as writer:
+        number = writer.topic("t")
+        writer.append(*made([b"x"], topic=number))
+        writer.roll()
+        writer.roll()
+        disk.room = disk.used() + 10
+        with pytest.raises(StorageFull):
+            writer.append(*made([bytes(100)], topic=number))
+        disk.room = None
+        writer.roll()
+        assert len(writer.log.segments()) == 1
+    assert verify(Archive(ROOT, files=disk)) == []
+    assert len([path for path in disk.content() if path.suffix == ".blk"]) == 1
+
+
 def test_a_writer_that_cannot_sync_gives_up(disk: FaultyDisk) -> None:
     writer = opened(disk, sync_seconds=0)
     add(writer, [b"synced"])
