@@ -90,7 +90,7 @@ def test_help_names_the_commands() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in MODULES if name not in ("demo-receiver", "config", "resolver", "archive")]
+    "name", [name for name in MODULES if name not in ("demo-receiver", "config", "resolver", "archive", "pipeline")]
 )
 def test_help_of_each_command_has_examples_and_the_common_options(name: str) -> None:
     result = run(name, "-h")
