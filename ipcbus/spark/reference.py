@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from ipcbus.archive.columns import COLUMNS, EVENT_COLUMNS
 from ipcbus.spark.options import READ
+from ipcbus.spark.sink.options import WRITE
 from ringbuf import codegen
 
 if TYPE_CHECKING:
@@ -22,16 +23,21 @@ _HEAD: Final = """\
 
 # The data source ipcbus
 
-How to use it: [read with Spark](../how-to/spark.md).
+How to use it: [read with Spark](../how-to/spark.md), [publish from Spark](../how-to/spark-sink.md).
 """
 
-OPTIONS: Final = {"Options of reading": READ}
+_TAIL: Final = """\
+And every [option of a source](options.md) of the bus with `source.` before its name, such as
+`source.transport_lbtipc_transmission_window_size`.
+"""
+
+OPTIONS: Final = {"Options of reading": READ, "Options of writing": WRITE}
 """Title of a section -> its table."""
 
 
 def render() -> str:
     """The text of the page."""
-    return "\n".join([_HEAD, _columns(), *(_options(title, table) for title, table in OPTIONS.items())])
+    return "\n".join([_HEAD, _columns(), *(_options(title, table) for title, table in OPTIONS.items()), _TAIL])
 
 
 def _columns() -> str:

@@ -8,7 +8,9 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.captured import StreamingQueryException
 
+from ipcbus.archive import Archive
 from ipcbus.spark.identity import identity_of
+from tests.kit.records import Record, append
 from tests.kit.sink_taker import Taker
 
 if TYPE_CHECKING:
@@ -146,6 +148,19 @@ def test_for_each_batch(sink: Sink, taker: Taker) -> None:
     taker.settled(400)
     assert len(taker.every) == 400
     assert sorted(taker.of("t")) == sorted(taker.of("u"))
+
+
+def test_what_was_read_is_sent_as_it_came(sink: Sink, taker: Taker, tmp_path: Path) -> None:
+    all_headers = [(), (("key", b"k"),), (("a", b""), ("key", b"k"), ("b", b"\xff")), (("a", b"1"), ("a", b"2"))]
+    records = [Record(b"%d" % n, f"t{n % 3}", headers=headers) for n, headers in enumerate(all_headers)]
+    with Archive.create(tmp_path / "archive").writer("host") as writer:
+        append(writer, records)
+    rows = sink.spark.read.format("ipcbus").option("includeHeaders", "true").load(str(tmp_path / "archive"))
+    sink.batch(rows.select("topic", "value", "key", "headers"), includeIdentity="false")
+    taker.settled(len(records))
+    assert {(message.topic, message.data, message.headers) for message in taker.every} == {
+        (record.topic, record.value, record.headers) for record in records
+    }
 
 
 def test_messages_may_go_as_they_are(sink: Sink, taker: Taker) -> None:

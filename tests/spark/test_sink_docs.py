@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -28,9 +28,20 @@ def test_examples_run(spark: SparkSession, domain: str, tmp_path: Path, monkeypa
     text = text.replace('"domain", "demo"', f'"linger", "1ms").option("domain", "{domain}"')
     text = text.replace('"domain": "demo"', f'"linger": "1ms", "domain": "{domain}"')
     assert "demo" not in text
-    names: dict[str, object] = {}
+    names: dict[str, Any] = {}
     with ipcbus.Context(domain=domain) as watching:
         for number, example in enumerate(re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL), 1):
             exec(compile(example, f"spark-sink.md, example {number}", "exec"), names)
         alone(watching)
     assert names["spark"] is spark
+    headers = [
+        ("ipcbus.query", "q"),
+        ("ipcbus.batch", "0"),
+        ("ipcbus.partition", "0"),
+        ("ipcbus.row", "0"),
+        ("own", "x"),
+    ]
+    others = [*headers[:3], ("ipcbus.row", "1")]
+    rows = [("t", headers), ("t", [*headers, ("ipcbus.possible_duplicate", "1")]), ("t", others), ("u", headers)]
+    frame = spark.createDataFrame(rows, "topic string, headers array<struct<key string, value string>>")
+    assert names["without_doubles"](frame).count() == 3

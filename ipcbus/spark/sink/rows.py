@@ -156,9 +156,7 @@ class Messages:
         each = (column.indices.to_pylist(), *(batch.column(name).to_pylist() for name in ("value", "key", "headers")))
         for index, value, key, given in zip(*each, strict=True):
             topic = topics[index]
-            headers = [] if given is None else _kept(given, without_key=key is not None)
-            if key is not None:
-                headers.append((KEY, key))
+            headers = _headers(given or (), key)
             if self._shared is not None:
                 row = self._rows[topic]
                 self._rows[topic] = row + 1
@@ -167,16 +165,23 @@ class Messages:
             yield Outgoing(topic, value, tuple(headers))
 
 
-def _kept(given: Iterable[dict[str, Any] | None], *, without_key: bool) -> list[tuple[str, bytes]]:
-    """The frame's headers without those that the sink itself sets."""
-    kept = []
+def _headers(given: Iterable[dict[str, Any] | None], key: bytes | None) -> list[tuple[str, bytes]]:
+    """The frame's headers, and its key in the place of the header of that name, or behind them.
+
+    So rows that were read are sent as they came; but for the headers of the sink, which sets its own.
+    """
+    found = []
     for header in given:
         name, value = (None, None) if header is None else (header["key"], header["value"])
         if name is None or value is None:
             raise SinkError(f"sink ipcbus: header {name!r} has value {value!r}; a header has a name and a value")
-        if not name.startswith(identity.PREFIX) and not (without_key and name == KEY):
-            kept.append((name, value))
-    return kept
+        if name == KEY and key is not None:
+            value, key = key, None
+        if not name.startswith(identity.PREFIX):
+            found.append((name, value))
+    if key is not None:
+        found.append((KEY, key))
+    return found
 
 
 def check_sizes(messages: Iterable[Outgoing], limit: int | None) -> None:

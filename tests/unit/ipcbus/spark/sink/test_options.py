@@ -8,7 +8,6 @@ import pytest
 from ipcbus.config import Config
 from ipcbus.errors import ConfigError
 from ipcbus.spark.sink.options import WRITE, WriteOptions
-from tests.unit.sources import ROOT
 
 ONCE = {"deliveryGuarantee": "exactly-once", "stagingDir": "/staging"}
 
@@ -129,13 +128,3 @@ def test_the_options_of_one_topic_are_held_to_the_guarantee_too() -> None:
 def test_every_option_says_what_it_takes_and_means() -> None:
     assert all(row.takes and row.meaning.endswith(".") for row in WRITE)
     assert len({row.name.lower() for row in WRITE}) == len(WRITE)
-
-
-def test_the_page_has_the_table_of_the_code() -> None:
-    rows = [
-        f"| `{row.name}` | {f'`{row.default}`' if row.default else ''} | {row.takes} | {row.meaning} |" for row in WRITE
-    ]
-    assert (
-        "\n".join(["| option | default | takes | |", "|---|---|---|---|", *rows]) + "\n"
-        in (ROOT / "docs" / "how-to" / "spark-sink.md").read_text()
-    )

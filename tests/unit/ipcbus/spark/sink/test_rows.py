@@ -123,11 +123,12 @@ def test_headers_go_with_their_message_but_for_those_of_the_sink() -> None:
         {"key": "ipcbus.row", "value": b"99"},
         {"key": "key", "value": b"old"},
         {"key": "a", "value": b""},
+        {"key": "key", "value": b"older"},
     ]
     batch = plain(frame(value=[b"", b"", b""], headers=[given, given, None], key=[b"new", None, None]), "t")
     with_key, without_key, without_any = Messages(None).of(batch)
-    assert with_key.headers == (("a", b"1"), ("a", b""), ("key", b"new"))
-    assert without_key.headers == (("a", b"1"), ("key", b"old"), ("a", b""))
+    assert with_key.headers == (("a", b"1"), ("key", b"new"), ("a", b""), ("key", b"older"))
+    assert without_key.headers == (("a", b"1"), ("key", b"old"), ("a", b""), ("key", b"older"))
     assert without_any.headers == ()
 
 
