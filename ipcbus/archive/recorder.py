@@ -36,7 +36,7 @@ log = logging.getLogger("ipcbus")
 State = Literal["new", "recording", "failing", "closed"]
 
 _SHOWN: Final = (
-    *("messages", "bytes", "losses", "lost", "dropped"),
+    *("messages", "bytes", "losses", "lost", "dropped", "missed"),
     *("next_offset", "buffered_bytes", "buffer_bytes", "behind_ns", "errors"),
 )
 _NOT_IN_A_STREAM: Final = re.compile(r"[^A-Za-z0-9._-]")
@@ -244,7 +244,7 @@ class Recorder:
         """Shows the statistics to whoever watches the bus."""
         if self._board is not None:
             found = self.stats
-            self._board.show(**{name: getattr(found, name) for name in _SHOWN})
+            self._board.show(failing=bool(found.error), **{name: getattr(found, name) for name in _SHOWN})
 
 
 def union(patterns: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import ipcbus
-from ipcbus import ArchiveLocked, ConfigError, IpcBusError, StorageError
+from ipcbus import ArchiveLocked, ConfigError, IpcBusError, StorageError, stats
 from ipcbus.archive import Archive, Limits, LogWriter
 from ipcbus.archive.layout import TYPE_LOSS_RECORDER
 from ipcbus.archive.recorder import Recorder, union
@@ -367,3 +367,22 @@ def test_the_oldest_segments_go(context: ipcbus.Context, archive: Archive, monke
             source.send(bytes(5000), flush=True)
             written(recorder, number + 1)
         until(lambda: archive.logs()[0].bounds()[0] > 12, "retention")
+
+
+def test_whoever_watches_sees_it(context: ipcbus.Context, archive: Archive) -> None:
+    source = context.source("t")
+
+    def shown() -> list[stats.RecorderStats]:
+        return [each for found in stats.take_snapshot(context.domain).contexts for each in found.recorders]
+
+    with Recorder(context, archive, ["t"]) as recorder:
+        source.wait_for_receivers(1, 30)
+        source.send(b"one", flush=True)
+        written(recorder, 1)
+        until(lambda: shown()[0].counters["messages"] == 1, "its numbers")
+        (found,) = shown()
+        assert found.log == str(archive.path / recorder.stream)
+        assert {name: getattr(recorder.stats, name) for name in found.counters if name != "behind_ns"} == {
+            name: value for name, value in found.counters.items() if name != "behind_ns"
+        }
+    assert shown() == []
