@@ -83,7 +83,11 @@ def chunks(
 
 
 class Converter:
-    """Makes record batches of the rows of one log; only what the schema names is made, or even looked at."""
+    """Makes record batches of the rows of one log; only what the schema names is made, or even looked at.
+
+    Attributes:
+        wants_none: whether there can be no batch, whatever the rows.
+    """
 
     def __init__(self, labels: Labels, schema: Any, choice: Choice | None = None) -> None:  # noqa: ANN401
         """For rows of the log of these labels.
@@ -96,6 +100,7 @@ class Converter:
         self._labels = labels
         self._schema = schema
         self._chooser = Chooser(choice or Choice(), labels)
+        self.wants_none = self._chooser.wants_none
         self._topics = pa.array(labels.topics, pa.string())
         self._sources = pa.array(labels.sources, pa.string())
 

@@ -92,7 +92,11 @@ class Choice:
 
 
 class Chooser:
-    """A choice, made ready for the rows of one log."""
+    """A choice, made ready for the rows of one log.
+
+    Attributes:
+        wants_none: whether no row of the log can be wanted, as none of its topics is.
+    """
 
     def __init__(self, choice: Choice, labels: Labels) -> None:
         """Asks the choice about every topic of the log."""
@@ -102,6 +106,7 @@ class Chooser:
         wanted = [choice.topic is None or choice.topic(topic) for topic in topics]
         wanted[0] = True  # a loss of no one topic; there is no such message
         self._topics = None if all(wanted) else np.array(wanted)
+        self.wants_none = not choice.events and not any(wanted[1:])
         self._begins = np.array([choice.begins.get(topic, 0) for topic in topics]) if choice.begins else None
         no_end = np.iinfo(np.int64).max
         self._ends = np.array([choice.ends.get(topic, no_end) for topic in topics]) if choice.ends else None

@@ -319,9 +319,9 @@ READ: Final = (
     Option(
         "groupId",
         "",
-        "a name",
+        "1 to 100 letters, digits and `._-`",
         "The archive keeps what this group has not read yet, up to its hard limit.",
-        texts.name,
+        texts.group,
         "stream",
     ),
     Option(

@@ -63,6 +63,8 @@ class Rows:
             tests=filters.numbers(self.conditions),
         )
         converter = Converter(labels, arrow_schema(self._names, self._nullable), choice)
+        if converter.wants_none:
+            return
         for chunk in self._chunks(log, part):
             batch = converter.batch(chunk)
             if batch is not None:

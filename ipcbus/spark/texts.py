@@ -50,6 +50,13 @@ def name(text: str) -> str:
     return text.strip()
 
 
+def group(text: str) -> str:
+    """The name of a cursor, which becomes that of a file."""
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}", text):
+        raise ValueError
+    return text
+
+
 def topics(text: str) -> tuple[str, ...]:
     """Names with commas between."""
     names = tuple(dict.fromkeys(part.strip() for part in text.split(",")))

@@ -183,6 +183,16 @@ def test_aggregates_of_a_stream_in_memory(spark: SparkSession, host: Host, tmp_p
     assert found == {"t": 1000, "u": 500}
 
 
+def test_into_nothing(spark: SparkSession, host: Host, tmp_path: Path) -> None:
+    host.record(1000)
+    rows = spark.readStream.format("ipcbus").options(archive=str(host.path), startingOffsets="earliest").load()
+    writer = rows.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c"))
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    assert query.lastProgress is not None
+    assert query.lastProgress["numInputRows"] == 1000
+
+
 def test_a_query_that_runs_sees_what_is_recorded(spark: SparkSession, host: Host, tmp_path: Path) -> None:
     host.record(10)
     rows = spark.readStream.format("ipcbus").options(archive=str(host.path)).load()

@@ -65,6 +65,19 @@ def test_rows_that_are_wanted(log: Log, choice: Choice, offsets: list[int]) -> N
     assert found(log, choice) == offsets
 
 
+@pytest.mark.parametrize(
+    ("choice", "none"),
+    [
+        (Choice(), False),
+        (Choice("x".__eq__), True),
+        (Choice("x".__eq__, events=True), False),
+        (Choice("b".__eq__), False),
+    ],
+)
+def test_a_log_without_a_topic_that_is_wanted_need_not_be_read(log: Log, choice: Choice, none: bool) -> None:
+    assert Chooser(choice, Labels(log)).wants_none is none
+
+
 def test_rows_that_are_all_wanted_are_not_listed(log: Log) -> None:
     (chunk,) = log.read(0, 2)
     assert Chooser(Choice(), Labels(log)).indices(chunk.rows, 0) is None

@@ -115,6 +115,16 @@ def test_damage_leaves_nothing(archive: Archive, tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["a"]
 
 
+@pytest.mark.parametrize("to", ["out.parquet", "out"])
+def test_who_ends_it_leaves_nothing(archive: Archive, tmp_path: Path, to: str) -> None:
+    def stop(_rows: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        exported(archive, tmp_path / to, told=stop)
+    assert not list(tmp_path.glob("*out*")) or not list((tmp_path / "out").iterdir())
+
+
 def test_a_hole_is_a_row_with_events(tmp_path: Path) -> None:
     archive = Archive.create(tmp_path / "a")
     with archive.writer("host") as writer:

@@ -151,6 +151,11 @@ def test_what_is_no_value(name: str, text: str, says: str) -> None:
     assert says in found
 
 
+@pytest.mark.parametrize("text", ["", "a/b", ".a", "a b", "a" * 101])
+def test_what_is_no_group(text: str) -> None:
+    assert "it takes 1 to 100 letters" in refusal("stream", groupId=text)
+
+
 @pytest.mark.parametrize("text", ["15", "15 minutes", "-1s", "m"])
 def test_what_is_no_time(text: str) -> None:
     assert "it takes a time such as" in refusal("stream", maxTriggerDelay=text)
