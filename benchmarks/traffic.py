@@ -162,7 +162,7 @@ class Numbering:
         count = len(rows)
         rows["receive_ns"] = self._time_ns + np.cumsum(dice.integers(1, 2 * _BETWEEN_NS, count))
         self._time_ns = int(rows["receive_ns"][-1])
-        latency = dice.lognormal(8.5, 0.6, count).astype(np.int64)
+        latency = dice.lognormal(8.5 + rows["topic"] % 5 / 4, 0.6).astype(np.int64)
         latency[dice.random(count) < 0.00005] *= -1
         rows["send_ns"] = np.where(dice.random(count) < 0.001, 0, rows["receive_ns"] - latency)
 

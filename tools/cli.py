@@ -34,6 +34,7 @@ MODULES: Final = {
     "record": "record",
     "replay": "replay",
     "archive": "archive",
+    "pipeline": "pipeline",
     "resolver": "resolver",
     "demo": "demo",
     "demo-receiver": "demo_receiver",

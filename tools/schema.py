@@ -21,6 +21,7 @@ from ipcbus_tools.archive_info import ArchiveInfo, Findings, Repairs
 from ipcbus_tools.delay import TopicDelay
 from ipcbus_tools.echo import EchoLine
 from ipcbus_tools.info import SessionInfo
+from ipcbus_tools.pipeline_facts import PipelineRun
 from ipcbus_tools.rate import TopicFlow
 from ipcbus_tools.stats import SessionCounters
 
@@ -36,6 +37,7 @@ DOCUMENTS: Final[dict[str, tuple[type, str]]] = {
     "archive-verify": (Findings, "What `ipcbus archive verify ARCHIVE --json` prints."),
     "archive-repair": (Repairs, "What `ipcbus archive repair ARCHIVE --json` prints."),
     "archive-export": (Export, "What `ipcbus archive export ARCHIVE --json` prints."),
+    "pipeline": (PipelineRun, "What `ipcbus pipeline NAME --json` prints."),
     "echo": (EchoLine, "A line of `ipcbus echo TOPIC --json`."),
 }
 """The type behind each schema, and which commands print it."""

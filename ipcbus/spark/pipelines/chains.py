@@ -12,6 +12,9 @@ from ipcbus.spark.pipelines.feed import parsed
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+COLUMNS: Final = ("topic", "partition", "offset", "session", "value")
+"""What it takes of the rows."""
+
 KEY: Final = ("partition", "session", "topic", "symbol", "event")
 
 

@@ -49,3 +49,17 @@ def parsed(rows: DataFrame, *columns: str) -> DataFrame:
     found = F.json_tuple(text, *(_KEYS[name][0] for name in columns)).alias(*(f"_{name}" for name in columns))
     typed = (F.col(f"_{name}").try_cast(_KEYS[name][1]).alias(name) for name in columns)
     return messages(rows).select("*", found).select(*rows.columns, *typed)
+
+
+def topics_of(rows: DataFrame) -> list[str]:
+    """Topics that carry such a feed, as a few messages of each say; so that other payload need not be parsed at all."""
+    few = (
+        messages(rows)
+        .groupBy("topic")
+        .agg(F.array(F.any_value("value"), F.min("value"), F.max("value")).alias("values"))
+    )
+    each = few.select("topic", F.explode("values").alias("value"))
+    found = parsed(each, "symbol", "event", "last_update").where(
+        F.isnotnull("symbol") & (F.isnotnull("event") | F.isnotnull("last_update"))
+    )
+    return sorted(row["topic"] for row in found.select("topic").distinct().collect())

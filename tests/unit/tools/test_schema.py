@@ -15,6 +15,7 @@ from ipcbus.stats.plain import to_plain
 from ipcbus_tools import delay, info, rate, schema, stats
 from ipcbus_tools.archive_export import Export
 from ipcbus_tools.archive_info import ArchiveInfo, CursorAt, CursorInfo, Findings, LogInfo, Repairs, TopicInfo
+from ipcbus_tools.pipeline_facts import AuditLine, AuditSummary, PipelineRun, SymbolBars, TopicLatency, TopicTotals
 from tests.unit.tools.top.recorded import FAST, FEED, SLOW, TRADING, UDP
 
 if TYPE_CHECKING:
@@ -58,6 +59,16 @@ RECORDED: dict[str, Any] = {
     "archive-verify": to_plain(Findings("/traffic", "0" * 32, (Finding("names", 0, "feed/0", None, None, "torn"),))),
     "archive-repair": to_plain(Repairs("/traffic", "0" * 32, (Repair("names", "feed/0", "cut"),))),
     "archive-export": to_plain(Export("/traffic", "0" * 32, (Exported("/t.parquet", 1, 2),))),
+    "pipeline": to_plain(
+        PipelineRun(
+            *("report", "/traffic", "0" * 32, 1.5, "/out", "/out/report.html"),
+            throughput=(TopicTotals(None, 1, 1, 10, 5, 5, 0.0, None, None, 1.0),),
+            latency=(TopicLatency("t", 0, 1, 0, None, None, None, None, None, None),),
+            audit=AuditSummary(1, *[0] * 10, None, 0, "complete"),
+            account=(AuditLine(0, FAST, 7, "t", None, None, *[0] * 10, None, 0, 1, "missing"),),
+            bars=(SymbolBars(None, "t", 1, 1, 2, "1.5", "2.5", "2.0", "7"),),
+        )
+    ),
     "echo": {
         **{"type": "BOS", "topic": "t", "source": FAST, "sequence_number": -1, "first_sequence_number": -1},
         **{"flags": 0, "send_time_ns": 0},
