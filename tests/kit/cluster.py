@@ -93,17 +93,24 @@ class Cluster:
         env: of the processes, and of applications that are to be found among them.
     """
 
-    def __init__(self, directory: Path) -> None:
-        """Starts the master; files of all processes lie in the directory."""
+    def __init__(self, directory: Path, confs: Mapping[str, str]) -> None:
+        """Starts the master.
+
+        Args:
+            directory: where files of all processes lie.
+            confs: settings of every application.
+        """
         self._directory = directory
         conf, local = directory / "conf", directory / "local"
         conf.mkdir()
         local.mkdir()
+        (conf / "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in confs.items()))
         kept = {name: os.environ[name] for name in ("PATH", "JAVA_HOME", "LANG") if name in os.environ}
         self.env = {
             **kept,
             _MARK: str(directory),
             "SPARK_CONF_DIR": str(conf),
+            "SPARK_HOME": pyspark.__path__[0],
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_LOCAL_DIRS": str(local),
             "SPARK_LOCAL_IP": LOOPBACK,
