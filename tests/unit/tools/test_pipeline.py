@@ -133,7 +133,7 @@ def test_what_is_shown() -> None:
 
 def test_nothing_is_shown_as_nothing() -> None:
     console = Console(file=io.StringIO(), width=200)
-    audit = AuditSummary(0, *[0] * 12, "complete")
+    audit = AuditSummary(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, "complete")
     show(console, PipelineRun("report", "/a", "0", 0.1, throughput=(), latency=(), audit=audit, account=()))
     shown = console.file.getvalue()  # type: ignore[attr-defined]
     assert shown == "no messages\ncomplete: 0 messages, 0 topics of sessions, nothing lost\n"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,11 @@ def rated() -> rate.TopicFlow:
     return meter.add(TRADING)
 
 
+def counted(kind: type[Any], **given: object) -> Any:  # noqa: ANN401 - an instance of that kind
+    """A record whose counts are 0."""
+    return kind(**{field.name: given.get(field.name, 0) for field in dataclasses.fields(kind)})
+
+
 RECORDED: dict[str, Any] = {
     "snapshot": TRADING.to_dict(),
     "info": info.SessionInfo.of(TRADING, SESSION).to_dict(),
@@ -64,8 +70,8 @@ RECORDED: dict[str, Any] = {
             *("report", "/traffic", "0" * 32, 1.5, "/out", "/out/report.html"),
             throughput=(TopicTotals(None, 1, 1, 10, 5, 5, 0.0, None, None, 1.0),),
             latency=(TopicLatency("t", 0, 1, 0, None, None, None, None, None, None),),
-            audit=AuditSummary(1, *[0] * 10, None, 0, "complete"),
-            account=(AuditLine(0, FAST, 7, "t", None, None, *[0] * 10, None, 0, 1, "missing"),),
+            audit=counted(AuditSummary, late=None, verdict="complete"),
+            account=(counted(AuditLine, source=FAST, topic="t", first=None, last=None, late=None, verdict="missing"),),
             bars=(SymbolBars(None, "t", 1, 1, 2, "1.5", "2.5", "2.0", "7"),),
         )
     ),
