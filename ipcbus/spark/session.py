@@ -27,7 +27,7 @@ PACKAGE: Final = "openjdk-17-jre-headless"
 """What has Java on Debian and Ubuntu."""
 
 # The checkpoint of a stream in a local directory: the usual way starts a process for each file's permissions, and
-# takes twice as long. Of a file system that is not local it is not used.
+# takes twice as long. That of a cluster is on a file system of the cluster's, whose renames only the usual way knows.
 CHECKPOINT_MANAGER: Final = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
@@ -37,19 +37,25 @@ CONFS: Final[dict[str, str]] = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.streaming.checkpointFileManagerClass": CHECKPOINT_MANAGER,
     "spark.ui.showConsoleProgress": "false",
 }
 """What a session is recommended to have; docs/how-to/spark.md says why."""
 
+LOCAL_CONFS: Final = {"spark.sql.streaming.checkpointFileManagerClass": CHECKPOINT_MANAGER}
+"""What a session on this machine alone is recommended to have besides."""
 
-def session(name: str = "ipcbus", *, master: str = "local[*]", confs: Mapping[str, str] | None = None) -> SparkSession:
+_SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
+"""Variable of the environment that a program which spark-submit has started has."""
+
+
+def session(name: str = "ipcbus", *, master: str | None = None, confs: Mapping[str, str] | None = None) -> SparkSession:
     """The Spark session of this process, made now if there is none.
 
     Args:
         name: of the application.
-        master: where it runs: this process and its threads, or the URL of a cluster.
-        confs: settings of Spark that are added to `CONFS`, or take the place of one.
+        master: where it runs: `local[N]` for N threads on this machine, or the URL of a cluster; None: where
+            spark-submit was told to run this program, else on all processors of this machine.
+        confs: settings of Spark that are added to `CONFS` and `LOCAL_CONFS`, or take the place of one.
 
     Raises:
         ConfigError: pyspark is missing, or there is no Java that it could run on.
@@ -62,12 +68,18 @@ def session(name: str = "ipcbus", *, master: str = "local[*]", confs: Mapping[st
     # A worker is `python3` of the path otherwise, which has other packages than a virtual environment.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName(name).master(master)
-    for key, value in {**CONFS, **(confs or {})}.items():
+    builder = SparkSession.builder.appName(name)
+    if master is None and _SUBMITTED not in os.environ:
+        master = "local[*]"
+    if master is not None:
+        builder = builder.master(master)
+    local = master is not None and master.startswith("local")
+    for key, value in {**CONFS, **(LOCAL_CONFS if local else {}), **(confs or {})}.items():
         builder = builder.config(key, value)
     made = builder.getOrCreate()
-    # Spark looks through the directories of the path, where an editable install has nothing of its own.
-    if all(module.name != DISCOVERED for module in pkgutil.iter_modules()):
+    # Spark looks through the directories of the path, where an editable install has nothing of its own. And what it
+    # finds there runs everywhere with the Python of this process's JVM, which need not be that of the executors.
+    if not local or all(module.name != DISCOVERED for module in pkgutil.iter_modules()):
         made.dataSource.register(IpcbusDataSource)
     return made
 
