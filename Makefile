@@ -20,8 +20,9 @@ help: ## list the targets
 	@awk -F ': .*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo "PYTHON=... names the interpreter for .venv; ARGS=... is passed on by demo, test, test-spark, stress, sim and bench."
 
-demo: $(STAMPS)/installed ## a live run: three receiving processes, both transports, a table at the end
-	$(BIN)/ipcbus demo $(ARGS)
+demo: $(STAMPS)/installed ## a live run: three receiving processes, both transports, a table; then Spark reports on what was recorded
+	@rm -rf build/demo
+	$(BIN)/ipcbus demo --report build/demo $(ARGS)
 
 test: $(STAMPS)/installed ## all tests but the long ones, on every core
 	$(BIN)/python -m pytest -n auto -q -m "not long and not spark" tests $(ARGS)
@@ -32,9 +33,10 @@ test-spark: $(STAMPS)/installed ## the tests that need Spark, one after the othe
 stress: $(STAMPS)/installed ## the long tests (many minutes), two at a time
 	$(BIN)/python -m pytest -n 2 -m "long and not spark" --durations=0 tests $(ARGS)
 
-sim: $(STAMPS)/installed ## ten thousand buses and as many sessions over UDP in virtual time, each from a seed (ARGS="--seed 7" is one of them)
+sim: $(STAMPS)/installed ## ten thousand buses, sessions over UDP and archives in virtual time, each from a seed (ARGS="--seed 7" is one of them)
 	$(BIN)/python -m tests.sim $(ARGS)
 	$(BIN)/python -m tests.sim.reliability $(ARGS)
+	$(BIN)/python -m tests.sim.archive $(ARGS)
 
 lint: $(STAMPS)/installed ## style, format, types, and what is generated: layouts, reference pages, schemas
 	$(BIN)/ruff check .

@@ -24,6 +24,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from benchmarks import native
+from benchmarks.recording import RECORDING
 from benchmarks.rows import BUDGETS, RATIO_ROWS, Row, native_figures
 from benchmarks.udp_rows import HAS_ZMQ, UDP, WITHOUT_ZMQ
 
@@ -43,9 +44,10 @@ def main() -> int:
     if len(os.sched_getaffinity(0)) < 2:
         print("two processors are needed: one for the sender, one for the receivers", file=sys.stderr)
         return 2
-    wanted = [row for row in [*BUDGETS, *UDP] if arguments.only in row.name]
+    every = [*BUDGETS, *RECORDING, *UDP]
+    wanted = [row for row in every if arguments.only in row.name]
     peers = {row.beside for row in wanted}
-    rows = [row for row in [*BUDGETS, *UDP] if row in wanted or row.name in peers]
+    rows = [row for row in every if row in wanted or row.name in peers]
     limits, results = _measure(rows, arguments.runs, arguments.factor)
     _print(rows, limits, results, arguments.runs)
     if arguments.json:

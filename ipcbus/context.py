@@ -18,6 +18,7 @@ from ipcbus.runtime.inbox import Inbox
 from ipcbus.runtime.network import Network
 from ipcbus.runtime.opening import keep_driving, open_driver, open_registry
 from ipcbus.runtime.outbox import Outbox
+from ipcbus.runtime.recorder_board import RecorderBoard
 from ipcbus.source import Source
 from ipcbus.version import __version__
 from ipcbus.wildcard import WildcardReceiver
@@ -26,7 +27,6 @@ from ringbuf.slots import Identity
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
-    from types import TracebackType
     from typing import Self
 
     from ipcbus.delivery.sink import Sink
@@ -351,9 +351,7 @@ class Context:
         """The context itself; closed at the end of the block."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Closes the context."""
         self.close()
 
@@ -372,6 +370,11 @@ class Context:
         self._check()
         with self._driver.wheel():
             return self._inbox.info(interest)
+
+    def _recorder_board(self, log: str) -> RecorderBoard:
+        """Shows a recorder of this context in statistics, by the path of its log; for `ipcbus.archive`."""
+        self._check()
+        return RecorderBoard(self._registry, log)
 
     def _after_fork(self) -> None:
         """In the child: gives up everything that is the parent's, without touching what is shared."""

@@ -19,11 +19,12 @@
     |   `-- GmdAreaLocked
     |-- StorageError
     |   `-- StorageFull
-    `-- ArchiveError
-        |-- ArchiveMissing
-        |-- ArchiveLocked
-        |-- ArchiveDamaged
-        `-- OffsetsExpired
+    |-- ArchiveError
+    |   |-- ArchiveMissing
+    |   |-- ArchiveLocked
+    |   |-- ArchiveDamaged
+    |   `-- OffsetsExpired
+    `-- SinkError
 
 An error says that the caller, the configuration or this host must change. What a peer or the medium does
 wrong is no error: it is counted and dropped, and lost data is an event that carries its numbers. A wait that
@@ -67,10 +68,10 @@ class ClosedError(IpcBusError):
 
 
 class MessageTooLarge(IpcBusError):
-    """A message or reservation is longer than its transport session can carry in one piece.
+    """A message or reservation is longer than its transport session can carry in one piece, or headers are too long.
 
     Cure: raise the datagram maximum of the session, which the text names, send the message in parts, or use a
-    transport that fragments.
+    transport that fragments; send what is large as the message, not in its headers.
     """
 
 
@@ -213,4 +214,11 @@ class OffsetsExpired(ArchiveError):
 
     Cure: start from what there is (the text says which), keep data longer (``--retain-bytes``,
     ``--retain-hours``), or give the consumer a cursor that holds it.
+    """
+
+
+class SinkError(IpcBusError):
+    """Spark's rows cannot be published: a row is no message, or a promise of the sink would be broken.
+
+    Cure: the text names the row, or the query and the staging directory, and what has to change.
     """

@@ -124,8 +124,8 @@ class Receiver:
     def receive_into(self, array: Any, timeout: float | None = None) -> int:  # noqa: ANN401 - any writable buffer
         """Messages of equal length straight into the rows of an array.
 
-        Waits for the first, then takes what else is there. Stops before an event and before a message of another
-        length; the next `receive` returns it.
+        Waits for the first, then takes what else is there. Stops before an event, before a message of another length,
+        and before one with headers, for which a row has no place; the next `receive` returns it.
 
         Args:
             array: writable, C-contiguous: 2-D uint8, or 1-D with items of the messages' length.
@@ -135,7 +135,7 @@ class Receiver:
             How many rows were filled; 0 when the time ran out or an event is next.
 
         Raises:
-            ValueError: the next message is one of another length.
+            ValueError: the next message is one of another length, or has headers.
             TypeError: not such an array.
             Otherwise as `receive`.
         """
@@ -160,18 +160,20 @@ class Receiver:
             self._check_pull()  # closed meanwhile
         if refused is not None:
             raise ValueError(
-                f"topic {self.topic!r}: the next message has {refused} bytes and fits no row of the array; take it "
-                "with receive()"
+                f"topic {self.topic!r}: the next message has {refused} and fits no row of the array; take it with "
+                "receive()"
             )
         return filled
 
-    def _refused_row(self) -> int | None:
-        """Length of the next queued message when it is none that rows could take."""
+    def _refused_row(self) -> str | None:
+        """What the next queued message has when it is none that rows could take."""
         try:
             message = self._sink.queue[0]
         except IndexError:
             return None
-        return len(message) if message.type == 0 else None
+        if message.type != 0:
+            return None
+        return f"{len(message)} bytes and headers" if message.properties_block else f"{len(message)} bytes"
 
     def _drive_rows(self, driver: Any, rows: int, filled: int, timeout: float | None) -> None:  # noqa: ANN401
         wait_ns = FOREVER_NS if timeout is None else int(timeout * 1e9)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -20,6 +21,8 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 _Domain = TypeVar("_Domain", bound=str | tuple[str, ...] | None)
 
 _LONGEST_S = 366 * 86400
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?) ?(?:([KMGT])(?:i?B)?|B)?", re.ASCII | re.IGNORECASE)
 
 _WIDE = 200
 """Columns of what is drawn for a width and goes into a file or a pipe."""
@@ -65,6 +68,20 @@ class Seconds(click.FloatRange):
             self.fail(f"{value!r} is no time; give seconds from {self.min:g} to {self.max:g}", param, ctx)
         found: float = super().convert(seconds, param, ctx)
         return found
+
+
+def as_size(context: click.Context, option: click.Parameter, value: str | None) -> int | None:
+    """Callback of an option for bytes, such as 4096, 64M or 1.5GiB; a unit is a power of 1024.
+
+    Raises:
+        click.BadParameter: it is none.
+    """
+    if value is None:
+        return None
+    found = _SIZE.fullmatch(value.strip())
+    if found is None:
+        raise click.BadParameter(f"{value!r} is no size; give bytes, as in 4096, 64M or 1.5G", context, option)
+    return int(float(found[1]) * 1024 ** ("KMGT".index(found[2].upper()) + 1 if found[2] else 0))
 
 
 def checked_domain(_context: click.Context, _option: click.Parameter, given: _Domain) -> _Domain:

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 import ipcbus
 from ipcbus import stats
-from ipcbus_tools import ledger, telemetry
+from ipcbus_tools import demo_report, ledger, market, telemetry
 from ipcbus_tools.common import (
     Failure,
     Seconds,
@@ -45,6 +45,11 @@ PACE: Final = 2000
 """Messages a second while latency is measured."""
 PACED_SHARE: Final = 0.3
 """Part of the time for that; the rest is full speed."""
+MARKET_PACE: Final = 20_000
+"""Messages a second while the market is recorded."""
+MARKET_SHARE: Final = 0.5
+"""As long as this part of the time; it comes in addition."""
+_MARKET_STEP_S: Final = 0.01
 
 _PAYLOADS: Final = [b'{"symbol":"DEMO","bid":%07d,"ask":%07d,"n":%08d }' % (i, i + 5, i) for i in range(500)]
 _TELEMETRY_S = 0.5
@@ -72,32 +77,50 @@ def _show_result(console: Console, entries: list[ledger.Entry]) -> None:
 )
 @config_option
 @click.option(
+    "--report",
+    "directory",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Record a made-up market too, and have Spark report on it into DIR.",
+)
+@click.option(
     "--svg", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write the table as a picture."
 )
 @json_option
 def command(
-    seconds: float, messages: int | None, domain: str | None, config: str | None, svg: Path | None, as_json: bool
+    seconds: float,
+    messages: int | None,
+    domain: str | None,
+    config: str | None,
+    directory: Path | None,
+    svg: Path | None,
+    as_json: bool,
 ) -> None:
     """Shows the bus at work and accounts for every message.
 
     Telemetry of this host and a made-up feed go over both transports to three receiving processes. On each transport
     messages first come at a steady pace, which shows the latency, and then as fast as they go, which shows the
-    throughput. At the end sent = received + lost for every receiver, or the exit code is 1.
+    throughput. At the end sent = received + lost for every receiver, or the exit code is 1. With --report a market is
+    recorded beside, and Spark makes a report of what was recorded.
 
     \b
     Examples:
       ipcbus demo
+      ipcbus demo --report demo
       ipcbus demo --seconds 60
       ipcbus demo --messages 1000000 --json
     """
     domain = domain or f"demo{secrets.token_hex(2)}"
+    archive = directory / "archive" if directory else None
+    if archive is not None and archive.exists():
+        raise Failure(f"{archive} is there already, of an earlier run; remove it, or give another directory")
     with Stopper() as stopper, ipcbus.Context(config, name="demo", domain=domain) as context:
-        show = Show(context, stopper)
+        show = Show(context, stopper, config, archive)
         names = [f"receiver {i + 1}" for i in range(RECEIVERS)]
         with Crew(names, show.topics, domain, config) as crew, stopper.allowed(), _view() as view:
             entries, spent = show.run(crew, seconds, messages, view)
     if as_json:
-        print_json(ledger.facts(entries, spent))
+        print_json(ledger.facts(entries, spent) | ({"recorded": show.recorded} if archive else {}))
     else:
         _show_result(output(), entries)
     if svg is not None:
@@ -107,19 +130,33 @@ def command(
         picture.save_svg(str(svg), title="ipcbus demo", unique_id="ipcbus-demo")
     if not all(entry.balances for entry in entries):
         raise Failure(ledger.verdict(entries))
+    if archive is not None and directory is not None:
+        if why := demo_report.no_spark():
+            click.echo(f"no report of what was recorded in {archive}: {why}", err=True)
+        else:
+            demo_report.report(archive, directory)
 
 
 class Show:
     """The sending side."""
 
-    def __init__(self, context: ipcbus.Context, stopper: Stopper) -> None:
-        """Makes the sources, of each transport on one session."""
-        self._domain = context.domain
+    def __init__(self, context: ipcbus.Context, stopper: Stopper, config: str | None, archive: Path | None) -> None:
+        """Makes the sources, of each transport on one session.
+
+        Args:
+            context: sends.
+            stopper: ends it early.
+            config: path of a file of options for processes that it starts, or None.
+            archive: where a market is recorded; None for no market.
+        """
+        self._domain, self._config, self._archive = context.domain, config, archive
         self._stopper = stopper
-        self.topics = [f"demo.{option}" for option in TRANSPORTS.values()] + list(telemetry.TOPICS)
+        self.recorded: dict[str, Any] = {}
         self._feeds = {}
         self._telemetry: list[ipcbus.Source] = []
-        for name, option in TRANSPORTS.items():
+        self._market: dict[str, ipcbus.Source] = {}
+        market_topics = market.TOPICS if archive else []
+        for place, (name, option) in enumerate(TRANSPORTS.items()):
             # Session ids of the default pools; named, so that the topics share a session and not take one each.
             session: dict[str, Any] = {
                 "transport": option,
@@ -127,6 +164,9 @@ class Show:
             }
             self._feeds[name] = context.source(f"demo.{option}", **session)
             self._telemetry += [context.source(topic, **session) for topic in telemetry.TOPICS]
+            share = market_topics[place * len(market_topics) // 2 : (place + 1) * len(market_topics) // 2]
+            self._market |= {topic: context.source(topic, **session) for topic in share}
+        self.topics = [f"demo.{option}" for option in TRANSPORTS.values()] + [*telemetry.TOPICS, *market_topics]
         self._next_telemetry = 0.0
 
     def run(self, crew: Crew, seconds: float, messages: int | None, view: Progress) -> tuple[list[ledger.Entry], float]:
@@ -147,6 +187,8 @@ class Show:
                 received = slot.counters["lbm_msgs_rcved"] - paced[pid][0].counters["lbm_msgs_rcved"]
                 rates[name, pid] = received / (ended - started)
             bar.finish(source.sequence_number + 1)
+        if self._archive is not None:
+            self._record(self._archive, seconds * MARKET_SHARE, crew, view)
         for name in self._feeds:
             self._wait_read(name, crew)  # telemetry went on meanwhile
         return self._account(crew, latencies, rates), time.monotonic() - begin
@@ -174,11 +216,36 @@ class Show:
                 )
         return sorted(entries, key=lambda entry: (entry.receiver, entry.transport))
 
+    def _record(self, archive: Path, seconds: float, crew: Crew, view: Progress) -> None:
+        """Sends the market while it is recorded."""
+        topics = [*self._market, *telemetry.TOPICS]
+        with demo_report.Recording(archive, topics, self._domain, self._config) as recording:
+            self._wait_until([*self._market.values(), *self._telemetry], RECEIVERS + 1, recording)
+            made, bar, sent = market.Market(), Bar(view, "recorded", seconds), 0
+            begin = time.monotonic()
+            while (passed := time.monotonic() - begin) < seconds:
+                while sent < passed * MARKET_PACE:
+                    topic, message = made.next()
+                    self._market[topic].send(message)
+                    sent += 1
+                self._tell_host()
+                bar.show(sent)
+                self._stopper.wait(_MARKET_STEP_S)
+            for source in self._market.values():
+                source.flush()
+            for name in self._feeds:
+                self._wait_read(name, crew, recording.pid)
+            bar.finish(sent)
+            self.recorded = recording.end()
+
     def _wait_for(self, crew: Crew) -> None:
+        self._wait_until([*self._feeds.values(), *self._telemetry, *self._market.values()], RECEIVERS, crew)
+
+    def _wait_until(self, sources: list[ipcbus.Source], receivers: int, others: Crew | demo_report.Recording) -> None:
         deadline = time.monotonic() + _START_S
-        for source in (*self._feeds.values(), *self._telemetry):
-            while source.receivers < RECEIVERS:
-                crew.check()
+        for source in sources:
+            while source.receivers < receivers:
+                others.check()
                 if time.monotonic() > deadline:
                     raise Failure(
                         f"the receiving processes have not joined after {_START_S:.0f} s; look with 'ipcbus list'"
@@ -223,9 +290,15 @@ class Show:
         session = self._session(transport)
         return session.receivers if session else ()
 
-    def _wait_read(self, transport: str, crew: Crew) -> dict[int, tuple[SlotStats, float]]:
-        """Waits until the crew has read all of a transport; returns each by its pid, and when it was seen there."""
-        pids = {process.pid for process in crew.members.values()}
+    def _wait_read(self, transport: str, crew: Crew, *more: int) -> dict[int, tuple[SlotStats, float]]:
+        """Waits until the crew has read all of a transport; returns each by its pid, and when it was seen there.
+
+        Args:
+            transport: which.
+            crew: all of them.
+            more: pids of others who have to have read it too.
+        """
+        pids = {*(process.pid for process in crew.members.values()), *more}
         ended: dict[int, tuple[SlotStats, float]] = {}
         best, patience = -1, time.monotonic() + _PATIENCE_S
         while len(ended) < len(pids):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import sys
@@ -23,6 +24,20 @@ _MANY = 1024
 _HEX_ROW = 16
 
 
+class EchoHeader(TypedDict):
+    """A header of a message.
+
+    Attributes:
+        key: its name.
+        data: its value as text, where it is UTF-8 and --hex was not given.
+        hex: its value in hexadecimal, where it does not stand in `data`.
+    """
+
+    key: str
+    data: NotRequired[str]
+    hex: NotRequired[str]
+
+
 class EchoLine(TypedDict):
     """A message or an event of a receiver.
 
@@ -34,6 +49,7 @@ class EchoLine(TypedDict):
         first_sequence_number: of a loss, and of a message in fragments, the first number.
         flags: as in `Message.flags`.
         send_time_ns: when it was sent, ns since the epoch.
+        headers: of a message that has some, in their order.
         length: bytes of the payload; of messages only.
         data: the payload as text, where it is UTF-8 and --hex was not given.
         hex: the payload in hexadecimal, where it does not stand in `data`.
@@ -46,6 +62,7 @@ class EchoLine(TypedDict):
     first_sequence_number: int
     flags: int
     send_time_ns: int
+    headers: NotRequired[tuple[EchoHeader, ...]]
     length: NotRequired[int]
     data: NotRequired[str]
     hex: NotRequired[str]
@@ -69,8 +86,9 @@ def command(
 ) -> None:
     """Prints the messages and events of TOPIC until Ctrl-C; its sources may start later.
 
-    A message is a line: sequence number, sending time, payload. An event is a line with its name. With --json each
-    is an object; the payload is in "data" when it is UTF-8, else (or with --hex) in "hex".
+    A message is a line: sequence number, sending time, its headers in brackets if it has some, payload. An event is a
+    line with its name. With --json each is an object; the payload is in "data" when it is UTF-8, else (or with --hex)
+    in "hex".
 
     \b
     Examples:
@@ -117,29 +135,41 @@ def _as_json(as_hex: bool) -> Callable[[Message], str]:
             "send_time_ns": message.send_time_ns,
         }
         if message.type == MessageType.DATA:
+            if message.headers:
+                found["headers"] = tuple(
+                    {"key": key, **_bytes(value, as_hex)}  # type: ignore[typeddict-item]
+                    for key, value in message.headers
+                )
             found["length"] = len(message)
-            try:
-                if as_hex:
-                    found["hex"] = message.data.hex()
-                else:
-                    found["data"] = message.data.decode()
-            except UnicodeDecodeError:
-                found["hex"] = message.data.hex()
+            found |= _bytes(message.data, as_hex)  # type: ignore[typeddict-item]
         return json.dumps(found)
 
     return show
+
+
+def _bytes(data: bytes, as_hex: bool) -> dict[str, str]:
+    """Bytes as text where they are some and it may be shown, else in hexadecimal."""
+    with contextlib.suppress(UnicodeDecodeError):
+        if not as_hex:
+            return {"data": data.decode()}
+    return {"hex": data.hex()}
 
 
 def _as_line(as_hex: bool) -> Callable[[Message], str]:
     def show(message: Message) -> str:
         if message.type != MessageType.DATA:
             return _event(message)
-        head = f"{message.sequence_number:>8}  {_clock(message.send_time_ns)}  "
+        head = f"{message.sequence_number:>8}  {_clock(message.send_time_ns)}  {_headers(message)}"
         if not as_hex:
             return head + visible(message.data)
         return head + f"{len(message)} bytes" + "".join(f"\n{row}" for row in _hex_rows(message.data))
 
     return show
+
+
+def _headers(message: Message) -> str:
+    found = (f"{safe(key).plain}={visible(value)}" for key, value in message.headers)
+    return f"[{', '.join(found)}]  " if message.headers else ""
 
 
 def _clock(time_ns: int) -> str:

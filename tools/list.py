@@ -10,6 +10,7 @@ import click
 from ipcbus import stats
 from ipcbus_tools.common import age, duration, json_option, look_options, number, output, print_json, safe, size
 from ipcbus_tools.over_udp import data_rate
+from ipcbus_tools.recorders import row as recorder_row
 from ipcbus_tools.tables import Row, reader, show_table
 from ipcbus_tools.topics import state
 
@@ -21,13 +22,13 @@ if TYPE_CHECKING:
 _NONE = "-"
 
 
-@click.command("list", short_help="Lists contexts, topics and receivers.")
+@click.command("list", short_help="Lists contexts, topics, receivers and recorders.")
 @click.option("-v", "--verbose", is_flag=True, help="Also sessions, and who reads them with which lag and latency.")
 @click.option("--all", "everywhere", is_flag=True, help="All domains of this host.")
 @look_options
 @json_option
 def command(verbose: bool, everywhere: bool, domain: str, as_json: bool) -> None:
-    """Lists contexts, topics and receivers of the domain; nobody is disturbed.
+    """Lists contexts, topics, receivers and recorders of the domain; nobody is disturbed.
 
     What another user's process keeps private is listed with the reason.
 
@@ -55,6 +56,8 @@ def _show(console: Console, found: DomainSnapshot, verbose: bool) -> None:
     show_table(console, "contexts", _contexts(found))
     show_table(console, "topics", _topics(found))
     show_table(console, "receivers", _receivers(found))
+    recorders = [recorder_row(context, each) for context in found.contexts for each in context.recorders]
+    show_table(console, "recorders", recorders)
     if verbose:
         show_table(console, "sessions", _sessions(found))
         show_table(console, "readers", _readers(found))

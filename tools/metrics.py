@@ -22,7 +22,7 @@ from prometheus_client.registry import Collector
 
 import ipcbus
 from ipcbus import stats
-from ipcbus.stats.counters import RECEIVER, RECEPTION, SESSION, SLOT, SOURCE, UPLINK
+from ipcbus.stats.counters import RECEIVER, RECEPTION, RECORDER, SESSION, SLOT, SOURCE, UPLINK
 from ipcbus_tools.common import visible
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ LABELS: Final = {
     SLOT: (*_OF_SESSION, "slot", "receiver", "receiver_name"),
     RECEPTION: (*_OF_SESSION, "slot", "receiver", "receiver_name"),
     RECEIVER: (*_OF_CONTEXT, "topic", "wildcard"),
+    RECORDER: (*_OF_CONTEXT, "log"),
 }
 """The labels of each kind of thing; together they name one of it."""
 
@@ -135,6 +136,15 @@ _GAUGES = (
     _Gauge(SLOT, "parked", "Whether it sleeps until something is published.", lambda slot: slot.parked),
     _Gauge(SLOT, "lag_bytes", "Bytes that are published and that it has not read.", lambda slot: slot.lag),
     _Gauge(SLOT, "lag_messages", "About as many messages.", lambda slot: slot.lag_messages),
+    _Gauge(RECORDER, "alive", "Whether its process lives.", lambda recorder: recorder.alive),
+    _Gauge(RECORDER, "failing", "Whether the disk refuses what it writes.", lambda recorder: recorder.failing),
+    _Gauge(
+        RECORDER,
+        "silent_seconds",
+        "How long ago it showed its numbers; it does so some times a second, unless it hangs.",
+        lambda recorder: recorder.silent_ns / 1e9,
+    ),
+    _Gauge(RECORDER, "fill_ratio", "Share of its buffer that is full.", lambda recorder: recorder.fill),
 )
 _HOLDS_UP = "Whether it is the one for which a send waits now."
 
@@ -258,6 +268,10 @@ def _context(found: _Families, domain: str, context: ContextStats) -> None:
         receivers.setdefault(key, Sum()).update(receiver.counters)
     for key, values in receivers.items():
         found.counters(RECEIVER, key, values)
+    for recorder in context.recorders:
+        named: Labels = (*labels, label(recorder.log))
+        found.gauges(RECORDER, named, recorder)
+        found.counters(RECORDER, named, recorder.counters)
 
 
 def _session(found: _Families, domain: str, session: SessionStats) -> None:

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 import click
 
 import ipcbus
+from ipcbus.wire.properties import pack
 from ipcbus_tools.common import (
+    Misuse,
     Seconds,
     bus_options,
     json_option,
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     help="Send the TEXTs N times; 0 goes on until Ctrl-C.",
 )
 @click.option("--interval", metavar="SECONDS", type=Seconds(), default=0, help="Time between two messages.")
+@click.option("--header", "given", metavar="NAME=VALUE", multiple=True, help="Of each message; may be given again.")
 @bus_options
 @json_option
 def command(
@@ -60,6 +63,7 @@ def command(
     timeout: float,
     repeat: int,
     interval: float,
+    given: tuple[str, ...],
     domain: str,
     config: str | None,
     as_json: bool,
@@ -72,8 +76,9 @@ def command(
       tail -F access.log | ipcbus pub access
       ipcbus pub beat tick --repeat 0 --interval 1
       ipcbus pub alarms fire --wait-receivers 3 --timeout 60
+      ipcbus pub orders buy --header key=AAPL
     """
-    sent = Sent()
+    sent = Sent(_headers(given))
     with Stopper() as stopper, ipcbus.Context(config, domain=domain) as context:
         source = context.source(topic, **source_options(transport))
         try:
@@ -89,8 +94,9 @@ def command(
 class Sent:
     """What was sent so far; stays right when a signal cuts the sending short."""
 
-    def __init__(self) -> None:
-        """Nothing yet."""
+    def __init__(self, headers: list[tuple[str, bytes]]) -> None:
+        """Nothing yet; each message will have these headers."""
+        self._headers = headers
         self.messages = self.bytes = 0
         self._begin = time.monotonic()
 
@@ -105,10 +111,29 @@ class Sent:
         for message in messages:
             if interval and self.messages:
                 stopper.wait(interval)
-            source.send(message, flush=bool(interval))
+            source.send(message, headers=self._headers, flush=bool(interval))
             self.messages += 1
             self.bytes += len(message)
         source.flush()
+
+
+def _headers(given: tuple[str, ...]) -> list[tuple[str, bytes]]:
+    """What --header says.
+
+    Raises:
+        Misuse: one is no header, or all are too long.
+    """
+    found = []
+    for text in given:
+        name, is_one, value = text.partition("=")
+        if not is_one:
+            raise Misuse(f"--header {text!r} has no '='; write NAME=VALUE")
+        found.append((name, value.encode(errors="surrogateescape")))
+    try:
+        pack(found)
+    except (ValueError, ipcbus.MessageTooLarge) as error:
+        raise Misuse(f"--header: {error}") from error
+    return found
 
 
 def _messages(texts: tuple[str, ...], repeat: int) -> Iterator[bytes]:

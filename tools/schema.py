@@ -13,12 +13,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NotRequired
 
-from ipcbus.stats import DomainSnapshot, Histogram, counters_of
+from ipcbus.stats import DomainSnapshot, Histogram, RecorderStats, counters_of
 from ipcbus.stats.model import Rates, SessionStats
 from ipcbus.stats.reference import TYPE_OF, meanings
+from ipcbus_tools.archive_export import Export
+from ipcbus_tools.archive_info import ArchiveInfo, Findings, Repairs
 from ipcbus_tools.delay import TopicDelay
 from ipcbus_tools.echo import EchoLine
 from ipcbus_tools.info import SessionInfo
+from ipcbus_tools.pipeline_facts import PipelineRun
 from ipcbus_tools.rate import TopicFlow
 from ipcbus_tools.stats import SessionCounters
 
@@ -30,6 +33,11 @@ DOCUMENTS: Final[dict[str, tuple[type, str]]] = {
     "stats": (SessionCounters, "What `ipcbus stats SESSION --json` prints."),
     "rate": (TopicFlow, "A line of `ipcbus hz TOPIC --json` and of `ipcbus bw TOPIC --json`."),
     "delay": (TopicDelay, "A line of `ipcbus delay TOPIC --json`."),
+    "archive-info": (ArchiveInfo, "What `ipcbus archive info ARCHIVE --json` prints."),
+    "archive-verify": (Findings, "What `ipcbus archive verify ARCHIVE --json` prints."),
+    "archive-repair": (Repairs, "What `ipcbus archive repair ARCHIVE --json` prints."),
+    "archive-export": (Export, "What `ipcbus archive export ARCHIVE --json` prints."),
+    "pipeline": (PipelineRun, "What `ipcbus pipeline NAME --json` prints."),
     "echo": (EchoLine, "A line of `ipcbus echo TOPIC --json`."),
 }
 """The type behind each schema, and which commands print it."""
@@ -56,8 +64,7 @@ def _record(kind: Any, defs: dict[str, Schema]) -> Schema:  # noqa: ANN401 - a d
     hints = typing.get_type_hints(kind, include_extras=True)
     optional = {field for field, hint in hints.items() if typing.get_origin(hint) is NotRequired}
     inner = {field: _field(kind, hint, defs) for field, hint in hints.items()}
-    if kind is SessionStats:
-        inner |= _SESSION_MORE
+    inner |= _MORE.get(kind, {})
     properties = {field: {**found, "description": meaning[field]} for field, found in inner.items()}
     return {
         "description": (kind.__doc__ or "").splitlines()[0],
@@ -68,13 +75,16 @@ def _record(kind: Any, defs: dict[str, Schema]) -> Schema:  # noqa: ANN401 - a d
     }
 
 
-_SESSION_MORE: Final[dict[str, Schema]] = {
-    "fill": {"type": ["number", "null"]},
-    "messages_per_datagram": {"type": ["number", "null"]},
-    "held_up_by": {"type": ["integer", "null"]},
-    "held_up_by_rate": {"type": "boolean"},
+_MORE: Final[dict[type, dict[str, Schema]]] = {
+    SessionStats: {
+        "fill": {"type": ["number", "null"]},
+        "messages_per_datagram": {"type": ["number", "null"]},
+        "held_up_by": {"type": ["integer", "null"]},
+        "held_up_by_rate": {"type": "boolean"},
+    },
+    RecorderStats: {"fill": {"type": ["number", "null"]}, "doing": {"type": "string"}},
 }
-"""What `SessionStats.derived` adds."""
+"""What `derived` of these adds."""
 
 
 def _field(kind: type, hint: Any, defs: dict[str, Schema]) -> Schema:  # noqa: ANN401 - any type of a field

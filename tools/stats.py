@@ -19,7 +19,7 @@ from ipcbus_tools.watching import interval_option, watch
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ipcbus.stats import DomainSnapshot, SessionStats
+    from ipcbus.stats import DomainSnapshot, RecorderStats, SessionStats
     from ipcbus.stats.model import Counters, Rates
 
 
@@ -29,7 +29,7 @@ class CounterLine:
 
     Attributes:
         of: what it belongs to: `session`, `uplink` (its way over UDP), `source` (a topic), `slot` (a receiving
-            context), or `reception` (its end of the session over UDP).
+            context), `reception` (its end of the session over UDP), or `recorder`.
         topic: of a source, its topic; else null.
         slot: of a slot or reception, its number; else null.
         name: its name.
@@ -51,13 +51,13 @@ class CounterLine:
 
 @dataclass(frozen=True, slots=True)
 class SessionCounters:
-    """All counters of a session, its topics and its receivers.
+    """All counters of a session, its topics and its receivers, or of a recorder.
 
     Attributes:
         domain: the domain.
         taken_ns: when, ns since the epoch.
         seconds: the time between the two looks.
-        source: the session's source string.
+        source: the session's source string; of a recorder the path of its log.
         counters: the counters.
         receivers: who reads it.
     """
@@ -70,7 +70,7 @@ class SessionCounters:
     receivers: tuple[ReaderDelay, ...]
 
 
-@click.command("stats", short_help="All counters of one session.")
+@click.command("stats", short_help="All counters of one session or recorder.")
 @click.argument("session")
 @interval_option()
 @look_options
@@ -79,25 +79,43 @@ def command(session: str, interval: float, domain: str, as_json: bool) -> None:
     """Prints every counter of SESSION, its topics and its receivers: value, growth a second, and what it means.
 
     SESSION is a source string, a part of one that no other has, or a topic that only one session carries. Where two
-    contexts have the same source string, it is CONTEXT:SOURCE, or CONTEXT alone.
+    contexts have the same source string, it is CONTEXT:SOURCE, or CONTEXT alone. For a recorder it is the path of its
+    log, as 'ipcbus list' shows it.
 
     \b
     Examples:
       ipcbus stats LBT-IPC:6481f8d4:20001
       ipcbus stats quotes.AAPL --interval 10
+      ipcbus stats /var/archive/host-1
       ipcbus stats orders --json | jq '.counters[] | select(.name == "lost") | .value'
     """
     chosen = ""
     for found in watch(domain, interval, 1, begin=True):
+        recorder = next((each for context in found.contexts for each in context.recorders if each.log == session), None)
+        if recorder is not None:
+            if found.seconds:
+                _print(recorder_counters(found, recorder), as_json)
+            continue
         picked = pick_session(found, chosen or session)
         if not picked.counters:
             raise Failure(safe(f"{picked.source} is {state(picked)}: {picked.reason or 'nothing is known'}").plain)
         if not chosen:
             chosen = full_name(picked)
-        elif as_json:
-            print_json(to_plain(counters_of(found, picked)))
         else:
-            _show(counters_of(found, picked))
+            _print(counters_of(found, picked), as_json)
+
+
+def _print(found: SessionCounters, as_json: bool) -> None:
+    if as_json:
+        print_json(to_plain(found))
+    else:
+        _show(found)
+
+
+def recorder_counters(found: DomainSnapshot, recorder: RecorderStats) -> SessionCounters:
+    """All counters of a recorder of a snapshot with rates."""
+    lines = tuple(_lines("recorder", recorder.counters, recorder.per_second))
+    return SessionCounters(found.domain, found.taken_ns, found.seconds, recorder.log, lines, ())
 
 
 def counters_of(found: DomainSnapshot, session: SessionStats) -> SessionCounters:
@@ -134,6 +152,7 @@ def _show(found: SessionCounters) -> None:
     console.print(safe(found.source), style="bold")
     show_table(console, "session", [_row(line) for line in found.counters if line.of == "session"])
     show_table(console, "session over UDP", [_row(line) for line in found.counters if line.of == "uplink"])
+    show_table(console, "recorder", [_row(line) for line in found.counters if line.of == "recorder"])
     for topic in dict.fromkeys(line.topic for line in found.counters if line.topic is not None):
         show_table(console, f"topic {topic}", [_row(line) for line in found.counters if line.topic == topic])
     for reader in found.receivers:

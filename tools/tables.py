@@ -22,11 +22,12 @@ Row = dict[str, object]
 
 _LEFT = (
     *("context", "name", "user", "command", "note", "topic", "source", "pacing", "state", "kind", "held up by"),
-    *("wants", "reason", "counter", "unit", "meaning", "of", "layer", "why not the ring", "over UDP"),
+    *("wants", "reason", "counter", "unit", "meaning", "of", "layer", "why not the ring", "over UDP", "recorder"),
+    *("log", "group", "file", "written by"),
 )
 _SHORTEST = {
     **dict.fromkeys(("command", "note", "reason", "meaning", "wants", "name", "user", "why not the ring"), 8),
-    **dict.fromkeys(("topic", "held up by"), 16),
+    **dict.fromkeys(("topic", "held up by", "recorder"), 16),
 }
 """Columns of text that says something also when its end is missing, and how short it may become. All others are whole
 or not there: half a number is another number."""
@@ -34,6 +35,7 @@ or not there: half a number is another number."""
 _LEAVES_FIRST = (
     *("command", "up", "pacing", "window", "number", "user", "overruns", "p90", "p99.9", "waited", "datagrams", "p50"),
     *("topics", "kind", "bytes", "unit", "blocked", "max", "context", "name", "meaning", "receivers", "wants"),
+    *("next offset", "errors"),
     *("NAKs", "sent again", "rate limited", "unrecovered", "over UDP", "layer"),
     *("messages", "behind", "p99", "held up by", "note", "why not the ring", "reason"),
 )

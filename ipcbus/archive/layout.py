@@ -1,24 +1,26 @@
 """Every byte of an archive, described once; numbers are little-endian.
 
-An archive is a directory, with a log for each recorder that writes into it::
+An archive is a directory, with a log for each stream that is recorded into it::
 
     archive.json                            id and format of the archive
     consumers/<group>.json                  cursors: what each consumer has dealt with
-    <stream>/<partition>/                   a log; its partition number is unique in the archive
-        lock                                held by the one process that writes the log
+    partitions/<partition>                  whose log has this number: the name of its stream
+    <stream>/lock                           held by the one process that writes the log of the stream
+    <stream>/<partition>/                   the log
         names                               checksummed records: number and name of each topic and session
         watermark                           Watermark: the offset that follows the last published row
-        <base offset, 20 digits>.idx        a segment: its Rows, one after the other
-        <base offset, 20 digits>.dat        the bytes of its messages, one after the other
+        <base offset, 20 digits>.dat        a segment: the bytes of its messages, one after the other
+        <base offset, 20 digits>.idx        its Rows, one after the other
         <base offset, 20 digits>.blk        its Blocks: what was written in one go, with checksums
 
 The row of offset `o` stands in the segment of the highest base up to `o`, at row `o - base`. Offsets of a log grow by
 one a row and are never given twice. Where a segment does not begin at the offset that follows the one before it, the
-offsets between are lost (a disk lost what had been published), and readers are told.
+offsets between are lost (a disk lost what had been published), and readers are told. A segment is there when its
+`.blk` is: that file is made last and removed first.
 
 A row is a message, or a loss (LOSS_TYPES). A message's bytes are its header block (`headers` bytes, as
 `wire.properties` describes them, mostly none) and then its value (`length` bytes); they begin at `position` of the
-segment's data and end where those of the next row begin. A loss has no bytes::
+segment's data and end where those of the next row of the same block begin. A loss has no bytes::
 
      0          4          8          12         16         20      22     23     24
     +----------+----------+----------+----------+----------+-------+------+------+
@@ -29,12 +31,32 @@ segment's data and end where those of the next row begin. A loss has no bytes::
 
 `sequence` is `Message.sequence_number`, the last that the row spans, and `numbers` how many it spans: one for a
 message, more for one that came in fragments, and for a loss all that was lost. `topic` and `session` are numbers of
-the log's names. Times are ns since the epoch; `send_ns` is 0 where it is not known.
+the log's names, which both kinds share; 0 is none. Times are ns since the epoch; `send_ns` is 0 where it is not known.
+
+A block covers `rows` rows from `first_offset` on, and `bytes` bytes of data from `position` on; blocks follow each
+other without a gap in offsets, and without overlap in bytes::
+
+     0              8      12         16      20         24          28       32
+    +--------------+------+----------+-------+----------+-----------+--------+
+    | first_offset | rows | position | bytes | rows_crc | bytes_crc | losses |
+    +--------------+------+----------+-------+----------+-----------+--------+--------+-----+
+    | lost         | first_receive_ns        | last_receive_ns                | format | crc |
+    +--------------+-------------------------+--------------------------------+--------+-----+ 64
+
+Checksums are CRC-32 as zlib computes it. The watermark file holds one Watermark three times, at WATERMARK_AT: first the
+one that readers read, written after each block; then, written in turns, what was true when all before it had been
+synced: at least one of these two survives whatever a power loss does to the other.
+
+A record of `names` (`storage.records`) holds the names that became known in one go, each as NAME and its text in UTF-8.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
+
+from ringbuf import codegen
 
 FORMAT = 1
 """Version of all this; a reader refuses another one by name."""
@@ -42,8 +64,11 @@ FORMAT = 1
 SEGMENT_BYTES_MAX = 2**31 - 2**16
 """Arrow's offsets are 32 bits wide, so a segment's data never grows to 2 GiB."""
 
+BLOCK_BYTES_MAX = 2**26
+"""Bytes of rows, and of messages, in one block, unless it is a single message: what a reader has to hold at once."""
+
 TYPE_LOSS_RECORDER = 255
-"""`type` of a loss that the recorder caused itself: it had no room. Other types are those of `MessageType`."""
+"""`type` of a loss that the recorder caused itself: it had no room, or was away. Others are those of `MessageType`."""
 
 TYPE_LOSS_DAMAGE = 254
 """`type` of what the repair of an archive took out: `numbers` rows of unknown topic (topic 0, session 0)."""
@@ -75,37 +100,70 @@ ROW = _struct(
 )
 
 BLOCK = _struct(
-    56,
+    64,
     [
-        ("first_row", "<u4", 0),
-        ("rows", "<u4", 4),
-        ("position", "<u4", 8),
-        ("bytes", "<u4", 12),
-        ("rows_crc", "<u4", 16),
-        ("bytes_crc", "<u4", 20),
-        ("first_receive_ns", "<i8", 24),
-        ("last_receive_ns", "<i8", 32),
-        ("losses", "<u4", 40),
-        ("format", "<u4", 44),
-        ("reserved", "<u4", 48),
-        ("crc", "<u4", 52),  # of the 52 bytes before it
+        ("first_offset", "<u8", 0),
+        ("rows", "<u4", 8),
+        ("position", "<u4", 12),
+        ("bytes", "<u4", 16),
+        ("rows_crc", "<u4", 20),
+        ("bytes_crc", "<u4", 24),
+        ("losses", "<u4", 28),  # rows that are losses
+        ("lost", "<u8", 32),  # the sum of their numbers
+        ("first_receive_ns", "<i8", 40),  # the least of its rows
+        ("last_receive_ns", "<i8", 48),  # the greatest
+        ("format", "<u4", 56),
+        ("crc", "<u4", 60),  # of the 60 bytes before it
     ],
 )
 
 WATERMARK = _struct(
-    64,
+    96,
     [
         ("magic", "S8", 0),
         ("format", "<u4", 8),
         ("closed", "<u4", 12),  # 1 when the writer has ended in order
         ("next_offset", "<u8", 16),
-        ("base", "<u8", 24),  # of the segment that is written
-        ("rows", "<u8", 32),
-        ("bytes", "<u8", 40),
-        ("time_ns", "<u8", 48),  # when it was written
-        ("reserved", "<u4", 56),
-        ("crc", "<u4", 60),  # of the 60 bytes before it
+        ("limit", "<u8", 24),  # no offset from here on was given before this was synced
+        ("base", "<u8", 32),  # of the segment that is written; next_offset when it has no row yet
+        ("bytes", "<u8", 40),  # of its data
+        ("blocks", "<u4", 48),  # of its blocks
+        ("names", "<u4", 52),  # the highest number of a name
+        ("time_ns", "<u8", 56),  # when it was written
+        ("boot", "V16", 64),  # Files.boot_id of the writer: while it is the same, no power was lost
+        ("serial", "<u8", 80),  # grows with each that is written after a sync
+        ("reserved", "<u4", 88),
+        ("crc", "<u4", 92),  # of the 92 bytes before it
     ],
 )
 
 WATERMARK_MAGIC = b"ipcbuswm"
+
+WATERMARK_AT = (0, 512, 1024)
+"""Where the three stand in their file: no two in one sector, which a disk writes as a whole."""
+
+NAME = _struct(
+    12,
+    [
+        ("number", "<u4", 0),
+        ("kind", "<u4", 4),
+        ("length", "<u4", 8),
+    ],
+)
+
+NAME_TOPIC = 1
+NAME_SESSION = 2
+
+STRUCTS = {"Row": ROW}
+"""What compiled code writes; `_layout.pxd` is generated from it."""
+
+CONSTANTS = {"TYPE_LOSS_RECORDER": TYPE_LOSS_RECORDER, "SEGMENT_BYTES_MAX": SEGMENT_BYTES_MAX}
+
+
+def declarations() -> str:
+    """The text of `_layout.pxd`."""
+    return codegen.render("ipcbus.archive.layout", STRUCTS, CONSTANTS)
+
+
+if __name__ == "__main__":
+    codegen.main("ipcbus.archive.layout", Path(__file__).with_name("_layout.pxd"), declarations())

@@ -1,5 +1,6 @@
 """The bytes of a message that comes in fragments, put together without a further copy."""
 
+import builtins
 from typing import Any
 
 class Assembly:
@@ -28,4 +29,16 @@ class Assembly:
 
         Raises:
             ValueError: not all of it was put; what is missing was never written.
+        """
+
+    def parts(self) -> tuple[builtins.bytes, builtins.bytes] | None:
+        """The header block and the value of a message that has headers, which this gives away.
+
+        The value stays in the same memory, so that a long one does not take it twice.
+
+        Returns:
+            Both; None when the header block contradicts itself.
+
+        Raises:
+            ValueError: as `bytes`.
         """

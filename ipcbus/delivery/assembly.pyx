@@ -2,8 +2,16 @@
 """Fragments into one message; see the stub for the words."""
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.object cimport PyObject
 from libc.stdint cimport uint64_t
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memmove
+
+from ipcbus.wire.properties cimport block_check
+
+cdef extern from "Python.h":
+    int _PyBytes_Resize(PyObject **bytes, Py_ssize_t newsize) except -1
+    void Py_INCREF(PyObject *o) noexcept
+    void Py_DECREF(PyObject *o) noexcept
 
 
 cdef class Assembly:
@@ -26,3 +34,22 @@ cdef class Assembly:
         if self.filled != self.total:
             raise ValueError(f"{self.filled} of {self.total} bytes were put")
         return self.own
+
+    def parts(self):
+        cdef Py_ssize_t front = block_check(PyBytes_AS_STRING(self.bytes()), self.total)
+        cdef Py_ssize_t rest = self.total - front
+        cdef PyObject *value
+        if front == 0:
+            return None
+        block = PyBytes_FromStringAndSize(PyBytes_AS_STRING(self.own), front)   # never the object itself, as a slice may be
+        memmove(PyBytes_AS_STRING(self.own), PyBytes_AS_STRING(self.own) + front, rest)
+        # What is resized must have no other reference, and its place may be another one afterwards.
+        value = <PyObject *>self.own
+        Py_INCREF(value)
+        self.own = None
+        self.total = self.filled = 0
+        _PyBytes_Resize(&value, rest)
+        try:
+            return block, <bytes>value
+        finally:
+            Py_DECREF(value)

@@ -13,41 +13,24 @@ reported lost exactly once; one that comes later is a duplicate.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ipcbus.delivery.demux import DROPPED, IN_PLACE, Controller, Tally
 from ipcbus.delivery.gaps import Gaps
 from ipcbus.delivery.message import Origin, whole_message
-from ipcbus.delivery.reassembly import Fragment, Partial, read_fragment
+from ipcbus.delivery.reassembly import Fragment, Partial, Parts, parts_of, read_fragment
+from ipcbus.delivery.rules import IN_ORDER, RAW
 from ipcbus.delivery.types import FragmentInfo
-from ipcbus.wire.layout import FLAG_END_BATCH, FLAG_FRAGMENT, FLAG_START_BATCH, FLAG_TSNI
+from ipcbus.wire.layout import FLAG_END_BATCH, FLAG_FRAGMENT, FLAG_PROPERTIES, FLAG_START_BATCH, FLAG_TSNI
 
 if TYPE_CHECKING:
     from ipcbus.delivery.budget import Budget
     from ipcbus.delivery.rare import Losses
+    from ipcbus.delivery.rules import Rules
 
-IN_ORDER, AS_IT_ARRIVES, RAW = 1, -1, 0
-_SHOWN_FLAGS = FLAG_START_BATCH | FLAG_END_BATCH
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """How a controller delivers; the options of its receivers, and what its transport does about loss.
-
-    Attributes:
-        ordered: option ordered_delivery.
-        burst_loss: option delivery_control_maximum_burst_loss.
-        caching: option otr_message_caching_threshold.
-        loss_check_ns: option delivery_control_loss_check_interval.
-        recovery_ns: how long the transport tries to bring what is missing.
-    """
-
-    ordered: int = IN_ORDER
-    burst_loss: int = 1024
-    caching: int = 10_000
-    loss_check_ns: int = 250_000_000
-    recovery_ns: int = 0
+_SHOWN_FLAGS = FLAG_START_BATCH | FLAG_END_BATCH | FLAG_PROPERTIES
+_APART = FLAG_FRAGMENT | FLAG_PROPERTIES
+"""Flags of what has to be put together or taken apart before it is delivered."""
 
 
 class DeliveryController(Controller):
@@ -104,7 +87,7 @@ class DeliveryController(Controller):
                 return DROPPED
             elif not self.started or sequence >= self.expected:
                 self._note_newest(sequence, now_ns)
-                if self._given == before and not (self._map or flags & FLAG_FRAGMENT) and self._has_turn(sequence):
+                if self._given == before and not (self._map or flags & _APART) and self._has_turn(sequence):
                     self._break_off(sequence)
                     if self._raised is None:
                         return IN_PLACE
@@ -310,7 +293,7 @@ class DeliveryController(Controller):
         """A message or fragment whose turn it is."""
         if not flags & FLAG_FRAGMENT:
             self._break_off(sequence)
-            self._deliver(bytes(payload), sequence, sequence, flags, send_ticks, None)
+            self._deliver(parts_of(bytes(payload), flags), sequence, sequence, flags, send_ticks, None)
             return
         fragment = read_fragment(sequence, payload)
         if fragment is None:
@@ -318,7 +301,7 @@ class DeliveryController(Controller):
             self._break_off(sequence, lost_too=True)
         elif self.rules.ordered == RAW:
             info = FragmentInfo(fragment.first, fragment.offset, fragment.total)
-            self._deliver(bytes(fragment.piece), sequence, sequence, flags, send_ticks, info)
+            self._deliver((None, bytes(fragment.piece)), sequence, sequence, flags, send_ticks, info)
         else:
             self._assemble(sequence, fragment, flags, send_ticks)
 
@@ -330,12 +313,12 @@ class DeliveryController(Controller):
         if partial is None:
             self._report([(sequence, sequence)])
             return
-        whole = partial.put(fragment, flags)
-        if whole is not None:
+        if partial.put(fragment, flags):
             self._close(partial)
             self._tally.msgs_reassembled += 1
             info = FragmentInfo(fragment.first, 0, fragment.total)
-            self._deliver(whole, fragment.first, fragment.last, partial.flags, partial.send_ticks, info)
+            parts = partial.parts()
+            self._deliver(parts, fragment.first, fragment.last, partial.flags, partial.send_ticks, info)
 
     def _open(self, sequence: int, fragment: Fragment, send_ticks: int) -> Partial | None:
         """A new incomplete message; None when it can never become whole, or there is no memory for it."""
@@ -393,8 +376,13 @@ class DeliveryController(Controller):
         self._report(lost)
 
     def _deliver(
-        self, own: bytes, first: int, last: int, flags: int, send_ticks: int, info: FragmentInfo | None
+        self, parts: Parts | None, first: int, last: int, flags: int, send_ticks: int, info: FragmentInfo | None
     ) -> None:
+        if parts is None:
+            self._tally.malformed += 1
+            self._report([(first, last)])
+            return
         self._given += 1
-        message = whole_message(self.origin, own, first, last, flags & _SHOWN_FLAGS, send_ticks, info)
+        block, own = parts
+        message = whole_message(self.origin, own, first, last, flags & _SHOWN_FLAGS, send_ticks, info, block)
         self.deliver(message, self._losses)

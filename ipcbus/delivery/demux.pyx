@@ -8,10 +8,10 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
-from ipcbus.delivery.message cimport Message, Origin, own_message
+from ipcbus.delivery.message cimport Message, Origin, message_with_headers, own_message
 from ipcbus.delivery.sink cimport Sink, sink_count, sink_is_full, sink_row
 from ipcbus.wire._layout cimport (
-    FLAG_FRAGMENT, FLAG_TSNI, MESSAGE_HEADER_BYTES, TOPIC_BITS, TOPIC_MASK, MessageHeader,
+    FLAG_FRAGMENT, FLAG_PROPERTIES, FLAG_TSNI, MESSAGE_HEADER_BYTES, TOPIC_BITS, TOPIC_MASK, MessageHeader,
 )
 from ringbuf cimport _atomics
 from ringbuf._layout cimport RECORD_HEADER, Record
@@ -26,7 +26,7 @@ cdef extern from "Python.h":
     PyObject *PyObject_CallOneArg(PyObject *callable, PyObject *argument) noexcept
 
 cdef enum:
-    UNUSUAL = (FLAG_FRAGMENT | FLAG_TSNI) << TOPIC_BITS     # bits of a header's topic word
+    UNUSUAL = (FLAG_FRAGMENT | FLAG_TSNI | FLAG_PROPERTIES) << TOPIC_BITS   # bits of a header's topic word
 
 
 DROPPED = -1
@@ -265,13 +265,22 @@ cdef class Demux:
         """Gives the controller's other half what is not a message in order; returns how many were delivered."""
         cdef int flags = header.topic >> TOPIC_BITS
         cdef uint64_t sequence = _atomics.load_relaxed64(&header.sequence)  # once: its source may change it
+        cdef char *start = <char *>header + MESSAGE_HEADER_BYTES
+        cdef Message message
         cdef long given
         # Whoever counts on from below this in the fast path does not live to reach 2**63, where numbers turn negative.
         if sequence >> 62:
             self.tally.malformed += 1
             self.show_tally()
             return 0
-        payload = PyMemoryView_FromMemory(<char *>header + MESSAGE_HEADER_BYTES, length, PyBUF_READ)
+        if sequence == controller.expected and controller.plain and not flags & (FLAG_FRAGMENT | FLAG_TSNI):
+            message = message_with_headers(controller.origin, start, length, sequence, flags, self.send_ticks)
+            if message is not None:
+                controller.expected += 1
+                self.messages += 1
+                controller.deliver(message, self.rare)
+                return 1
+        payload = PyMemoryView_FromMemory(start, length, PyBUF_READ)
         try:
             given = controller.odd(sequence, flags, payload, self.send_ticks, self.now_ns)
         finally:

@@ -16,7 +16,11 @@ class Message:
     """
 
     flags: int
-    """Bits: 0x1 first, 0x2 last message of an explicit batch."""
+    """Bits: 0x1 first, 0x2 last message of an explicit batch.
+
+    With `ordered_delivery` 0 also 0x10, of each fragment of a message with headers: its bytes, put together, begin with
+    a header block, which `ipcbus.wire.properties` takes apart.
+    """
 
     @property
     def type(self) -> MessageType:
@@ -32,8 +36,19 @@ class Message:
 
         Inside a callback on a receiver-paced session it lies in the ring and is released when the callback returns;
         using it later raises ValueError. An array made from it and kept shows whatever the ring holds then; keep
-        `data` instead. Elsewhere it is of the message's own bytes.
+        `data` instead. Elsewhere, and of a message with headers, it is of the message's own bytes.
         """
+
+    @property
+    def headers(self) -> tuple[tuple[str, bytes], ...]:
+        """Name and value of each header, in the order in which they were sent; empty without any, and for an event.
+
+        They are no part of `data`, `view` and the length.
+        """
+
+    @property
+    def properties_block(self) -> bytes:
+        """The headers as they came, for `ipcbus.wire.properties`; empty without any."""
 
     @property
     def topic(self) -> str:
@@ -60,7 +75,7 @@ class Message:
         """Where its bytes belong, or None for a message that was sent in one piece.
 
         Of a reassembled message the first number of its fragments, offset 0 and its length; with `ordered_delivery` 0
-        of a fragment its own offset and the length of the whole.
+        of a fragment its own offset and the length of the whole. Headers count in both.
         """
 
     def ack(self) -> None:
@@ -70,12 +85,19 @@ class Message:
         """True, also for an empty message and for an event, so that only the absence of a message is false."""
 
     def __len__(self) -> int:
-        """Bytes of the payload."""
+        """Bytes of the payload, without headers."""
 
 def whole_message(
-    origin: Origin, own: bytes, first: int, last: int, flags: int, send_ticks: int, fragment: FragmentInfo | None
+    origin: Origin,
+    own: bytes,
+    first: int,
+    last: int,
+    flags: int,
+    send_ticks: int,
+    fragment: FragmentInfo | None,
+    block: bytes | None = None,
 ) -> Message:
-    """A message of these bytes, which span the numbers `first` to `last`."""
+    """A message of these bytes and this header block, which span the numbers `first` to `last`."""
 
 def event(origin: Origin, kind: int, first: int, last: int) -> Message:
     """An event of a source; numbers are -1 where it has none."""

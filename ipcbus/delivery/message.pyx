@@ -1,9 +1,12 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, embedsignature=True
 """What an application gets; see the stub for the words."""
-from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint64_t
 
 from ipcbus.delivery.types import MessageType
+from ipcbus.wire._layout cimport FLAG_PROPERTIES
+from ipcbus.wire.properties cimport block_copy
+from ipcbus.wire.properties import unpack
 from ringbuf.clock cimport epoch_ns
 from ringbuf.memory cimport Mapping, window_view
 
@@ -36,6 +39,14 @@ cdef class Message:
             else:
                 self.shown = memoryview(self.data)
         return self.shown
+
+    @property
+    def headers(self):
+        return unpack(self.block) if self.block is not None else ()
+
+    @property
+    def properties_block(self):
+        return self.block if self.block is not None else b""
 
     @property
     def topic(self):
@@ -73,7 +84,8 @@ cdef class Message:
     def __repr__(self):
         kind = self.type.name
         if self.kind == 0:
-            return f"<Message {self.topic!r} {self.sequence_number} of {self.length} bytes from {self.source}>"
+            more = f" and {len(self.block)} of headers" if self.block is not None else ""
+            return f"<Message {self.topic!r} {self.sequence_number} of {self.length} bytes{more} from {self.source}>"
         return f"<Message {kind} {self.topic!r} {self.first_sequence_number}..{self.sequence_number} from {self.source}>"
 
     cdef int keep(self) except -1:
@@ -120,14 +132,31 @@ cdef Message own_message(Origin origin, const char *start, Py_ssize_t length, ui
     return message
 
 
-def whole_message(Origin origin, bytes own, uint64_t first, uint64_t last, int flags, uint64_t send_ticks, fragment):
+cdef Message message_with_headers(Origin origin, const char *start, Py_ssize_t length, uint64_t sequence, int flags,
+                                  uint64_t send_ticks):
+    """The same of bytes that begin with a header block; None when that contradicts itself."""
+    cdef bytes block = block_copy(start, length)
+    cdef Py_ssize_t front
+    cdef Message message
+    if block is None:
+        return None
+    front = PyBytes_GET_SIZE(block)
+    message = own_message(origin, start + front, length - front, sequence, flags & ~FLAG_PROPERTIES, send_ticks)
+    message.block = block
+    return message
+
+
+def whole_message(
+    Origin origin, bytes own, uint64_t first, uint64_t last, int flags, uint64_t send_ticks, fragment, bytes block=None
+):
     cdef Message message = Message.__new__(Message)
     message.origin = origin
     message.own = own
+    message.block = block
     message.length = len(own)
     message.first_sequence = first
     message.sequence = last
-    message.flags = flags
+    message.flags = flags if block is None else flags & ~FLAG_PROPERTIES
     message.send_ticks = send_ticks
     message.fragment = fragment
     return message

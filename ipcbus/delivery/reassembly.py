@@ -1,11 +1,15 @@
-"""What a fragment says, and messages that have not come in full (the bytes are described in `wire.layout`)."""
+"""What fragments say, messages that have not come in full, and what they consist of (the bytes: `wire.layout`)."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 from ipcbus.delivery.assembly import Assembly
-from ipcbus.wire.layout import FRAGMENT_HEADER, FRAGMENT_HEADER_BYTES, MESSAGE_MAX
+from ipcbus.wire.layout import FLAG_PROPERTIES, FRAGMENT_HEADER, FRAGMENT_HEADER_BYTES, MESSAGE_MAX
+from ipcbus.wire.properties import block_length
+
+Parts = tuple[bytes | None, bytes]
+"""Header block, None without one, and value of a message."""
 
 _FIRST, _OFFSET = (slice(FRAGMENT_HEADER.fields[name][1], None) for name in ("first", "offset"))  # type: ignore[index]
 
@@ -56,6 +60,14 @@ def read_fragment(sequence: int, payload: memoryview) -> Fragment | None:
     return Fragment(first, first + count - 1, offset, total, piece_bytes, payload[FRAGMENT_HEADER_BYTES:])
 
 
+def parts_of(own: bytes, flags: int) -> Parts | None:
+    """What the bytes of a message consist of; None when its header block contradicts itself."""
+    if not flags & FLAG_PROPERTIES:
+        return None, own
+    block = block_length(own)
+    return (own[:block], own[block:]) if block else None
+
+
 class Partial:
     """A message of which some fragments have come, each once."""
 
@@ -70,8 +82,12 @@ class Partial:
         self.flags = 0
         self._assembly = Assembly(fragment.total)
 
-    def put(self, fragment: Fragment, flags: int) -> bytes | None:
-        """Adds a fragment; returns the message once it is whole."""
+    def put(self, fragment: Fragment, flags: int) -> bool:
+        """Adds a fragment; says whether the message is whole now."""
         self._assembly.put(fragment.offset, fragment.piece)
         self.flags |= flags
-        return self._assembly.bytes() if self._assembly.filled == self._assembly.total else None
+        return self._assembly.filled == self._assembly.total
+
+    def parts(self) -> Parts | None:
+        """The message, which is whole; None when its header block contradicts itself."""
+        return self._assembly.parts() if self.flags & FLAG_PROPERTIES else (None, self._assembly.bytes())

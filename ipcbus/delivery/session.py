@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ipcbus.delivery.controller import DeliveryController, Rules
+from ipcbus.delivery.controller import DeliveryController
 from ipcbus.delivery.demux import Demux
 from ipcbus.delivery.message import Origin, event
 from ipcbus.delivery.types import MessageType
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from ipcbus.delivery.budget import Budget
     from ipcbus.delivery.demux import Controller
+    from ipcbus.delivery.rules import Rules
     from ipcbus.delivery.sink import Sink
     from ringbuf.ring import RingReader
 

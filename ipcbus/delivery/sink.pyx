@@ -8,7 +8,7 @@ cimport cython
 
 from collections import deque
 
-from ipcbus.delivery.message cimport Message
+from ipcbus.delivery.message cimport Message, message_bytes
 from ipcbus.wire._layout cimport RegistryEntry
 from ringbuf cimport _atomics
 from ringbuf.memory cimport Mapping
@@ -58,10 +58,10 @@ cdef class Sink:
     def take(self, Message message, rare):
         if self.closed:
             return
-        sink_count(self, message.length)
+        sink_count(self, message_bytes(message))
         if not self.pulls:
             self.call_back(message, rare)
-        elif not sink_row(self, <const char *>message.own, message.length):
+        elif message.block is not None or not sink_row(self, <const char *>message.own, message.length):
             self.keep(message)
 
     def event(self, Message message, rare):
@@ -139,7 +139,9 @@ cdef class Sink:
             PyBuffer_Release(&self.row_view)
 
     def row_accepts(self, Message message):
-        if message.kind != 0 or message.length != self.row_bytes or self.row_next >= self.row_count:
+        if message.kind != 0 or message.block is not None or message.length != self.row_bytes:
+            return False
+        if self.row_next >= self.row_count:
             return False
         memcpy(self.rows + self.row_next * self.row_bytes, <const char *>message.own, self.row_bytes)
         self.row_next += 1

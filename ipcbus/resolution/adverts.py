@@ -140,6 +140,25 @@ class ReceptionAdvert:
 
 
 @dataclass(frozen=True, slots=True)
+class RecorderAdvert:
+    """A recorder of a context.
+
+    Attributes:
+        log: path of the log that it writes; of a long one the end.
+        since_ns: when it was started, ns since the epoch.
+        shown_ns: when it has shown its numbers, ns of the monotonic clock.
+        behind_ns: how old its oldest message was then.
+        values: its numbers by their names in the layout.
+    """
+
+    log: str
+    since_ns: int
+    shown_ns: int
+    behind_ns: int
+    values: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class ContextAdvert:
     """Everything a context's registry says."""
 
@@ -154,6 +173,7 @@ class ContextAdvert:
     sources: tuple[SourceAdvert, ...]
     receivers: tuple[ReceiverAdvert, ...]
     receptions: tuple[ReceptionAdvert, ...] = ()
+    recorders: tuple[RecorderAdvert, ...] = ()
 
 
 def text(field: object) -> str:
@@ -175,7 +195,7 @@ def decode(
         entries: its entries.
         context_id: id in the registry's name, which only one can have: what the header says may be another's, in whose
             name this registry would then offer topics.
-        receivers: decode the receivers and receptions too.
+        receivers: decode the receivers, receptions and recorders too.
     """
     by_state = {state: entries[entries["state"] == state] for state in (layout.ENTRY_SESSION, layout.ENTRY_SOURCE)}
     sessions = {
@@ -207,6 +227,7 @@ def decode(
         )
         for row in entries[np.isin(entries["state"], kinds)]
     )
+    recorders = entries.view(layout.RECORDER_ENTRY)  # first of all: a copy of some would be without what lies between
     return ContextAdvert(
         context_id,
         int(header["pid"]),
@@ -219,7 +240,13 @@ def decode(
         sources,
         receiving,
         tuple(map(_reception, entries[entries["state"] == layout.ENTRY_RECEPTION])) if receivers else (),
+        tuple(map(_recorder, recorders[recorders["state"] == layout.ENTRY_RECORDER])) if receivers else (),
     )
+
+
+def _recorder(row: np.void) -> RecorderAdvert:
+    values = dict(zip(row.dtype.names or (), row.item(), strict=True))
+    return RecorderAdvert(text(values.pop("name")), values["since_ns"], values["shown_ns"], values["behind_ns"], values)
 
 
 def _reception(row: np.void) -> ReceptionAdvert:

@@ -101,6 +101,11 @@ class Registry:
             name=advert.source_string.encode(),
         )
 
+    def add_recorder(self, log: str) -> int:
+        """Shows what writes a log of an archive, by its path; returns the number of its entry."""
+        name, room = log.encode(errors="replace"), layout.RECORDER_ENTRY["name"].itemsize - 1
+        return self._add(state=layout.ENTRY_RECORDER, name=name if len(name) <= room else b"..." + name[3 - room :])
+
     def entry_offset(self, entry: int) -> int:
         """Where an entry begins in the mapping, in bytes; it never moves."""
         return layout.REGISTRY_HEADER.itemsize + entry * layout.REGISTRY_ENTRY.itemsize
@@ -131,7 +136,8 @@ class Registry:
             with self._changing():
                 entry = self._entry(free)
                 state = fields.pop("state")
-                entry[()] = np.zeros((), layout.REGISTRY_ENTRY)
+                # All of it: an assignment of the structure would leave what lies between its fields.
+                self.mapping.view(self.entry_offset(free), layout.REGISTRY_ENTRY.itemsize)[:] = bytes(entry.nbytes)
                 entry["since_ns"] = time.time_ns()
                 for field, value in fields.items():
                     entry[field] = value

@@ -17,6 +17,7 @@ from ipcbus.stats.model import (
 )
 from ipcbus.stats.processes import Processes
 from ipcbus.stats.rates import rates
+from ipcbus.stats.recorder_model import RecorderStats
 from ipcbus.stats.snapshot import domains, take_snapshot, take_snapshots
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "Processes",
     "ReceiverStats",
     "ReceptionStats",
+    "RecorderStats",
     "SessionStats",
     "SlotStats",
     "SourceStats",

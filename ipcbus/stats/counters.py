@@ -24,6 +24,7 @@ SLOT: Final = "slot"
 RECEIVER: Final = "receiver"
 UPLINK: Final = "uplink"
 RECEPTION: Final = "reception"
+RECORDER: Final = "recorder"
 
 STRUCT_OF: Final = {
     SESSION: "RingHeader",
@@ -32,6 +33,7 @@ STRUCT_OF: Final = {
     UPLINK: "UplinkBoard",
     RECEPTION: "ReceptionBoard",
     RECEIVER: "RegistryEntry",
+    RECORDER: "RecorderEntry",
 }
 """The structure of the layout in which the counters of each kind of thing stand."""
 
@@ -42,8 +44,8 @@ class Counter:
 
     Attributes:
         of: what it belongs to: `session`, `source` (a topic on a session), `slot` (a receiving context on a
-            session), `uplink` (a session's way over UDP), `reception` (a session that a context receives over UDP), or
-            `receiver`.
+            session), `uplink` (a session's way over UDP), `reception` (a session that a context receives over UDP),
+            `receiver`, or `recorder`.
         name: its name in snapshots.
         unit: what it counts.
         meaning: one sentence.
@@ -118,7 +120,7 @@ COUNTERS: Final = (
     _row(SESSION, "activity", "signs", "Signs of life of an idle session, in place of session messages."),
     _row(SOURCE, "lbm_msgs_sent", "messages", "Messages of the topic that are published.", "published"),
     _row(SOURCE, "sequence_next", "number", "The next topic sequence number; the open batch is counted already."),
-    _row(SOURCE, "bytes_sent", "bytes", "Payload bytes of the topic, those of the open batch included."),
+    _row(SOURCE, "bytes_sent", "bytes", "Bytes of its messages with their headers, those of the open batch included."),
     _row(SOURCE, "send_blocked", "sends", "Sends of the topic that had to wait."),
     _row(SOURCE, "send_would_block", "sends", "Sends of the topic that were refused."),
     _row(SLOT, "msgs_rcved", "datagrams", "Datagrams read.", ultra=_ULTRA_RECEIVER + "msgs_rcved"),
@@ -151,7 +153,7 @@ COUNTERS: Final = (
         ultra=_ULTRA_CONTEXT + "fragments_unrecoverably_lost",
     ),
     _row(SLOT, "overruns", "laps", "How often a source-paced source has overtaken this reader."),
-    _row(SLOT, "malformed", "datagrams", "Datagrams that contradict themselves; the rest of each was dropped."),
+    _row(SLOT, "malformed", "datagrams", "Datagrams, fragments and headers that contradict themselves; dropped."),
     _row(SLOT, "duplicates", "messages", "Messages that had come, or had been reported lost, before; dropped."),
     _row(SLOT, "msgs_reassembled", "messages", "Messages put together from fragments."),
     _row(SLOT, "reassembly_refused", "messages", "Fragmented messages for which there was no memory; reported lost."),
@@ -164,10 +166,21 @@ COUNTERS: Final = (
     *(Counter(UPLINK, name, unit, meaning, name, ultra) for name, unit, meaning, ultra in UPLINK_ROWS),
     *(Counter(RECEPTION, name, unit, meaning, name, ultra) for name, unit, meaning, ultra in RECEPTION_ROWS),
     _row(RECEIVER, "lbm_msgs_rcved", "messages", "Messages delivered to the receiver, from all sessions."),
-    _row(RECEIVER, "bytes_rcved", "bytes", "Payload bytes of these messages."),
+    _row(RECEIVER, "bytes_rcved", "bytes", "Bytes of these messages with their headers."),
     _row(RECEIVER, "lost", "messages", "Messages lost for good, as told to the receiver."),
     _row(RECEIVER, "events", "events", "Events delivered: BOS, EOS, losses."),
     _row(RECEIVER, "callback_errors", "errors", "Exceptions that the callback raised."),
+    _row(RECORDER, "messages", "messages", "Messages that it has written into its log."),
+    _row(RECORDER, "bytes", "bytes", "Bytes of these messages with their headers."),
+    _row(RECORDER, "losses", "events", "Loss events that came to it; noted in its log."),
+    _row(RECORDER, "lost", "messages", "Messages lost on the way to it, as these events tell."),
+    _row(RECORDER, "dropped", "messages", "Messages for which it had no room itself; noted in its log."),
+    _row(RECORDER, "missed", "messages", "Messages sent while no recorder was there, after an earlier one; noted too."),
+    _row(RECORDER, "next_offset", "offset, now", "Offset of the next message in its log."),
+    _row(RECORDER, "buffered_bytes", "bytes, now", "Bytes that it has received and not written yet."),
+    _row(RECORDER, "buffer_bytes", "bytes, now", "Room that it has for these."),
+    _row(RECORDER, "behind_ns", "ns, now", "Age of the oldest message that it has received and not written yet.", ""),
+    _row(RECORDER, "errors", "errors", "Writes that the system refused."),
 )
 """Every counter, in the order in which it is shown."""
 

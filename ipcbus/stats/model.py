@@ -9,11 +9,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping  # noqa: TC003
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
-from ipcbus.stats import counters, plain
+from ipcbus.stats import plain
+from ipcbus.stats.completing import complete
 from ipcbus.stats.histogram import Histogram  # noqa: TC001 - from_dict looks the types up
+from ipcbus.stats.recorder_model import RecorderStats  # noqa: TC001 - the same
 from ipcbus.stats.udp_model import NO_COUNTERS, NO_RATES, RING, Counters, Rates, ReceptionStats, UplinkStats
 
 __all__ = [
@@ -286,6 +287,7 @@ class ContextStats:
         stopped: whether its process is stopped, as by SIGSTOP or a debugger.
         sessions: what it sends on.
         receivers: what it receives.
+        recorders: what writes what it receives into archives.
         reason: why nothing more is known of it; empty when it could be read.
         read_ns: when its receivers' counters were read, ns of the monotonic clock.
     """
@@ -304,6 +306,7 @@ class ContextStats:
     reason: str
     read_ns: int = field(compare=False)
     stopped: bool = False
+    recorders: tuple[RecorderStats, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,6 +343,8 @@ class DomainSnapshot:
         for context, taken in zip(found["contexts"], self.contexts, strict=True):
             for session, stats in zip(context["sessions"], taken.sessions, strict=True):
                 session.update(stats.derived())
+            for recorder, shown in zip(context["recorders"], taken.recorders, strict=True):
+                recorder.update(shown.derived())
         return found
 
     @classmethod
@@ -350,40 +355,4 @@ class DomainSnapshot:
             ValueError: something is missing, or of another type; the text names where.
         """
         found = plain.from_plain(cls, value, "snapshot")
-        return dataclasses.replace(found, contexts=tuple(map(_complete, found.contexts)))
-
-
-def _complete(context: ContextStats) -> ContextStats:
-    """With counters that another release did not write at 0, so that whoever looks for one finds it."""
-
-    def full(of: str, known: Counters) -> Counters:
-        names = (row.name for row in counters.counters_of(of))
-        return MappingProxyType({**dict.fromkeys(names, 0), **known}) if known else known
-
-    sessions = tuple(
-        dataclasses.replace(
-            session,
-            counters=full(counters.SESSION, session.counters),
-            sources=tuple(
-                dataclasses.replace(source, counters=full(counters.SOURCE, source.counters))
-                for source in session.sources
-            ),
-            receivers=tuple(
-                dataclasses.replace(
-                    slot,
-                    counters=full(counters.SLOT, slot.counters or ({"lost": 0} if slot.layer == RING else {})),
-                    reception=slot.reception
-                    and dataclasses.replace(slot.reception, counters=full(counters.RECEPTION, slot.reception.counters)),
-                )
-                for slot in session.receivers
-            ),
-            uplink=session.uplink
-            and dataclasses.replace(session.uplink, counters=full(counters.UPLINK, session.uplink.counters)),
-        )
-        for session in context.sessions
-    )
-    receivers = tuple(
-        dataclasses.replace(each, counters=full(counters.RECEIVER, each.counters or {"lost": 0}))
-        for each in context.receivers
-    )
-    return dataclasses.replace(context, sessions=sessions, receivers=receivers)
+        return dataclasses.replace(found, contexts=tuple(map(complete, found.contexts)))

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         SessionStats,
         UplinkStats,
     )
+    from ipcbus.stats.recorder_model import RecorderStats
 
 _MOST = 0.5
 """A source that waits for this share of the time is held up without a rest."""
@@ -99,6 +100,7 @@ def _context(
         after,
         sessions=tuple(_sessions(before, after, earlier)),
         receivers=tuple(_receivers(before.receivers if before else (), after.receivers, after.read_ns - since)),
+        recorders=tuple(_recorders(before.recorders if before else (), after.recorders, after.read_ns - since)),
     )
 
 
@@ -202,3 +204,13 @@ def _receivers(
         was = known.get((receiver.topic, receiver.wildcard, receiver.since_ns))
         found = per_second("receiver", was.counters if was else {}, receiver.counters, elapsed / 1e9)
         yield dataclasses.replace(receiver, per_second=found)
+
+
+def _recorders(
+    before: tuple[RecorderStats, ...], after: tuple[RecorderStats, ...], elapsed: int
+) -> Iterable[RecorderStats]:
+    known = {(recorder.log, recorder.since_ns): recorder for recorder in before}
+    for recorder in after:
+        was = known.get((recorder.log, recorder.since_ns))
+        found = per_second("recorder", was.counters if was else {}, recorder.counters, elapsed / 1e9)
+        yield dataclasses.replace(recorder, per_second=found)

@@ -10,7 +10,17 @@ import re
 from pathlib import Path
 from typing import Final
 
-from ipcbus.stats.counters import RECEIVER, RECEPTION, SESSION, SLOT, SOURCE, UPLINK, Counter, counters_of
+from ipcbus.stats.counters import (
+    RECEIVER,
+    RECEPTION,
+    RECORDER,
+    SESSION,
+    SLOT,
+    SOURCE,
+    UPLINK,
+    Counter,
+    counters_of,
+)
 from ipcbus.stats.histogram import Percentiles
 from ipcbus.stats.model import (
     DomainSnapshot,
@@ -21,6 +31,7 @@ from ipcbus.stats.model import (
     SourceStats,
     UplinkStats,
 )
+from ipcbus.stats.recorder_model import RecorderStats
 from ringbuf import codegen
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "reference" / "statistics.md"
@@ -32,6 +43,7 @@ TYPE_OF: Final[dict[str, type]] = {
     UPLINK: UplinkStats,
     RECEPTION: ReceptionStats,
     RECEIVER: ReceiverStats,
+    RECORDER: RecorderStats,
 }
 """What carries the counters of each kind of thing."""
 
@@ -46,6 +58,7 @@ _DERIVED: Final = (
     (UplinkStats, ("per_second", "limited", "limited_for_ns", "lag")),
     (ReceptionStats, ("per_second", "unrecovered")),
     (ReceiverStats, ("per_second",)),
+    (RecorderStats, ("per_second", "doing", "fill", "silent_ns")),
     (Percentiles, ("count", "p50", "p90", "p99", "p999", "max")),
 )
 

@@ -28,6 +28,7 @@ from ipcbus.stats.model import (
 from ipcbus.stats.over_udp import Receptions, lag_messages
 from ipcbus.stats.processes import Processes, user_name
 from ipcbus.stats.reading import ControlCopy, RingCopy, read_control, read_ring
+from ipcbus.stats.recorder_model import RecorderStats
 from ipcbus.wire.layout import TOPIC_MASK, UPLINK
 from ringbuf import layout, segment
 from ringbuf.errors import RingError, SegmentGone
@@ -35,11 +36,14 @@ from ringbuf.errors import RingError, SegmentGone
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from ipcbus.resolution.adverts import RecorderAdvert
     from ipcbus.stats.model import UplinkStats
     from ipcbus.stats.over_udp import Reception
 
 _STATES = {layout.SLOT_JOINING: "joining", layout.SLOT_ACTIVE: "active", layout.SLOT_EVICTED: "evicted"}
 _PACINGS = {False: "receiver_paced", True: "source_paced"}
+_AGE_MAX = (1 << 63) - 1
+"""Older is nothing, whatever a damaged registry says."""
 _DEAD = "its process is gone; what it left is removed when another context of the domain looks"
 
 
@@ -169,9 +173,19 @@ def _context(
             )
             for receiver in contents.receivers
         ),
+        recorders=tuple(_recorder(recorder, alive, stopped, read_ns) for recorder in contents.recorders),
         reason=reason,
         read_ns=read_ns,
     )
+
+
+def _recorder(shown: RecorderAdvert, alive: bool, stopped: bool, read_ns: int) -> RecorderStats:
+    silent = max(0, read_ns - shown.shown_ns)
+    # While it shows nothing what it has not written grows older all the same.
+    behind = min(shown.behind_ns + (silent if shown.values["buffered_bytes"] else 0), _AGE_MAX)
+    counted = MappingProxyType(counters.values(counters.RECORDER, shown.values, {"behind_ns": behind}))
+    failing = bool(shown.values["failing"])
+    return RecorderStats(shown.log, shown.since_ns, alive, stopped, failing, silent, counted)
 
 
 class _Owner(NamedTuple):

@@ -21,18 +21,24 @@ cdef class TopicSource:
     cdef uint64_t piece_max         # bytes of a message in one fragment; 0 where messages are not fragmented
 
     cdef int append(self, const char *data, uint64_t length, uint32_t flags, bint flush, bint block) except -1
-    cdef int append_pieces(self, const char *data, uint64_t length, uint32_t flags, bint flush, bint block) except -1
-    cdef int put_pieces(self, const char *data, uint64_t length, uint32_t flags, bint flush, int own) except -1
+    cdef int append_with(
+        self, bytes front, const char *data, uint64_t length, uint32_t flags, bint flush, bint block
+    ) except -1
+    cdef int append_pieces(
+        self, bytes front, const char *data, uint64_t length, uint32_t flags, bint flush, bint block
+    ) except -1
+    cdef int put_pieces(
+        self, bytes front, const char *data, uint64_t length, uint32_t flags, bint flush, int own
+    ) except -1
     cdef char *place(self, uint64_t length, bint block) except NULL
     cdef char *reserve_slowly(self, uint64_t need, bint block, int own, int own_batch) except NULL
     cdef int wait_for_room(self, uint64_t need, bint block) except -1
     cdef int pass_gate(self, bint block) except -1
     cdef void put(self, char *place, uint64_t length, uint32_t flags) noexcept
     cdef int after(self, bint flush) except -1
-    cdef int send_flagged(self, data, uint32_t flags, bint flush, bint block) except -1
+    cdef int send_flagged(self, data, bytes front, uint32_t flags, bint flush, bint block) except -1
     cdef void hold(self, bint holds) noexcept
     cdef Py_ssize_t append_rows(self, Py_buffer *view, bint block) except -1
-    cdef int too_large(self, uint64_t length) except -1
 
 cdef class Reservation:
     cdef TopicSource source

@@ -5,6 +5,7 @@ from types import TracebackType
 from typing import Any
 
 from ipcbus.topic.batch import BatchWriter
+from ipcbus.wire.properties import Headers
 
 Buffer = Any
 """bytes, bytearray, memoryview, or an array: anything with a contiguous buffer."""
@@ -27,6 +28,7 @@ class TopicSource:
         self,
         data: Buffer,
         *,
+        headers: Headers | None = None,
         flush: bool = False,
         start_batch: bool = False,
         end_batch: bool = False,
@@ -34,10 +36,14 @@ class TopicSource:
     ) -> None:
         """Sends one message; its bytes are copied before the call returns.
 
-        A message longer than `message_max` is sent in fragments, each with a number of its own.
+        A message longer than `message_max`, its headers counted, is sent in fragments, each with a number of its own.
 
         Args:
             data: bytes-like, contiguous; empty is valid.
+            headers: names and bytes-like values that go with the message, as a mapping or as pairs: `Message.headers`
+                has them in their order, and a name may come more than once. Names are 1 to 255 bytes of UTF-8; all of
+                it, with 3 bytes more a header and 2 more a message, takes at most 65535 bytes. They count as bytes of
+                the message in limits and statistics. None, or none in it, costs nothing.
             flush: publish at once, with whatever is batched before it (intelligent batching).
             start_batch: the first message of an explicit batch; nothing is published for its size or age until its
                 end. The receiver sees the flag.
@@ -46,12 +52,13 @@ class TopicSource:
 
         Raises:
             ipcbus.MessageTooLarge: longer than 2**31 - 1 bytes, on LBT-SMX than `message_max`; or longer than the
-                window holds, where it must not wait.
+                window holds, where it must not wait; or the headers take more than 65535 bytes.
             ipcbus.WouldBlock: the ring is full and `block` is false, or the caller is inside a message callback.
             ipcbus.ClosedError: the source or its context is closed.
             ipcbus.ReservationError: this thread is inside an `acquire` block of the session.
             ipcbus.WrongProcess: the context was made before a fork, in the parent.
-            BufferError, TypeError: `data` is not bytes-like or not contiguous.
+            BufferError, TypeError: `data` is not bytes-like or not contiguous; headers are no texts and bytes.
+            ValueError: the name of a header is empty, too long, or has no form in UTF-8.
         """
 
     def send_many(self, messages: Buffer | Iterable[Buffer], *, flush: bool = False, block: bool = True) -> int:

@@ -8,27 +8,28 @@ from libc.string cimport memcpy
 
 cimport cython
 
-from ipcbus.errors import ClosedError, MessageTooLarge, WouldBlock
+from ipcbus.errors import ClosedError, WouldBlock
+from ipcbus.topic import refused
 from ipcbus.topic.batch cimport GATE_FORKED, GATE_RESERVED, BatchWriter, batch_publish
 from ipcbus.wire._layout cimport (
-    FLAG_END_BATCH, FLAG_FRAGMENT, FLAG_START_BATCH, FLAG_TSNI, FRAGMENT_HEADER_BYTES, MESSAGE_HEADER_BYTES, MESSAGE_MAX,
-    TOPIC_BITS, FragmentHeader, MessageHeader, TopicLine,
+    FLAG_END_BATCH, FLAG_FRAGMENT, FLAG_PROPERTIES, FLAG_START_BATCH, FLAG_TSNI, FRAGMENT_HEADER_BYTES,
+    MESSAGE_HEADER_BYTES, MESSAGE_MAX, TOPIC_BITS, FragmentHeader, MessageHeader, TopicLine,
 )
+from ipcbus.wire.properties import pack
 from ringbuf cimport _atomics
 from ringbuf._layout cimport RECORD_ALIGN, RECORD_HEADER
 from ringbuf.memory cimport window_view
 from ringbuf.ring cimport Writer, aligned, writer_claim, writer_drop_empty, writer_ticks
 
 
-cdef int refuse_references(messages) except -1:
-    """The bytes of an array of objects are addresses, which mean nothing to anybody else."""
-    array = messages.obj if isinstance(messages, memoryview) else messages
-    if getattr(getattr(array, "dtype", None), "hasobject", False):
-        raise TypeError(
-            f"send_many sends bytes, and an array of {array.dtype} holds references to objects; give a list of "
-            "bytes-like objects, or an array of numbers, bytes or records of them"
-        )
-    return 0
+cdef inline void gather(char *to, bytes front, const char *data, uint64_t offset, uint64_t length) noexcept:
+    """Copies `length` bytes from `offset` on of a header block, if there is one, and the data behind it."""
+    cdef uint64_t before = 0 if front is None else <uint64_t>PyBytes_GET_SIZE(front), some
+    if offset < before:
+        some = min(length, before - offset)
+        memcpy(to, PyBytes_AS_STRING(front) + offset, some)
+        to, offset, length = to + some, before, length - some
+    memcpy(to, data + (offset - before), length)
 
 
 cdef class TopicSource:
@@ -144,20 +145,37 @@ cdef class TopicSource:
     cdef inline int append(self, const char *data, uint64_t length, uint32_t flags, bint flush, bint block) except -1:
         cdef char *place
         if length > self.message_max:
-            return self.append_pieces(data, length, flags, flush, block)
+            return self.append_pieces(None, data, length, flags, flush, block)
         place = self.place(length, block)
         memcpy(place + MESSAGE_HEADER_BYTES, data, length)
         self.put(place, length, flags)
         return self.after(flush)
 
     @cython.final
-    cdef int append_pieces(self, const char *data, uint64_t length, uint32_t flags, bint flush, bint block) except -1:
+    cdef int append_with(
+        self, bytes front, const char *data, uint64_t length, uint32_t flags, bint flush, bint block
+    ) except -1:
+        """Sends a message with a header block."""
+        cdef char *place
+        length += PyBytes_GET_SIZE(front)
+        flags |= FLAG_PROPERTIES
+        if length > self.message_max:
+            return self.append_pieces(front, data, length, flags, flush, block)
+        place = self.place(length, block)
+        gather(place + MESSAGE_HEADER_BYTES, front, data, 0, length)
+        self.put(place, length, flags)
+        return self.after(flush)
+
+    @cython.final
+    cdef int append_pieces(
+        self, bytes front, const char *data, uint64_t length, uint32_t flags, bint flush, bint block
+    ) except -1:
         """Sends a message as fragments: all of it, or, where it must not wait, nothing."""
         cdef BatchWriter batch = self.batch
         cdef uint64_t pieces
         cdef bint alone
         if self.piece_max == 0 or length > MESSAGE_MAX:
-            self.too_large(length)
+            raise refused.too_large(self.topic, length, self.message_max, in_pieces=self.piece_max != 0)
         pieces = (length + self.piece_max - 1) // self.piece_max
         while True:
             while batch.gate or self.gate:
@@ -174,7 +192,7 @@ cdef class TopicSource:
             batch.gate |= GATE_RESERVED
             batch.reserver = PyThread_get_thread_ident()
         try:
-            return self.put_pieces(data, length, flags | FLAG_FRAGMENT, flush, GATE_RESERVED if alone else 0)
+            return self.put_pieces(front, data, length, flags | FLAG_FRAGMENT, flush, GATE_RESERVED if alone else 0)
         finally:
             self.gate &= ~SOURCE_IN_PIECES
             if alone:
@@ -183,7 +201,9 @@ cdef class TopicSource:
             batch.policy.released()
 
     @cython.final
-    cdef int put_pieces(self, const char *data, uint64_t length, uint32_t flags, bint flush, int own) except -1:
+    cdef int put_pieces(
+        self, bytes front, const char *data, uint64_t length, uint32_t flags, bint flush, int own
+    ) except -1:
         cdef uint64_t offset = 0, piece, first = self.next_sequence
         cdef FragmentHeader *header
         cdef char *place
@@ -196,36 +216,46 @@ cdef class TopicSource:
             header.first = first
             header.offset = <uint32_t>offset
             header.total = <uint32_t>length
-            memcpy(place + MESSAGE_HEADER_BYTES + FRAGMENT_HEADER_BYTES, data + offset, piece)
+            gather(place + MESSAGE_HEADER_BYTES + FRAGMENT_HEADER_BYTES, front, data, offset, piece)
             self.bytes_sent -= FRAGMENT_HEADER_BYTES
             self.put(place, FRAGMENT_HEADER_BYTES + piece, flags)
             offset += piece
             self.after(flush and offset == length)
         return 0
 
-    def send(self, data, *, bint flush=False, bint start_batch=False, bint end_batch=False, bint block=True):
+    def send(
+        self, data, *, headers=None, bint flush=False, bint start_batch=False, bint end_batch=False, bint block=True
+    ):
         cdef bint held
+        cdef bytes front
+        if headers is None and not (start_batch or end_batch):
+            if PyBytes_CheckExact(data):
+                self.append(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), 0, flush, block)
+            else:
+                self.send_flagged(data, None, 0, flush, block)
+            return
+        front = None if headers is None else pack(headers) or None
         if not (start_batch or end_batch):
-            self.send_flagged(data, 0, flush, block)
+            self.send_flagged(data, front, 0, flush, block)
             return
         held = self.holds
         # Where each message is a datagram of its own the flags are carried, and nothing is held.
         self.hold(not end_batch and (held or self.batch.minimum_length != 0))
         try:
             self.send_flagged(
-                data, (FLAG_START_BATCH if start_batch else 0) | (FLAG_END_BATCH if end_batch else 0), flush, block
+                data, front, FLAG_START_BATCH * start_batch | FLAG_END_BATCH * end_batch, flush, block
             )
         except BaseException:
             self.hold(held)  # a message that was not sent neither begins nor ends a batch
             raise
 
     @cython.final
-    cdef inline int send_flagged(self, data, uint32_t flags, bint flush, bint block) except -1:
+    cdef int send_flagged(self, data, bytes front, uint32_t flags, bint flush, bint block) except -1:
         cdef Py_buffer view
-        if PyBytes_CheckExact(data):
-            return self.append(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), flags, flush, block)
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
+            if front is not None:
+                return self.append_with(front, <const char *>view.buf, view.len, flags, flush, block)
             return self.append(<const char *>view.buf, view.len, flags, flush, block)
         finally:
             PyBuffer_Release(&view)
@@ -246,7 +276,7 @@ cdef class TopicSource:
         self.batch.held += at_once
         try:
             if is_buffer:
-                refuse_references(messages)
+                refused.check_references(messages)
                 PyObject_GetBuffer(messages, &view, PyBUF_C_CONTIGUOUS)
                 try:
                     sent = self.append_rows(&view, block)
@@ -334,19 +364,6 @@ cdef class TopicSource:
         self.informed_ticks = writer_ticks(batch.w)
         return True
 
-    @cython.final
-    cdef int too_large(self, uint64_t length) except -1:
-        if self.piece_max:
-            raise MessageTooLarge(
-                f"topic {self.topic!r}: a message of {length} bytes exceeds {MESSAGE_MAX}, the most that can be put "
-                "together from fragments; split it"
-            )
-        raise MessageTooLarge(
-            f"topic {self.topic!r}: a message of {length} bytes exceeds {self.message_max}, the datagram maximum of "
-            f"{self.batch.datagram_max} less {MESSAGE_HEADER_BYTES} for its header; raise transport_lbtsmx_datagram_max_size, "
-            "split the message, or use transport lbtipc, which sends it in fragments"
-        )
-
 
 cdef class Reservation:
     def __enter__(self):
@@ -354,11 +371,7 @@ cdef class Reservation:
         cdef BatchWriter batch = source.batch
         cdef char *place
         if self.length > source.message_max:
-            raise MessageTooLarge(
-                f"topic {source.topic!r}: {self.length} bytes to be written in place exceed {source.message_max}, the "
-                f"datagram maximum of {batch.datagram_max} less {MESSAGE_HEADER_BYTES} for the header; raise "
-                "transport_*_datagram_max_size of its transport, or use send"
-            )
+            raise refused.too_large_in_place(source.topic, self.length, source.message_max)
         place = source.place(self.length, True)
         batch.gate |= GATE_RESERVED
         batch.reserver = PyThread_get_thread_ident()

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 from typing import TYPE_CHECKING
 
-from ipcbus.delivery.controller import Rules
+from ipcbus.delivery.rules import Rules
 from ipcbus.delivery.session import DeliverySession
 from ipcbus.transport.life import Silence
 from ipcbus.wire import layout

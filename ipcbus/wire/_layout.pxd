@@ -110,6 +110,42 @@ _Static_assert(offsetof(ipcbus_RegistryEntry, lost) == 336, "RegistryEntry.lost"
 _Static_assert(offsetof(ipcbus_RegistryEntry, events) == 344, "RegistryEntry.events");
 _Static_assert(offsetof(ipcbus_RegistryEntry, callback_errors) == 352, "RegistryEntry.callback_errors");
 typedef struct {
+    uint32_t state;
+    uint32_t failing;
+    uint64_t shown_ns;
+    uint64_t errors;
+    uint64_t buffer_bytes;
+    uint64_t missed;
+    uint64_t since_ns;
+    uint8_t pad_48[16];
+    char name[256];
+    uint64_t messages;
+    uint64_t bytes;
+    uint64_t losses;
+    uint64_t lost;
+    uint64_t dropped;
+    uint64_t buffered_bytes;
+    uint64_t behind_ns;
+    uint64_t next_offset;
+} ipcbus_RecorderEntry;
+_Static_assert(sizeof(ipcbus_RecorderEntry) == 384, "RecorderEntry size");
+_Static_assert(offsetof(ipcbus_RecorderEntry, state) == 0, "RecorderEntry.state");
+_Static_assert(offsetof(ipcbus_RecorderEntry, failing) == 4, "RecorderEntry.failing");
+_Static_assert(offsetof(ipcbus_RecorderEntry, shown_ns) == 8, "RecorderEntry.shown_ns");
+_Static_assert(offsetof(ipcbus_RecorderEntry, errors) == 16, "RecorderEntry.errors");
+_Static_assert(offsetof(ipcbus_RecorderEntry, buffer_bytes) == 24, "RecorderEntry.buffer_bytes");
+_Static_assert(offsetof(ipcbus_RecorderEntry, missed) == 32, "RecorderEntry.missed");
+_Static_assert(offsetof(ipcbus_RecorderEntry, since_ns) == 40, "RecorderEntry.since_ns");
+_Static_assert(offsetof(ipcbus_RecorderEntry, name) == 64, "RecorderEntry.name");
+_Static_assert(offsetof(ipcbus_RecorderEntry, messages) == 320, "RecorderEntry.messages");
+_Static_assert(offsetof(ipcbus_RecorderEntry, bytes) == 328, "RecorderEntry.bytes");
+_Static_assert(offsetof(ipcbus_RecorderEntry, losses) == 336, "RecorderEntry.losses");
+_Static_assert(offsetof(ipcbus_RecorderEntry, lost) == 344, "RecorderEntry.lost");
+_Static_assert(offsetof(ipcbus_RecorderEntry, dropped) == 352, "RecorderEntry.dropped");
+_Static_assert(offsetof(ipcbus_RecorderEntry, buffered_bytes) == 360, "RecorderEntry.buffered_bytes");
+_Static_assert(offsetof(ipcbus_RecorderEntry, behind_ns) == 368, "RecorderEntry.behind_ns");
+_Static_assert(offsetof(ipcbus_RecorderEntry, next_offset) == 376, "RecorderEntry.next_offset");
+typedef struct {
     uint64_t version;
     uint32_t transport;
     uint32_t active;
@@ -374,6 +410,24 @@ _Static_assert(offsetof(ipcbus_ReceptionBoard, reason) == 512, "ReceptionBoard.r
         uint64_t events
         uint64_t callback_errors
 
+    ctypedef struct RecorderEntry "ipcbus_RecorderEntry":
+        uint32_t state
+        uint32_t failing
+        uint64_t shown_ns
+        uint64_t errors
+        uint64_t buffer_bytes
+        uint64_t missed
+        uint64_t since_ns
+        char name[256]
+        uint64_t messages
+        uint64_t bytes
+        uint64_t losses
+        uint64_t lost
+        uint64_t dropped
+        uint64_t buffered_bytes
+        uint64_t behind_ns
+        uint64_t next_offset
+
     ctypedef struct UplinkBoard "ipcbus_UplinkBoard":
         uint64_t version
         uint32_t transport
@@ -487,6 +541,7 @@ cdef enum:
     FLAG_END_BATCH = 2
     FLAG_FRAGMENT = 4
     FLAG_TSNI = 8
+    FLAG_PROPERTIES = 16
     FRAGMENT_HEADER_BYTES = 16
     MESSAGE_MAX = 2147483647
     ENTRY_FREE = 0
@@ -495,4 +550,5 @@ cdef enum:
     ENTRY_RECEIVER = 3
     ENTRY_WILDCARD = 4
     ENTRY_RECEPTION = 5
+    ENTRY_RECORDER = 6
     CLIENTS_SHOWN = 64

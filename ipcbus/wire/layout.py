@@ -23,6 +23,10 @@ Its numbers follow one another, and every piece but the last has the same length
 the message spans, and which bytes each of them carries. FLAG_TSNI marks topic sequence number info: no payload, and
 in `sequence` the number that the topic's next message will have.
 
+FLAG_PROPERTIES marks a message with headers: its bytes begin with a header block, described in `wire.properties`, and
+its value follows. A message in fragments has both in its pieces, one after the other, and the flag in each of them;
+`total length` and `offset` count both.
+
 The ring's user area holds one TopicLine a topic, written by the source. The control block's user area holds one
 64-bit word a topic: bit i is set while the context in slot i receives the topic.
 
@@ -44,6 +48,9 @@ A context's registry object says what it publishes and receives::
     +-------------------+ REGISTRY_HEADER.itemsize
     | RegistryEntry ... |  `entries` of them; the object grows in place
     +-------------------+
+
+The entry of a recorder is a RecorderEntry, which has `state`, `since_ns` and `name` where a RegistryEntry has them, and
+numbers that the recorder writes some times a second.
 
 `version` is odd while the owner changes an entry; a reader copies, and copies again if it was odd or has changed.
 
@@ -68,6 +75,7 @@ FLAG_START_BATCH = 0x1
 FLAG_END_BATCH = 0x2
 FLAG_FRAGMENT = 0x4
 FLAG_TSNI = 0x8
+FLAG_PROPERTIES = 0x10
 
 FRAGMENT_HEADER_BYTES = 16
 MESSAGE_MAX = 2**31 - 1
@@ -84,6 +92,8 @@ ENTRY_WILDCARD = 4
 ENTRY_RECEPTION = 5
 """A session that the context receives over UDP: `local` is of its own ring, `context_id` and `session_id` are of the
 session, `name` is its source string."""
+ENTRY_RECORDER = 6
+"""A recorder of the context, a RecorderEntry: `name` is the path of its log, or the end of a long one."""
 
 CLIENTS_SHOWN = 64
 """So many of a session's clients stand in its ring, for statistics."""
@@ -156,6 +166,28 @@ REGISTRY_ENTRY = struct(
         ("lost", "<u8", 336),
         ("events", "<u8", 344),
         ("callback_errors", "<u8", 352),
+    ],
+)
+
+RECORDER_ENTRY = struct(
+    REGISTRY_ENTRY.itemsize,
+    [
+        ("state", "<u4", 0),
+        ("failing", "<u4", 4),  # 1 while the disk refuses
+        ("shown_ns", "<u8", 8),  # of the monotonic clock, when the recorder has written the numbers
+        ("errors", "<u8", 16),
+        ("buffer_bytes", "<u8", 24),
+        ("missed", "<u8", 32),
+        ("since_ns", "<u8", 40),
+        ("name", "S256", 64),
+        ("messages", "<u8", 320),
+        ("bytes", "<u8", 328),
+        ("losses", "<u8", 336),
+        ("lost", "<u8", 344),
+        ("dropped", "<u8", 352),
+        ("buffered_bytes", "<u8", 360),
+        ("behind_ns", "<u8", 368),
+        ("next_offset", "<u8", 376),
     ],
 )
 
@@ -240,6 +272,7 @@ STRUCTS = {
     "TopicLine": TOPIC_LINE,
     "RegistryHeader": REGISTRY_HEADER,
     "RegistryEntry": REGISTRY_ENTRY,
+    "RecorderEntry": RECORDER_ENTRY,
     "UplinkBoard": UPLINK_BOARD,
     "ClientLine": CLIENT_LINE,
     "ReceptionBoard": RECEPTION_BOARD,
@@ -255,6 +288,7 @@ CONSTANTS = {
         "FLAG_END_BATCH",
         "FLAG_FRAGMENT",
         "FLAG_TSNI",
+        "FLAG_PROPERTIES",
         "FRAGMENT_HEADER_BYTES",
         "MESSAGE_MAX",
         "ENTRY_FREE",
@@ -263,6 +297,7 @@ CONSTANTS = {
         "ENTRY_RECEIVER",
         "ENTRY_WILDCARD",
         "ENTRY_RECEPTION",
+        "ENTRY_RECORDER",
         "CLIENTS_SHOWN",
     ]
 }

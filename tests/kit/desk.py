@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ipcbus import MessageType
 from ipcbus.delivery.budget import Budget
-from ipcbus.delivery.controller import Rules
+from ipcbus.delivery.rules import Rules
 from ipcbus.delivery.session import DeliverySession
 from ipcbus.delivery.sink import Sink
 from tests.kit.datagrams import Item, compose

@@ -6,6 +6,7 @@ Where the application delivers, the context's descriptor is watched beside the s
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import json
 import os
@@ -18,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 import ipcbus
 import ipcbus.context  # now: a peer that becomes another user may not be able to read it any more
 from ipcbus import MessageType
+from ipcbus.archive import Archive
+from ipcbus.archive.recorder import Recorder
 from ipcbus.resolution.sweep import sweep
 from tests.kit import forking
 from tests.kit.bus import GIVE_UP_S, mode_options
@@ -43,6 +46,7 @@ class Peer:
         self.slow: dict[str, tuple[int, float]] = {}
         self.sources: dict[str, Source] = {}
         self.events: dict[str, list[list[Any]]] = {}
+        self.recorder: Recorder | None = None
         self._stop_streams = threading.Event()
         self._streams: list[threading.Thread] = []
         self._flowing: dict[str, int] = {}
@@ -84,6 +88,18 @@ class Peer:
                 self._never.wait(pause)
 
         return on_message
+
+    def record(self, directory: str, topics: list[str], **options: Any) -> None:  # noqa: ANN401 - as Recorder has them
+        """Records into an archive; the stream is always the same one."""
+        archive = Archive.create(directory)
+        self.recorder = Recorder(self._opened(), archive, topics, stream="s", **options)
+        self.recorder.start()
+
+    def stop_recording(self) -> dict[str, Any]:
+        """Ends the recorder; returns its statistics."""
+        if self.recorder is None:
+            raise RuntimeError("nothing is recorded")
+        return dataclasses.asdict(self.recorder.stop())
 
     def hurry(self, topic: str) -> None:
         """Makes a slow receiver fast."""

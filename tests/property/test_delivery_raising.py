@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ipcbus import Message, MessageType
 from ipcbus.delivery.budget import Budget
-from ipcbus.delivery.controller import Rules
+from ipcbus.delivery.rules import Rules
 from ipcbus.delivery.session import DeliverySession
 from ipcbus.delivery.sink import Sink
 from tests.kit.datagrams import Item, compose, fragments

@@ -17,6 +17,7 @@ class Sent(NamedTuple):
     first: int
     last: int
     payload: bytes
+    block: bytes = b""
 
 
 @dataclass
@@ -81,15 +82,12 @@ class Account:
     def _compare(self, message: Message) -> None:
         sent = self.sent[message.sequence_number]
         payload, info = message.data, message.fragment_info
-        if info is None:
-            assert (sent.first, sent.last) == (message.first_sequence_number, message.sequence_number)
-            assert payload == sent.payload
-            return
-        assert info.first_sequence_number == sent.first
-        assert info.total_length == len(sent.payload)
-        if self.ordered == 0:
-            assert message.first_sequence_number == message.sequence_number
-            assert payload == sent.payload[info.offset : info.offset + len(payload)]
-        else:
-            assert (sent.first, sent.last) == (message.first_sequence_number, message.sequence_number)
-            assert payload == sent.payload
+        if info is not None:
+            assert info.first_sequence_number == sent.first
+            assert info.total_length == len(sent.block + sent.payload)
+            if self.ordered == 0:
+                assert message.first_sequence_number == message.sequence_number
+                assert payload == (sent.block + sent.payload)[info.offset : info.offset + len(payload)]
+                return
+        assert (sent.first, sent.last) == (message.first_sequence_number, message.sequence_number)
+        assert (payload, message.properties_block) == (sent.payload, sent.block)

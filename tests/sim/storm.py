@@ -15,9 +15,10 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from ipcbus.delivery.budget import Budget
-from ipcbus.delivery.controller import Rules
+from ipcbus.delivery.rules import Rules
 from ipcbus.delivery.session import DeliverySession
 from ipcbus.delivery.sink import Sink
+from ipcbus.wire.properties import pack
 from tests.kit.desk import seen_of
 from tests.sim.accounts import Account, Sent
 from tests.sim.wire import Wire
@@ -317,6 +318,9 @@ class Storm:
         random = self.random
         length = random.choice([random.randint(0, 40), random.randint(0, 40), random.randint(0, 600)])
         payload = random.randbytes(length)
+        headers = [("h" * random.randint(1, 9), random.randbytes(random.choice([0, 5, 300])))] * random.choice(
+            [0, 0, 1, 3]
+        )
         flags = {
             "flush": random.random() < 0.3,
             "start_batch": random.random() < 0.05,
@@ -324,16 +328,17 @@ class Storm:
         }
         before = topic.upcoming
         # Noted before it is sent: with a wire this short it may be there when `send` returns.
-        self.sender.send(topic.source, payload, **flags)
-        self._sent(topic, before, [payload])
+        self.sender.send(topic.source, payload, headers, **flags)
+        self._sent(topic, before, [payload], pack(headers))
 
     @staticmethod
-    def _sent(topic: Topic, before: int, payloads: list[bytes]) -> None:
+    def _sent(topic: Topic, before: int, payloads: list[bytes], block: bytes = b"") -> None:
         room = topic.source.message_max
         piece = (room - 16) & ~7
         for payload in payloads:
-            last = before if len(payload) <= room else before - 1 - (-len(payload) // piece)
-            sent = Sent(before, last, payload)
+            length = len(block) + len(payload)
+            last = before if length <= room else before - 1 - (-length // piece)
+            sent = Sent(before, last, payload, block)
             topic.sent |= dict.fromkeys(range(before, last + 1), sent)
             before = last + 1
         assert before == topic.upcoming, "other numbers were given than the length says"

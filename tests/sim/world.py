@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ipcbus.delivery.budget import Budget
-from ipcbus.delivery.controller import Rules
+from ipcbus.delivery.rules import Rules
 from ipcbus.delivery.session import DeliverySession
 from ipcbus.delivery.sink import Sink
 from ipcbus.topic.batch import BatchWriter
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ipcbus import Message
+    from ipcbus.wire.properties import Headers
 
 MS = 1_000_000
 SECOND = 1000 * MS
@@ -106,10 +107,10 @@ class Sender:
         self.infos.add(source, self.terms.tsni_interval, self.terms.tsni_active)
         return source
 
-    def send(self, source: TopicSource, data: bytes, **flags: bool) -> None:
+    def send(self, source: TopicSource, data: bytes, headers: Headers | None = None, **flags: bool) -> None:
         """Sends a message now."""
         self._now()
-        source.send(data, **flags)
+        source.send(data, headers=headers, **flags)
         self.pump()
 
     def delete(self, source: TopicSource) -> None:

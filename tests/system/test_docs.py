@@ -18,7 +18,13 @@ if TYPE_CHECKING:
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = {str(path.relative_to(DOCS)): path.read_text() for path in sorted(DOCS.rglob("*.md"))}
-WITH_EXAMPLES = [name for name, text in PAGES.items() if re.search(r"^```(python|toml|cfg)$", text, re.MULTILINE)]
+# Those that need a JVM: tests/spark runs them.
+OF_SPARK = [name for name, text in PAGES.items() if "from ipcbus.spark" in text]
+WITH_EXAMPLES = [
+    name
+    for name, text in PAGES.items()
+    if re.search(r"^```(python|toml|cfg)$", text, re.MULTILINE) and name not in OF_SPARK
+]
 
 CONFIGURE = "how-to/configure.md"
 

@@ -79,6 +79,7 @@ def exported(domain: str) -> Iterator[Series]:
         bus.receiver("u", lambda message: None)
         bus.joined(bus.source("u", transport="lbtru"))
         bus.until(lambda: any(each.reception for each in _receivers(domain)), "what its receiver shows")
+        bus.contexts[0]._recorder_board("/archive/host").show(buffer_bytes=1)
         yield {
             sample.name: set(sample.labels)
             for metric in families([stats.take_snapshot(domain)])
@@ -122,7 +123,8 @@ def test_dashboard_can_be_imported() -> None:
             assert panel["description"].endswith(".")
             assert panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24
     rows = [panel["title"] for panel in panels() if panel["type"] == "row"]
-    assert rows == ["Overview", "Sessions", "Receivers", "Topics", "Who is held up, and by whom", "Over UDP"]
+    held_up = "Who is held up, and by whom"
+    assert rows == ["Overview", "Sessions", "Receivers", "Topics", held_up, "Over UDP", "Recorders"]
 
 
 def test_brackets_of_queries_close() -> None:

@@ -44,6 +44,8 @@ _WORDS = (
     ("layer", "what brings it: the ring, LBT-RU or LBT-RM;  reason: why it does not read the ring"),
     ("NAK/s", "datagrams asked for again over UDP;  again/s: sent again;  unrec: given up"),
     ("lmtd%", "share of the time in which datagrams waited for the data rate over UDP"),
+    ("behind", "age of the oldest message that a recorder has not written;  buf%: how full its buffer is"),
+    ("dropped", "messages for which a recorder had no room;  its lost: on the way to it, or before it began"),
     ("blocked", "a send waits for room;  refused: one found none"),
     ("parked", "the receiver sleeps until something is published"),
     ("absent", "wants a topic of the session and is not joined: the reason"),

@@ -52,7 +52,10 @@ class Looks:
         trails = {(each.context_id, each.source): self._history.trail(each) for each in found.sessions}
         others = () if found.contexts or machine is None else stats.domains()
         roster = self._roster
-        return Frame(machine, found, rows, trails, self._interval, roster.lost, roster.hidden_dead, self.title, others)
+        return Frame(
+            *(machine, found, rows, trails, self._interval, roster.lost, roster.hidden_dead, self.title, others),
+            recorders=roster.recorders,
+        )
 
 
 class Recorded(Looks):

@@ -15,7 +15,7 @@ from ipcbus_tools.topics import UNREAD, state
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ipcbus.stats import ContextStats, DomainSnapshot, SessionStats, SlotStats
+    from ipcbus.stats import ContextStats, DomainSnapshot, RecorderStats, SessionStats, SlotStats
 
     Lingers = Callable[["Key"], bool]
 
@@ -44,6 +44,25 @@ class Row:
     reason: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class RecorderRow:
+    """A line of the table of recorders.
+
+    Attributes:
+        state: what `RecorderStats.doing` says, or `gone`.
+        recorder: its numbers.
+        pid: its process.
+        user: its user.
+        command: its command line.
+    """
+
+    state: str
+    recorder: RecorderStats
+    pid: int
+    user: str
+    command: str
+
+
 class Roster:
     """Remembers who has ended, and when that was first seen."""
 
@@ -51,6 +70,7 @@ class Roster:
         """Nobody yet."""
         self._ended: dict[Key, int] = {}
         self._shown: dict[Key, Row] = {}
+        self._recorders: dict[Key, RecorderRow] = {}
         self.hidden_dead = 0
         """Contexts that are dead for so long that they are not shown any more; what they left still lies there."""
         self._lost: dict[Key, int] = {}
@@ -73,7 +93,7 @@ class Roster:
             ended[key] = self._ended.get(key, found.read_ns)
             return ended[key] > limit
 
-        rows = {}
+        rows, recorders = {}, {}
         self.hidden_dead = 0
         for context in found.contexts:
             key: Key = ("context", context.context_id, context.start_ns)
@@ -84,12 +104,26 @@ class Roster:
                     ended[row.key] = ended[key]  # so that it does not begin to be gone once it is removed
                 if shown:
                     rows[row.key] = _without_old_readers(_named(row, self._shown.get(row.key)), lingers)
+            for each, line in _recorders(context):
+                if not context.alive:
+                    ended[each] = ended[key]
+                if shown:
+                    was = self._recorders.get(each, line)
+                    recorders[each] = dataclasses.replace(line, command=line.command or was.command)
         for key, row in self._shown.items():
             if key not in rows and key not in ended and lingers(key):
                 rows[key] = dataclasses.replace(row, state="dead" if row.state == "dead" else "gone")
-        self._ended, self._shown = ended, rows
+        for key, line in self._recorders.items():
+            if key not in recorders and key not in ended and lingers(key):
+                recorders[key] = dataclasses.replace(line, state="dead" if line.state == "dead" else "gone")
+        self._ended, self._shown, self._recorders = ended, rows, recorders
         self._count_lost(found)
         return tuple(rows.values())
+
+    @property
+    def recorders(self) -> tuple[RecorderRow, ...]:
+        """The recorders of the snapshot that `rows` was given last, those in trouble first."""
+        return tuple(sorted(self._recorders.values(), key=lambda row: (row.state == "records", row.recorder.log)))
 
     def _count_lost(self, found: DomainSnapshot) -> None:
         """What a receiver has lost stays counted when it is gone itself."""
@@ -101,6 +135,12 @@ class Roster:
         self._lost_by_gone += sum(count for key, count in self._lost.items() if key not in lost)
         self._lost = lost
         self.lost = self._lost_by_gone + sum(lost.values())
+
+
+def _recorders(context: ContextStats) -> Iterator[tuple[Key, RecorderRow]]:
+    for recorder in context.recorders:
+        key = ("recorder", context.context_id, recorder.log, recorder.since_ns)
+        yield key, RecorderRow(recorder.doing, recorder, context.pid, context.user, context.command)
 
 
 def _named(row: Row, before: Row | None) -> Row:

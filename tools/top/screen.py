@@ -11,7 +11,7 @@ from rich.text import Text
 
 from ipcbus import stats
 from ipcbus_tools import over_udp
-from ipcbus_tools.top import details, figures, panes, table
+from ipcbus_tools.top import details, figures, panes, recorders, table
 from ipcbus_tools.top import view as views
 from ipcbus_tools.top.view import View
 from ipcbus_tools.topics import UNREAD
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ipcbus.stats import DomainSnapshot, SessionStats, SlotStats, SourceStats
     from ipcbus_tools.top.host import Host
-    from ipcbus_tools.top.roster import Row
+    from ipcbus_tools.top.roster import RecorderRow, Row
 
 HEADER = 3
 _TRAIL = 10
@@ -46,6 +46,7 @@ class Frame:
         hidden_dead: contexts that are dead and not shown any more.
         title: where the looks are from, if not from the domain itself.
         others: domains that there are, where this one is empty.
+        recorders: the lines of the table of recorders.
     """
 
     host: Host | None
@@ -57,6 +58,7 @@ class Frame:
     hidden_dead: int = 0
     title: str = ""
     others: tuple[str, ...] = ()
+    recorders: tuple[RecorderRow, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,8 @@ def report(frame: Frame, size: Size) -> Group:
     pairs = views.topics(rows, view)
     if pairs:
         lines += [Text(), *_topics(pairs, view, size, everything, -1)]
+    if frame.recorders:
+        lines += [Text(), *_recorders(frame, size, everything)]
     return _group([*lines, Text()], size)
 
 
@@ -172,6 +176,8 @@ def _totals(frame: Frame, sessions: list[SessionStats]) -> Text:
     rate = sum(slot.per_second.get("lost", 0.0) for slot in readers)
     text.append(f"  lost {figures.whole(lost)}", panes.BAD if lost else "")
     text.append(f" ({figures.count(rate)}/s)" if rate else "", panes.BAD)
+    for trouble, style in recorders.troubles(frame.recorders):
+        text.append(f"  {trouble}", style)
     uplinks = [each.uplink for each in sessions if each.uplink is not None]
     for name, counter in (("NAKs", "naks_rcved"), ("again", "rxs_sent")):
         rate = sum(uplink.per_second.get(counter, 0.0) for uplink in uplinks)
@@ -212,13 +218,29 @@ def _main(frame: Frame, rows: list[Row], view: View, size: Size, body: int) -> l
     session = rows[place].session if rows else None
     readers = _readers(frame.found, session)
     sources = views.topics([rows[place]], views.View()) if rows else []
-    parts = _share(body, (1 + max(1, len(rows)), 2 + max(1, len(readers)), 2 + max(1, len(sources))), (5, 4, 3))
+    wants = (1 + max(1, len(rows)), 2 + max(1, len(readers)), 2 + max(1, len(sources)), _high(frame))
+    parts = _share(body, wants, (5, 4, 3, 3))
     lines = _sessions(frame, rows, place, size, parts[0])
     if parts[1]:
         lines += _receivers(session, readers, view.receivers, size, parts[1])
     if parts[2]:
         lines += _sources(session, sources, size, parts[2])
+    if parts[3]:
+        # At the bottom, wherever what stands above it ends.
+        lines += [Text()] * (body - len(lines) - parts[3])
+        lines += _recorders(frame, size, parts[3])
     return lines
+
+
+def _high(frame: Frame) -> int:
+    """Lines that all recorders want."""
+    return 1 + len(frame.recorders) if frame.recorders else 0
+
+
+def _recorders(frame: Frame, size: Size, room: int) -> list[Text]:
+    fitted = table.fit(recorders.COLUMNS, size.width - 2)
+    lines = [table.line(fitted, row, unicode=size.unicode) for row in frame.recorders[: room - 1]]
+    return [_marked(line, "  ") for line in (table.head(fitted), *lines)]
 
 
 def _share(room: int, wants: tuple[int, ...], least: tuple[int, ...]) -> list[int]:

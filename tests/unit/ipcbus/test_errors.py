@@ -31,6 +31,7 @@ TREE = {
     "ArchiveLocked": "ArchiveError",
     "ArchiveDamaged": "ArchiveError",
     "OffsetsExpired": "ArchiveError",
+    "SinkError": "IpcBusError",
 }
 
 CLASSES = dict(inspect.getmembers(errors, inspect.isclass))

@@ -19,7 +19,10 @@ TIMES = [
     for option in command.params
     if isinstance(option.type, Seconds)
 ]
-NEEDED = {**{"monitor": ["--log", "-"], "pub": ["t", "x"], "replay": [__file__]}, "demo-receiver": ["t"]}
+NEEDED = {
+    **{"monitor": ["--log", "-"], "pub": ["t", "x"], "replay": [__file__], "record": ["t", "--to", "archive"]},
+    "demo-receiver": ["t"],
+}
 
 
 def called(name: str, *more: str) -> list[str]:
@@ -50,7 +53,7 @@ def test_what_is_no_time_is_refused(value: str) -> None:
 )
 def test_what_is_no_domain_is_refused(domain: str, shown: str) -> None:
     for name in COMMANDS:
-        if name not in ("config", "resolver"):
+        if name not in ("archive", "config", "resolver"):
             result = CliRunner().invoke(cli, called(name, "--domain", domain))
             assert (result.exit_code, result.stdout) == (2, ""), f"{name}: {result.output}"
             assert result.stderr.startswith("error: --domain ")

@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import click
 import pytest
 
-from ipcbus_tools.common import Failure, Misuse, age, duration, number, size, source_options, visible
+from ipcbus_tools.common import Failure, Misuse, age, as_size, duration, number, size, source_options, visible
+
+OPTION = click.Option(["--size"])
+CONTEXT = click.Context(click.Command("made"))
 
 
 @pytest.mark.parametrize(
@@ -58,3 +62,17 @@ def test_source_options() -> None:
 def test_failures_are_one_line() -> None:
     assert Failure("first\n  second").message == "first second"
     assert (Failure("").exit_code, Misuse("").exit_code) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("0", 0), ("4096", 4096), ("64K", 65536), ("64 kib", 65536), ("1.5G", 3 << 29), ("2TB", 2 << 40), ("7B", 7)],
+)
+def test_a_size_is_read(text: str, size: int) -> None:
+    assert as_size(CONTEXT, OPTION, text) == size
+
+
+@pytest.mark.parametrize("text", ["", "-1", "1e3", "nan", "M", "1 M B", "1,5M", "\u0661M"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(click.BadParameter, match="is no size"):
+        as_size(CONTEXT, OPTION, text)

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from ipcbus import stats
-from ipcbus.stats import COUNTERS, Counter, DomainSnapshot, Histogram
+from ipcbus.stats import COUNTERS, Counter, DomainSnapshot, Histogram, RecorderStats
 from ipcbus.stats import counters as table
 from ipcbus.stats.model import (
     ContextStats,
@@ -94,7 +94,11 @@ def context(*sessions: SessionStats, **fields: object) -> ContextStats:
     given: dict[str, object] = {
         **{"context_id": 0x12, "name": "writer", "pid": 76, "uid": 5, "user": "ann", "command": "secret"},
         **{"start_ns": 10**18, "release": "1.2.3", "alive": True, "sessions": sessions, "reason": "", "read_ns": 1},
-        **{"receivers": (ReceiverStats("t", False, 0, counts("receiver")),), **fields},
+        **{"receivers": (ReceiverStats("t", False, 0, counts("receiver")),)},
+        **{
+            "recorders": (RecorderStats("/archive/host", 0, True, False, True, 2 * 10**9, counts("recorder")),),
+            **fields,
+        },
     }
     return ContextStats(**given)  # type: ignore[arg-type]
 
@@ -187,7 +191,7 @@ def test_what_cannot_be_read_has_no_zeros() -> None:
     of_session = {name for name in found if name.startswith(("ipcbus_session", "ipcbus_source", "ipcbus_slot"))}
     assert of_session == {"ipcbus_session_readable", "ipcbus_session_alive", "ipcbus_session_info"}
     assert only(found, "ipcbus_session_readable") == 0
-    nobody = context(pid=0, name="", start_ns=0, receivers=(), reason="damaged")
+    nobody = context(pid=0, name="", start_ns=0, receivers=(), recorders=(), reason="damaged")
     found = values(snapshot(nobody))
     assert set(found) == {"ipcbus_domain_contexts", "ipcbus_context_alive", "ipcbus_context_readable"}
     assert only(found, "ipcbus_context_readable") == 0

@@ -1,14 +1,22 @@
 from __future__ import annotations
 
+import dataclasses
 import sys
 from typing import TYPE_CHECKING, Any
 
 import jsonschema
 import pytest
 
+from ipcbus.archive import Segment
+from ipcbus.archive.exported import Exported
+from ipcbus.archive.repair import Repair
+from ipcbus.archive.verify import Finding
 from ipcbus.stats import COUNTERS
 from ipcbus.stats.plain import to_plain
 from ipcbus_tools import delay, info, rate, schema, stats
+from ipcbus_tools.archive_export import Export
+from ipcbus_tools.archive_info import ArchiveInfo, CursorAt, CursorInfo, Findings, LogInfo, Repairs, TopicInfo
+from ipcbus_tools.pipeline_facts import AuditLine, AuditSummary, PipelineRun, SymbolBars, TopicLatency, TopicTotals
 from tests.unit.tools.top.recorded import FAST, FEED, SLOW, TRADING, UDP
 
 if TYPE_CHECKING:
@@ -27,12 +35,46 @@ def rated() -> rate.TopicFlow:
     return meter.add(TRADING)
 
 
+def counted(kind: type[Any], **given: object) -> Any:  # noqa: ANN401 - an instance of that kind
+    """A record whose counts are 0."""
+    return kind(**{field.name: given.get(field.name, 0) for field in dataclasses.fields(kind)})
+
+
 RECORDED: dict[str, Any] = {
     "snapshot": TRADING.to_dict(),
     "info": info.SessionInfo.of(TRADING, SESSION).to_dict(),
     "stats": to_plain(stats.counters_of(TRADING, SESSION)),
     "rate": to_plain(rated()),
     "delay": to_plain(delay.delays(TRADING, "quotes.AAPL")),
+    "archive-info": to_plain(
+        ArchiveInfo(
+            "/traffic",
+            "0" * 32,
+            1,
+            (
+                LogInfo(
+                    *("feed/0", "feed", 0, "", 0, 1, 1, 1, 400, 5, 5, 1, 7, 0, 0),
+                    topics=(TopicInfo("t", None, None, None, None),),
+                    sessions=(FAST,),
+                    segments=(Segment(0, 1, 1, 400, True, 5, 5, 1, 7, 0, 0),),
+                ),
+            ),
+            (CursorInfo("spark", 1, (CursorAt("feed/0", 0, 1, 0), CursorAt("x/1", 0, None, None)), ""),),
+        )
+    ),
+    "archive-verify": to_plain(Findings("/traffic", "0" * 32, (Finding("names", 0, "feed/0", None, None, "torn"),))),
+    "archive-repair": to_plain(Repairs("/traffic", "0" * 32, (Repair("names", "feed/0", "cut"),))),
+    "archive-export": to_plain(Export("/traffic", "0" * 32, (Exported("/t.parquet", 1, 2),))),
+    "pipeline": to_plain(
+        PipelineRun(
+            *("report", "/traffic", "0" * 32, 1.5, "/out", "/out/report.html"),
+            throughput=(TopicTotals(None, 1, 1, 10, 5, 5, 0.0, None, None, 1.0),),
+            latency=(TopicLatency("t", 0, 1, 0, None, None, None, None, None, None),),
+            audit=counted(AuditSummary, late=None, verdict="complete"),
+            account=(counted(AuditLine, source=FAST, topic="t", first=None, last=None, late=None, verdict="missing"),),
+            bars=(SymbolBars(None, "t", 1, 1, 2, "1.5", "2.5", "2.0", "7"),),
+        )
+    ),
     "echo": {
         **{"type": "BOS", "topic": "t", "source": FAST, "sequence_number": -1, "first_sequence_number": -1},
         **{"flags": 0, "send_time_ns": 0},

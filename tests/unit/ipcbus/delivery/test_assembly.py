@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ipcbus.delivery.assembly import Assembly
+from ipcbus.wire.properties import pack
 
 
 def test_pieces_in_any_order_make_the_message() -> None:
@@ -39,3 +40,21 @@ def test_what_has_no_bytes_is_refused() -> None:
 def test_what_no_memory_can_hold_is_a_memory_error() -> None:
     with pytest.raises(MemoryError):
         Assembly(2**62)
+
+
+@pytest.mark.parametrize("value", [b"", b"v", bytes(range(256)) * 300])
+def test_header_block_and_value_come_apart(value: bytes) -> None:
+    block = pack({"name": b"header", "other": bytes(40)})
+    assembly = Assembly(len(block) + len(value))
+    assembly.put(10, (block + value)[10:])
+    with pytest.raises(ValueError, match="bytes were put"):
+        assembly.parts()
+    assembly.put(0, block[:10])
+    assert assembly.parts() == (block, value)
+
+
+def test_a_damaged_header_block_takes_nothing_apart() -> None:
+    assembly = Assembly(4)
+    assembly.put(0, b"\xff\xffab")
+    assert assembly.parts() is None
+    assert assembly.bytes() == b"\xff\xffab"

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from ipcbus.delivery.budget import Budget
-from ipcbus.delivery.controller import DeliveryController, Rules
+from ipcbus.delivery.controller import DeliveryController
 from ipcbus.delivery.demux import Demux
 from ipcbus.delivery.message import Origin, event
+from ipcbus.delivery.rules import Rules
 from ipcbus.delivery.sink import Sink
 from ipcbus.delivery.types import MessageType
 from ringbuf.layout import control_view
@@ -58,9 +59,7 @@ class Stand:
         """Receives a topic; into `got` without sinks."""
         controller = DeliveryController(
             Origin(f"topic {number}", "LBT-IPC:1:1"),
-            number,
-            Rules(),
-            self.notes,
+            *(number, Rules(), self.notes),
             tally=self.demux.tally,
             budget=Budget(),
             floor=floor,

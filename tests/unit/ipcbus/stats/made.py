@@ -7,7 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from ipcbus.stats import ContextStats, DomainSnapshot, Histogram, ReceiverStats, SessionStats, SlotStats, SourceStats
+from ipcbus.stats import (
+    ContextStats,
+    DomainSnapshot,
+    Histogram,
+    ReceiverStats,
+    RecorderStats,
+    SessionStats,
+    SlotStats,
+    SourceStats,
+)
 from ipcbus.stats.counters import counters_of
 
 START = 1_700_000_000_000_000_000
@@ -81,6 +90,15 @@ def session(
 def receiver(counts: dict[str, int] | None = None, since: int = START) -> ReceiverStats:
     """A receiver of a context."""
     return ReceiverStats("t", False, since, counters("receiver", **(counts or {})))
+
+
+def recorder(log: str = "/archive/host", *, counts: dict[str, int] | None = None, **fields: object) -> RecorderStats:
+    """A recorder of a context, with a buffer of 1000 bytes."""
+    given: dict[str, Any] = {
+        **{"log": log, "since_ns": START, "alive": True, "stopped": False, "failing": False, "silent_ns": 0},
+        **{"counters": counters("recorder", buffer_bytes=1000, **(counts or {})), **fields},
+    }
+    return RecorderStats(**given)
 
 
 def context(

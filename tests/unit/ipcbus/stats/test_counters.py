@@ -18,6 +18,7 @@ FACTS = {
     "UplinkBoard": {"version", "clients_max", "data_rate", "retransmit_rate", "limited_since"},
     "ReceptionBoard": {"version"},
     "RegistryEntry": {"window", "since_ns", "context_id"},
+    "RecorderEntry": {"since_ns", "shown_ns", "behind_ns"},  # the counter behind_ns is reckoned from both
 }
 
 

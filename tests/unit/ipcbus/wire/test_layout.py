@@ -35,6 +35,16 @@ def test_fields_lie_inside_their_structure_one_behind_the_other(name: str) -> No
     assert all(begin % min(end - begin, 8) == 0 for begin, end in places if (end - begin) in (1, 2, 4, 8))
 
 
+def test_a_recorder_is_found_where_every_other_entry_is() -> None:
+    assert layout.RECORDER_ENTRY.itemsize == layout.REGISTRY_ENTRY.itemsize
+    recorder, entry = layout.RECORDER_ENTRY.fields, layout.REGISTRY_ENTRY.fields
+    assert recorder is not None
+    assert entry is not None
+    assert {name: recorder[name] for name in ("state", "since_ns", "name")} == {
+        name: entry[name] for name in ("state", "since_ns", "name")
+    }
+
+
 @pytest.mark.parametrize("name", ["TopicLine", "RegistryHeader", "RegistryEntry"])
 def test_structures_that_processes_share_are_whole_cache_lines(name: str) -> None:
     assert layout.STRUCTS[name].itemsize % ring_layout.CACHE_LINE == 0

@@ -8,7 +8,8 @@ import pytest
 import ipcbus
 from ipcbus.config import Config
 from ipcbus_tools.feed import Survey
-from ipcbus_tools.replay import MAX_SPEED, Pace, _open_sources
+from ipcbus_tools.replay_feed import Pace, _open_sources
+from ipcbus_tools.replaying import MAX_SPEED
 from ipcbus_tools.stopping import Stopper
 
 if TYPE_CHECKING:

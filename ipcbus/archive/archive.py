@@ -1,0 +1,218 @@
+"""An archive: a directory of logs with an id of its own."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import socket
+import time
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ipcbus.archive import cursors
+from ipcbus.archive.cursors import Cursors
+from ipcbus.archive.layout import FORMAT
+from ipcbus.archive.limits import Limits
+from ipcbus.archive.log import Log
+from ipcbus.archive.log_writer import LogWriter
+from ipcbus.errors import ArchiveDamaged, ArchiveLocked, ArchiveMissing, ConfigError
+from ipcbus.storage.files import Disk, FileMissing
+
+if TYPE_CHECKING:
+    import os
+
+    from ipcbus.storage.files import Files, Lock
+
+NAME: Final = "archive.json"
+PARTITIONS: Final = "partitions"
+LOCK: Final = "lock"
+
+_SIZE_MAX: Final = 1 << 16
+_STREAM: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}", re.ASCII)
+_PARTITION: Final = re.compile(r"0|[1-9]\d{0,8}", re.ASCII)
+_ID: Final = re.compile(r"[0-9a-f]{32}", re.ASCII)
+_RESERVED: Final = (NAME, PARTITIONS, cursors.FOLDER)
+
+
+class Archive:
+    """An archive that is there; holds no file open.
+
+    Attributes:
+        id: 32 hexadecimal digits that no other archive has.
+        path: its directory.
+        cursors: how far its consumers are.
+        files: where its files are.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, expect_id: str | None = None, files: Files | None = None
+    ) -> None:
+        """Opens an archive.
+
+        Args:
+            path: its directory.
+            expect_id: the id that it has to have; None: any.
+            files: where its files are; None: on the disk.
+
+        Raises:
+            ArchiveMissing: there is none, or it is another one.
+            ArchiveDamaged: `archive.json` cannot be read, or is of another format.
+            StorageError: the system refuses.
+        """
+        self.files = Disk() if files is None else files
+        self.path = Path(path).resolve()
+        self.id = self._read_id()
+        self.cursors = Cursors(self.path, self.files)
+        if expect_id is not None and expect_id != self.id:
+            raise ArchiveMissing(
+                f"{self.path} on host {socket.gethostname()} is archive {self.id}, asked for was {expect_id}: give the "
+                "directory of that one, on the host or the shared storage of its recorder"
+            )
+
+    @classmethod
+    def create(cls, path: str | os.PathLike[str], *, files: Files | None = None) -> Archive:
+        """Makes an archive, or opens the one that is there.
+
+        Args:
+            path: its directory, made if needed.
+            files: where its files are; None: on the disk.
+
+        Raises:
+            ArchiveDamaged: `archive.json` is there, but cannot be read.
+            StorageError: the system refuses.
+        """
+        where = Disk() if files is None else files
+        root = Path(path).resolve()
+        where.make_dir(root)
+        if NAME not in where.names(root):
+            made = {
+                "created_ns": time.time_ns(),
+                "format": FORMAT,
+                "host": socket.gethostname(),
+                "id": uuid.uuid4().hex,
+            }
+            where.create(root / NAME, json.dumps(made, sort_keys=True, separators=(",", ":")).encode())
+        return cls(path, files=where)
+
+    def logs(self) -> list[Log]:
+        """All logs, sorted by partition.
+
+        Raises:
+            ArchiveDamaged: two have the same partition number.
+            StorageError: the system refuses.
+        """
+        found = sorted((number, stream) for stream in self._streams() for number in self._partitions(stream))
+        for (number, stream), (other, again) in itertools.pairwise(found):
+            if number == other:
+                raise ArchiveDamaged(
+                    f"{self.path}: partition {number} is there twice, as {stream}/{number} and {again}/{number}; move "
+                    "the one that was copied in to an archive of its own"
+                )
+        return [Log(self.path, stream, number, self.files) for number, stream in found]
+
+    def log(self, key: str) -> Log:
+        """The log of a key, `"<stream>/<partition>"`.
+
+        Raises:
+            ArchiveMissing: there is none.
+        """
+        stream, _, number = key.partition("/")
+        if _named(stream) and _PARTITION.fullmatch(number) and int(number) in self._partitions(stream):
+            return Log(self.path, stream, int(number), self.files)
+        known = ", ".join(log.key for log in self.logs()) or "none yet"
+        raise ArchiveMissing(f"{self.path} on host {socket.gethostname()} has no log {key!r}; its logs: {known}")
+
+    def writer(self, stream: str, *, limits: Limits | None = None) -> LogWriter:
+        """Opens the log of a stream for writing, made if needed, and mends what a crash left of it.
+
+        Args:
+            stream: letters, digits, `.`, `_` and `-`, 100 at most.
+            limits: sizes, what is kept, how often it is synced; None: the defaults of `Limits`.
+
+        Raises:
+            ArchiveLocked: another live process writes it.
+            ArchiveDamaged: it has to be repaired first.
+            ConfigError: the stream's name cannot be one.
+            StorageError: the system refuses.
+        """
+        if not _named(stream):
+            raise ConfigError(
+                f"stream {stream!r} is no name of a directory in an archive; give 1 to 100 letters, digits, '.', '_' "
+                f"or '-', the first of them a letter, a digit or '_', and none of {', '.join(_RESERVED)}"
+            )
+        self.files.make_dir(self.path / stream)
+        lock = self.lock(stream)
+        try:
+            numbers = self._partitions(stream)
+            if len(numbers) > 1:
+                raise ArchiveDamaged(
+                    f"{self.path / stream}: has partitions {numbers}; move all but one to an archive of their own"
+                )
+            number = numbers[0] if numbers else self._claim(stream)
+            return LogWriter(
+                Log(self.path, stream, number, self.files), limits or Limits(), self.cursors, self.files, lock
+            )
+        except BaseException:
+            lock.release()
+            raise
+
+    def lock(self, stream: str) -> Lock:
+        """Takes the lock of a stream's log: nobody else writes it until it is released.
+
+        Raises:
+            ArchiveLocked: another live process holds it.
+            StorageError: the system refuses.
+        """
+        lock = self.files.lock(self.path / stream / LOCK)
+        if lock is None:
+            raise ArchiveLocked(
+                f"stream {stream} of {self.path} is written by {self.writing(stream) or 'another process'}; stop that, "
+                "or give this recorder a stream of its own"
+            )
+        return lock
+
+    def writing(self, stream: str) -> str | None:
+        """Who writes the log of a stream now: what that process wrote of itself; None for nobody."""
+        return self.files.holder(self.path / stream / LOCK) if _named(stream) else None
+
+    def _claim(self, stream: str) -> int:
+        """A partition number for a stream that has none yet, and its directory."""
+        folder = self.path / PARTITIONS
+        self.files.make_dir(folder)
+        taken = [int(name) for name in self.files.names(folder) if _PARTITION.fullmatch(name)]
+        number = max(taken, default=-1) + 1
+        # Whoever makes the file has the number, however many try at once.
+        while not self.files.create(folder / str(number), f"{stream}\n".encode()):
+            number += 1
+        self.files.make_dir(self.path / stream / str(number))
+        return number
+
+    def _streams(self) -> list[str]:
+        return [name for name in self.files.names(self.path) if _named(name)]
+
+    def _partitions(self, stream: str) -> list[int]:
+        return sorted(int(name) for name in self.files.names(self.path / stream) if _PARTITION.fullmatch(name))
+
+    def _read_id(self) -> str:
+        path = self.path / NAME
+        try:
+            found = cursors.read_json(self.files, path, _SIZE_MAX)
+        except FileMissing as error:
+            raise ArchiveMissing(
+                f"{self.path} on host {socket.gethostname()} is no archive; give the directory that 'ipcbus record "
+                "--to' wrote, on the host or the shared storage of its recorder"
+            ) from error
+        if found.get("format") != FORMAT:
+            raise ArchiveDamaged(
+                f"{path}: format {found.get('format')!r}, this release reads {FORMAT}; use the release that wrote it"
+            )
+        name = found.get("id")
+        if not isinstance(name, str) or not _ID.fullmatch(name):
+            raise ArchiveDamaged(f"{path}: {name!r} is no id; restore the file from a copy")
+        return name
+
+
+def _named(stream: str) -> bool:
+    return bool(_STREAM.fullmatch(stream)) and stream not in _RESERVED

@@ -1,0 +1,234 @@
+"""Rows of an archive as Arrow record batches: whole columns at a time, the bytes of messages copied once at most.
+
+Needs pyarrow, which nothing else on this floor does; the extra `spark` brings it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from ipcbus.archive.choose import Choice, Chooser, Labels, numbers
+from ipcbus.archive.columns import COLUMNS
+from ipcbus.archive.layout import ROW, TYPE_LOSS_DAMAGE
+from ipcbus.archive.segments import Chunk
+from ipcbus.errors import ArchiveDamaged
+from ipcbus.message import MessageType
+from ipcbus.wire.properties import unpack
+
+try:
+    import pyarrow as pa
+except ImportError as error:
+    raise ImportError("Arrow batches of an archive need pyarrow: pip install 'ipcbus[spark]'") from error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from ipcbus.archive.log import Log
+
+    Headers = tuple[tuple[str, bytes], ...]
+
+KEY: Final = "key"
+"""Header whose value is the column `key`."""
+
+# The names and what may be null are those that Spark gives the type.
+_HEADER: Final = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+_HEADERS: Final = pa.list_(pa.field("element", _HEADER))
+TYPES: Final[dict[str, Any]] = {
+    "binary": pa.binary(),
+    "string": pa.string(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "headers": _HEADERS,
+}
+"""Kind of a column -> pyarrow type."""
+
+
+def schema(names: Sequence[str], nullable: Sequence[bool] | None = None) -> Any:  # noqa: ANN401
+    """The pyarrow schema of some columns, in this order.
+
+    Args:
+        names: of `COLUMNS`.
+        nullable: what each is declared as; by default what `COLUMNS` says.
+    """
+    declared = nullable if nullable is not None else [COLUMNS[name].nullable for name in names]
+    return pa.schema(
+        [pa.field(name, TYPES[COLUMNS[name].kind], may) for name, may in zip(names, declared, strict=True)]
+    )
+
+
+def chunks(
+    log: Log,
+    start: int,
+    end: int,
+    names: Sequence[str],
+    *,
+    max_rows: int,
+    max_bytes: int,
+    on_damage: Callable[[int, int, str], None] | None = None,
+    on_hole: Callable[[int, int], None] | None = None,
+) -> Iterator[Chunk]:
+    """Reads what some columns are made of, as `Log.read` does; bytes of messages only where they are needed."""
+    limits: dict[str, Any] = {"max_rows": max_rows, "max_bytes": max_bytes, "on_damage": on_damage, "on_hole": on_hole}
+    headers = "value" not in names and ("key" in names or "headers" in names)
+    for chunk in log.read(start, end, messages="value" in names, **limits):
+        if headers and chunk.rows["headers"].any():
+            yield from log.read(chunk.offset, chunk.offset + len(chunk.rows), **limits)
+        else:
+            yield chunk
+
+
+class Converter:
+    """Makes record batches of the rows of one log; only what the schema names is made, or even looked at.
+
+    Attributes:
+        wants_none: whether there can be no batch, whatever the rows.
+    """
+
+    def __init__(self, labels: Labels, schema: Any, choice: Choice | None = None) -> None:  # noqa: ANN401
+        """For rows of the log of these labels.
+
+        Args:
+            labels: of the log, taken after what is to be converted was published.
+            schema: what `schema` made.
+            choice: which rows are wanted; all messages by default.
+        """
+        self._labels = labels
+        self._schema = schema
+        self._chooser = Chooser(choice or Choice(), labels)
+        self.wants_none = self._chooser.wants_none
+        self._topics = pa.array(labels.topics, pa.string())
+        self._sources = pa.array(labels.sources, pa.string())
+
+    def batch(self, chunk: Chunk) -> Any:  # noqa: ANN401
+        """The wanted rows of a chunk as a `pyarrow.RecordBatch`; None when there are none.
+
+        Raises:
+            ArchiveDamaged: what the rows say contradicts the log's names or the bytes.
+        """
+        indices = self._chooser.indices(chunk.rows, chunk.offset)
+        count = len(chunk.rows) if indices is None else len(indices)
+        if not count:
+            return None
+        rows = chunk.rows if indices is None else chunk.rows[indices]
+        offsets = chunk.offset + (np.arange(count) if indices is None else indices)
+        payload = _Payload(chunk, indices, rows)
+        arrays = [self._column(name, rows, offsets, payload) for name in self._schema.names]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _column(self, name: str, rows: NDArray[np.void], offsets: NDArray[np.int64], payload: _Payload) -> Any:  # noqa: ANN401
+        if name == "value":
+            return payload.values()
+        if name == "key":
+            return payload.keys()
+        if name == "headers":
+            return payload.headers()
+        if name in ("topic", "source"):
+            texts, field = (self._topics, "topic") if name == "topic" else (self._sources, "session")
+            return _texts(texts, rows[field])
+        found = numbers(name, rows, offsets, self._labels)
+        kind = COLUMNS[name].kind
+        if kind == "int":
+            return pa.array(found.astype(np.int32))
+        return pa.array(found) if kind == "long" else pa.array(found).view(TYPES[kind])
+
+
+def lost_rows(first: int, end: int) -> Chunk:
+    """Stands for offsets that cannot be read: one row, at the first of them, of a loss of so many numbers."""
+    rows = np.zeros(1, ROW)
+    rows["type"] = TYPE_LOSS_DAMAGE
+    rows["numbers"] = min(end - first, np.iinfo(np.uint32).max)
+    return Chunk(first, rows, np.empty(0, np.uint8), 0)
+
+
+def _texts(texts: Any, which: NDArray[np.void]) -> Any:  # noqa: ANN401
+    """The text of each number; where all are the same, which is common, that takes a fifth of the time."""
+    first = which[0]
+    if (which == first).all():
+        return pa.repeat(texts[int(first)], len(which))
+    return texts.take(pa.array(np.ascontiguousarray(which)))
+
+
+class _Payload:
+    """The bytes of some rows of a chunk; nothing is done before it is asked for."""
+
+    def __init__(self, chunk: Chunk, indices: NDArray[np.intp] | None, rows: NDArray[np.void]) -> None:
+        """`indices` are the wanted rows of the chunk, None for all, and `rows` those rows."""
+        self._chunk = chunk
+        self._indices = indices
+        self._rows = rows
+        self._header_lists: tuple[NDArray[np.intp], list[Headers]] | None = None
+
+    def values(self) -> Any:  # noqa: ANN401
+        """The values, without header blocks; null for what is no message."""
+        rows = self._chunk.rows
+        # That they follow each other without a gap is looked at by who reads them.
+        begins = rows["position"].astype(np.int64) - self._chunk.data_start
+        heads = rows["headers"]
+        has_heads = bool(heads.any())
+        if has_heads:
+            # Header blocks and values in turn, of which every second one is taken.
+            edges = np.empty(2 * len(rows) + 1, np.int32)
+            edges[:-1:2] = begins
+            edges[1::2] = begins + heads
+        else:
+            edges = np.empty(len(rows) + 1, np.int32)
+            edges[:-1] = begins
+        edges[-1] = len(self._chunk.data)
+        buffers = [None, pa.py_buffer(edges), pa.py_buffer(self._chunk.data)]
+        pieces = pa.Array.from_buffers(pa.binary(), len(edges) - 1, buffers)
+        no_message = self._rows["type"] != MessageType.DATA
+        if self._indices is None and not has_heads and not no_message.any():
+            return pieces
+        which = np.arange(len(rows)) if self._indices is None else self._indices
+        return pieces.take(pa.array(2 * which + 1 if has_heads else which, mask=no_message))
+
+    def keys(self) -> Any:  # noqa: ANN401
+        """The value of the header KEY of each row; null without."""
+        where, lists = self._parsed()
+        found = [next((value for name, value in headers if name == KEY), None) for headers in lists]
+        return self._spread(pa.array(found, pa.binary()), where)
+
+    def headers(self) -> Any:  # noqa: ANN401
+        """The headers of each row; null without."""
+        where, lists = self._parsed()
+        edges = np.zeros(len(lists) + 1, np.int32)
+        np.cumsum([len(headers) for headers in lists], out=edges[1:])
+        names = pa.array([name for headers in lists for name, _ in headers], pa.string())
+        values = pa.array([value for headers in lists for _, value in headers], pa.binary())
+        pairs = pa.StructArray.from_arrays([names, values], fields=list(_HEADER))
+        return self._spread(pa.ListArray.from_arrays(pa.array(edges), pairs, type=_HEADERS), where)
+
+    def _spread(self, found: Any, where: NDArray[np.intp]) -> Any:  # noqa: ANN401
+        """An entry for each row: what was found where it was found, and null elsewhere."""
+        if not len(found):
+            return pa.nulls(len(self._rows), found.type)
+        which = np.zeros(len(self._rows), np.intp)
+        which[where] = np.arange(len(where))
+        missing = np.ones(len(self._rows), np.bool_)
+        missing[where] = False
+        return found.take(pa.array(which, mask=missing))
+
+    def _parsed(self) -> tuple[NDArray[np.intp], list[Headers]]:
+        """Which of the rows have a header block, and what is in it."""
+        if self._header_lists is None:
+            where = np.flatnonzero(self._rows["headers"])
+            data = self._chunk.data
+            begins = self._rows["position"][where].astype(np.int64) - self._chunk.data_start
+            ends = begins + self._rows["headers"][where]
+            lists = [self._unpacked(data[a:b]) for a, b in zip(begins.tolist(), ends.tolist(), strict=True)]
+            self._header_lists = where, lists
+        return self._header_lists
+
+    def _unpacked(self, block: NDArray[np.uint8]) -> Headers:
+        try:
+            return unpack(block.tobytes())
+        except ValueError as error:
+            raise ArchiveDamaged(
+                f"a header block in the rows from offset {self._chunk.offset} on makes no sense "
+                f"({error}); see ipcbus archive verify"
+            ) from error

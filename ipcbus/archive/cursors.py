@@ -1,0 +1,152 @@
+"""Cursors: how far each consumer of an archive is; what they still need is held while the hard cap allows it.
+
+A cursor is a file of canonical JSON, `consumers/<group>.json`, replaced as a whole. One that is damaged holds nothing:
+which rows it means is not known, and to hold all of them would fill the disk for somebody who may be gone. It is listed
+by `damaged` (`ipcbus archive info` and `verify` show it), and the next commit of its group mends it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import time
+from typing import TYPE_CHECKING, Final, TypeGuard
+
+from ipcbus.errors import ArchiveDamaged, ConfigError, StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from ipcbus.storage.files import Files
+
+FOLDER: Final = "consumers"
+FORMAT: Final = 1
+SIZE_MAX: Final = 1 << 20
+
+_OFFSET_MAX: Final = 1 << 63
+_GROUP: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}", re.ASCII)
+_SUFFIX: Final = ".json"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Cursor:
+    """How far a consumer is."""
+
+    offsets: dict[str, int]
+    """By key of the log: the first offset that it still needs. Logs that it does not name it does not hold."""
+    time_ns: int
+    """When it was committed, in ns since the epoch."""
+
+
+class Cursors:
+    """The cursors of an archive."""
+
+    def __init__(self, root: Path, files: Files) -> None:
+        """Those of the archive at `root`."""
+        self._folder = root / FOLDER
+        self._files = files
+
+    def commit(self, group: str, offsets: Mapping[str, int], *, time_ns: int | None = None) -> None:
+        """Writes a cursor, in place of the one that the group had.
+
+        Args:
+            group: name of the consumer: letters, digits, `.`, `_` and `-`, 100 at most.
+            offsets: by key of the log, the first offset that it still needs.
+            time_ns: when, in ns since the epoch; None: now.
+
+        Raises:
+            ConfigError: the name cannot be one, or an offset is no number from 0 on.
+            StorageError: the system refuses.
+        """
+        path = self._path(group)
+        plain = {str(key): int(offset) for key, offset in offsets.items()}
+        for key, offset in plain.items():
+            if not 0 <= offset < _OFFSET_MAX:
+                raise ConfigError(f"consumer {group}: offset {offset} of log {key} is none; give a number from 0 on")
+        when = time.time_ns() if time_ns is None else time_ns
+        text = json.dumps(
+            {"format": FORMAT, "group": group, "offsets": plain, "time_ns": when}, sort_keys=True, separators=(",", ":")
+        )
+        self._files.make_dir(self._folder)
+        self._files.replace(path, text.encode())
+
+    def all(self) -> dict[str, Cursor]:
+        """The good ones, by group."""
+        return {group: found for group in self._groups() if isinstance(found := self._read(group), Cursor)}
+
+    def damaged(self) -> dict[str, str]:
+        """What is wrong with the damaged ones, by group."""
+        return {group: found for group in self._groups() if isinstance(found := self._read(group), str)}
+
+    def remove(self, group: str) -> None:
+        """Forgets a group; nothing where it has no cursor.
+
+        Raises:
+            ConfigError: the name cannot be one.
+            StorageError: the system refuses.
+        """
+        self._files.remove(self._path(group))
+
+    def _path(self, group: str) -> Path:
+        if not _GROUP.fullmatch(group):
+            raise ConfigError(
+                f"consumer {group!r} is no name of a file; give 1 to 100 letters, digits, '.', '_' or '-', the first "
+                "of them a letter, a digit or '_'"
+            )
+        return self._folder / f"{group}{_SUFFIX}"
+
+    def _groups(self) -> list[str]:
+        names = self._files.names(self._folder)
+        return [
+            name.removesuffix(_SUFFIX)
+            for name in names
+            if name.endswith(_SUFFIX) and _GROUP.fullmatch(name.removesuffix(_SUFFIX))
+        ]
+
+    def _read(self, group: str) -> Cursor | str | None:
+        """A cursor, what is wrong with it, or None when it is gone."""
+        path = self._path(group)
+        try:
+            found = read_json(self._files, path, SIZE_MAX)
+        except (ArchiveDamaged, StorageError) as error:
+            if not self._there(path):
+                return None
+            return "is no JSON object" if isinstance(error, ArchiveDamaged) else str(error)
+        offsets, when = found.get("offsets"), found.get("time_ns")
+        if found.get("format") != FORMAT or not isinstance(offsets, dict) or not _whole(when):
+            return f"is no cursor of format {FORMAT}"
+        for key, offset in offsets.items():
+            if not _whole(offset):
+                return f"offset {offset!r} of log {key!a} is no whole number from 0 on"
+        return Cursor(offsets, when)
+
+    def _there(self, path: Path) -> bool:
+        return path.name in self._files.names(self._folder)
+
+
+def _whole(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _OFFSET_MAX
+
+
+def read_json(files: Files, path: Path, size_max: int) -> dict[str, object]:
+    """The object in a small JSON file.
+
+    Raises:
+        ArchiveDamaged: it is none.
+        FileMissing: there is no file.
+        StorageError: the system refuses.
+    """
+    file = files.open(path)
+    try:
+        data = file.read_at(0, size_max + 1)
+    finally:
+        file.close()
+    try:
+        found = json.loads(data) if len(data) <= size_max else None
+    except (ValueError, RecursionError) as error:
+        raise ArchiveDamaged(f"{path}: is no JSON ({error}); restore it from a copy") from error
+    if not isinstance(found, dict):
+        raise ArchiveDamaged(f"{path}: is no JSON object of at most {size_max} bytes; restore it from a copy")
+    return found

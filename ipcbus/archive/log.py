@@ -1,0 +1,397 @@
+"""Reading a log: cheap, and safe while its writer writes, in this process or another one."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from ipcbus.archive import names as naming
+from ipcbus.archive import watermark as marks
+from ipcbus.archive.layout import ROW, SEGMENT_BYTES_MAX
+from ipcbus.archive.segments import Chunk, ChunkLimits, Damage, OpenSegment, bases
+from ipcbus.errors import ArchiveDamaged, OffsetsExpired
+from ipcbus.storage.files import FileMissing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from ipcbus.archive.watermark import Watermark
+    from ipcbus.storage.files import Files
+
+_TABLE: Final = 1 << 16  # records of blocks that are looked through at once
+_REPAIR: Final = "'ipcbus archive verify' lists all damage, 'ipcbus archive repair' takes it out and notes the loss"
+
+Told = "Callable[[int, int, str], None]"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Segment:
+    """What a segment holds.
+
+    Attributes:
+        base: its first offset.
+        rows: messages, losses and other events.
+        bytes: of its messages, headers included.
+        disk_bytes: of its three files.
+        closed: whether no more will be written into it.
+        first_receive_ns: the least receive time of its rows, in ns since the epoch; 0 when it has none.
+        last_receive_ns: the greatest.
+        losses: rows that are losses.
+        lost: what those rows lost together, in sequence numbers.
+        hole: offsets before it that were given, or may have been given, and are lost; 0 as a rule.
+        damaged: blocks whose record is damaged; their rows are counted, not what is in them.
+    """
+
+    base: int
+    rows: int
+    bytes: int
+    disk_bytes: int
+    closed: bool
+    first_receive_ns: int
+    last_receive_ns: int
+    losses: int
+    lost: int
+    hole: int
+    damaged: int
+
+    @property
+    def end(self) -> int:
+        """The offset after its last row."""
+        return self.base + self.rows
+
+
+class Log:
+    """A log of an archive, for reading; holds no file open between calls.
+
+    For one thread at a time. `Archive.log` and `Archive.logs` make it.
+    """
+
+    def __init__(self, root: Path, stream: str, partition: int, files: Files) -> None:
+        """The log of a partition in the archive at `root`."""
+        self.stream = stream
+        self.partition = partition
+        self._files = files
+        self.folder = root / stream / str(partition)
+        self._names = naming.Names()
+        self._names_size = -1
+        self._ends: dict[int, int] = {}  # of segments that are closed
+        self._segments: dict[int, Segment] = {}
+
+    @property
+    def key(self) -> str:
+        """`"<stream>/<partition>"`."""
+        return f"{self.stream}/{self.partition}"
+
+    def bounds(self) -> tuple[int, int]:
+        """The first offset that is kept, and the offset after the last that is published.
+
+        Raises:
+            ArchiveDamaged: the watermark is damaged.
+            StorageError: the system refuses.
+        """
+        mark = self.watermark()
+        found = self._bases(mark)
+        return found[0] if found else mark.next_offset, mark.next_offset
+
+    def watermark(self) -> Watermark:
+        """How far the log is published.
+
+        Raises:
+            ArchiveDamaged: none of its copies is whole.
+        """
+        path = self.folder / marks.NAME
+        try:
+            file = self._files.open(path)
+        except FileMissing:
+            return marks.Watermark()  # a log that is being made
+        try:
+            found = marks.published(file)
+        finally:
+            file.close()
+        if found is None:
+            raise ArchiveDamaged(f"{path}: the watermark of log {self.key} is damaged; {_REPAIR}")
+        return found
+
+    def topics(self) -> dict[int, str]:
+        """Topics by their number in the rows.
+
+        Raises:
+            ArchiveDamaged: the file of names is damaged.
+        """
+        return dict(self.names().topics)
+
+    def sessions(self) -> dict[int, str]:
+        """Source strings of transport sessions by their number in the rows.
+
+        Raises:
+            ArchiveDamaged: the file of names is damaged.
+        """
+        return dict(self.names().sessions)
+
+    def segments(self) -> list[Segment]:
+        """All segments, oldest first.
+
+        Raises:
+            ArchiveDamaged: the watermark is damaged.
+            StorageError: the system refuses.
+        """
+        mark = self.watermark()
+        found: list[Segment] = []
+        for base, limit in self._spans(mark):
+            before = found[-1].end if found else base
+            segment = self._segments.get(base)
+            if segment is None:
+                try:
+                    with self._open(base, mark) as opened:
+                        segment = _summary(opened, mark, limit)
+                except FileMissing:
+                    continue  # taken away by retention just now
+                if segment.closed:
+                    self._segments[base] = segment
+            found.append(dataclasses.replace(segment, hole=max(0, base - before)))
+        return found
+
+    def offset_at(self, time_ns: int) -> int:
+        """The first offset whose receive time is `time_ns` or later; the end when there is none.
+
+        Args:
+            time_ns: ns since the epoch.
+
+        Raises:
+            ArchiveDamaged: the watermark is damaged.
+            StorageError: the system refuses.
+        """
+        mark = self.watermark()
+        for base, _ in self._spans(mark):
+            if base in self._segments and self._segments[base].last_receive_ns < time_ns:
+                continue
+            try:
+                with self._open(base, mark) as opened:
+                    offset = _first_at(opened, time_ns)
+            except FileMissing:
+                continue
+            if offset is not None:
+                return offset
+        return mark.next_offset
+
+    def read(
+        self,
+        start: int,
+        end: int,
+        *,
+        max_rows: int = 65536,
+        max_bytes: int = 32 << 20,
+        verify: bool = True,
+        messages: bool = True,
+        on_damage: Callable[[int, int, str], None] | None = None,
+        on_hole: Callable[[int, int], None] | None = None,
+    ) -> Iterator[Chunk]:
+        """Reads the rows of offsets from `start` up to, without, `end`.
+
+        Args:
+            start: the first offset.
+            end: the offset after the last.
+            max_rows: rows of a chunk.
+            max_bytes: bytes of a chunk's messages; a single larger message is a chunk of its own.
+            verify: whether checksums are looked at. Positions, lengths and numbers of names always are.
+            messages: whether their bytes are read; without, a chunk's `data` is empty, and `max_bytes` has no meaning.
+            on_damage: called with first offset, end and reason instead of `ArchiveDamaged`; those rows are left out.
+            on_hole: called with first offset and end instead of `OffsetsExpired` for a hole; see `Segment.hole`.
+
+        Raises:
+            OffsetsExpired: the log does not have all of these offsets.
+            ArchiveDamaged: bytes contradict their checksums.
+            StorageError: the system refuses.
+            ValueError: `start` or a limit makes no sense.
+        """
+        if not 0 <= start <= end or max_rows < 1 or max_bytes < 1:
+            raise ValueError(f"offsets {start} to {end}, max_rows {max_rows}, max_bytes {max_bytes}: nothing to read")
+        mark = self.watermark()
+        spans = self._spans(mark)
+        first = spans[0][0] if spans else mark.next_offset
+        if start < end and (start < first or end > mark.next_offset):
+            raise self._expired(start, end, first, mark.next_offset)
+        limits = ChunkLimits(max_rows, max_bytes if messages else SEGMENT_BYTES_MAX, verify, messages)
+        return self._read(start, end, mark, spans, limits, on_damage, on_hole)
+
+    def size(self, start: int, end: int) -> int:
+        """Bytes of the messages from offset `start` up to `end`, headers included, as their rows say, unchecked.
+
+        What is no longer kept, or is not yet, has none.
+
+        Raises:
+            ArchiveDamaged: the watermark is damaged.
+            StorageError: the system refuses.
+        """
+        return sum(
+            max(0, opened.position(high) - opened.position(low)) for opened, low, high in self._within(start, end)
+        )
+
+    def reach(self, start: int, end: int, size: int) -> int:
+        """The furthest offset up to `end` such that the messages from `start` up to it have at most `size` bytes.
+
+        Raises:
+            ArchiveDamaged: the watermark is damaged.
+            StorageError: the system refuses.
+        """
+        for opened, low, high in self._within(start, end):
+            begin = opened.position(low)
+            if opened.position(high) - begin > size:
+                most = begin + size
+                return low + bisect_right(range(low + 1, high + 1), most, key=opened.position)
+            size -= max(0, opened.position(high) - begin)
+        return end
+
+    def _within(self, start: int, end: int) -> Iterator[tuple[OpenSegment, int, int]]:
+        """The segments that hold offsets from `start` to `end`, and which of these each one holds."""
+        mark = self.watermark()
+        for base, limit in self._spans(mark):
+            if limit <= start or base >= end:
+                continue
+            try:
+                with self._open(base, mark) as opened:
+                    yield opened, max(start, base), min(end, self._end(opened, mark, limit))
+            except FileMissing:
+                continue
+
+    def _read(
+        self,
+        start: int,
+        end: int,
+        mark: Watermark,
+        spans: list[tuple[int, int]],
+        limits: ChunkLimits,
+        on_damage: Callable[[int, int, str], None] | None,
+        on_hole: Callable[[int, int], None] | None,
+    ) -> Iterator[Chunk]:
+        kinds = self.names().kinds()
+        for base, limit in spans:
+            if limit <= start or base >= end:
+                continue
+            try:
+                opened = self._open(base, mark)
+            except FileMissing:
+                raise self._expired(start, end, *self.bounds()) from None
+            with opened:
+                last = self._end(opened, mark, limit)
+                for piece in opened.chunks(max(start, base), min(end, last), limits, kinds):
+                    if isinstance(piece, Chunk):
+                        yield piece
+                    elif on_damage is not None:
+                        on_damage(piece.first, piece.end, piece.reason)
+                    else:
+                        raise self._damaged(piece, base)
+            hole = max(start, last), min(end, limit)
+            if hole[0] >= hole[1]:
+                continue
+            if on_hole is None:
+                raise OffsetsExpired(
+                    f"log {self.key} in {self.folder.parents[1]} lost offsets {hole[0]} to {hole[1] - 1} in a power "
+                    f"loss before they were on the disk; read on from {hole[1]}"
+                )
+            on_hole(*hole)
+
+    def _expired(self, start: int, end: int, first: int, next_offset: int) -> OffsetsExpired:
+        return OffsetsExpired(
+            f"log {self.key} in {self.folder.parents[1]} has offsets {first} to {next_offset - 1}, asked for were "
+            f"{start} to {end - 1}; start from {first}, keep data longer (retain_bytes, retain_seconds), or give the "
+            "consumer a cursor that holds it"
+        )
+
+    def _damaged(self, damage: Damage, base: int) -> ArchiveDamaged:
+        return ArchiveDamaged(
+            f"log {self.key} in {self.folder.parents[1]}: rows {damage.first} to {damage.end - 1} in segment "
+            f"{base:020d} cannot be read: {damage.reason}; {_REPAIR}"
+        )
+
+    def _open(self, base: int, mark: Watermark) -> OpenSegment:
+        return OpenSegment(self._files, self.folder, base, mark.blocks if base == mark.base else None)
+
+    def _bases(self, mark: Watermark) -> list[int]:
+        """Of the segments that have published rows."""
+        return [base for base in bases(self._files.names(self.folder)) if base < mark.next_offset]
+
+    def _spans(self, mark: Watermark) -> list[tuple[int, int]]:
+        """Each segment's base, and where the next one begins."""
+        return list(itertools.pairwise([*self._bases(mark), mark.next_offset]))
+
+    def _end(self, opened: OpenSegment, mark: Watermark, limit: int) -> int:
+        """The offset after the last published row of a segment."""
+        if opened.base == mark.base:
+            return mark.next_offset
+        if opened.base not in self._ends:
+            self._ends[opened.base] = min(opened.end(), limit)
+        return self._ends[opened.base]
+
+    def names(self) -> naming.Names:
+        """All names of topics and sessions.
+
+        Raises:
+            ArchiveDamaged: the file of names is damaged.
+        """
+        path = self.folder / naming.NAME_OF_FILE
+        try:
+            file = self._files.open(path)
+        except FileMissing:
+            return self._names
+        try:
+            size = file.size()
+            if size != self._names_size:
+                # What is torn at the end is being written; rows that use it are not published yet.
+                found, scanned, damage = naming.load(naming.read(file))
+                if damage and (scanned.good_follow or not scanned.damage):
+                    raise ArchiveDamaged(f"{path}: {damage}; {_REPAIR}")
+                self._names, self._names_size = found, size
+        finally:
+            file.close()
+        return self._names
+
+
+def _summary(opened: OpenSegment, mark: Watermark, limit: int) -> Segment:
+    """What a segment holds; its hole is filled in by who knows the segment before it."""
+    written = opened.base == mark.base
+    size = losses = lost = damaged = 0
+    times: list[int] = []
+    for found in opened.all_records():
+        good = [block for block in found if block is not None]
+        size += sum(block.bytes for block in good)
+        losses += sum(block.losses for block in good)
+        lost += sum(block.lost for block in good)
+        damaged += len(found) - len(good)
+        times += (
+            [min(block.first_receive_ns for block in good), max(block.last_receive_ns for block in good)]
+            if good
+            else []
+        )
+    return Segment(
+        base=opened.base,
+        rows=(mark.next_offset if written else min(opened.end(), limit)) - opened.base,
+        bytes=size,
+        disk_bytes=opened.blk.size() + opened.idx.size() + opened.dat.size(),
+        closed=not written,
+        first_receive_ns=min(times, default=0),
+        last_receive_ns=max(times, default=0),
+        losses=losses,
+        lost=lost,
+        hole=0,
+        damaged=damaged,
+    )
+
+
+def _first_at(opened: OpenSegment, time_ns: int) -> int | None:
+    """The first offset of a segment that was received at a time or later; of a damaged block, its first."""
+    for start in range(0, opened.count, _TABLE):
+        late = np.flatnonzero(opened.table(start, _TABLE)["last_receive_ns"] >= time_ns)
+        for block in (each for index in late.tolist() for each in opened.records(start + index, 1)):
+            if block is None:
+                continue
+            raw = opened.idx.read_at((block.first_offset - opened.base) * ROW.itemsize, block.rows * ROW.itemsize)
+            rows = np.frombuffer(raw, ROW, len(raw) // ROW.itemsize)
+            hits = np.flatnonzero(rows["receive_ns"] >= time_ns)
+            return block.first_offset + (int(hits[0]) if len(hits) else 0)
+    return None

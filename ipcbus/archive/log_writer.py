@@ -1,0 +1,376 @@
+"""Writing a log: blocks of rows, published after their bytes, in segments."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from ipcbus.archive import blocks, recovery, retention
+from ipcbus.archive import names as naming
+from ipcbus.archive import watermark as marks
+from ipcbus.archive.blocks import ROW_SIZE
+from ipcbus.archive.layout import (
+    BLOCK_BYTES_MAX,
+    NAME_SESSION,
+    NAME_TOPIC,
+    ROW,
+    SEGMENT_BYTES_MAX,
+    WATERMARK_AT,
+)
+from ipcbus.archive.names import Entry
+from ipcbus.archive.segment_writer import SegmentWriter
+from ipcbus.archive.watermark import Watermark
+from ipcbus.errors import ClosedError, StorageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+    from typing_extensions import Buffer
+
+    from ipcbus.archive.cursors import Cursors
+    from ipcbus.archive.limits import Limits
+    from ipcbus.archive.log import Log
+    from ipcbus.archive.retention import Retained
+    from ipcbus.storage.files import Files, Lock
+
+RESERVE_MIN = 1 << 16
+"""Offsets that a watermark that is synced reserves at least for rows that are not; a simulation takes fewer."""
+
+_RESERVE: Final = 4  # as many offsets are reserved as the last interval between syncs took, times this
+
+
+class LogWriter:
+    """The one writer of a log, made by `Archive.writer`; for one thread at a time, and a context manager.
+
+    When the system fails to sync, nobody knows what is on the disk, so every call after that raises; what a new writer
+    finds when it opens the log is what counts.
+
+    Attributes:
+        log: the log, for reading.
+        recovered: what a crash had left, and how it was mended.
+        next_offset: the offset that the next row will have.
+    """
+
+    def __init__(self, log: Log, limits: Limits, cursors: Cursors, files: Files, lock: Lock) -> None:
+        """Mends the log and goes on behind it; takes the lock over."""
+        self.log = log
+        self._limits = limits
+        self._cursors = cursors
+        self._files = files
+        self._lock: Lock | None = lock
+        self._folder: Path = log.folder
+        self._segment: SegmentWriter | None = None
+        self._new: list[Entry] = []
+        self._failed = ""
+        with contextlib.ExitStack() as until_done:
+            recovery.begin(files, self._folder)
+            self._marks = files.open(self._folder / marks.NAME, write=True)
+            until_done.callback(self._marks.close)
+            self.recovered = recovery.recover(files, self._folder, self._marks)
+            self._names_file = files.open(self._folder / naming.NAME_OF_FILE, write=True, create=True)
+            until_done.callback(self._names_file.close)
+            self._files.sync_dir(self._folder)
+            self._names, _, _ = naming.load(naming.read(self._names_file))
+            self._highest = self._names.highest
+            self.next_offset = self.recovered.next_offset
+            self._boot = files.boot_id()
+            self._reserve_rows = RESERVE_MIN
+            self._synced_offset = self.next_offset
+            self._synced_ns = time.monotonic_ns()
+            newest = marks.synced(self._marks)
+            self._serial = 0 if newest is None else newest.serial
+            self._put_synced(self._mark())
+            self._publish()
+            self._open = until_done.pop_all()
+        self._numbers = {(NAME_TOPIC, text): number for number, text in self._names.topics.items()}
+        self._numbers |= {(NAME_SESSION, text): number for number, text in self._names.sessions.items()}
+
+    def __enter__(self) -> LogWriter:
+        """Itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Closes it."""
+        self.close()
+
+    def topic(self, name: str) -> int:
+        """The number of a topic in this log; a new one is on the disk before a row that uses it is published.
+
+        Raises:
+            ClosedError: the writer was closed.
+            StorageError: the log has as many names as it can.
+        """
+        return self._number(NAME_TOPIC, name)
+
+    def session(self, source: str) -> int:
+        """The number of a transport session, by its source string; otherwise as `topic`."""
+        return self._number(NAME_SESSION, source)
+
+    def append(self, rows: NDArray[np.void], data: Buffer) -> int:
+        """Writes rows and the bytes of their messages, then publishes them; all of them or none: see `next_offset`.
+
+        Args:
+            rows: of the type `ipcbus.archive.layout.ROW`; `position` counts from the begin of `data`, and the rows
+                cover it without a gap; the numbers of topics and sessions are those of this writer, or 0.
+            data: the bytes of their messages.
+
+        Returns:
+            The offset of the first row.
+
+        Raises:
+            StorageFull: no room; nothing was published, and it can be tried again when there is some.
+            StorageError: the system refuses; the same, unless the text says that the writer has to be made anew. When
+                a sync fails, rows may be published already: `next_offset` says so, here and of the new writer.
+            ValueError: rows and data contradict each other, or are more than a segment can hold.
+            ClosedError: the writer was closed.
+        """
+        self._check_usable()
+        view = memoryview(data).cast("B")
+        self._check(rows, view)
+        first = self.next_offset
+        if not len(rows):
+            return first
+        self._write_names()
+        segment = self._segment_for(rows, len(view))
+        before = segment.sizes
+        try:
+            segment.write(rows, view, _cuts(rows))
+            self._advance(segment, first + len(rows))
+        except StorageError:
+            segment.cut(before)
+            raise
+        except BaseException:  # Ctrl-C, perhaps after readers were told: only what is on the disk knows
+            self._failed = self._failed or "it was interrupted while it wrote"
+            raise
+        if self._limits.sync == "interval" and self._sync_due():
+            self.sync()
+        return first
+
+    def roll(self) -> None:
+        """Closes the segment that is written, if it has rows; the next append begins another one.
+
+        Raises:
+            StorageError: the system refuses.
+            ClosedError: the writer was closed.
+        """
+        self._check_usable()
+        if self._segment is None or not self._segment.rows:
+            return
+        self.sync()
+        segment, self._segment = self._segment, None
+        segment.close()
+        self._publish()
+
+    def sync(self) -> None:
+        """Returns when all that is published will survive a power loss.
+
+        Raises:
+            StorageError: the system fails to; the writer has to be made anew.
+            ClosedError: the writer was closed.
+        """
+        self._check_usable()
+        self._synced_ns = time.monotonic_ns()
+        if self._synced_offset == self.next_offset:
+            return
+        if self._segment is not None:
+            self._sync_files(self._segment)
+        rows = self.next_offset - self._synced_offset
+        self._reserve_rows = min(max(RESERVE_MIN, _RESERVE * rows), recovery.RESERVE_MAX)
+        self._put_synced(self._mark())
+        self._synced_offset = self.next_offset
+
+    def retain(self, now_ns: int) -> Retained:
+        """Removes the oldest closed segments that the limits do not keep; see `ipcbus.archive.retention`.
+
+        Args:
+            now_ns: the time, in ns since the epoch.
+
+        Raises:
+            StorageError: the system refuses.
+            ClosedError: the writer was closed.
+        """
+        self._check_usable()
+        return retention.retain(self._files, self.log, self._cursors.all(), self._limits, now_ns)
+
+    def close(self) -> None:
+        """Syncs and closes the log, and gives its lock back; again does nothing.
+
+        Raises:
+            StorageError: the system refuses; the log is closed, and the next writer mends it.
+        """
+        if self._lock is None:
+            return
+        lock, self._lock = self._lock, None
+        try:
+            if not self._failed:
+                self._close_in_order()
+        finally:
+            self._failed = self._failed or "it was closed"
+            if self._segment is not None:
+                self._segment.close()
+            self._open.close()
+            lock.release()
+
+    def _close_in_order(self) -> None:
+        if self._segment is not None:
+            self._sync_files(self._segment)
+            self._segment.close()
+            if not self._segment.rows:  # there was no room for the first
+                self._segment.remove()
+            self._segment = None
+        self._reserve_rows = 0
+        mark = dataclasses.replace(self._mark(), closed=True)
+        self._put_synced(mark)
+        self._marks.write_at(WATERMARK_AT[0], mark.pack())
+        self._sync_marks()
+
+    # ------------------------------------------------------------------------------------------ names
+
+    def _number(self, kind: int, text: str) -> int:
+        number = self._numbers.get((kind, text))
+        if number is None:
+            self._check_usable()
+            number = self._highest + 1
+            if number > naming.NUMBER_MAX:
+                raise StorageError(f"{self._names_file.path}: has {number - 1} names, no more fit; use another stream")
+            entry = Entry(number, kind, text)
+            naming.pack([entry])  # a name that cannot be written is refused here
+            self._new.append(entry)
+            self._numbers[kind, text] = self._highest = number
+        return number
+
+    def _write_names(self) -> None:
+        """Writes names that are new; synced, lest a power loss leaves rows whose numbers come to mean others."""
+        if not self._new:
+            return
+        self._names_file.append(naming.pack(self._new))
+        try:
+            self._names_file.sync()
+        except StorageError as error:
+            self._fail(error)
+        self._names.add(self._new)
+        self._new.clear()
+
+    # ---------------------------------------------------------------------------------------- segments
+
+    def _check(self, rows: NDArray[np.void], data: memoryview) -> None:
+        if rows.dtype != ROW or rows.ndim != 1:
+            raise ValueError(f"rows are of type {rows.dtype}, not of ipcbus.archive.layout.ROW in one dimension")
+        if not blocks.covers(rows, 0, len(data)):
+            raise ValueError(
+                f"the {len(rows)} rows do not cover the {len(data)} bytes of data without a gap, from 0 on"
+            )
+        if len(data) > SEGMENT_BYTES_MAX or len(rows) > blocks.ROWS_MAX:
+            raise ValueError(
+                f"{len(rows)} rows with {len(data)} bytes are more than a segment can hold ({SEGMENT_BYTES_MAX} "
+                "bytes); append them in parts"
+            )
+        known = self._highest
+        if len(rows) and (int(rows["topic"].max()) > known or int(rows["session"].max()) > known):
+            raise ValueError(f"a topic or session of the rows is higher than {known}, the last number that was given")
+
+    def _segment_for(self, rows: NDArray[np.void], length: int) -> SegmentWriter:
+        """The segment that has room for rows with so many bytes."""
+        if self._segment is not None and self._segment.is_over(rows, length, self._limits):
+            self.roll()
+        if self._segment is None:
+            self._segment = SegmentWriter(self._files, self._folder, self.next_offset)
+        return self._segment
+
+    def _sync_files(self, segment: SegmentWriter) -> None:
+        try:
+            segment.sync()
+        except StorageError as error:
+            self._fail(error)
+
+    # --------------------------------------------------------------------------------------- watermark
+
+    def _advance(self, segment: SegmentWriter, next_offset: int) -> None:
+        """Publishes what was written up to an offset."""
+        before = self.next_offset
+        always = self._limits.sync == "always"
+        if always:
+            self._sync_files(segment)
+        self.next_offset = next_offset
+        try:
+            if always:
+                self._reserve_rows = 0
+                self._put_synced(self._mark())
+                self._synced_offset = next_offset
+            elif next_offset > self._synced.limit:
+                self._put_synced(dataclasses.replace(self._synced, limit=next_offset + self._reserve_rows))
+            self._publish()
+        except StorageError:
+            self.next_offset = before
+            raise
+
+    def _publish(self) -> None:
+        self._marks.write_at(WATERMARK_AT[0], dataclasses.replace(self._mark(), limit=self._synced.limit).pack())
+
+    def _mark(self) -> Watermark:
+        segment = self._segment
+        written = segment is not None and segment.rows > 0
+        return Watermark(
+            next_offset=self.next_offset,
+            limit=self.next_offset + self._reserve_rows,
+            base=segment.base if segment is not None and written else self.next_offset,
+            data_bytes=segment.bytes if segment is not None else 0,
+            blocks=segment.blocks if segment is not None else 0,
+            names=self._names.highest,
+            time_ns=time.time_ns(),
+            boot=self._boot,
+        )
+
+    def _put_synced(self, mark: Watermark) -> None:
+        """Writes what is synced where the older of the two stands, and syncs that."""
+        self._serial += 1
+        mark = dataclasses.replace(mark, serial=self._serial)
+        self._marks.write_at(marks.spare(self._marks), mark.pack())
+        self._sync_marks()
+        self._synced = mark
+
+    def _sync_marks(self) -> None:
+        try:
+            self._marks.sync()
+        except StorageError as error:
+            self._fail(error)
+
+    def _sync_due(self) -> bool:
+        return time.monotonic_ns() - self._synced_ns >= self._limits.sync_seconds * 1e9
+
+    def _fail(self, error: StorageError) -> None:
+        """Notes that what is on the disk is not known any more.
+
+        Raises:
+            StorageError: always.
+        """
+        self._failed = f"it could not be synced ({error})"
+        raise StorageError(f"{error}; the writer of log {self.log.key} has to be closed and made anew") from error
+
+    def _check_usable(self) -> None:
+        if self._lock is None:
+            raise ClosedError(f"the writer of log {self.log.key} was closed; make a new one with Archive.writer")
+        if self._failed:
+            raise StorageError(f"the writer of log {self.log.key}: {self._failed}; close it and make it anew")
+
+
+def _cuts(rows: NDArray[np.void]) -> list[int]:
+    """Where blocks begin that keep `BLOCK_BYTES_MAX`; and the number of rows."""
+    positions = rows["position"]
+    most = BLOCK_BYTES_MAX // ROW_SIZE
+    found = [0]
+    while found[-1] < len(rows):
+        at = found[-1]
+        end = min(at + most, len(rows))
+        last = rows[end - 1]
+        if int(last["position"]) + int(last["headers"]) + int(last["length"]) - int(positions[at]) > BLOCK_BYTES_MAX:
+            edge = int(positions[at]) + BLOCK_BYTES_MAX
+            fitting = int(np.searchsorted(positions[at:end].astype(np.int64), edge, side="right"))
+            end = at + max(1, fitting - 1)
+        found.append(end)
+    return found

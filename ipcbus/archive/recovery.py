@@ -1,0 +1,237 @@
+"""What a writer does first: finds out how far a log is good, cuts what a crash left behind it, and where to go on.
+
+While the watermark says that no power was lost since it was written (it was closed in order, or `Files.boot_id` is
+still the same), it is exact: what lies beyond it was never shown to anybody and is cut.
+
+After a power loss the watermark may be newer or older than the rows on the disk. What was synced is known
+(`watermark.synced`) and not touched. What is behind it is looked at block by block; a segment is cut at its first bad
+block. New rows begin at the limit that was on the disk before any offset up to it was given, so that no offset is given
+twice; the offsets between are a hole, whether or not rows of them had been seen.
+
+All of it is done again from the start when a second crash comes in between: nothing but the last step, the new
+watermark, changes what it begins from.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+from typing import TYPE_CHECKING, Final
+
+from ipcbus.archive import blocks
+from ipcbus.archive import names as naming
+from ipcbus.archive import watermark as marks
+from ipcbus.archive.blocks import ROW_SIZE
+from ipcbus.archive.layout import WATERMARK, WATERMARK_AT
+from ipcbus.archive.segments import SUFFIXES, OpenSegment, bases, file_of, leftovers
+from ipcbus.archive.watermark import Watermark
+from ipcbus.errors import ArchiveDamaged
+from ipcbus.storage.files import FileMissing
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ipcbus.storage.files import File, Files
+
+RESERVE_MAX: Final = 1 << 24
+"""Offsets that are given between two syncs at most."""
+
+_REPAIR: Final = "run 'ipcbus archive repair'"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Recovered:
+    """Where a writer goes on."""
+
+    next_offset: int
+    lost_power: bool
+    """Whether power may have been lost while the log was open."""
+    hole: int
+    """Offsets before `next_offset` that were given, or may have been, and are lost."""
+    cut_bytes: int
+    """Bytes that were cut or removed because they were not published, or not whole."""
+
+
+def begin(files: Files, folder: Path) -> None:
+    """Makes the files of a log that has none.
+
+    Raises:
+        ArchiveDamaged: the watermark is missing though the log is not new.
+        StorageError: the system refuses.
+    """
+    there = files.names(folder)
+    if marks.NAME in there:
+        return
+    if bases(there) or naming.NAME_OF_FILE in there:  # both are made after it
+        raise ArchiveDamaged(f"{folder / marks.NAME}: is missing, but the log is not new; {_REPAIR}")
+    start(files, folder, Watermark(boot=files.boot_id()))
+
+
+def start(files: Files, folder: Path, mark: Watermark) -> None:
+    """Writes a file of watermarks that all say the same."""
+    data = bytearray(WATERMARK_AT[-1] + WATERMARK.itemsize)
+    for at in WATERMARK_AT:
+        data[at : at + WATERMARK.itemsize] = mark.pack()
+    files.replace(folder / marks.NAME, data)
+
+
+def recover(files: Files, folder: Path, file: File) -> Recovered:
+    """Mends a log; idempotent. The caller holds its lock and then writes a new watermark, synced.
+
+    Args:
+        files: where.
+        folder: the log.
+        file: its watermarks.
+
+    Raises:
+        ArchiveDamaged: what is damaged cannot come from a crash.
+        StorageError: the system refuses.
+    """
+    live, synced = marks.live(file), marks.synced(file)
+    known = [mark for mark in (live, synced) if mark is not None]
+    if not known:
+        raise ArchiveDamaged(f"{file.path}: all watermarks are damaged; {_REPAIR}")
+    exact = None
+    if synced is not None and synced.closed:  # written after all else was synced, and the next writer replaces it first
+        exact = synced
+    elif live is not None and live.boot == files.boot_id():
+        exact = live
+    recover_names(files, folder, max(mark.names for mark in known))
+    if exact is not None:
+        return Recovered(exact.next_offset, False, 0, _cut_unpublished(files, folder, exact))
+    safe = 0 if synced is None else synced.next_offset
+    end, cut = _cut_bad(files, folder, safe)
+    # With both synced ones damaged, what was reserved last is not known, but it is at most so much.
+    limit = max(mark.limit for mark in known) + (RESERVE_MAX if synced is None else 0)
+    next_offset = max(limit, end)
+    return Recovered(next_offset, True, next_offset - max(end, safe), cut)
+
+
+def recover_names(files: Files, folder: Path, highest: int) -> None:
+    """Cuts what a crash left at the end of the names.
+
+    Names are synced before rows that use them are published, so that no row uses what is cut.
+
+    Raises:
+        ArchiveDamaged: names that rows use are damaged.
+    """
+    try:
+        file = files.open(folder / naming.NAME_OF_FILE, write=True)
+    except FileMissing:
+        if highest:
+            raise ArchiveDamaged(f"{folder / naming.NAME_OF_FILE}: is missing; {_REPAIR}") from None
+        return
+    try:
+        found, scanned, damage = naming.load(naming.read(file))
+        if damage and (scanned.good_follow or not scanned.damage or found.highest < highest):
+            raise ArchiveDamaged(f"{file.path}: {damage}; {_REPAIR}")
+        if found.highest < highest:
+            raise ArchiveDamaged(f"{file.path}: names from {found.highest + 1} to {highest} are missing; {_REPAIR}")
+        if damage:
+            file.truncate(scanned.good_end)
+        file.sync()  # of a writer that was killed before it could
+    finally:
+        file.close()
+
+
+def _cut_unpublished(files: Files, folder: Path, mark: Watermark) -> int:
+    """Cuts a log at its watermark; returns the bytes that this took.
+
+    The segment that was written is synced, as a writer that was killed may not have come to it; those before it were
+    synced when they were closed.
+    """
+    cut = 0
+    if mark.base < mark.next_offset:
+        rows = (mark.next_offset - mark.base) * ROW_SIZE
+        sizes = {"blk": mark.blocks * blocks.SIZE, "idx": rows, "dat": mark.data_bytes}
+        cut = _cut(files, folder, mark.base, sizes)
+    return cut + _remove_leftovers(files, folder, mark.next_offset)
+
+
+def _cut_bad(files: Files, folder: Path, safe: int) -> tuple[int, int]:
+    """Cuts each segment that has rows behind `safe` at the first bad block there; returns the end and the bytes."""
+    end = cut = 0
+    found = bases(files.names(folder))
+    for base, follows in zip(found, [*found[1:], None], strict=False):
+        if follows is not None and follows <= safe:
+            continue
+        try:
+            with OpenSegment(files, folder, base) as opened:
+                good = _good(opened, safe)
+        except FileMissing:
+            good = (base, {}) if base >= safe else None
+        if good is None:
+            continue
+        if good[0] == base:
+            cut += _remove(files, folder, [base])
+            continue
+        cut += _cut(files, folder, base, good[1])
+        end = max(end, good[0])
+    return end, cut + _remove_leftovers(files, folder, max(safe, end))
+
+
+def _good(opened: OpenSegment, safe: int) -> tuple[int, dict[str, int]] | None:
+    """The end of a segment's good rows and its sizes there; None when it is better left as it is.
+
+    Rows before `safe` were synced and are not looked at. Damage among them is none of a crash, and repair can still
+    save what is around it.
+    """
+    safe = max(safe, opened.base)
+    end, data, count = opened.base, 0, 0
+    for number, block in enumerate(itertools.chain.from_iterable(opened.all_records()), 1):
+        if block is None and end < safe:
+            continue
+        if block is None or (
+            block.end > safe and (block.first_offset != max(end, safe) or block.position < data or opened.fault(block))
+        ):
+            return None if end < safe else (end, _sizes(opened.base, end, data, count))
+        end, data, count = block.end, block.position + block.bytes, number
+    return None if end < safe else (end, _sizes(opened.base, end, data, count))
+
+
+def _sizes(base: int, end: int, data: int, count: int) -> dict[str, int]:
+    return {"blk": count * blocks.SIZE, "idx": (end - base) * ROW_SIZE, "dat": data}
+
+
+def _cut(files: Files, folder: Path, base: int, sizes: dict[str, int]) -> int:
+    """Cuts the files of a segment and syncs what is left; returns the bytes that this took."""
+    taken = 0
+    for suffix in reversed(SUFFIXES):  # records of blocks first, so that none is without its rows
+        try:
+            file = files.open(file_of(folder, base, suffix), write=True)
+        except FileMissing:
+            continue
+        try:
+            have = file.size()
+            if have > sizes[suffix]:
+                file.truncate(sizes[suffix])
+                taken += have - sizes[suffix]
+            file.sync()
+        finally:
+            file.close()
+    files.sync_dir(folder)
+    return taken
+
+
+def _remove(files: Files, folder: Path, removed: list[int]) -> int:
+    """Removes segments; returns the bytes that this freed."""
+    return sum(_remove_file(files, file_of(folder, base, suffix)) for base in removed for suffix in reversed(SUFFIXES))
+
+
+def _remove_leftovers(files: Files, folder: Path, next_offset: int) -> int:
+    """Removes files of segments that were being made, or being removed, when the writer ended."""
+    found = leftovers(files.names(folder), next_offset)
+    freed = sum(_remove_file(files, file_of(folder, base, suffix)) for suffix, base in found)
+    files.sync_dir(folder)
+    return freed
+
+
+def _remove_file(files: Files, path: Path) -> int:
+    try:
+        with contextlib.closing(files.open(path)) as file:
+            size = file.size()
+    except FileMissing:
+        return 0
+    files.remove(path)
+    return size

@@ -1,0 +1,317 @@
+"""Repairing an archive: what can be read again afterwards is whole, and what is lost is a number.
+
+A block whose checksums are wrong becomes as many rows of `TYPE_LOSS_DAMAGE`, in place: every other row keeps its
+offset, nothing that was published gets shorter, and who reads meanwhile sees the damage or the loss. What a crash left
+is mended as each writer does it (`ipcbus.archive.recovery`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import time
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from ipcbus.archive import blocks, recovery
+from ipcbus.archive import names as naming
+from ipcbus.archive import watermark as marks
+from ipcbus.archive.archive import PARTITIONS
+from ipcbus.archive.blocks import ROW_SIZE
+from ipcbus.archive.cursors import FOLDER
+from ipcbus.archive.layout import BLOCK, BLOCK_BYTES_MAX, NAME_SESSION, NAME_TOPIC, ROW, TYPE_LOSS_DAMAGE
+from ipcbus.archive.limits import Limits
+from ipcbus.archive.log_writer import LogWriter
+from ipcbus.archive.names import Entry
+from ipcbus.archive.segments import SUFFIXES, Damage, OpenSegment, bases, file_of, orphans
+from ipcbus.archive.verify import claim, survey
+from ipcbus.archive.watermark import Watermark
+from ipcbus.storage.files import FileMissing
+from ipcbus.storage.records import salvage
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from ipcbus.archive.archive import Archive
+    from ipcbus.archive.blocks import Block
+    from ipcbus.archive.log import Log
+    from ipcbus.storage.files import File
+
+_ROWS_MAX: Final = BLOCK_BYTES_MAX // ROW_SIZE  # of one block
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Repair:
+    """Something that was mended.
+
+    Attributes:
+        file: the file, relative to the archive.
+        log: key of the log; empty where it is no part of one.
+        what: what was done.
+        lost: rows that are lost by it.
+    """
+
+    file: str
+    log: str
+    what: str
+    lost: int = 0
+
+
+def repair(archive: Archive) -> list[Repair]:
+    """Mends all that `verify` finds, but for files that belong to another archive.
+
+    Raises:
+        ArchiveLocked: a log is being written; nothing was changed.
+        ArchiveDamaged: two logs have the same partition.
+        StorageError: the system refuses.
+    """
+    done: list[Repair] = []
+    with contextlib.ExitStack() as locks:
+        logs = archive.logs()
+        for stream in sorted({log.stream for log in logs}):
+            locks.callback(archive.lock(stream).release)
+        for group in archive.cursors.damaged():
+            archive.cursors.remove(group)
+            done.append(Repair(f"{FOLDER}/{group}.json", "", "removed the damaged cursor; it held nothing any more"))
+        for log in logs:
+            for finding in claim(archive, log):
+                # Whatever stands there: no other log has this number, or `logs` would have refused.
+                archive.files.make_dir(archive.path / PARTITIONS)
+                archive.files.replace(archive.path / finding.file, f"{log.stream}\n".encode())
+                done.append(Repair(finding.file, log.key, "noted whose partition this is"))
+            done += _Mender(archive, log).all()
+    return done
+
+
+class _Held:
+    """A lock that somebody else holds and releases."""
+
+    def release(self) -> None:
+        """Leaves it to him."""
+
+
+class _Mender:
+    """Mends one log, whose lock is held."""
+
+    def __init__(self, archive: Archive, log: Log) -> None:
+        self._archive = archive
+        self._files = archive.files
+        self._log = log
+        self._folder = log.folder
+        self._done: list[Repair] = []
+
+    def all(self) -> list[Repair]:
+        """Mends it; what was done."""
+        numbers = self._watermark()
+        self._names(numbers)
+        next_offset = self._recover()
+        found = [base for base in bases(self._files.names(self._folder)) if base < next_offset]
+        for base, limit in itertools.pairwise([*found, next_offset]):
+            self._segment(base, limit)
+        for suffix, base in orphans(self._files.names(self._folder), next_offset):
+            self._files.remove(file_of(self._folder, base, suffix))
+            self._tell(file_of(self._folder, base, suffix), "removed; it belonged to no segment any more")
+        return self._done
+
+    def _tell(self, path: Path, what: str, lost: int = 0) -> None:
+        self._done.append(Repair(str(path.relative_to(self._archive.path)), self._log.key, what, lost))
+
+    # --------------------------------------------------------------------------- watermark and names
+
+    def _watermark(self) -> int:
+        """Makes a watermark where none is left; the highest number of a name that it knows."""
+        path = self._folder / marks.NAME
+        try:
+            with contextlib.closing(self._files.open(path)) as file:
+                known = [mark for mark in (marks.live(file), marks.synced(file)) if mark is not None]
+        except FileMissing:
+            known = []
+        if known:
+            return max(mark.names for mark in known)
+        next_offset = self._behind_all()
+        highest = self._highest()
+        recovery.start(
+            self._files,
+            self._folder,
+            Watermark(
+                next_offset=next_offset,
+                limit=next_offset,
+                base=next_offset,
+                names=highest,
+                boot=self._files.boot_id(),
+                closed=True,
+            ),
+        )
+        self._tell(path, f"made a new watermark; the next row gets offset {next_offset}, which none can have had")
+        return highest
+
+    def _behind_all(self) -> int:
+        """An offset that was never given, as far as the segments tell."""
+        found = bases(self._files.names(self._folder))
+        if not found:
+            # Nothing tells how far it was. No recorder wrote a row each microsecond since 1970.
+            return time.time_ns() // 1000
+        try:
+            with OpenSegment(self._files, self._folder, found[-1]) as opened:
+                end = max(opened.end(), opened.base + opened.idx.size() // ROW_SIZE)
+        except FileMissing:
+            end = found[-1]
+        return end + recovery.RESERVE_MAX
+
+    def _highest(self) -> int:
+        """The highest number of a name in good rows."""
+        highest = 0
+        for base in bases(self._files.names(self._folder)):
+            with contextlib.suppress(FileMissing), OpenSegment(self._files, self._folder, base) as opened:
+                for piece in opened.walk(base, opened.end()):
+                    if isinstance(piece, Damage) or opened.fault(piece) is not None:
+                        continue
+                    rows = np.frombuffer(opened.read_block(piece)[0], ROW)
+                    highest = max(highest, int(rows["topic"].max()), int(rows["session"].max()))
+        return highest
+
+    def _names(self, highest: int) -> None:
+        """Writes the names anew where some are damaged; those that are lost get names that say so."""
+        path = self._folder / naming.NAME_OF_FILE
+        try:
+            with contextlib.closing(self._files.open(path)) as file:
+                data = naming.read(file)
+        except FileMissing:
+            data = b""
+        found, scanned, damage = naming.load(data)
+        if found.highest >= highest and (not damage or (scanned.damage and not scanned.good_follow)):
+            return  # a torn tail is cut by recovery
+        found = naming.Names()
+        for payload in salvage(data):
+            entries = naming.unpack(payload)
+            if not isinstance(entries, str):
+                found.add(entries)
+        lost = [
+            number
+            for number in range(1, max(highest, found.highest) + 1)
+            if number not in found.topics and number not in found.sessions
+        ]
+        both = [Entry(number, kind, f"lost name {number}") for number in lost for kind in (NAME_TOPIC, NAME_SESSION)]
+        kept = [
+            Entry(number, kind, text)
+            for kind, texts in ((NAME_TOPIC, found.topics), (NAME_SESSION, found.sessions))
+            for number, text in texts.items()
+        ]
+        entries = sorted([*kept, *both], key=lambda entry: entry.number)
+        parts = [naming.pack(entries[at : at + 1000]) for at in range(0, len(entries), 1000)]
+        self._files.replace(path, b"".join(parts))
+        self._tell(path, f"wrote {len(kept)} names anew; {len(lost)} are lost and called 'lost name N' now")
+
+    def _recover(self) -> int:
+        """Does what each writer does first; the offset that the next row will have."""
+        with LogWriter(self._log, Limits(), self._archive.cursors, self._files, _Held()) as writer:
+            found = writer.recovered
+        if found.cut_bytes:
+            self._tell(self._folder, f"cut {found.cut_bytes} bytes that were not published, or torn by a power loss")
+        if found.hole:
+            first = found.next_offset - found.hole
+            self._tell(
+                self._folder,
+                f"offsets {first} to {found.next_offset - 1} may have been given before power was lost; now a hole",
+            )
+        return found.next_offset
+
+    # ---------------------------------------------------------------------------------------- segments
+
+    def _segment(self, base: int, limit: int) -> None:
+        """Turns what is damaged in a segment into losses, and cuts what stands behind its last block."""
+        for suffix in SUFFIXES:
+            path = file_of(self._folder, base, suffix)
+            try:
+                self._files.open(path).close()
+            except FileMissing:
+                self._files.open(path, write=True, create=True).close()
+                self._tell(path, "made an empty file where it was missing")
+        kinds = self._log.names().kinds()
+        with OpenSegment(self._files, self._folder, base) as opened:
+            end = min(limit, opened.end())
+            pieces = list(survey(opened, end, kinds))
+            if any(isinstance(piece, Damage) for piece in pieces):
+                good = self._rewrite(opened, pieces, kinds)
+            else:
+                good = [piece for piece in pieces if not isinstance(piece, Damage)]
+        if good and good[-1].end == end:
+            self._cut_tail(base, good)
+
+    def _rewrite(self, opened: OpenSegment, pieces: list[Block | Damage], kinds: NDArray[np.uint8]) -> list[Block]:
+        """Writes losses over damaged rows, and then all records of blocks anew."""
+        good: list[Block] = []
+        path = file_of(self._folder, opened.base, "idx")
+        with contextlib.closing(self._files.open(path, write=True)) as idx:
+            at = opened.base
+            for piece in [*pieces, None]:
+                if isinstance(piece, Damage):
+                    continue
+                end = pieces[-1].end if piece is None else piece.first_offset
+                for block in self._saved(opened, at, end, kinds):
+                    good.append(block)
+                    at = block.end
+                good += self._lose(idx, opened.base, good, at, end)
+                if piece is not None:
+                    good.append(piece)
+                    at = piece.end
+            idx.sync()
+        records = np.array([tuple(block) for block in good], BLOCK)
+        self._files.replace(file_of(self._folder, opened.base, "blk"), records.tobytes())
+        return good
+
+    def _saved(self, opened: OpenSegment, first: int, end: int, kinds: NDArray[np.uint8]) -> list[Block]:
+        """Blocks whose record alone is damaged: what it says of its rows and messages still agrees with them."""
+        found: list[Block] = []
+        table = opened.table(0, opened.count)
+        while first < end:
+            tried = (blocks.Block(*fields) for fields in table[table["first_offset"] == first].tolist())
+            good = (block for block in tried if blocks.fits(block, opened.base) and first < block.end <= end)
+            block = next((block for block in good if opened.fault(block, kinds) is None), None)
+            if block is None:
+                break
+            raw, data = opened.read_block(block)
+            record = blocks.describe(first, np.frombuffer(raw, ROW), block.position, data)
+            found += [each for each in blocks.parse(record, opened.base) if each is not None]
+            first = block.end
+        if found:
+            count = sum(block.rows for block in found)
+            self._tell(file_of(self._folder, opened.base, "blk"), f"wrote records of blocks of {count} good rows anew")
+        return found
+
+    def _lose(self, idx: File, base: int, good: list[Block], first: int, end: int) -> list[Block]:
+        """Writes losses for the offsets from `first` to `end`, which is before `good` ends; their blocks."""
+        made = []
+        position = good[-1].position + good[-1].bytes if good else 0
+        time_ns = good[-1].last_receive_ns if good else 0
+        for start in range(first, end, _ROWS_MAX):
+            rows = np.zeros(min(_ROWS_MAX, end - start), ROW)
+            rows["type"], rows["numbers"] = TYPE_LOSS_DAMAGE, 1
+            rows["position"], rows["receive_ns"] = position, time_ns
+            idx.write_at((start - base) * ROW_SIZE, rows.view(np.uint8).data)
+            made += [block for block in blocks.parse(blocks.describe(start, rows, position, b""), base) if block]
+        if made:
+            what = f"offsets {first} to {end - 1} could not be read; they are losses now"
+            self._tell(idx.path, what, end - first)
+        return made
+
+    def _cut_tail(self, base: int, good: list[Block]) -> None:
+        """Cuts what stands behind the last block: nobody was shown any of it."""
+        last = good[-1]
+        sizes = {
+            "dat": max(block.position + block.bytes for block in good),
+            "idx": (last.end - base) * ROW_SIZE,
+            "blk": len(good) * blocks.SIZE,
+        }
+        for suffix, size in sizes.items():
+            path = file_of(self._folder, base, suffix)
+            with contextlib.closing(self._files.open(path, write=True)) as file:
+                have = file.size()
+                if have > size:
+                    file.truncate(size)
+                    file.sync()
+                    self._tell(path, f"cut {have - size} bytes behind its last block")

@@ -1,0 +1,75 @@
+"""Which segments go: the oldest closed ones, by age and by bytes, unless a cursor holds them below the hard cap."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from ipcbus.archive.segments import SUFFIXES, file_of
+
+if TYPE_CHECKING:
+    from ipcbus.archive.cursors import Cursor
+    from ipcbus.archive.limits import Limits
+    from ipcbus.archive.log import Log, Segment
+    from ipcbus.storage.files import Files
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Retained:
+    """What retention did."""
+
+    segments: int
+    """Segments that were removed."""
+    rows: int
+    """Rows in them."""
+    bytes: int
+    """Bytes of the disk that they took."""
+    missed: dict[str, int]
+    """By group: rows that it still needed, where the hard cap took them."""
+
+
+def retain(files: Files, log: Log, cursors: dict[str, Cursor], limits: Limits, now_ns: int) -> Retained:
+    """Removes what the limits do not keep; for who holds the log's lock.
+
+    A segment goes when the log takes more than `retain_bytes` with it, or when all of its rows are older than
+    `retain_seconds`; but not while a cursor holds it that is younger than `cursor_max_age_seconds`, unless the log
+    takes more than the hard cap. No segment goes before one that is older.
+    """
+    segments = log.segments()
+    total = sum(segment.disk_bytes for segment in segments)
+    fresh = {
+        group: cursor.offsets[log.key]
+        for group, cursor in cursors.items()
+        if log.key in cursor.offsets and now_ns - cursor.time_ns <= limits.cursor_max_age_seconds * 1e9
+    }
+    held = min(fresh.values(), default=None)
+    removed: list[Segment] = []
+    for segment in segments:
+        over = limits.retain_bytes is not None and total > limits.retain_bytes
+        old = limits.retain_seconds is not None and now_ns - segment.last_receive_ns > limits.retain_seconds * 1e9
+        capped = limits.cap_bytes is not None and total > limits.cap_bytes
+        needed = held is not None and segment.end > held
+        if not segment.closed or not (capped or ((over or old) and not needed)):
+            break
+        removed.append(segment)
+        total -= segment.disk_bytes
+    remove(files, log, [segment.base for segment in removed])
+    missed = {
+        group: sum(max(0, segment.end - max(segment.base, offset)) for segment in removed)
+        for group, offset in fresh.items()
+    }
+    return Retained(
+        len(removed),
+        sum(segment.rows for segment in removed),
+        sum(segment.disk_bytes for segment in removed),
+        {group: rows for group, rows in missed.items() if rows},
+    )
+
+
+def remove(files: Files, log: Log, bases: list[int]) -> None:
+    """Removes segments, records of blocks first: without them a segment is not there."""
+    for base in bases:
+        for suffix in reversed(SUFFIXES):
+            files.remove(file_of(log.folder, base, suffix))
+    if bases:
+        files.sync_dir(log.folder)

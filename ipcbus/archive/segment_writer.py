@@ -1,0 +1,126 @@
+"""The segment that is written."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ipcbus.archive import blocks
+from ipcbus.archive.blocks import ROW_SIZE
+from ipcbus.archive.layout import ROW, SEGMENT_BYTES_MAX
+from ipcbus.archive.segments import SUFFIXES, file_of
+from ipcbus.errors import StorageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from ipcbus.archive.limits import Limits
+    from ipcbus.storage.files import Files
+
+_NS: float = 1e9
+
+
+class SegmentWriter:
+    """The three files of a segment, and how much of them is written.
+
+    Attributes:
+        base: its first offset.
+        rows: how many it has.
+        bytes: of its messages.
+        blocks: how many it has.
+    """
+
+    def __init__(self, files: Files, folder: Path, base: int) -> None:
+        """Makes its files."""
+        self.base = base
+        self.rows = self.bytes = self.blocks = 0
+        self._first_ns = 0
+        self._scratch = np.empty(0, ROW)  # kept: new memory costs more than the copy itself
+        self._files = files
+        self._folder = folder
+        self._new = True  # the directory may not have its names yet
+        with contextlib.ExitStack() as until_done:
+            opened = []
+            for suffix in SUFFIXES:
+                path = file_of(folder, base, suffix)
+                until_done.callback(files.remove, path)
+                opened.append(files.open(path, write=True, create=True))
+                until_done.callback(opened[-1].close)
+                opened[-1].truncate(0)  # what an earlier try left; nobody was shown any of it
+            self._dat, self._idx, self._blk = opened
+            until_done.pop_all()
+
+    def is_over(self, rows: NDArray[np.void], length: int, limits: Limits) -> bool:
+        """Whether rows with so many bytes are too much, or too late, for a segment that has some already."""
+        if not self.rows:
+            return False
+        size = self.bytes + length
+        total = size + (self.rows + len(rows)) * ROW_SIZE + self.blocks * blocks.SIZE
+        late = int(rows["receive_ns"][-1]) - self._first_ns > limits.segment_seconds * _NS
+        full = size > SEGMENT_BYTES_MAX or self.rows + len(rows) > blocks.ROWS_MAX
+        return total > limits.segment_bytes or late or full
+
+    def write(self, rows: NDArray[np.void], data: memoryview, cuts: list[int]) -> None:
+        """Writes rows and bytes as blocks that begin at `cuts`; their records come last."""
+        placed = self._placed(rows)
+        starts = [*(int(rows["position"][at]) for at in cuts[:-1]), len(data)]
+        records = [
+            blocks.describe(self.base + self.rows + first, placed[first:end], self.bytes + begin, data[begin:stop])
+            for first, end, begin, stop in zip(cuts, cuts[1:], starts, starts[1:], strict=False)
+        ]
+        self._dat.append(data)
+        self._idx.append(placed.view(np.uint8).data)
+        self._blk.append(b"".join(records))
+        if not self.rows:
+            self._first_ns = int(rows["receive_ns"][0])
+        self.rows += len(rows)
+        self.bytes += len(data)
+        self.blocks += len(records)
+
+    def _placed(self, rows: NDArray[np.void]) -> NDArray[np.void]:
+        """The rows, with positions of this segment; the caller's stay as they are."""
+        if len(self._scratch) < len(rows):
+            self._scratch = np.empty(len(rows), ROW)
+        placed = self._scratch[: len(rows)]
+        placed.view(np.uint8)[:] = np.ascontiguousarray(rows).view(np.uint8)
+        placed["position"] += np.uint32(self.bytes)
+        return placed
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Its rows, bytes and blocks now, for `cut`."""
+        return self.rows, self.bytes, self.blocks
+
+    def cut(self, sizes: tuple[int, int, int]) -> None:
+        """Cuts what was written since `sizes` were taken, and not published."""
+        self.rows, self.bytes, self.blocks = sizes
+        lengths = (self.bytes, self.rows * ROW_SIZE, self.blocks * blocks.SIZE)
+        for file, length in zip((self._dat, self._idx, self._blk), lengths, strict=True):
+            with contextlib.suppress(StorageError):  # then the next append writes over it
+                file.truncate(length)
+
+    def sync(self) -> None:
+        """Syncs its files and their names.
+
+        Raises:
+            StorageError: the system fails to.
+        """
+        for file in (self._dat, self._idx, self._blk):
+            file.sync()
+        if self._new:
+            self._files.sync_dir(self._folder)
+            self._new = False
+
+    def remove(self) -> None:
+        """Removes its files."""
+        for suffix in reversed(SUFFIXES):
+            self._files.remove(file_of(self._folder, self.base, suffix))
+
+    def close(self) -> None:
+        """Closes its files."""
+        for file in (self._dat, self._idx, self._blk):
+            file.close()

@@ -1,0 +1,225 @@
+"""Verifying an archive: everything in it that is not as `ipcbus.archive.layout` says, checksums included.
+
+It may run while recorders write: what lies above the watermark of a log that is written is theirs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+from typing import TYPE_CHECKING
+
+from ipcbus.archive import blocks
+from ipcbus.archive import names as naming
+from ipcbus.archive import watermark as marks
+from ipcbus.archive.archive import PARTITIONS
+from ipcbus.archive.blocks import ROW_SIZE
+from ipcbus.archive.cursors import FOLDER
+from ipcbus.archive.segments import SUFFIXES, Damage, OpenSegment, bases, file_of, leftovers, orphans
+from ipcbus.errors import ArchiveDamaged, StorageError
+from ipcbus.storage.files import FileMissing
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+    from pathlib import Path
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ipcbus.archive.archive import Archive
+    from ipcbus.archive.blocks import Block
+    from ipcbus.archive.log import Log
+    from ipcbus.archive.watermark import Watermark
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Finding:
+    """Something in an archive that is not as it should be.
+
+    Attributes:
+        file: the file, relative to the archive.
+        at: where in the file: a byte; 0 for all of it.
+        log: key of the log; empty where it is no part of one.
+        first: first offset of the rows that cannot be read; None where it costs no rows.
+        end: offset after the last of them.
+        what: what is wrong.
+    """
+
+    file: str
+    at: int
+    log: str
+    first: int | None
+    end: int | None
+    what: str
+
+
+def verify(archive: Archive) -> list[Finding]:
+    """Looks at every byte of an archive.
+
+    Raises:
+        StorageError: the system refuses to list it.
+    """
+    found = [
+        Finding(
+            f"{FOLDER}/{group}.json", 0, "", None, None, f"{reason}; it holds nothing until its consumer commits again"
+        )
+        for group, reason in archive.cursors.damaged().items()
+    ]
+    try:
+        logs = archive.logs()
+    except ArchiveDamaged as error:
+        return [*found, Finding(".", 0, "", None, None, str(error))]
+    for log in logs:
+        found += claim(archive, log)
+        found += (dataclasses.replace(each, log=log.key) for each in _Verifier(archive, log).all())
+    return found
+
+
+def claim(archive: Archive, log: Log) -> Iterator[Finding]:
+    """Whether a log's partition number is its own."""
+    path = archive.path / PARTITIONS / str(log.partition)
+    what = ""
+    try:
+        with contextlib.closing(archive.files.open(path)) as file:
+            name = file.read_at(0, 200).decode(errors="replace").strip()
+        if name != log.stream:
+            what = f"the partition is that of stream {name!a}, but log {log.key} is there"
+    except FileMissing:
+        what = f"is missing: another stream could be given the partition of log {log.key}"
+    except StorageError as error:
+        what = str(error)
+    if what:
+        yield Finding(f"{PARTITIONS}/{log.partition}", 0, log.key, None, None, what)
+
+
+class _Verifier:
+    """Looks at one log."""
+
+    def __init__(self, archive: Archive, log: Log) -> None:
+        self._archive = archive
+        self._files = archive.files
+        self._log = log
+        self._folder = log.folder
+        # Asked first: then what is above the watermark has been left by nobody who still writes.
+        self._is_written = archive.writing(log.stream) is not None
+
+    def all(self) -> Iterator[Finding]:
+        """Everything that is found."""
+        mark = self._mark()
+        if isinstance(mark, Finding):
+            yield mark
+            return
+        yield from self._synced_marks()
+        names = yield from self._names(mark)
+        listed = self._files.names(self._folder)
+        spans = list(
+            itertools.pairwise([*(base for base in bases(listed) if base < mark.next_offset), mark.next_offset])
+        )
+        for base, limit in spans:
+            with contextlib.suppress(FileMissing):
+                yield from self._segment(base, limit, mark, names.kinds())
+        for suffix, base in (*leftovers(listed, mark.next_offset), *orphans(listed, mark.next_offset)):
+            if not self._is_written:
+                yield self._finding(file_of(self._folder, base, suffix), 0, "belongs to no segment that is published")
+
+    def _finding(self, path: Path, at: int, what: str, rows: tuple[int, int] | None = None) -> Finding:
+        first, end = rows or (None, None)
+        return Finding(str(path.relative_to(self._archive.path)), at, "", first, end, what)
+
+    def _mark(self) -> Watermark | Finding:
+        path = self._folder / marks.NAME
+        try:
+            with contextlib.closing(self._files.open(path)) as file:
+                found = marks.published(file)
+        except FileMissing:
+            return self._finding(path, 0, "is missing")
+        except (ArchiveDamaged, StorageError) as error:
+            return self._finding(path, 0, str(error))
+        return self._finding(path, 0, "all of its three watermarks are damaged") if found is None else found
+
+    def _synced_marks(self) -> Iterator[Finding]:
+        """Watermarks that are damaged though another one is not; a writer may be writing them just now."""
+        path = self._folder / marks.NAME
+        if self._is_written:
+            return
+        with contextlib.closing(self._files.open(path)) as file:
+            for at in marks.damaged(file):
+                yield self._finding(path, at, "the watermark is damaged; there are three of them")
+
+    def _names(self, mark: Watermark) -> Generator[Finding, None, naming.Names]:
+        """The names; findings on the way."""
+        path = self._folder / naming.NAME_OF_FILE
+        try:
+            with contextlib.closing(self._files.open(path)) as file:
+                found, scanned, damage = naming.load(naming.read(file))
+        except (ArchiveDamaged, StorageError) as error:
+            found, scanned, _ = naming.load(b"")
+            if mark.names or not isinstance(error, FileMissing):
+                yield self._finding(path, 0, str(error))
+            return found
+        if found.highest < mark.names:
+            yield self._finding(path, scanned.good_end, f"has names up to {found.highest}, rows use up to {mark.names}")
+        elif damage and (scanned.good_follow or not self._is_written):
+            yield self._finding(path, scanned.good_end, damage)
+        return found
+
+    def _segment(self, base: int, limit: int, mark: Watermark, kinds: NDArray[np.uint8]) -> Iterator[Finding]:
+        """One segment, from the files' sizes to the last checksum."""
+        for suffix in SUFFIXES:
+            path = file_of(self._folder, base, suffix)
+            try:
+                self._files.open(path).close()
+            except FileMissing:
+                if base in bases(self._files.names(self._folder)):  # else retention took it just now
+                    yield self._finding(path, 0, "is missing", (base, limit))
+                return
+            except StorageError as error:
+                yield self._finding(path, 0, str(error), (base, limit))
+                return
+        written = base == mark.base
+        with OpenSegment(self._files, self._folder, base, mark.blocks if written else None) as opened:
+            last: Block | None = None
+            end = mark.next_offset if written else min(limit, opened.end())
+            for piece in survey(opened, end, kinds):
+                if isinstance(piece, Damage):
+                    yield self._damage(base, piece)
+                else:
+                    last = piece
+            if last is not None and last.end == end and not (written and self._is_written):
+                yield from self._tail(opened, last)
+
+    def _damage(self, base: int, piece: Damage) -> Finding:
+        path = file_of(self._folder, base, piece.suffix)
+        return self._finding(path, piece.at, piece.reason, (piece.first, piece.end))
+
+    def _tail(self, opened: OpenSegment, last: Block) -> Iterator[Finding]:
+        """Bytes behind the last block."""
+        sizes = (
+            (opened.dat, last.position + last.bytes),
+            (opened.idx, (last.end - opened.base) * ROW_SIZE),
+            (opened.blk, opened.count * blocks.SIZE),
+        )
+        for file, expected in sizes:
+            have = file.size()
+            if have > expected:
+                yield self._finding(file.path, expected, f"a torn tail: {have - expected} bytes that are not published")
+
+
+def survey(opened: OpenSegment, end: int, kinds: NDArray[np.uint8]) -> Iterator[Block | Damage]:
+    """The good blocks of a segment up to an offset, and the rows that are in none."""
+    data = 0
+    for piece in opened.walk(opened.base, end):
+        if isinstance(piece, Damage):
+            yield piece
+            continue
+        found = opened.fault(piece, kinds)
+        if found is None and piece.end > end:
+            found = blocks.Fault("blk", 0, "its block reaches into the next segment")
+        if found is None and piece.position < data:
+            found = blocks.Fault("blk", 0, "its messages overlap those of the block before")
+        if found is not None:
+            yield Damage(piece.first_offset, min(piece.end, end), *found)
+        else:
+            data = piece.position + piece.bytes
+            yield piece

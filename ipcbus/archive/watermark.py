@@ -1,0 +1,126 @@
+"""The watermark of a log: how far it is published, and which offsets can have been given at all."""
+
+from __future__ import annotations
+
+import dataclasses
+import zlib
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from ipcbus.archive.layout import FORMAT, WATERMARK, WATERMARK_AT, WATERMARK_MAGIC
+from ipcbus.errors import ArchiveDamaged
+
+if TYPE_CHECKING:
+    from ipcbus.storage.files import File
+
+NAME: Final = "watermark"
+"""Of its file, in the log's directory."""
+
+_SIZE: Final = WATERMARK.itemsize
+_CHECKED: Final = _SIZE - 4
+_FIELDS: Final = WATERMARK.names or ()
+_TRIES: Final = 100  # a writer needs less than a microsecond to write one
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Watermark:
+    """What a writer publishes after each block; see `ipcbus.archive.layout`."""
+
+    next_offset: int = 0
+    """The offset after the last published row."""
+    limit: int = 0
+    """No offset from here on was given to anybody before this was on the disk."""
+    base: int = 0
+    """First offset of the segment that is written; `next_offset` while it has no row."""
+    data_bytes: int = 0
+    """Published bytes of that segment's data."""
+    blocks: int = 0
+    """Published blocks of that segment."""
+    names: int = 0
+    """The highest number that a name has."""
+    time_ns: int = 0
+    """When it was written, in ns since the epoch."""
+    boot: bytes = bytes(16)
+    """`Files.boot_id` of the writer."""
+    serial: int = 0
+    """Grows with each that is written after a sync."""
+    closed: bool = False
+    """Whether the writer ended in order; all is synced then."""
+
+    def pack(self) -> bytes:
+        """Its bytes."""
+        record = np.zeros(1, WATERMARK)
+        record["magic"] = WATERMARK_MAGIC
+        record["format"] = FORMAT
+        record["bytes"] = self.data_bytes
+        for field in ("next_offset", "limit", "base", "blocks", "names", "time_ns", "serial", "closed"):
+            record[field] = getattr(self, field)
+        record["boot"] = np.void(self.boot)
+        data = record.tobytes()[:_CHECKED]
+        return data + zlib.crc32(data).to_bytes(4, "little")
+
+
+def unpack(data: bytes) -> Watermark | None:
+    """A watermark from its bytes; None when they are torn or no watermark.
+
+    Raises:
+        ArchiveDamaged: it is whole, but of another format.
+    """
+    if len(data) < _SIZE or zlib.crc32(data[:_CHECKED]) != int.from_bytes(data[_CHECKED:_SIZE], "little"):
+        return None
+    record = dict(zip(_FIELDS, np.frombuffer(data, WATERMARK, 1).item(), strict=True))
+    if record["magic"] != WATERMARK_MAGIC:
+        return None
+    if record["format"] != FORMAT:
+        raise ArchiveDamaged(
+            f"a watermark of format {record['format']} was found, this release reads format {FORMAT}: use the release "
+            "of ipcbus that wrote the archive"
+        )
+    found = Watermark(
+        next_offset=record["next_offset"],
+        limit=record["limit"],
+        base=record["base"],
+        data_bytes=record["bytes"],
+        blocks=record["blocks"],
+        names=record["names"],
+        time_ns=record["time_ns"],
+        boot=bytes(record["boot"]),
+        serial=record["serial"],
+        closed=bool(record["closed"]),
+    )
+    return found if found.base <= found.next_offset <= found.limit < 1 << 62 else None
+
+
+def published(file: File) -> Watermark | None:
+    """What readers may read: the first of the three, or what is known to be synced where a power loss tore that."""
+    for _ in range(_TRIES):
+        found = unpack(file.read_at(WATERMARK_AT[0], _SIZE))
+        if found is not None:
+            return found
+    return synced(file)
+
+
+def live(file: File) -> Watermark | None:
+    """The first of the three; None where it is damaged. For who holds the log's lock: nobody is writing it."""
+    return unpack(file.read_at(WATERMARK_AT[0], _SIZE))
+
+
+def synced(file: File) -> Watermark | None:
+    """The newer of the two that were written after a sync; None where both are damaged."""
+    return max((mark for mark in _both(file) if mark is not None), key=lambda mark: mark.serial, default=None)
+
+
+def damaged(file: File) -> list[int]:
+    """Where those of the three stand that are damaged."""
+    return [at for at in WATERMARK_AT if unpack(file.read_at(at, _SIZE)) is None]
+
+
+def spare(file: File) -> int:
+    """Where the one stands that may be written next: the older of the two, or a damaged one."""
+    first, other = (None if mark is None else mark.serial for mark in _both(file))
+    return WATERMARK_AT[1] if first is None or (other is not None and first < other) else WATERMARK_AT[2]
+
+
+def _both(file: File) -> list[Watermark | None]:
+    return [unpack(file.read_at(at, _SIZE)) for at in WATERMARK_AT[1:]]

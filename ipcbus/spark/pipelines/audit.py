@@ -1,0 +1,38 @@
+"""Is everything there? Gaps, duplicates and late messages, and whether each loss was reported.
+
+The messages of a session and topic are numbered without gaps, so an archive can be checked against itself: each number
+has to be there once, in a message or in a loss that the bus, the recorder or a repair has reported.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ipcbus.spark.pipelines.pipeline import Pipeline
+from ipcbus.spark.pipelines.stretches import COLUMNS, merge, stretches
+from ipcbus.spark.pipelines.verdicts import summary, verdicts
+
+if TYPE_CHECKING:
+    from ipcbus.spark.pipelines.pipeline import Tables
+
+
+def pipeline(*, order: bool = False) -> Pipeline:
+    """The pipeline `audit`.
+
+    Args:
+        order: look at the order of all messages, not only where numbers are missing or come twice. Takes about ten
+            times as long; without it `late` is null where nothing else is wrong.
+    """
+    return Pipeline(
+        name="audit",
+        columns=COLUMNS,
+        events=True,
+        partials=lambda rows: {"stretches": stretches(rows, order=order)},
+        merge={"stretches": merge},
+        results=_results,
+    )
+
+
+def _results(tables: Tables) -> Tables:
+    account = verdicts(tables["stretches"])
+    return {"audit": account, "summary": summary(account)}

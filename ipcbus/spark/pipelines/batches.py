@@ -1,0 +1,156 @@
+"""What the micro-batches of a stream wrote: a directory for each, so that one that is repeated overwrites its own.
+
+    <directory>/_stream                 id of the stream that writes here
+    <directory>/batch_id=<N>/           what micro-batch N wrote: Parquet in a directory for each table
+    <directory>/merged=<N>/             the same of all up to N, put together
+
+Spark numbers micro-batches from 0 and repeats one that it does not know to be finished, with the same rows. After a
+crash at any point each row is therefore there once, for every reader of Parquet. The driver and its executors have to
+see the directory under the same path.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from typing import TYPE_CHECKING, Final
+
+from ipcbus.errors import ConfigError
+from ipcbus.storage.files import Disk, FileMissing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+MERGE_AT: Final = 64
+"""So many micro-batches are put together; few enough that reading them is quick."""
+
+_STREAM: Final = "_stream"
+_MERGING: Final = "_merging"
+_DONE: Final = "_SUCCESS"
+_ID_MAX: Final = 100
+_FOLDER: Final = re.compile(r"(batch_id|merged)=(\d{1,18})", re.ASCII)
+
+
+class Batches:
+    """The directory of one stream's micro-batches."""
+
+    def __init__(self, path: Path) -> None:
+        """Makes nothing yet."""
+        self.path = path
+        self._files = Disk()
+
+    def claim(self, stream: str) -> None:
+        """Makes the directory this stream's.
+
+        Args:
+            stream: id of the streaming query; it stays the same as long as its checkpoint.
+
+        Raises:
+            ConfigError: another stream has written here; its batches have the same numbers and other rows.
+            StorageError: the system refuses.
+        """
+        self._files.make_dir(self.path)
+        if self._files.create(self.path / _STREAM, stream.encode()):
+            return
+        known = self._owner()
+        if known != stream:
+            raise ConfigError(
+                f"{self.path} holds what another stream wrote ({known}, this one is {stream}); go on with the "
+                "checkpoint of that one, or give another directory"
+            )
+
+    def write(self, batch: int, tables: Mapping[str, DataFrame]) -> None:
+        """Writes the tables of a micro-batch, over what an unfinished attempt has left.
+
+        Raises:
+            ConfigError: it was put together with others long ago, so the checkpoint is an old one.
+        """
+        merged = self._newest("merged")
+        if batch <= merged:
+            raise ConfigError(
+                f"{self.path} has all micro-batches up to {merged}, and number {batch} comes again: the checkpoint is "
+                "an older one; start with a new checkpoint and another directory"
+            )
+        for name, table in tables.items():
+            table.write.mode("overwrite").parquet(str(self.path / f"batch_id={batch}" / name))
+
+    def tables(
+        self, spark: SparkSession, names: Mapping[str, Callable[[DataFrame], DataFrame]]
+    ) -> dict[str, DataFrame]:
+        """All that was written, merged.
+
+        Args:
+            spark: what reads it.
+            names: the tables, and what merges the rows of several micro-batches.
+
+        Returns:
+            The tables that are there; none before the first micro-batch.
+        """
+        return self._merged(spark, names, self._complete(names))
+
+    def merge(
+        self, spark: SparkSession, names: Mapping[str, Callable[[DataFrame], DataFrame]], *, at: int | None = None
+    ) -> None:
+        """Puts micro-batches together when there are more than `at`; not the last one, which may come again."""
+        self._tidy()
+        ids = self._ids("batch_id")
+        if len(ids) <= (MERGE_AT if at is None else at):
+            return
+        last = ids[-2]
+        scratch = self.path / _MERGING
+        for name, table in self._merged(spark, names, self._complete(names, last)).items():
+            table.write.mode("overwrite").parquet(str(scratch / name))
+        self._files.rename(scratch, self.path / f"merged={last}")
+        self._files.sync_dir(self.path)
+        self._tidy()
+
+    def _tidy(self) -> None:
+        """Removes what the newest merged directory holds too."""
+        merged = self._newest("merged")
+        covered = [f"batch_id={number}" for number in self._ids("batch_id") if number <= merged]
+        for folder in covered + [f"merged={number}" for number in self._ids("merged") if number < merged]:
+            shutil.rmtree(self.path / folder, ignore_errors=True)
+
+    def _merged(
+        self, spark: SparkSession, names: Mapping[str, Callable[[DataFrame], DataFrame]], folders: list[Path]
+    ) -> dict[str, DataFrame]:
+        if not folders:
+            return {}
+        return {
+            name: merge(spark.read.parquet(*(str(folder / name) for folder in folders)))
+            for name, merge in names.items()
+        }
+
+    def _complete(self, names: Mapping[str, object], last: int | None = None) -> list[Path]:
+        """The directories that count: the newest merged one, and the micro-batches after it."""
+        merged = self._newest("merged")
+        found = [self.path / f"merged={merged}"] if merged >= 0 else []
+        for number in self._ids("batch_id"):
+            folder = self.path / f"batch_id={number}"
+            if (
+                merged < number
+                and (last is None or number <= last)
+                and all((folder / name / _DONE).exists() for name in names)
+            ):
+                found.append(folder)
+        return found
+
+    def _newest(self, kind: str) -> int:
+        return max(self._ids(kind), default=-1)
+
+    def _ids(self, kind: str) -> list[int]:
+        matches = map(_FOLDER.fullmatch, self._files.names(self.path))
+        return sorted(int(match[2]) for match in matches if match and match[1] == kind)
+
+    def _owner(self) -> str:
+        try:
+            file = self._files.open(self.path / _STREAM)
+        except FileMissing:
+            return "unknown"
+        try:
+            return file.read_at(0, _ID_MAX).decode(errors="replace")
+        finally:
+            file.close()

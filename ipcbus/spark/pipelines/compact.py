@@ -1,0 +1,78 @@
+"""An archive becomes Parquet that every engine reads: few, large files, sorted so that a topic is found quickly."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F
+
+from ipcbus.errors import ConfigError
+from ipcbus.storage.files import Disk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+DATE: Final = "date"
+"""Column that names the directories: the UTC day on which a message was received."""
+
+_DAY_NS: Final = 86_400_000_000_000
+_ORDER: Final = ("topic", "partition", "offset")
+_CONFS: Final = {
+    # Spark's own kind of time stamp is outdated elsewhere.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.compression.codec": "zstd",
+    # What a file holds before it is compressed and encoded, by and large.
+    "spark.sql.adaptive.advisoryPartitionSizeInBytes": str(512 << 20),
+}
+
+
+def compact(rows: DataFrame, out: Path) -> None:
+    """Writes rows to `out/date=YYYY-MM-DD/*.parquet`, in the place of what was there.
+
+    Whoever does it again has the same again. All columns of the rows are written. Within a file rows are sorted by
+    topic, partition and offset; small days are one file, large ones are divided.
+
+    Args:
+        rows: of the data source.
+        out: a directory of its own.
+
+    Raises:
+        ConfigError: something else is in that directory.
+        StorageError: the system refuses.
+    """
+    _check(out, f"{DATE}=")
+    day = F.date_from_unix_date(F.call_function("div", F.col("receiveTimeNs"), F.lit(_DAY_NS)).cast("int"))
+    dated = rows.withColumn(DATE, day).hint("rebalance", DATE).sortWithinPartitions(DATE, *_ORDER)
+    with _confs(rows.sparkSession):
+        dated.write.mode("overwrite").partitionBy(DATE).parquet(str(out))
+
+
+def compact_batch(rows: DataFrame, out: Path) -> None:
+    """Writes the rows of a micro-batch, sorted alike, to a directory of its own, over what is there."""
+    with _confs(rows.sparkSession):
+        rows.hint("rebalance").sortWithinPartitions(*_ORDER).write.mode("overwrite").parquet(str(out))
+
+
+def _check(out: Path, ours: str) -> None:
+    """Makes sure that nothing is lost when all that is in a directory is replaced."""
+    foreign = [name for name in Disk().names(out) if not name.startswith((ours, "_", "."))]
+    if foreign:
+        raise ConfigError(f"{out} holds {foreign[0]!r}, and all of it would be replaced; give a directory of its own")
+
+
+@contextlib.contextmanager
+def _confs(spark: SparkSession) -> Iterator[None]:
+    """Sets what the files depend on, for a while."""
+    before = {name: spark.conf.get(name) for name in _CONFS}
+    try:
+        for name, value in _CONFS.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, old in before.items():
+            if old is not None:
+                spark.conf.set(name, old)

@@ -1,0 +1,53 @@
+"""Results as directories of Parquet, each replaced as a whole."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING, Final
+
+from ipcbus.storage.files import Disk
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame
+
+    from ipcbus.spark.pipelines.pipeline import Pipeline, Tables
+
+_NEW: Final = "_new"
+_OLD: Final = "_old"
+
+
+def write_results(pipeline: Pipeline, tables: Tables, out: Path) -> dict[str, Path]:
+    """Writes each result of a pipeline to a directory of its name.
+
+    Args:
+        pipeline: whose results.
+        tables: what they are computed from; they and the results are held in memory or on Spark's disks meanwhile.
+        out: where.
+
+    Returns:
+        The directories by name of the result.
+    """
+    kept = {name: table.persist() for name, table in tables.items()}
+    results = {name: result.persist() for name, result in pipeline.results(kept).items()}
+    try:
+        return {name: replace(result, out / name) for name, result in results.items()}
+    finally:
+        for table in (*results.values(), *kept.values()):
+            table.unpersist()
+
+
+def replace(result: DataFrame, path: Path) -> Path:
+    """Writes a result beside what is there, and then puts it in its place."""
+    files = Disk()
+    files.make_dir(path.parent)
+    new, old = (path.with_name(f"{kind}_{path.name}") for kind in (_NEW, _OLD))
+    result.write.mode("overwrite").parquet(str(new))
+    shutil.rmtree(old, ignore_errors=True)
+    if path.exists():
+        files.rename(path, old)
+    files.rename(new, path)
+    files.sync_dir(path.parent)
+    shutil.rmtree(old, ignore_errors=True)
+    return path

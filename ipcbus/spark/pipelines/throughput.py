@@ -1,0 +1,123 @@
+"""How many messages and bytes were received in each interval."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F
+
+from ipcbus.spark.pipelines.pipeline import Pipeline
+from ipcbus.spark.pipelines.rows import SECOND_NS, messages, start_of_interval, timestamp
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from ipcbus.spark.pipelines.pipeline import Tables
+
+KEY: Final = ("session", "topic")
+
+
+def pipeline(interval_ns: int = SECOND_NS) -> Pipeline:
+    """The pipeline `throughput` with intervals of this length."""
+    return Pipeline(
+        name="throughput",
+        columns=(*KEY, "value", "receiveTimeNs"),
+        events=False,
+        partials=lambda rows: {"counts": counts(rows, interval_ns)},
+        merge={"counts": merge},
+        results=partial(_results, interval_ns=interval_ns),
+    )
+
+
+def counts(rows: DataFrame, interval_ns: int = SECOND_NS) -> DataFrame:
+    """Messages and bytes of each session, topic and interval.
+
+    Args:
+        rows: of the data source; `receiveTimeNs` says which interval a message belongs to.
+        interval_ns: its length, whole microseconds.
+
+    Returns:
+        session, topic, start_ns (of the interval), messages, bytes (of the values), first_ns and last_ns (receive
+        times). Several of them merge with `merge`.
+    """
+    start = start_of_interval(F.col("receiveTimeNs"), interval_ns)
+    return (
+        messages(rows)
+        .groupBy(*KEY, start.alias("start_ns"))
+        .agg(
+            F.count("*").alias("messages"),
+            F.coalesce(F.sum(F.octet_length("value").cast("bigint")), F.lit(0)).alias("bytes"),
+            F.min("receiveTimeNs").alias("first_ns"),
+            F.max("receiveTimeNs").alias("last_ns"),
+        )
+    )
+
+
+def merge(several: DataFrame) -> DataFrame:
+    """One table of several, which `counts` made."""
+    return several.groupBy(*KEY, "start_ns").agg(*_summed())
+
+
+def intervals(counted: DataFrame, interval_ns: int = SECOND_NS) -> DataFrame:
+    """The table for people and other programs.
+
+    Returns:
+        start (timestamp), start_ns, session, topic, messages, bytes, messages_per_second, bytes_per_second; ordered.
+    """
+    seconds = interval_ns / SECOND_NS
+    return counted.select(
+        timestamp(F.col("start_ns")).alias("start"),
+        "start_ns",
+        *KEY,
+        "messages",
+        "bytes",
+        (F.col("messages") / seconds).alias("messages_per_second"),
+        (F.col("bytes") / seconds).alias("bytes_per_second"),
+    ).orderBy("start_ns", *KEY)
+
+
+def totals(counted: DataFrame, interval_ns: int = SECOND_NS) -> DataFrame:
+    """What each topic carried, and all of them.
+
+    Returns:
+        topic (null: all), sessions, messages, bytes, first_ns, last_ns, seconds (between these), messages_per_second
+        and bytes_per_second (over these; null for a single moment), peak_messages_per_second (of the busiest
+        interval).
+    """
+    everything = counted.withColumn("topic", F.lit(None).cast("string"))
+    both = counted.unionByName(everything)
+    busiest = both.groupBy("topic", "start_ns").agg(F.sum("messages").alias("messages")).groupBy("topic")
+    peak = busiest.agg((F.max("messages") / (interval_ns / SECOND_NS)).alias("peak_messages_per_second"))
+    summed = both.groupBy("topic").agg(F.size(F.collect_set("session")).alias("sessions"), *_summed())
+    seconds = (F.col("last_ns") - F.col("first_ns")) / SECOND_NS
+    return (
+        summed.join(peak.withColumnRenamed("topic", "of"), F.col("topic").eqNullSafe(F.col("of")))
+        .select(
+            "topic",
+            "sessions",
+            "messages",
+            "bytes",
+            "first_ns",
+            "last_ns",
+            seconds.alias("seconds"),
+            F.try_divide("messages", seconds).alias("messages_per_second"),
+            F.try_divide("bytes", seconds).alias("bytes_per_second"),
+            "peak_messages_per_second",
+        )
+        .orderBy("topic")
+    )
+
+
+def _results(tables: Tables, interval_ns: int) -> Tables:
+    counted = tables["counts"]
+    return {"intervals": intervals(counted, interval_ns), "totals": totals(counted, interval_ns)}
+
+
+def _summed() -> list[Column]:
+    return [
+        F.sum("messages").alias("messages"),
+        F.sum("bytes").alias("bytes"),
+        F.min("first_ns").alias("first_ns"),
+        F.max("last_ns").alias("last_ns"),
+    ]

@@ -1,0 +1,164 @@
+"""Reading a batch; and what a task does, of a batch and of a stream."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceReader
+
+from ipcbus.archive.archive import Archive
+from ipcbus.archive.arrow import Converter, chunks, lost_rows
+from ipcbus.archive.arrow import schema as arrow_schema
+from ipcbus.archive.choose import Choice, Labels
+from ipcbus.errors import ArchiveMissing, OffsetsExpired
+from ipcbus.spark import filters, plan, positions
+from ipcbus.spark.plan import Part
+from ipcbus.spark.schema import check
+from ipcbus.spark.topics import Subscription
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from pyspark.sql.datasource import Filter, InputPartition
+    from pyspark.sql.types import StructType
+
+    from ipcbus.archive.log import Log
+    from ipcbus.archive.segments import Chunk
+    from ipcbus.spark.options import ReadOptions
+
+
+class Rows:
+    """Makes Arrow batches of what a task is told to read; it is sent to where the task runs."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        """For the columns of a schema.
+
+        Raises:
+            ConfigError: the schema names something that there is not.
+        """
+        check(schema)
+        self._options = options
+        self._names = schema.names
+        self._nullable = [column.nullable for column in schema.fields]
+        self.conditions: list[filters.Condition] = []
+
+    def batches(self, part: InputPartition) -> Iterator[Any]:
+        """Record batches of what a task reads.
+
+        Raises:
+            ArchiveMissing: the archive is not on this host, or another one lies there.
+            ArchiveDamaged: its bytes contradict their checksums, and `failOnDataLoss` is true.
+            OffsetsExpired: rows were taken away since the task was planned, and `failOnDataLoss` is true.
+        """
+        if not isinstance(part, Part):
+            return  # Spark asks once even where nothing is to be read
+        log = _open(part).log(part.key)
+        labels = Labels(log)
+        subscription = Subscription.of(self._options)
+        choice = Choice(
+            topic=filters.topics(self.conditions, subscription.wants(log.partition)),
+            events=self._options.include_events,
+            begins=part.begins,
+            ends=part.ends,
+            tests=filters.numbers(self.conditions),
+        )
+        converter = Converter(labels, arrow_schema(self._names, self._nullable), choice)
+        if converter.wants_none:
+            return
+        for chunk in self._chunks(log, part):
+            batch = converter.batch(chunk)
+            if batch is not None:
+                yield batch
+
+    def _chunks(self, log: Log, part: Part) -> Iterator[Chunk]:
+        """The rows of a task; where some are lost and that is no error, a row that says so in their place."""
+        missing: list[Chunk] = []
+
+        def tell(first: int, end: int, why: str = "a hole") -> None:
+            plan.lost(self._options, f"log {part.key} of {part.path}: {why}", first, end)
+            missing.append(lost_rows(first, end))
+
+        careful = self._options.fail_on_data_loss
+        at = part.start
+        while at < part.end:
+            try:
+                for chunk in chunks(
+                    log,
+                    at,
+                    part.end,
+                    self._names,
+                    max_rows=self._options.batch_rows,
+                    max_bytes=self._options.batch_bytes,
+                    on_damage=None if careful else tell,
+                    on_hole=None if careful else tell,
+                ):
+                    yield from missing
+                    missing.clear()
+                    at = chunk.offset + len(chunk.rows)
+                    yield chunk
+                at = part.end
+            except OffsetsExpired:
+                first = log.bounds()[0]
+                if careful or first <= at:
+                    raise
+                # Retention was faster than this task.
+                tell(at, min(first, part.end), "it is no longer kept")
+                at = first
+        yield from missing
+
+
+def _open(part: Part) -> Archive:
+    try:
+        return Archive(part.path, expect_id=part.archive)
+    except ArchiveMissing as error:
+        raise ArchiveMissing(
+            f"{error}; the query was planned on host {part.host}, which has it: run Spark's executors there, or let "
+            "all hosts see the directory under this path"
+        ) from error
+
+
+class Reader(DataSourceReader):
+    """Reads what an archive holds when the query is planned."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        """For the columns of a schema.
+
+        Raises:
+            ConfigError: the schema names something that there is not.
+        """
+        self._options = options
+        self._rows = Rows(options, schema)
+
+    def partitions(self) -> list[Part]:
+        """A task for each part of each log.
+
+        Raises:
+            ConfigError: where the options want to begin or end makes no sense for this archive.
+            ArchiveError: the archive or what was asked for of it is not there.
+        """
+        archive = Archive(self._options.archive)
+        begin, skip = positions.starts(archive, self._options)
+        end, stop = positions.ends(archive, self._options)
+        return plan.plan(archive, self._options, begin, end, skip, stop)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Arrow record batches of a task; raises what `Rows.batches` does."""
+        return self._rows.batches(partition)
+
+
+class FilteringReader(Reader):
+    """The same, and takes filters over from Spark; it insists on a setting of the session for that."""
+
+    def pushFilters(self, filters_: list[Filter]) -> Iterable[Filter]:
+        """Keeps the filters that it can evaluate itself, and returns the others."""
+        for each in filters_:
+            condition = filters.condition(each)
+            if condition is None:
+                yield each
+            else:
+                self._rows.conditions.append(condition)
+
+
+def reader(options: ReadOptions, schema: StructType) -> Reader:
+    """The reader that the options ask for."""
+    return (FilteringReader if options.pushdown else Reader)(options, schema)

@@ -1,0 +1,188 @@
+"""Reading a stream: what an archive holds, and what is recorded into it meanwhile."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from ipcbus.archive.archive import Archive
+from ipcbus.spark import plan, positions
+from ipcbus.spark.admission import share
+from ipcbus.spark.offsets import Offsets
+from ipcbus.spark.reader import Rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pyspark.sql.datasource import InputPartition
+    from pyspark.sql.types import StructType
+
+    from ipcbus.archive.log import Log
+    from ipcbus.spark.options import ReadOptions
+    from ipcbus.spark.plan import Part
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The side of a stream that plans, and what is sent to the tasks that read.
+
+    Offsets that were given to Spark are published and stay what they are, so that a batch that is repeated after any
+    crash has the same rows in the same order.
+    """
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        """For the columns of a schema.
+
+        Raises:
+            ConfigError: the schema names something that there is not.
+        """
+        self._options = options
+        self._rows = Rows(options, schema)
+        self._target: Mapping[str, int] | None = None
+        self._given_at = time.monotonic()
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Where a new query begins.
+
+        Raises:
+            ConfigError: where the options want to begin makes no sense for this archive.
+            ArchiveError: the archive or what was asked for of it is not there.
+        """
+        archive = self._archive()
+        begins, skip = positions.starts(archive, self._options)
+        return Offsets(archive.id, begins, is_first=True, skip=skip).to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """The limit that the options set on a micro-batch."""
+        if self._options.max_offsets is not None:
+            return ReadMaxRows(self._options.max_offsets)
+        if self._options.max_bytes is not None:
+            return ReadMaxBytes(self._options.max_bytes)
+        return ReadAllAvailable() if self._options.min_offsets is None else ReadMinRows(self._options.min_offsets)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Where the micro-batch that begins at `start` ends; `start` itself when there is nothing for it.
+
+        Raises:
+            ArchiveError: `start` is of another archive, or no offset.
+        """
+        archive = self._archive()
+        begin = Offsets.parse(start, archive.id)
+        logs = positions.logs(archive, self._options)
+        ends = self._ends(logs)
+        # A log that is gone stays where it was; planning says what is lost.
+        ends = {key: max(offset, ends.get(key, offset)) for key, offset in begin.next.items()} | {
+            key: end for key, end in ends.items() if key not in begin.next
+        }
+        if not isinstance(limit, ReadAllAvailable):
+            ends = self._limited(logs, begin.next, ends, limit)
+        if all(begin.next.get(key, 0) == end for key, end in ends.items()):
+            return start
+        self._given_at = time.monotonic()
+        return Offsets(
+            archive.id,
+            ends,
+            begun=begin.next if begin.is_first else None,
+            skip={
+                key: {topic: offset for topic, offset in topics.items() if offset > begin.next.get(key, 0)}
+                for key, topics in begin.skip.items()
+            },
+        ).to_json()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Reads no further than what there is now.
+
+        Raises:
+            ArchiveError: the archive is not there.
+        """
+        self._target = self._ends(positions.logs(self._archive(), self._options))
+
+    def reportLatestOffset(self) -> dict[str, Any]:
+        """How far the archive is, for the query's progress."""
+        archive = self._archive()
+        return Offsets(archive.id, self._ends(positions.logs(archive, self._options))).to_json()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Part]:
+        """A task for each part of each log.
+
+        Raises:
+            OffsetsExpired: not all of these offsets are there, and `failOnDataLoss` is true.
+            ArchiveError: they are of another archive, or no offsets.
+        """
+        archive = self._archive()
+        begin, until = Offsets.parse(start, archive.id), Offsets.parse(end, archive.id)
+        if start == end:
+            return []
+        # What Spark gives as the begin of the first batch it has asked for anew; only the end is as it was.
+        first = until.next if until.is_first else begin.next if until.begun is None else until.begun
+        return plan.plan(archive, self._options, first, until.next, until.skip, {})
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Arrow record batches of a task; raises what `Rows.batches` does."""
+        return self._rows.batches(partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Lets the archive give up what was read, where the query has a `groupId`.
+
+        Raises:
+            ArchiveError: `end` is of another archive, or no offset.
+            StorageError: the cursor cannot be written.
+        """
+        if self._options.group_id is not None:
+            archive = self._archive()
+            archive.cursors.commit(self._options.group_id, dict(Offsets.parse(end, archive.id).next))
+
+    def _archive(self) -> Archive:
+        # Opened each time: it holds nothing that is worth keeping, and this object travels to the tasks.
+        return Archive(self._options.archive)
+
+    def _ends(self, logs: Mapping[str, Log]) -> dict[str, int]:
+        """The offset after the last published row of each log, or what availableNow has set instead."""
+        found = {key: log.bounds()[1] for key, log in logs.items()}
+        if self._target is None:
+            return found
+        return {key: min(found[key], target) for key, target in self._target.items() if key in found}
+
+    def _limited(
+        self, logs: Mapping[str, Log], begin: Mapping[str, int], ends: Mapping[str, int], limit: ReadLimit
+    ) -> dict[str, int]:
+        """Ends that keep the limits of Spark and of the options."""
+        begins = {key: begin.get(key, 0) for key in ends}
+        new = sum(ends[key] - begins[key] for key in ends)
+        least = limit.min_rows if isinstance(limit, ReadMinRows) else self._options.min_offsets
+        waited = time.monotonic() - self._given_at
+        # With availableNow nothing more comes that could be waited for.
+        if least is not None and new < least and self._target is None and waited < self._options.max_delay_seconds:
+            return begins
+        turn = sum(begins.values())
+        limited = dict(ends)
+        rows = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.max_offsets
+        if rows is not None:
+            shares = share({key: ends[key] - begins[key] for key in ends}, rows, turn)
+            limited = {key: begins[key] + shares[key] for key in ends}
+        size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else self._options.max_bytes
+        return limited if size is None else _within(logs, begins, limited, size, turn)
+
+
+def _within(
+    logs: Mapping[str, Log], begins: Mapping[str, int], ends: Mapping[str, int], size: int, turn: int
+) -> dict[str, int]:
+    """Ends with messages of at most so many bytes, or with a single one that is longer."""
+    there = {key: max(begins[key], logs[key].bounds()[0]) for key in ends if key in logs and ends[key] > begins[key]}
+    shares = share({key: logs[key].size(there[key], ends[key]) for key in there}, size, turn)
+    found = dict(begins)
+    for key, begin in there.items():
+        found[key] = logs[key].reach(begin, ends[key], shares[key])
+    if found == begins and there:
+        key = sorted(there)[turn % len(there)]
+        found[key] = there[key] + 1
+    return found

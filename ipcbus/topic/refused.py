@@ -1,0 +1,52 @@
+"""What a source does not send, and why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ipcbus.errors import MessageTooLarge
+from ipcbus.wire.layout import MESSAGE_HEADER_BYTES, MESSAGE_MAX
+
+
+def check_references(messages: Any) -> None:  # noqa: ANN401 - any buffer
+    """Refuses an array of objects: its bytes are addresses, which mean nothing to anybody else.
+
+    Raises:
+        TypeError: it is one.
+    """
+    array: Any = messages.obj if isinstance(messages, memoryview) else messages
+    if getattr(getattr(array, "dtype", None), "hasobject", False):
+        raise TypeError(
+            f"send_many sends bytes, and an array of {array.dtype} holds references to objects; give a list of "
+            "bytes-like objects, or an array of numbers, bytes or records of them"
+        )
+
+
+def too_large(topic: str, length: int, message_max: int, *, in_pieces: bool) -> MessageTooLarge:
+    """A message that is too long, its headers counted.
+
+    Args:
+        topic: where it was to be sent.
+        length: its length in bytes.
+        message_max: the longest message in one piece.
+        in_pieces: whether longer ones are sent in fragments.
+    """
+    if in_pieces:
+        return MessageTooLarge(
+            f"topic {topic!r}: a message of {length} bytes exceeds {MESSAGE_MAX}, the most that can be put together "
+            "from fragments; split it"
+        )
+    return MessageTooLarge(
+        f"topic {topic!r}: a message of {length} bytes with its headers exceeds {message_max}, the datagram maximum of "
+        f"{message_max + MESSAGE_HEADER_BYTES} less {MESSAGE_HEADER_BYTES} for what ipcbus puts before it; raise "
+        "transport_lbtsmx_datagram_max_size, split the message, or use transport lbtipc, which sends it in fragments"
+    )
+
+
+def too_large_in_place(topic: str, length: int, message_max: int) -> MessageTooLarge:
+    """A reservation that is too long."""
+    return MessageTooLarge(
+        f"topic {topic!r}: {length} bytes to be written in place exceed {message_max}, the datagram maximum of "
+        f"{message_max + MESSAGE_HEADER_BYTES} less {MESSAGE_HEADER_BYTES} for the header; raise "
+        "transport_*_datagram_max_size of its transport, or use send"
+    )

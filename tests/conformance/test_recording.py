@@ -1,0 +1,69 @@
+"""What a recorder writes, and a player sends, on every transport in every mode."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ipcbus import MessageType
+from ipcbus.archive import Archive
+from ipcbus.archive.player import Player
+from ipcbus.archive.recorder import Recorder
+from ipcbus.wire.properties import pack
+from tests.kit.recording import accounted, losses, messages, rows_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ipcbus import Message
+    from tests.kit.bus import Bus
+
+HEADERS = (("key", b"k"), ("trace", b"\0\1"))
+
+
+def test_what_is_sent_is_recorded_and_sent_again(bus: Bus, tmp_path: Path) -> None:
+    """Of every length that the smallest ring takes, with and without headers, in pieces where there are such."""
+    longest = 900 if not bus.kind.batches else 30_000
+    sent = [bytes([number]) * (number * longest // 60) for number in range(60)]
+    source = bus.source(**bus.kind.small() if not bus.kind.source_paced else {})
+    archive = Archive.create(tmp_path)
+    recorder = Recorder(bus.context("recording"), archive, ["t"], flush_seconds=0.001)
+    recorder.start()
+    bus.joined(source)
+    for number, value in enumerate(sent):
+        source.send(value, headers=HEADERS if number % 3 == 0 else None, flush=number % 7 == 0)
+        if bus.sequential:
+            bus.turn()  # nobody else makes room
+    source.flush()
+    numbers = source.sequence_number + 1
+    bus.until(lambda: recorder.stats.messages == len(sent), "everything to be recorded")
+    source.close()
+    bus.until(lambda: rows_of(archive)[-1].type == MessageType.EOS, "the end to be recorded")
+    found = recorder.stop()
+    rows = rows_of(archive)
+    assert rows[0].type == MessageType.BOS
+    assert [row.value for row in messages(rows)] == sent
+    assert [row.block for row in messages(rows)] == [pack(HEADERS) if n % 3 == 0 else b"" for n in range(60)]
+    assert accounted(rows, "t", source.source) == (0, numbers, numbers, 0)
+    assert losses(rows) == []
+    assert (found.lost, found.dropped, found.missed, found.errors) == (0, 0, 0, 0)
+    play(bus, archive, sent)
+
+
+def play(bus: Bus, archive: Archive, sent: list[bytes]) -> None:
+    """Sends the archive to a receiver, which gets what was sent."""
+    got: list[Message] = []
+    player = Player(
+        archive,
+        bus.context("playing"),
+        rename={"t": "again"},
+        speed=0,
+        transport=bus.kind.transport,
+        **bus.kind.options,
+    )
+    bus.receiver("again", got.append)
+    bus.joined(player.sources[0])
+    player.play()
+    bus.until(lambda: sum(message.type is MessageType.DATA for message in got) == len(sent), "everything to come")
+    data = [message for message in got if message.type is MessageType.DATA]
+    assert [message.data for message in data] == sent
+    assert [message.headers for message in data] == [HEADERS if n % 3 == 0 else () for n in range(60)]

@@ -1,0 +1,46 @@
+"""Rows for archives, made and compared."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ipcbus.archive.layout import ROW
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+    from ipcbus.archive import Chunk, LogWriter
+
+
+def made(
+    values: Sequence[bytes], *, topic: int = 0, session: int = 0, first: int = 0, time_ns: int = 0, type: int = 0
+) -> tuple[NDArray[np.void], bytes]:
+    """Rows for values, and their bytes; sequence numbers count from `first`, receive times from `time_ns`."""
+    rows = np.zeros(len(values), ROW)
+    lengths = np.array([len(value) for value in values], np.uint32)
+    rows["length"] = lengths
+    rows["position"] = np.cumsum(lengths) - lengths
+    rows["topic"], rows["session"], rows["type"], rows["numbers"] = topic, session, type, 1
+    rows["sequence"] = first + np.arange(len(values))
+    rows["receive_ns"] = time_ns + np.arange(len(values))
+    return rows, b"".join(values)
+
+
+def add(writer: LogWriter, values: Sequence[bytes], *, topic: str = "t", first: int = 0, time_ns: int = 0) -> int:
+    """Appends values in one block."""
+    number, session = writer.topic(topic), writer.session("LBT-IPC:1:1")
+    return writer.append(*made(values, topic=number, session=session, first=first, time_ns=time_ns))
+
+
+def values_of(chunks: Iterable[Chunk]) -> list[bytes]:
+    """The values of all rows."""
+    found = []
+    for chunk in chunks:
+        for row in chunk.rows:
+            start = int(row["position"]) + int(row["headers"]) - chunk.data_start
+            found.append(chunk.data[start : start + int(row["length"])].tobytes())
+    return found

@@ -1,0 +1,183 @@
+"""Spark from the command line: started with a note, watched while it works, its failures in one line."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+
+from ipcbus_tools.common import Failure, Misuse, notes, number
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from ipcbus_tools.stopping import Stopper
+
+_Result = TypeVar("_Result")
+
+_LOOK_S: Final = 0.2
+
+_OURS: Final = re.compile(r"ipcbus\.errors\.(\w+): ([^\n]+)")
+_PYTHON: Final = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception): ([^\n]+)$", re.MULTILINE)
+_JAVA: Final = re.compile(r"^Caused by: [\w.$]+: ([^\n]+)$", re.MULTILINE)
+_AT: Final = re.compile(r"\s*\n\s*at .*", re.DOTALL)
+_LONGEST: Final = 500
+
+
+class Spark:
+    """A session, and what is shown of it.
+
+    Attributes:
+        session: the session.
+    """
+
+    def __init__(self, session: SparkSession, stopper: Stopper, progress: Progress) -> None:
+        """Use `spark`."""
+        self.session = session
+        self._stopper = stopper
+        self._task: TaskID | None = None
+        self._progress = progress
+
+    def run(self, name: str, work: Callable[[], _Result]) -> _Result:
+        """Does something that runs jobs, and shows how far they are; a signal cancels them.
+
+        Raises:
+            Whatever the work raises.
+        """
+        from pyspark import InheritableThread
+
+        done: dict[str, Any] = {}
+        task = self._task = self._progress.add_task(name, total=None)
+
+        def target() -> None:
+            try:
+                done["result"] = work()
+            except BaseException as error:  # it is raised where it was asked for
+                done["error"] = error
+
+        thread = InheritableThread(target=target)
+        thread.start()
+        try:
+            with self._stopper.allowed():
+                while thread.is_alive():
+                    self._stopper.wait(_LOOK_S)
+                    self._show(task)
+        finally:
+            if thread.is_alive():
+                self.session.sparkContext.cancelAllJobs()
+            thread.join()
+            self._progress.remove_task(task)
+        if "error" in done:
+            raise done["error"]
+        result: _Result = done["result"]
+        return result
+
+    def describe(self, name: str) -> None:
+        """Names what begins, while something runs."""
+        if self._task is not None:
+            self._progress.update(self._task, description=name)
+
+    def follow(self, query: StreamingQuery) -> None:
+        """Shows how far a stream is until it ends; a signal stops it after the micro-batch that it works on.
+
+        Raises:
+            StreamingQueryException: it failed.
+        """
+        task = self._progress.add_task(query.name or "stream", total=None)
+        try:
+            with self._stopper.allowed():
+                while query.isActive:
+                    self._stopper.wait(_LOOK_S)
+                    self._show_stream(task, query)
+        finally:
+            if query.isActive:
+                query.stop()
+            self._progress.remove_task(task)
+        query.awaitTermination()
+
+    def _show(self, task: TaskID) -> None:
+        tracker = self.session.sparkContext.statusTracker()
+        stages = [stage for number in tracker.getActiveStageIds() if (stage := tracker.getStageInfo(number))]
+        if stages:
+            total = sum(stage.numTasks for stage in stages)
+            self._progress.update(task, total=total, completed=sum(stage.numCompletedTasks for stage in stages))
+
+    def _show_stream(self, task: TaskID, query: StreamingQuery) -> None:
+        told = query.lastProgress
+        if told is not None:
+            text = f"{query.name}: micro-batch {told.batchId}, {number(told.processedRowsPerSecond or 0)} rows/s"
+            self._progress.update(task, description=text)
+
+
+@contextlib.contextmanager
+def spark(name: str, master: str, confs: Mapping[str, str], stopper: Stopper) -> Iterator[Spark]:
+    """A session for a command; its log is kept only where something fails.
+
+    Raises:
+        Failure: pyspark or Java is missing, Spark does not start, or a job fails; one line with the cause.
+    """
+    from pyspark.errors import PySparkException
+
+    from ipcbus import ConfigError, IpcBusError
+    from ipcbus.spark.quiet import quiet_session
+    from ipcbus.spark.session import check_java
+
+    try:
+        check_java()
+    except ConfigError as error:
+        raise Failure(str(error)) from error
+    handle, path = tempfile.mkstemp(prefix="ipcbus-spark-", suffix=".log")
+    keep = False
+    try:
+        with contextlib.ExitStack() as until_done:
+            log = until_done.enter_context(os.fdopen(handle, "wb"))
+            progress = until_done.enter_context(_progress())
+            task = progress.add_task(f"starting Spark ({master})", total=None)
+            with stopper.allowed():
+                session = until_done.enter_context(quiet_session(name, master=master, confs=confs, log=log))
+            progress.remove_task(task)
+            yield Spark(session, stopper, progress)
+    except IpcBusError:
+        raise
+    except Exception as error:
+        if isinstance(error, PySparkException) or type(error).__module__.startswith("py4j"):
+            keep = True
+            raise _failure(error, path) from error
+        raise
+    finally:
+        if not keep:
+            Path(path).unlink(missing_ok=True)
+
+
+def cause(error: BaseException) -> tuple[str, str]:
+    """Name of our error in what Spark raised, empty where it is none of ours, and a line that says what happened."""
+    text = str(error)
+    ours = _OURS.findall(text)
+    if ours:
+        name, line = ours[-1]
+        return name, line
+    found = _PYTHON.findall(text) or _JAVA.findall(text)
+    line = found[-1] if found else _AT.sub("", text).strip()
+    return "", " ".join(line.split())[:_LONGEST] or type(error).__name__
+
+
+def _failure(error: BaseException, log: str) -> Failure:
+    name, line = cause(error)
+    if name == "ConfigError":
+        return Misuse(line)
+    return Failure(line if name else f"Spark failed: {line}; its log is {log}")
+
+
+def _progress() -> Progress:
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(None), TimeElapsedColumn())
+    return Progress(*columns, console=notes(), transient=True, disable=not sys.stderr.isatty(), expand=True)
