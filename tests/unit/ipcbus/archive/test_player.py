@@ -260,11 +260,11 @@ def test_an_empty_archive_is_sent_at_once_though_for_ever(context: ipcbus.Contex
 def test_messages_are_sent_when_they_were_received(context: ipcbus.Context, archive: Archive, speed: float) -> None:
     with archive.writer("s") as writer:
         for number in range(5):
-            write(writer, "a", [b""], time_ns=NOW + number * SECOND // 10)
+            write(writer, "a", [b""], time_ns=NOW + number * SECOND // 20)
     player = Player(archive, context, speed=speed)
     begin = time.monotonic()
     player.play()
-    assert time.monotonic() - begin >= 0.4 / speed - 0.001
+    assert time.monotonic() - begin >= 0.2 / speed - 0.001
     assert player.sent == 5
 
 
@@ -307,9 +307,10 @@ def test_damage_ends_it(context: ipcbus.Context, archive: Archive, tmp_path: Pat
 
 def test_memory_stays_bounded(context: ipcbus.Context, archive: Archive) -> None:
     with archive.writer("s") as writer:
-        for _ in range(4):
-            rows, data = made([bytes(1000)] * 20_000, topic=writer.topic("a"), session=writer.session("x"))
+        for _ in range(20):
+            rows, data = made([bytes(1000)] * 1000, topic=writer.topic("a"), session=writer.session("x"))
             writer.append(rows, data)
     player = Player(archive, context, topics=["a"], speed=0)
     held = {id(value.obj): np.asarray(value.obj).nbytes for _, _, value, _ in player._messages()}
-    assert max(held.values()) <= 64 << 20
+    assert len(held) >= 1
+    assert max(held.values()) < 8 << 20
