@@ -101,6 +101,7 @@ def cli() -> None:
     Live:                   ipcbus top
     What runs now:          ipcbus list, and then ipcbus info, stats SESSION
     How fast, how late:     ipcbus hz, bw, delay TOPIC
+    What went on, again:    ipcbus record TOPIC --to DIR, and then archive info, replay DIR
     All of it in 10 s:      ipcbus demo
 
     Nearly every command works in one domain (--domain), takes options of the bus from a file (--config), and prints

@@ -62,7 +62,8 @@ class Block(NamedTuple):
 def describe(first_offset: int, rows: Rows, position: int, data: Buffer) -> bytes:
     """The record of a block."""
     record = np.zeros(1, BLOCK)
-    lost = _LOSS[rows["type"]]
+    lost = _LOSS[np.ascontiguousarray(rows["type"])]
+    times = np.ascontiguousarray(rows["receive_ns"])  # a column is read once, not at each look
     record["first_offset"] = first_offset
     record["rows"] = len(rows)
     record["position"] = position
@@ -71,8 +72,8 @@ def describe(first_offset: int, rows: Rows, position: int, data: Buffer) -> byte
     record["bytes_crc"] = zlib.crc32(data)
     record["losses"] = np.count_nonzero(lost)
     record["lost"] = rows["numbers"][lost].sum(dtype=np.uint64)
-    record["first_receive_ns"] = rows["receive_ns"].min()
-    record["last_receive_ns"] = rows["receive_ns"].max()
+    record["first_receive_ns"] = times.min()
+    record["last_receive_ns"] = times.max()
     record["format"] = FORMAT
     made = record.tobytes()[:_CHECKED]
     return made + zlib.crc32(made).to_bytes(4, "little")
@@ -156,10 +157,10 @@ def covers(rows: Rows, position: int, length: int) -> bool:
     """Whether the bytes of rows follow each other without a gap and make up exactly this part of the data."""
     if not len(rows):
         return length == 0
-    starts, lengths = rows["position"], rows["length"]
-    if int(starts[0]) != position or int(lengths.max()) > length:
+    starts, sizes = np.ascontiguousarray(rows["position"]), np.ascontiguousarray(rows["length"])
+    if int(starts[0]) != position or int(sizes.max()) > length:
         return False
-    sizes = lengths + rows["headers"]  # of 32 bits, as `length` is far below that
+    sizes = sizes + rows["headers"]  # of 32 bits, as `length` is far below that
     if int(starts[-1]) + int(sizes[-1]) != position + length:
         return False
     after = starts[1:]

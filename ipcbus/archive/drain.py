@@ -29,6 +29,7 @@ RETRY_S: Final = 0.5
 _LOOK_S: Final = 0.25
 """Time between two looks at what is not messages: syncs, and who watches."""
 _RETAIN_S: Final = 1.0
+_NONE: Final = np.zeros(0, np.uint32)
 
 
 class Drain:
@@ -65,8 +66,7 @@ class Drain:
         self.wake, self.room = threading.Event(), threading.Event()
         self._stage: Stage
         self._hand: Buffer | None = None
-        self._topics: list[int] = []
-        self._sessions: list[int] = []
+        self._numbers: dict[str, NDArray[np.uint32]] = {}
         self._ending = self._ended = False
         self._usable = True
         self._flush_at: float | None = None
@@ -188,14 +188,16 @@ class Drain:
 
     def _number(self, rows: NDArray[np.void]) -> None:
         """Puts the log's numbers of topics and sessions in the place of the stage's."""
-        for field, names, numbers, number_of in (
-            ("topic", self._stage.topics, self._topics, self._writer.topic),
-            ("session", self._stage.sources, self._sessions, self._writer.session),
+        for field, names, number_of in (
+            ("topic", self._stage.topics, self._writer.topic),
+            ("session", self._stage.sources, self._writer.session),
         ):
-            if len(names) > len(numbers):
-                for name in list(names)[len(numbers) :]:  # a copy: the context goes on adding
-                    numbers.append(number_of(name))
-            rows[field] = np.array(numbers, np.uint32)[rows[field]]
+            known = self._numbers.get(field, _NONE)
+            if len(names) > len(known):
+                # Of a copy: the context goes on adding.
+                new = [number_of(name) for name in list(names)[len(known) :]]
+                known = self._numbers[field] = np.append(known, np.array(new, np.uint32))
+            rows[field] = known[rows[field]]
 
     def _care(self, now: float) -> None:
         """Syncs, rolls and removes what is due while nothing is appended."""
@@ -239,8 +241,7 @@ class Drain:
             self._writer.close()
         self._writer = self._archive.writer(self._stream, limits=self._limits)
         self._usable = True
-        self._topics.clear()
-        self._sessions.clear()
+        self._numbers.clear()
 
     def _close(self) -> None:
         if self._hand is not None or self._stage.filled:

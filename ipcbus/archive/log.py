@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ipcbus.archive.watermark import Watermark
     from ipcbus.storage.files import Files
 
+_TABLE: Final = 1 << 16  # records of blocks that are looked through at once
 _REPAIR: Final = "'ipcbus archive verify' lists all damage, 'ipcbus archive repair' takes it out and notes the loss"
 
 Told = "Callable[[int, int, str], None]"
@@ -340,11 +341,9 @@ class Log:
             return self._names
         try:
             size = file.size()
-            if size > naming.SIZE_MAX:
-                raise ArchiveDamaged(f"{path}: {size} bytes are no list of names; {_REPAIR}")
             if size != self._names_size:
                 # What is torn at the end is being written; rows that use it are not published yet.
-                found, scanned, damage = naming.load(file.read_at(0, size))
+                found, scanned, damage = naming.load(naming.read(file))
                 if damage and (scanned.good_follow or not scanned.damage):
                     raise ArchiveDamaged(f"{path}: {damage}; {_REPAIR}")
                 self._names, self._names_size = found, size
@@ -355,29 +354,40 @@ class Log:
 
 def _summary(opened: OpenSegment, mark: Watermark, limit: int) -> Segment:
     """What a segment holds; its hole is filled in by who knows the segment before it."""
-    found = opened.records(0, opened.count)
-    good = [block for block in found if block is not None]
     written = opened.base == mark.base
+    size = losses = lost = damaged = 0
+    times: list[int] = []
+    for found in opened.all_records():
+        good = [block for block in found if block is not None]
+        size += sum(block.bytes for block in good)
+        losses += sum(block.losses for block in good)
+        lost += sum(block.lost for block in good)
+        damaged += len(found) - len(good)
+        times += (
+            [min(block.first_receive_ns for block in good), max(block.last_receive_ns for block in good)]
+            if good
+            else []
+        )
     return Segment(
         base=opened.base,
         rows=(mark.next_offset if written else min(opened.end(), limit)) - opened.base,
-        bytes=sum(block.bytes for block in good),
+        bytes=size,
         disk_bytes=opened.blk.size() + opened.idx.size() + opened.dat.size(),
         closed=not written,
-        first_receive_ns=min((block.first_receive_ns for block in good), default=0),
-        last_receive_ns=max((block.last_receive_ns for block in good), default=0),
-        losses=sum(block.losses for block in good),
-        lost=sum(block.lost for block in good),
+        first_receive_ns=min(times, default=0),
+        last_receive_ns=max(times, default=0),
+        losses=losses,
+        lost=lost,
         hole=0,
-        damaged=len(found) - len(good),
+        damaged=damaged,
     )
 
 
 def _first_at(opened: OpenSegment, time_ns: int) -> int | None:
     """The first offset of a segment that was received at a time or later; of a damaged block, its first."""
-    late = np.flatnonzero(opened.table()["last_receive_ns"] >= time_ns)
-    for index in late.tolist():
-        for block in opened.records(index, 1):
+    for start in range(0, opened.count, _TABLE):
+        late = np.flatnonzero(opened.table(start, _TABLE)["last_receive_ns"] >= time_ns)
+        for block in (each for index in late.tolist() for each in opened.records(start + index, 1)):
             if block is None:
                 continue
             raw = opened.idx.read_at((block.first_offset - opened.base) * ROW.itemsize, block.rows * ROW.itemsize)

@@ -38,7 +38,9 @@ if TYPE_CHECKING:
     from ipcbus.archive.retention import Retained
     from ipcbus.storage.files import Files, Lock
 
-_RESERVE_MIN: Final = 1 << 16
+RESERVE_MIN = 1 << 16
+"""Offsets that a watermark that is synced reserves at least for rows that are not; a simulation takes fewer."""
+
 _RESERVE: Final = 4  # as many offsets are reserved as the last interval between syncs took, times this
 
 
@@ -73,11 +75,11 @@ class LogWriter:
             self._names_file = files.open(self._folder / naming.NAME_OF_FILE, write=True, create=True)
             until_done.callback(self._names_file.close)
             self._files.sync_dir(self._folder)
-            self._names, _, _ = naming.load(self._names_file.read_at(0, naming.SIZE_MAX))
+            self._names, _, _ = naming.load(naming.read(self._names_file))
             self._highest = self._names.highest
             self.next_offset = self.recovered.next_offset
             self._boot = files.boot_id()
-            self._reserve_rows = _RESERVE_MIN
+            self._reserve_rows = RESERVE_MIN
             self._synced_offset = self.next_offset
             self._synced_ns = time.monotonic_ns()
             newest = marks.synced(self._marks)
@@ -110,7 +112,7 @@ class LogWriter:
         return self._number(NAME_SESSION, source)
 
     def append(self, rows: NDArray[np.void], data: Buffer) -> int:
-        """Writes rows and the bytes of their messages, then publishes them; all of them or none.
+        """Writes rows and the bytes of their messages, then publishes them; all of them or none: see `next_offset`.
 
         Args:
             rows: of the type `ipcbus.archive.layout.ROW`; `position` counts from the begin of `data`, and the rows
@@ -122,7 +124,8 @@ class LogWriter:
 
         Raises:
             StorageFull: no room; nothing was published, and it can be tried again when there is some.
-            StorageError: the system refuses; the same, unless the text says that the writer has to be made anew.
+            StorageError: the system refuses; the same, unless the text says that the writer has to be made anew. When
+                a sync fails, rows may be published already: `next_offset` says so, here and of the new writer.
             ValueError: rows and data contradict each other, or are more than a segment can hold.
             ClosedError: the writer was closed.
         """
@@ -156,7 +159,7 @@ class LogWriter:
             ClosedError: the writer was closed.
         """
         self._check_usable()
-        if self._segment is None:
+        if self._segment is None or not self._segment.rows:
             return
         self.sync()
         segment, self._segment = self._segment, None
@@ -177,7 +180,7 @@ class LogWriter:
         if self._segment is not None:
             self._sync_files(self._segment)
         rows = self.next_offset - self._synced_offset
-        self._reserve_rows = min(max(_RESERVE_MIN, _RESERVE * rows), recovery.RESERVE_MAX)
+        self._reserve_rows = min(max(RESERVE_MIN, _RESERVE * rows), recovery.RESERVE_MAX)
         self._put_synced(self._mark())
         self._synced_offset = self.next_offset
 
@@ -217,6 +220,8 @@ class LogWriter:
         if self._segment is not None:
             self._sync_files(self._segment)
             self._segment.close()
+            if not self._segment.rows:  # there was no room for the first
+                self._segment.remove()
             self._segment = None
         self._reserve_rows = 0
         mark = dataclasses.replace(self._mark(), closed=True)

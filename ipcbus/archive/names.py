@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ipcbus.archive.layout import NAME, NAME_SESSION, NAME_TOPIC
+from ipcbus.errors import ArchiveDamaged
 from ipcbus.storage.records import frame, scan
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ipcbus.storage.files import File
     from ipcbus.storage.records import Scan
 
 NAME_OF_FILE: Final = "names"
-SIZE_MAX: Final = 1 << 28
-"""Longest file of names in bytes; a longer one is damage. Room for millions of topics."""
+SIZE_MAX: Final = 1 << 26
+"""Longest file of names in bytes; a longer one is damage. Room for a million topics."""
 NUMBER_MAX: Final = 1 << 24
 TEXT_MAX: Final = 1 << 16
 
@@ -89,6 +91,22 @@ def unpack(payload: bytes) -> list[Entry] | str:
             return f"the text of name {number} is no UTF-8"
         at += length
     return entries
+
+
+def read(file: File) -> bytes:
+    """All bytes of a file of names.
+
+    Raises:
+        ArchiveDamaged: it is too long for one.
+        StorageError: the system refuses.
+    """
+    size = file.size()
+    if size > SIZE_MAX:
+        raise ArchiveDamaged(
+            f"{file.path}: {size} bytes are no list of names; restore it from a copy, or remove it and run "
+            "'ipcbus archive repair'"
+        )
+    return file.read_at(0, size)
 
 
 def load(data: bytes) -> tuple[Names, Scan, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import heapq
+import itertools
 import math
 import threading
 import time
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from ipcbus.archive.archive import Archive
     from ipcbus.archive.log import Log
+    from ipcbus.archive.segments import Chunk
     from ipcbus.config import SourceOptions
     from ipcbus.context import Context
     from ipcbus.source import Source
@@ -36,6 +38,8 @@ Edge = int | datetime.datetime
 MAX_SPEED: Final = 0.0
 _NEAR_S: Final = 0.0002
 """A message due so soon is sent now: waiting for less is not exact anyway."""
+_WORTH: Final = 8
+"""Messages that are sent in one go are so many on average, at least."""
 _CHUNK_ROWS: Final = 8192
 _CHUNK_BYTES: Final = 4 << 20
 
@@ -169,7 +173,7 @@ class Player:
             self._flush()
 
     def stop(self) -> None:
-        """Ends `play` at the next message; any thread may call it."""
+        """Ends `play` after the message, or the few thousand, that it is at; any thread may call it."""
         self._stopped.set()
 
     def close(self) -> None:
@@ -191,26 +195,54 @@ class Player:
     # ------------------------------------------------------------------ one loop
 
     def _play_once(self) -> None:
-        targets, stopped, speed = self.targets, self._stopped.is_set, self._speed * 1e9
-        send = [target.source.send for target in targets]
-        begin, first_ns = 0.0, -1
-        for at, number, value, block in self._messages():
+        if self._speed == MAX_SPEED and len(self.logs) == 1:
+            for part in self._parts(*self.logs[0]):
+                self._send_part(part)
+                if self._stopped.is_set():
+                    return
+            return
+        begin, first_ns, speed = 0.0, -1, self._speed * 1e9
+        for due in self._messages():
             if speed:
                 if first_ns < 0:
-                    begin, first_ns = time.monotonic(), at
-                early = begin + (at - first_ns) / speed - time.monotonic()
+                    begin, first_ns = time.monotonic(), due[0]
+                early = begin + (due[0] - first_ns) / speed - time.monotonic()
                 if early > _NEAR_S:
                     self._flush()
                     self._stopped.wait(early)
-            if stopped():
+            if self._stopped.is_set():
                 return
-            if block is None:
-                send[number](value)
-            else:
-                send[number](value, headers=unpack(block))
-            target = targets[number]
-            target.sent += 1
-            target.bytes += len(value)
+            self._send(due)
+
+    def _send(self, due: _Due) -> None:
+        _, number, value, block = due
+        target = self.targets[number]
+        if block is None:
+            target.source.send(value)
+        else:
+            target.source.send(value, headers=unpack(block))
+        target.sent += 1
+        target.bytes += len(value)
+
+    def _send_part(self, part: _Part) -> None:
+        """Sends what comes one after the other on one topic in one go, where that is worth it."""
+        if len(part.numbers) == 0:
+            return
+        cuts = part.cuts()
+        if len(part.numbers) < _WORTH * len(cuts):
+            for due in part.messages():
+                if self._stopped.is_set():
+                    return
+                self._send(due)
+            return
+        for first, end in itertools.pairwise((0, *cuts, len(part.numbers))):
+            target = self.targets[int(part.numbers[first])]
+            lengths = part.ends[first:end] - part.values[first:end]
+            if part.blocks[first] or int(lengths.max()) > target.source.message_max:
+                for due in part.messages(first, end):
+                    self._send(due)
+            elif not self._stopped.is_set():
+                _send_many(target, part.run(first, end), lengths)
 
     def _flush(self) -> None:
         # Sources share sessions; one of each session is enough to publish what is batched.
@@ -219,10 +251,11 @@ class Player:
 
     def _messages(self) -> Iterator[_Due]:
         """The messages of all logs, by receive time."""
-        parts = [self._messages_of(*each) for each in self.logs]
-        return parts[0] if len(parts) == 1 else heapq.merge(*parts, key=itemgetter(0))
+        logs = [(due for part in self._parts(*each) for due in part.messages()) for each in self.logs]
+        return logs[0] if len(logs) == 1 else heapq.merge(*logs, key=itemgetter(0))
 
-    def _messages_of(self, log: Log, first: int, last: int) -> Iterator[_Due]:
+    def _parts(self, log: Log, first: int, last: int) -> Iterator[_Part]:
+        """The messages of a log that are to be sent, some thousands at a time."""
         numbers = {target.topic: number for number, target in enumerate(self.targets)}
         names = log.topics()
         table = np.full(max(names, default=0) + 1, -1, np.int64)
@@ -233,27 +266,61 @@ class Player:
             self.missing += end - begin
 
         for chunk in log.read(first, last, max_rows=_CHUNK_ROWS, max_bytes=_CHUNK_BYTES, on_hole=missing):
-            rows, data = chunk.rows, chunk.data.data
-            chosen = table[rows["topic"]]
-            kinds = rows["type"]
-            self._count(rows, chosen, kinds)
-            sends = rows[(chosen >= 0) & (kinds == MessageType.DATA)]
-            begins = sends["position"].astype(np.int64) - chunk.data_start
-            values = begins + sends["headers"]
-            for at, number, begin, start, end in zip(
-                sends["receive_ns"].tolist(),
-                table[sends["topic"]].tolist(),
-                begins.tolist(),
-                values.tolist(),
-                (values + sends["length"]).tolist(),
-                strict=True,
-            ):
-                yield at, number, data[start:end], None if start == begin else bytes(data[begin:start])
-            self.position += len(rows)
+            chosen = table[chunk.rows["topic"]]
+            kinds = chunk.rows["type"]
+            losses = np.isin(kinds, LOSS_TYPES) & ((chosen >= 0) | (kinds == TYPE_LOSS_DAMAGE))
+            self.lost += int(chunk.rows["numbers"][losses].sum(dtype=np.int64))
+            sends = (chosen >= 0) & (kinds == MessageType.DATA)
+            yield _Part(chunk, sends, chosen[sends])
+            self.position += len(chunk.rows)
 
-    def _count(self, rows: NDArray[np.void], chosen: NDArray[np.int64], kinds: NDArray[np.uint8]) -> None:
-        losses = np.isin(kinds, LOSS_TYPES) & ((chosen >= 0) | (kinds == TYPE_LOSS_DAMAGE))
-        self.lost += int(rows["numbers"][losses].sum(dtype=np.int64))
+
+class _Part:
+    """Messages that follow one another: of each its target, and where its bytes lie."""
+
+    def __init__(self, chunk: Chunk, sends: NDArray[np.bool_], numbers: NDArray[np.int64]) -> None:
+        rows = chunk.rows[sends]
+        self._times = rows["receive_ns"]
+        self._data = chunk.data
+        self.numbers = numbers
+        self._begins = rows["position"].astype(np.int64) - chunk.data_start
+        self.values = self._begins + rows["headers"]
+        self.ends = self.values + rows["length"]
+        self.blocks = rows["headers"] > 0
+
+    def cuts(self) -> list[int]:
+        """Where another topic begins; what has headers stands alone."""
+        found = (np.diff(self.numbers) != 0) | self.blocks[1:] | self.blocks[:-1]
+        return (np.flatnonzero(found) + 1).tolist()
+
+    def messages(self, first: int = 0, end: int | None = None) -> Iterator[_Due]:
+        """Each of them."""
+        data = self._data.data
+        for at, number, begin, start, stop in zip(
+            *(each[first:end].tolist() for each in (self._times, self.numbers, self._begins, self.values, self.ends)),
+            strict=True,
+        ):
+            yield at, number, data[start:stop], None if start == begin else bytes(data[begin:start])
+
+    def run(self, first: int, end: int) -> NDArray[np.uint8] | list[memoryview]:
+        """The values of some that have no headers; in one array where all are as long and follow one another."""
+        starts, stops = self.values[first:end], self.ends[first:end]
+        length = int(stops[0] - starts[0])
+        if length and int(stops[-1] - starts[0]) == length * len(starts) and bool((stops - starts == length).all()):
+            return self._data[int(starts[0]) : int(stops[-1])].reshape(-1, length)
+        data = self._data.data
+        return [data[start:stop] for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)]
+
+
+def _send_many(target: Target, values: NDArray[np.uint8] | list[memoryview], lengths: NDArray[np.int64]) -> None:
+    """Sends messages that each take one number, and counts those that were sent, also when a signal ends it."""
+    before = target.source.sequence_number
+    try:
+        target.source.send_many(values)
+    finally:
+        sent = target.source.sequence_number - before
+        target.sent += sent
+        target.bytes += int(lengths[:sent].sum())
 
 
 def _range(log: Log, start: Edge | None, end: Edge | None) -> tuple[int, int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import dataclasses
 import logging
+import os
 import re
 import socket
 import time
@@ -18,7 +19,7 @@ from ipcbus.archive.drain import Drain
 from ipcbus.archive.limits import Limits
 from ipcbus.archive.met import met_before
 from ipcbus.archive.stage import BUFFER_BYTES_MIN, Stage
-from ipcbus.errors import ConfigError, IpcBusError, StorageError
+from ipcbus.errors import ConfigError, IpcBusError, StorageError, WrongProcess
 from ipcbus.wildcard import compile_pattern
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ log = logging.getLogger("ipcbus")
 State = Literal["new", "recording", "failing", "closed"]
 
 _SHOWN: Final = (
-    *("messages", "bytes", "losses", "lost", "dropped"),
+    *("messages", "bytes", "losses", "lost", "dropped", "missed"),
     *("next_offset", "buffered_bytes", "buffer_bytes", "behind_ns", "errors"),
 )
 _NOT_IN_A_STREAM: Final = re.compile(r"[^A-Za-z0-9._-]")
@@ -111,7 +112,8 @@ class Recorder:
             buffer_bytes: how much memory messages may wait in for the disk. A message that is longer takes as much as
                 it needs beside it, one at a time.
             when_full: what happens to a message that finds no memory. `drop`: it is not recorded, its number is noted
-                as lost, and the bus is not held up. `wait`: the context waits, and with it receiver-paced sources.
+                as lost, and the bus is not held up; but once half of the memory is in use the context pauses, for each
+                sixteenth of it 10 ms at most. `wait`: the context waits, and with it receiver-paced sources.
             flush_seconds: messages are readable in the archive after so long at most, while the disk keeps up.
             limits: of the log.
 
@@ -140,6 +142,7 @@ class Recorder:
         self._drain: Drain | None = None
         self._stage: Stage | None = None
         self._closed = False
+        self._pid = os.getpid()
 
     # ------------------------------------------------------------------ what others call
 
@@ -182,7 +185,12 @@ class Recorder:
 
         Raises:
             StorageError: the disk refused what was left; the text says how much that was.
+            WrongProcess: it was made before a fork, in the parent.
         """
+        if os.getpid() != self._pid:
+            raise WrongProcess(
+                f"the recorder of stream {self.stream!r} belongs to the parent of this fork; stop it there"
+            )
         if self._drain is not None and not self._closed:
             self._closed = True
             atexit.unregister(self._at_exit)
@@ -235,6 +243,8 @@ class Recorder:
 
     def _at_exit(self) -> None:
         """The process ends and nobody has called `stop`."""
+        if os.getpid() != self._pid:
+            return
         try:
             self.stop()
         except StorageError as error:
@@ -244,7 +254,7 @@ class Recorder:
         """Shows the statistics to whoever watches the bus."""
         if self._board is not None:
             found = self.stats
-            self._board.show(**{name: getattr(found, name) for name in _SHOWN})
+            self._board.show(failing=bool(found.error), **{name: getattr(found, name) for name in _SHOWN})
 
 
 def union(patterns: Sequence[str]) -> str:

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 RESERVE_MAX: Final = 1 << 24
 """Offsets that are given between two syncs at most."""
 
-_RECORDS: Final = 1024
 _REPAIR: Final = "run 'ipcbus archive repair'"
 
 
@@ -99,9 +98,9 @@ def recover(files: Files, folder: Path, file: File) -> Recovered:
     elif live is not None and live.boot == files.boot_id():
         exact = live
     recover_names(files, folder, max(mark.names for mark in known))
-    safe = 0 if synced is None else synced.next_offset
     if exact is not None:
-        return Recovered(exact.next_offset, False, 0, _cut_unpublished(files, folder, exact, safe))
+        return Recovered(exact.next_offset, False, 0, _cut_unpublished(files, folder, exact))
+    safe = 0 if synced is None else synced.next_offset
     end, cut = _cut_bad(files, folder, safe)
     # With both synced ones damaged, what was reserved last is not known, but it is at most so much.
     limit = max(mark.limit for mark in known) + (RESERVE_MAX if synced is None else 0)
@@ -124,7 +123,7 @@ def recover_names(files: Files, folder: Path, highest: int) -> None:
             raise ArchiveDamaged(f"{folder / naming.NAME_OF_FILE}: is missing; {_REPAIR}") from None
         return
     try:
-        found, scanned, damage = naming.load(file.read_at(0, naming.SIZE_MAX))
+        found, scanned, damage = naming.load(naming.read(file))
         if damage and (scanned.good_follow or not scanned.damage or found.highest < highest):
             raise ArchiveDamaged(f"{file.path}: {damage}; {_REPAIR}")
         if found.highest < highest:
@@ -136,18 +135,17 @@ def recover_names(files: Files, folder: Path, highest: int) -> None:
         file.close()
 
 
-def _cut_unpublished(files: Files, folder: Path, mark: Watermark, safe: int) -> int:
-    """Cuts a log at its watermark, and syncs what a writer that was killed had not; returns the bytes that were cut."""
-    found = bases(files.names(folder))
-    cut = _remove(files, folder, [base for base in found if base >= mark.next_offset])
-    kept = [base for base in found if base < mark.next_offset]
-    for base, end in itertools.pairwise([*kept, mark.next_offset]):
-        if base == mark.base:
-            rows = (mark.next_offset - base) * ROW_SIZE
-            sizes = {"blk": mark.blocks * blocks.SIZE, "idx": rows, "dat": mark.data_bytes}
-            cut += _cut(files, folder, base, sizes)
-        elif end > safe:
-            _cut(files, folder, base, {})
+def _cut_unpublished(files: Files, folder: Path, mark: Watermark) -> int:
+    """Cuts a log at its watermark; returns the bytes that this took.
+
+    The segment that was written is synced, as a writer that was killed may not have come to it; those before it were
+    synced when they were closed.
+    """
+    cut = 0
+    if mark.base < mark.next_offset:
+        rows = (mark.next_offset - mark.base) * ROW_SIZE
+        sizes = {"blk": mark.blocks * blocks.SIZE, "idx": rows, "dat": mark.data_bytes}
+        cut = _cut(files, folder, mark.base, sizes)
     return cut + _remove_leftovers(files, folder, mark.next_offset)
 
 
@@ -181,16 +179,14 @@ def _good(opened: OpenSegment, safe: int) -> tuple[int, dict[str, int]] | None:
     """
     safe = max(safe, opened.base)
     end, data, count = opened.base, 0, 0
-    for index in range(0, opened.count, _RECORDS):
-        for number, block in enumerate(opened.records(index, _RECORDS), index + 1):
-            if block is None and end < safe:
-                continue
-            if block is None or (
-                block.end > safe
-                and (block.first_offset != max(end, safe) or block.position < data or opened.fault(block))
-            ):
-                return None if end < safe else (end, _sizes(opened.base, end, data, count))
-            end, data, count = block.end, block.position + block.bytes, number
+    for number, block in enumerate(itertools.chain.from_iterable(opened.all_records()), 1):
+        if block is None and end < safe:
+            continue
+        if block is None or (
+            block.end > safe and (block.first_offset != max(end, safe) or block.position < data or opened.fault(block))
+        ):
+            return None if end < safe else (end, _sizes(opened.base, end, data, count))
+        end, data, count = block.end, block.position + block.bytes, number
     return None if end < safe else (end, _sizes(opened.base, end, data, count))
 
 
@@ -208,10 +204,9 @@ def _cut(files: Files, folder: Path, base: int, sizes: dict[str, int]) -> int:
             continue
         try:
             have = file.size()
-            size = sizes.get(suffix, have)
-            if have > size:
-                file.truncate(size)
-                taken += have - size
+            if have > sizes[suffix]:
+                file.truncate(sizes[suffix])
+                taken += have - sizes[suffix]
             file.sync()
         finally:
             file.close()

@@ -72,9 +72,8 @@ def repair(archive: Archive) -> list[Repair]:
     done: list[Repair] = []
     with contextlib.ExitStack() as locks:
         logs = archive.logs()
-        held = {log.key: archive.lock(log.stream) for log in logs}
-        for lock in held.values():
-            locks.callback(lock.release)
+        for stream in sorted({log.stream for log in logs}):
+            locks.callback(archive.lock(stream).release)
         for group in archive.cursors.damaged():
             archive.cursors.remove(group)
             done.append(Repair(f"{FOLDER}/{group}.json", "", "removed the damaged cursor; it held nothing any more"))
@@ -180,7 +179,7 @@ class _Mender:
         path = self._folder / naming.NAME_OF_FILE
         try:
             with contextlib.closing(self._files.open(path)) as file:
-                data = file.read_at(0, naming.SIZE_MAX)
+                data = naming.read(file)
         except FileMissing:
             data = b""
         found, scanned, damage = naming.load(data)
@@ -268,7 +267,7 @@ class _Mender:
     def _saved(self, opened: OpenSegment, first: int, end: int, kinds: NDArray[np.uint8]) -> list[Block]:
         """Blocks whose record alone is damaged: what it says of its rows and messages still agrees with them."""
         found: list[Block] = []
-        table = opened.table()
+        table = opened.table(0, opened.count)
         while first < end:
             tried = (blocks.Block(*fields) for fields in table[table["first_offset"] == first].tolist())
             good = (block for block in tried if blocks.fits(block, opened.base) and first < block.end <= end)

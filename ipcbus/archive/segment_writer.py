@@ -60,7 +60,7 @@ class SegmentWriter:
             return False
         size = self.bytes + length
         total = size + (self.rows + len(rows)) * ROW_SIZE + self.blocks * blocks.SIZE
-        late = int(rows["receive_ns"].max()) - self._first_ns > limits.segment_seconds * _NS
+        late = int(rows["receive_ns"][-1]) - self._first_ns > limits.segment_seconds * _NS
         full = size > SEGMENT_BYTES_MAX or self.rows + len(rows) > blocks.ROWS_MAX
         return total > limits.segment_bytes or late or full
 
@@ -76,7 +76,7 @@ class SegmentWriter:
         self._idx.append(placed.view(np.uint8).data)
         self._blk.append(b"".join(records))
         if not self.rows:
-            self._first_ns = int(rows["receive_ns"].min())
+            self._first_ns = int(rows["receive_ns"][0])
         self.rows += len(rows)
         self.bytes += len(data)
         self.blocks += len(records)
@@ -114,6 +114,11 @@ class SegmentWriter:
         if self._new:
             self._files.sync_dir(self._folder)
             self._new = False
+
+    def remove(self) -> None:
+        """Removes its files."""
+        for suffix in reversed(SUFFIXES):
+            self._files.remove(file_of(self._folder, self.base, suffix))
 
     def close(self) -> None:
         """Closes its files."""

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _NAME: Final = re.compile(r"(\d{20})\.blk", re.ASCII)
 _FILE: Final = re.compile(r"(\d{20})\.(blk|dat|idx)", re.ASCII)
+_BLOCKS_READ: Final = 1 << 16  # that are looked at, however few rows there are
 _RECORDS: Final = 1024  # records of blocks that are read at once
 
 SUFFIXES: Final = ("dat", "idx", "blk")
@@ -127,7 +128,9 @@ class OpenSegment:
                 for suffix in reversed(SUFFIXES)
             )
             self._open = until_done.pop_all()
-        there = self.blk.size() // blocks.SIZE
+        # Each block has a row: a file that is longer than that lies, unless it is the rows that are lost.
+        rows = min(max(self.idx.size() // ROW_SIZE, _BLOCKS_READ), blocks.ROWS_MAX)
+        there = min(self.blk.size() // blocks.SIZE, rows)
         self.count = there if blocks_max is None else min(there, blocks_max)
 
     def __enter__(self) -> OpenSegment:
@@ -143,9 +146,14 @@ class OpenSegment:
         count = min(count, self.count - index)
         return blocks.parse(self.blk.read_at(index * blocks.SIZE, count * blocks.SIZE), self.base)
 
-    def table(self) -> NDArray[np.void]:
-        """All records as an array, unchecked."""
-        data = self.blk.read_at(0, self.count * blocks.SIZE)
+    def all_records(self) -> Iterator[list[Block | None]]:
+        """All blocks, many at a time."""
+        for index in range(0, self.count, _RECORDS):
+            yield self.records(index, _RECORDS)
+
+    def table(self, index: int, count: int) -> NDArray[np.void]:
+        """Records of blocks from `index` on as an array, unchecked."""
+        data = self.blk.read_at(index * blocks.SIZE, min(count, self.count - index) * blocks.SIZE)
         return np.frombuffer(data, BLOCK, len(data) // blocks.SIZE)
 
     def end(self) -> int:

@@ -35,6 +35,7 @@ cdef class Stage:
     cdef object wake, room
     cdef bint busy                              # a message is dealt with that does not simply go into the open buffer
     cdef bint copying, pushed
+    cdef bint gave_way                          # since the open buffer was opened
     cdef Row *notes                             # rows that wait for memory, in the order of their times
     cdef size_t notes_first, notes_count, notes_max
     cdef uint64_t notes_gone                    # rows that waited and are put

@@ -38,7 +38,8 @@ class Stage:
 
     What finds no memory is either waited for, which holds up the context and so the bus, or dropped. What is dropped
     is noted in rows of type TYPE_LOSS_RECORDER, one for each stretch of numbers of a topic of a session; they are put
-    as soon as there is memory, before anything that comes later.
+    as soon as there is memory, before anything that comes later. When more than half of the memory is in use, the
+    context pauses once a buffer for GIVE_WAY_S at most, so that the thread that writes gets at the interpreter.
     """
 
     topics: dict[str, int]
@@ -108,6 +109,8 @@ class Stage:
     @property
     def first_ns(self) -> int:
         """When the oldest row came that waits to be taken; 0 when none does."""
+
+GIVE_WAY_S: float
 
 BUFFER_BYTES_MIN: int
 """The least memory that a stage works with."""

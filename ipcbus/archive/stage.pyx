@@ -30,6 +30,7 @@ cdef enum:
     BOS = 20
 
 cdef object _row = layout.ROW
+GIVE_WAY_S = 0.01
 
 
 cdef class Buffer:
@@ -168,6 +169,11 @@ cdef class Stage:
     cdef int wait(self, Message message, size_t need) except -1:
         """Puts what was noted and finds room for a message; one that finds none is dropped."""
         try:
+            if not (self.waits or self.gave_way) and self.used * 2 > self.limit:
+                # Both threads want the interpreter; without this one that never pauses the other gets little of it.
+                self.gave_way = True
+                self.room.clear()
+                self.room.wait(GIVE_WAY_S)
             while True:
                 if self.waits:
                     self.room.clear()
@@ -320,6 +326,7 @@ cdef class Stage:
             self.full_bytes += filled_of(here)
         self.open = next
         self.pushed = True
+        self.gave_way = False
         return True
 
     @cython.final

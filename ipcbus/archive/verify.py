@@ -152,11 +152,12 @@ class _Verifier:
         path = self._folder / naming.NAME_OF_FILE
         try:
             with contextlib.closing(self._files.open(path)) as file:
-                found, scanned, damage = naming.load(file.read_at(0, naming.SIZE_MAX))
-        except FileMissing:
-            found, scanned, damage = *naming.load(b"")[:2], "is missing"
-            if not mark.names:
-                return found
+                found, scanned, damage = naming.load(naming.read(file))
+        except (ArchiveDamaged, StorageError) as error:
+            found, scanned, _ = naming.load(b"")
+            if mark.names or not isinstance(error, FileMissing):
+                yield self._finding(path, 0, str(error))
+            return found
         if found.highest < mark.names:
             yield self._finding(path, scanned.good_end, f"has names up to {found.highest}, rows use up to {mark.names}")
         elif damage and (scanned.good_follow or not self._is_written):

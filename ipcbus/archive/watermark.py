@@ -20,7 +20,7 @@ NAME: Final = "watermark"
 _SIZE: Final = WATERMARK.itemsize
 _CHECKED: Final = _SIZE - 4
 _FIELDS: Final = WATERMARK.names or ()
-_TRIES: Final = 1000  # a writer needs less than a microsecond to write one
+_TRIES: Final = 100  # a writer needs less than a microsecond to write one
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -75,7 +75,7 @@ class Message:
         """Where its bytes belong, or None for a message that was sent in one piece.
 
         Of a reassembled message the first number of its fragments, offset 0 and its length; with `ordered_delivery` 0
-        of a fragment its own offset and the length of the whole.
+        of a fragment its own offset and the length of the whole. Headers count in both.
         """
 
     def ack(self) -> None:

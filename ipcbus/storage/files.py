@@ -194,6 +194,8 @@ class DiskFile:
     def read_at(self, offset: int, length: int) -> bytes:
         """See `File`."""
         with told(self.path, f"read {length} bytes at {offset}"):
+            # Files are hostile: what claims to be long must not take memory that its file does not fill.
+            length = min(length, max(0, os.fstat(self._fd).st_size - offset))
             data = os.pread(self._fd, length, offset)
             while len(data) < length:  # the end, or a signal, or more than one call gives
                 more = os.pread(self._fd, length - len(data), offset + len(data))
@@ -296,11 +298,16 @@ class Disk(Whole):
 
     def make_dir(self, path: Path) -> None:
         """See `Files`."""
+        if path.is_symlink():
+            raise StorageError(f"{path}: is a symbolic link, files are kept in plain directories; give its target")
         missing = [each for each in (path, *path.parents) if not each.is_dir()]
         for each in reversed(missing):
-            # Somebody else may be quicker.
-            with told(each, "make the directory"), contextlib.suppress(FileExistsError):
-                os.mkdir(each, 0o700)
+            with told(each, "make the directory"):
+                try:
+                    os.mkdir(each, 0o700)
+                except FileExistsError:
+                    if not each.is_dir():  # else somebody else was quicker
+                        raise
             self.sync_dir(each.parent)
 
     def sync_dir(self, path: Path) -> None:

@@ -60,10 +60,10 @@ def scan(data: Buffer) -> Scan:
 
 
 def salvage(data: Buffer) -> list[bytes]:
-    """The payloads of all good records, also those behind bad ones whose length is right."""
+    """The payloads of all good records, also those behind bad ones whose length is right; up to zeros."""
     view = memoryview(data).cast("B")
     found, at = [], 0
-    while len(view) - at >= _HEAD.size:
+    while len(view) - at >= _HEAD.size and any(view[at : at + _HEAD.size]):
         payload = _record(view, at)
         if not isinstance(payload, str):
             found.append(bytes(payload))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Self
 
-    from ipcbus.archive import Archive
+    from ipcbus.archive import Archive, Recorder
 
 _PAUSE = threading.Event()
 _COMMAND = (sys.executable, "-m", "ipcbus_tools", "record")
@@ -104,6 +104,11 @@ def until(condition: Callable[[], object], what: str) -> None:
     while not condition():
         assert time.monotonic() < deadline, f"waited in vain for {what}"
         _PAUSE.wait(0.002)
+
+
+def written(recorder: Recorder, count: int) -> None:
+    """Waits until so many messages are in the log."""
+    until(lambda: recorder.stats.messages == count, f"{count} messages")
 
 
 class RecorderProcess:

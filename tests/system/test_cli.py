@@ -89,7 +89,9 @@ def test_help_names_the_commands() -> None:
     assert "demo-receiver" not in result.output
 
 
-@pytest.mark.parametrize("name", [name for name in MODULES if name not in ("demo-receiver", "config", "resolver")])
+@pytest.mark.parametrize(
+    "name", [name for name in MODULES if name not in ("demo-receiver", "config", "resolver", "archive")]
+)
 def test_help_of_each_command_has_examples_and_the_common_options(name: str) -> None:
     result = run(name, "-h")
     assert result.exit_code == 0

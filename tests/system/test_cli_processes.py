@@ -17,6 +17,8 @@ import pytest
 
 import ipcbus
 from ipcbus import stats
+from ipcbus.archive import Archive
+from tests.kit.archives import add
 from tests.kit.bus import GIVE_UP_S
 from tests.kit.look import objects
 
@@ -160,12 +162,19 @@ def test_signal_ends_pub_that_waits_for_receivers(domain: str, number: int, code
 
 
 @SIGNALS
-@pytest.mark.parametrize("transport", ["lbtipc", "lbtsmx"])
+@pytest.mark.parametrize(
+    ("kind", "transport"),
+    [("file", "lbtipc"), ("file", "lbtsmx"), pytest.param("archive", "lbtipc", marks=pytest.mark.long)],
+)
 def test_signal_ends_replay_that_waits_for_room(
-    domain: str, tmp_path: Path, number: int, code: int, transport: str
+    domain: str, tmp_path: Path, number: int, code: int, kind: str, transport: str
 ) -> None:
     file, config = tmp_path / "capture", tmp_path / "bus.toml"
-    file.write_bytes(b"".join(b'%d {"stream":"t","n":%d}\n' % (n, n) for n in range(20_000)))
+    if kind == "archive":
+        with Archive.create(file).writer("s") as writer:
+            add(writer, [b"%d" % n for n in range(20_000)])
+    else:
+        file.write_bytes(b"".join(b'%d {"stream":"t","n":%d}\n' % (n, n) for n in range(20_000)))
     config.write_text(SMALL_WINDOWS)
     with ipcbus.Context(domain=domain) as context:
         receiver = context.receiver("t", receive_queue_maximum=16)  # the ring fills up behind the first messages

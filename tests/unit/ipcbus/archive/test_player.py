@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import random
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -62,6 +63,14 @@ class Got:
             self.messages.append((message.topic, message.data))
             self.headers.append(message.headers)
 
+    def of(self, topic: str) -> list[tuple[bytes, tuple[tuple[str, bytes], ...]]]:
+        """Values and headers of a topic."""
+        return [
+            (value, headers)
+            for (name, value), headers in zip(self.messages, self.headers, strict=True)
+            if name == topic
+        ]
+
     def play(self, player: Player) -> list[tuple[str, bytes]]:
         """Lets everything be sent and waits for it."""
         for source in player.sources:
@@ -101,6 +110,43 @@ def test_everything_is_sent_in_order_with_its_headers(context: ipcbus.Context, a
     ]
     assert (player.loop, player.position, player.rows, player.lost, player.missing) == (1, 10, 10, 1, 0)
     assert player.longest() == 100_000
+
+
+@pytest.mark.parametrize("run", [1, 5, 100])
+@pytest.mark.parametrize("transport", ["lbtipc", "lbtsmx"])
+def test_full_speed_sends_the_same(context: ipcbus.Context, archive: Archive, run: int, transport: str) -> None:
+    """Runs of one topic, of equal and of different lengths, with headers and too long for a datagram in between."""
+    rng = random.Random(run)
+    block = pack(HEADERS)
+    with archive.writer("s") as writer:
+        topics = [writer.topic(topic) for topic in ("a", "b", "not wanted")]
+        values: list[bytes] = []
+        rows: list[tuple[int, int]] = []
+        while len(values) < 1000:
+            number, length = rng.choice(topics), rng.choice([None, 0, 8, 64])
+            for _ in range(rng.randint(1, run)):
+                size = rng.choice([0, 1, 50, 200]) if length is None else length
+                size = 70_000 if rng.random() < 0.01 else size
+                headers = len(block) if rng.random() < 0.03 else 0
+                values.append(block[:headers] + rng.randbytes(size))
+                rows.append((number, headers))
+        table, data = made(values, session=writer.session("x"))
+        table["topic"], table["headers"] = np.array(rows).T
+        table["length"] -= table["headers"]
+        writer.append(table, data)
+    got = Got(context)
+    options: dict[str, object] = {"topics": ["a", "b"], "transport": transport}
+    first = Player(archive, context, speed=1e9, **options)
+    got.play(first)
+    again = Got(context)
+    second = Player(archive, context, speed=0, **options)
+    again.play(second)
+    assert first.sent == second.sent > 500
+    for topic in ("a", "b"):
+        assert again.of(topic) == got.of(topic)[: len(again.of(topic))]
+    assert [(target.sent, target.bytes) for target in first.targets] == [
+        (target.sent, target.bytes) for target in second.targets
+    ]
 
 
 def test_logs_are_merged_by_time(context: ipcbus.Context, archive: Archive) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import random
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -11,13 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 import ipcbus
-from ipcbus import ArchiveLocked, ConfigError, IpcBusError, StorageError
-from ipcbus.archive import Archive, Limits, LogWriter
+from ipcbus import ArchiveLocked, ConfigError, IpcBusError, stats
+from ipcbus.archive import Archive, Limits
 from ipcbus.archive.layout import TYPE_LOSS_RECORDER
 from ipcbus.archive.recorder import Recorder, union
 from ipcbus.archive.stage import Stage
-from tests.kit.disks import FaultyDisk
-from tests.kit.recording import accounted, losses, messages, rows_of, until, values
+from tests.kit.recording import accounted, losses, messages, rows_of, until, values, written
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,11 +36,6 @@ def context(domain: str) -> Iterator[ipcbus.Context]:
     """Sends and records."""
     with ipcbus.Context(domain=domain) as made:
         yield made
-
-
-def written(recorder: Recorder, count: int) -> None:
-    """Waits until so many messages are in the log."""
-    until(lambda: recorder.stats.messages == count, f"{count} messages")
 
 
 def readable(archive: Archive, count: int) -> None:
@@ -204,6 +197,33 @@ for _ in range(101):
     assert values(rows_of(Archive(tmp_path))) == [b"x"] * 100
 
 
+def test_a_recorder_belongs_to_the_process_that_made_it(domain: str, tmp_path: Path) -> None:
+    program = f"""
+import os, sys, warnings
+import ipcbus
+from ipcbus.archive import Archive, Recorder
+warnings.simplefilter("ignore")  # of forks in processes with threads
+context = ipcbus.Context(domain={domain!r})
+source, receiver = context.source("t"), context.receiver("t")
+recorder = Recorder(context, Archive.create({str(tmp_path)!r}), ["t"], flush_seconds=60)
+recorder.start()
+source.wait_for_receivers(1, 30)
+source.send(b"x", flush=True)
+receiver.receive(30), receiver.receive(30)
+child = os.fork()
+if not child:
+    try:
+        recorder.stop()
+    except ipcbus.WrongProcess:
+        sys.exit(3)
+    sys.exit(4)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), recorder.stop().messages)
+"""
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert done.stdout == "3 1\n"
+    assert values(rows_of(Archive(tmp_path))) == [b"x"]
+
+
 # ---------------------------------------------------------------------------------------- one after the other
 
 
@@ -244,117 +264,7 @@ def test_a_topic_that_had_ended_begins_anew(context: ipcbus.Context, archive: Ar
     assert losses(rows_of(archive)) == []
 
 
-# ---------------------------------------------------------------------------------------- a disk that refuses
-
-
-class Refusal:
-    """A way for the disk to refuse, which can be ended."""
-
-    def __init__(self, disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.disk, self.monkeypatch = disk, monkeypatch
-
-    def begin(self, how: str) -> None:
-        """From now on."""
-        if how == "room":
-            self.disk.room = self.disk.used() + 30_000
-        elif how == "sync":
-            self.disk.sync_fails = True
-        else:
-            self.monkeypatch.setattr(LogWriter, "append", self._fail)
-
-    def end(self) -> None:
-        """No longer."""
-        self.disk.room, self.disk.sync_fails = None, False
-        self.monkeypatch.undo()
-
-    def _fail(self, _rows: object, _data: object) -> int:
-        raise ValueError("a defect")
-
-
-@pytest.fixture
-def refusal(monkeypatch: pytest.MonkeyPatch) -> Refusal:
-    """Of a disk in memory."""
-    return Refusal(FaultyDisk(random.Random(1)), monkeypatch)
-
-
-@pytest.fixture(autouse=True)
-def hurry() -> Iterator[None]:
-    """Has the disk tried again soon."""
-    with pytest.MonkeyPatch.context() as kept:
-        kept.setattr("ipcbus.archive.drain.RETRY_S", 0.01)
-        yield
-
-
-@pytest.mark.parametrize(
-    ("how", "limits", "text"),
-    [
-        ("room", Limits(sync="never"), "no room for"),
-        ("sync", Limits(sync="always"), "has to be closed and made anew"),
-        ("sync", Limits(sync_seconds=0), "has to be closed and made anew"),  # after the rows were published
-        ("defect", Limits(), "a defect"),
-    ],
-)
-def test_a_disk_that_refuses_costs_only_what_finds_no_memory(
-    context: ipcbus.Context, refusal: Refusal, how: str, limits: Limits, text: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    archive = Archive.create("/archive", files=refusal.disk)
-    source = context.source("t")
-    with Recorder(context, archive, ["t"], buffer_bytes=SMALL, limits=limits) as recorder:
-        source.wait_for_receivers(1, 30)
-        refusal.begin(how)
-        for number in range(200):
-            source.send(bytes([number]) * 4000, flush=True)
-        until(lambda: recorder.stats.dropped > 50 and recorder.stats.errors > 2, "the disk to refuse")
-        found = recorder.stats
-        assert found.state == "failing"
-        assert text in found.error or found.error.endswith("cannot sync it: input/output error")
-        assert found.buffered_bytes > SMALL // 2
-        assert found.behind_ns > 0
-        refusal.end()
-        until(lambda: recorder.stats.state == "recording", "the disk to take it")
-        source.send(b"again", flush=True)
-        until(lambda: recorder.stats.messages == 201 - recorder.stats.dropped, "the rest")
-        dropped = recorder.stats.dropped
-    rows = rows_of(archive)
-    assert accounted(rows, "t", source.source) == (0, 201, 201 - dropped, dropped)
-    assert values(rows)[-1] == b"again"
-    assert caplog.records[0].levelname == "ERROR"
-    assert caplog.records[-1].levelname == "WARNING"
-
-
-@pytest.mark.parametrize("when_full", ["drop", "wait"])
-def test_a_disk_that_refuses_for_good_does_not_hold_up_the_end(
-    context: ipcbus.Context, refusal: Refusal, when_full: str
-) -> None:
-    archive = Archive.create("/archive", files=refusal.disk)
-    source = context.source("t", transport_lbtipc_behavior="source_paced")
-    recorder = Recorder(context, archive, ["t"], buffer_bytes=SMALL, when_full=when_full)
-    recorder.start()
-    source.wait_for_receivers(1, 30)
-    refusal.begin("room")
-    for _ in range(100):
-        source.send(bytes(4000), flush=True)
-    until(lambda: recorder.stats.state == "failing" and recorder.stats.buffered_bytes > SMALL - 5000, "no memory")
-    with pytest.raises(StorageError, match="are not in the log"):
-        recorder.stop()
-    refusal.end()
-    with Recorder(context, archive, ["t"]):
-        pass  # the log is free again
-
-
-def test_a_message_waits_for_the_disk(context: ipcbus.Context, refusal: Refusal) -> None:
-    archive = Archive.create("/archive", files=refusal.disk)
-    source = context.source("t")
-    with Recorder(context, archive, ["t"], buffer_bytes=SMALL, when_full="wait") as recorder:
-        source.wait_for_receivers(1, 30)
-        refusal.begin("room")
-        for number in range(100):
-            source.send(bytes([number]) * 4000, flush=True)
-        until(lambda: recorder.stats.buffered_bytes > SMALL - 5000, "no memory")
-        refusal.end()
-        written(recorder, 100)
-        assert recorder.stats.dropped == 0
-    assert values(rows_of(archive)) == [bytes([number]) * 4000 for number in range(100)]
+# ---------------------------------------------------------------------------------------- beside it
 
 
 def test_the_oldest_segments_go(context: ipcbus.Context, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -367,3 +277,22 @@ def test_the_oldest_segments_go(context: ipcbus.Context, archive: Archive, monke
             source.send(bytes(5000), flush=True)
             written(recorder, number + 1)
         until(lambda: archive.logs()[0].bounds()[0] > 12, "retention")
+
+
+def test_whoever_watches_sees_it(context: ipcbus.Context, archive: Archive) -> None:
+    source = context.source("t")
+
+    def shown() -> list[stats.RecorderStats]:
+        return [each for found in stats.take_snapshot(context.domain).contexts for each in found.recorders]
+
+    with Recorder(context, archive, ["t"]) as recorder:
+        source.wait_for_receivers(1, 30)
+        source.send(b"one", flush=True)
+        written(recorder, 1)
+        until(lambda: shown()[0].counters["messages"] == 1, "its numbers")
+        (found,) = shown()
+        assert found.log == str(archive.path / recorder.stream)
+        assert {name: getattr(recorder.stats, name) for name in found.counters if name != "behind_ns"} == {
+            name: value for name, value in found.counters.items() if name != "behind_ns"
+        }
+    assert shown() == []

@@ -221,6 +221,12 @@ def test_repair_refuses_while_somebody_writes(disk: FaultyDisk) -> None:
         assert verify(archive) == []
         with pytest.raises(ArchiveLocked, match="host"):
             repair(archive)
+        archive.writer("another").close()
+        with archive.writer("zebra"):
+            pass
+        with pytest.raises(ArchiveLocked, match="host"):
+            repair(archive)
+        assert disk.locks == {str(ROOT / "host" / "lock")}
     assert disk.locks == set()
 
 

@@ -259,6 +259,25 @@ def test_too_little_memory_is_refused() -> None:
         Desk(BUFFER_BYTES_MIN - 1)
 
 
+def test_whoever_writes_is_given_way_once_a_buffer_when_half_the_memory_is_in_use() -> None:
+    class Room(threading.Event):
+        waits = 0
+
+        def wait(self, timeout: float | None = None) -> bool:
+            self.waits += 1
+            return True
+
+    desk = Desk()
+    room = Room()
+    desk.stage = Stage(16 * PART, int, room)
+    waits = []
+    for number in range(20):
+        desk.send(number, bytes(PART - ROW))
+        waits.append(room.waits)
+    assert waits == [0] * 9 + list(range(1, 9)) + [8] * 3
+    assert desk.stage.dropped == 4
+
+
 # ---------------------------------------------------------------------------------------- waiting
 
 

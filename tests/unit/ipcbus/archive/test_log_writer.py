@@ -1,0 +1,249 @@
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ipcbus.archive import Archive, Limits, LogWriter, blocks, layout, log_writer, segment_writer
+from ipcbus.archive.verify import verify
+from ipcbus.errors import ClosedError, ConfigError, StorageError, StorageFull
+from tests.kit.archives import add, made, values_of
+from tests.kit.disks import CutOff, FaultyDisk
+
+ROOT = Path("/archive")
+FOLDER = ROOT / "host" / "0"
+
+
+@pytest.fixture
+def disk() -> FaultyDisk:
+    return FaultyDisk(random.Random(1))
+
+
+def opened(disk: FaultyDisk, **limits: object) -> LogWriter:
+    return Archive.create(ROOT, files=disk).writer("host", limits=Limits(**limits))
+
+
+def everything(disk: FaultyDisk) -> list[bytes]:
+    log = Archive(ROOT, files=disk).log("host/0")
+    return values_of(log.read(*log.bounds()))
+
+
+@pytest.mark.parametrize("new_segment", [False, True])
+def test_no_room_at_any_byte_publishes_nothing_and_the_writer_goes_on(new_segment: bool) -> None:
+    needed = 0
+    for room in range(1000):
+        disk = FaultyDisk(random.Random(room))
+        with opened(disk) as writer:
+            add(writer, [b"first"])
+            if new_segment:
+                writer.roll()
+            before = disk.used()
+            disk.room = before + room
+            try:
+                add(writer, [b"second", b"third"], topic="another")
+            except StorageFull:
+                assert (writer.next_offset, writer.log.bounds()) == (1, (0, 1))
+                assert everything(disk) == [b"first"]
+            else:
+                needed = disk.used() - before
+            disk.room = None
+            add(writer, [b"fourth"])
+            assert everything(disk)[:: 3 if needed else 1] == [b"first", b"fourth"]
+        assert verify(Archive(ROOT, files=disk)) == []
+        if needed:
+            break
+    assert room == needed > 150
+
+
+def test_a_segment_that_got_no_row_leaves_nothing(disk: FaultyDisk) -> None:
+    with opened(disk) as writer:
+        number = writer.topic("t")
+        writer.append(*made([b"x"], topic=number))
+        writer.roll()
+        writer.roll()
+        disk.room = disk.used() + 10
+        with pytest.raises(StorageFull):
+            writer.append(*made([bytes(100)], topic=number))
+        disk.room = None
+        writer.roll()
+        assert len(writer.log.segments()) == 1
+    assert verify(Archive(ROOT, files=disk)) == []
+    assert len([path for path in disk.content() if path.suffix == ".blk"]) == 1
+
+
+def test_a_writer_that_cannot_sync_gives_up(disk: FaultyDisk) -> None:
+    writer = opened(disk, sync_seconds=0)
+    add(writer, [b"synced"])
+    disk.sync_fails = True
+    with pytest.raises(StorageError, match="made anew"):
+        add(writer, [b"shown"])
+    disk.sync_fails = False
+    for call in (writer.sync, writer.roll, lambda: add(writer, [b"x"]), lambda: writer.retain(0)):
+        with pytest.raises(StorageError, match="anew"):
+            call()
+    writer.close()
+    with opened(disk) as again:
+        assert (again.next_offset, again.recovered.lost_power) == (2, False)
+    assert everything(disk) == [b"synced", b"shown"]
+
+
+@pytest.mark.parametrize("kind", ["always", "never", "interval"])
+def test_how_much_is_synced(disk: FaultyDisk, kind: str) -> None:
+    writer = opened(disk, sync=kind, sync_seconds=1e9)
+    add(writer, [b"one"])
+    add(writer, [b"two"])
+    disk.cut_off = True
+    after = disk.lost_power()
+    while after.content().get(FOLDER / f"{0:020d}.dat"):  # by chance kept though not synced
+        if kind == "always":
+            break
+        after = disk.lost_power()
+    with opened(after) as again:
+        assert again.recovered.lost_power
+        if kind == "always":
+            assert (again.next_offset, again.recovered.hole) == (2, 0)
+        else:
+            assert again.next_offset == again.recovered.hole == log_writer.RESERVE_MIN
+
+
+def test_an_interrupted_append_is_settled_by_the_next_writer(disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = opened(disk)
+    add(writer, [b"one"])
+    publish = LogWriter._publish
+
+    def interrupted(self: LogWriter) -> None:
+        publish(self)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(LogWriter, "_publish", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        add(writer, [b"two"])
+    monkeypatch.undo()
+    assert everything(disk) == [b"one", b"two"]
+    with pytest.raises(StorageError, match="interrupted"):
+        add(writer, [b"three"])
+    writer.close()
+    with opened(disk) as again:
+        assert again.next_offset == 2
+    assert everything(disk) == [b"one", b"two"]
+
+
+def test_a_closed_writer_does_nothing(disk: FaultyDisk) -> None:
+    writer = opened(disk)
+    add(writer, [b"one"])
+    writer.close()
+    before = disk.operations
+    for call in (writer.sync, writer.roll, lambda: add(writer, [b"x"]), lambda: writer.topic("new")):
+        with pytest.raises(ClosedError):
+            call()
+    writer.close()
+    assert disk.operations == before
+
+
+def test_blocks_keep_their_limit(disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (layout, log_writer, blocks):
+        monkeypatch.setattr(module, "BLOCK_BYTES_MAX", 480)
+    values = [b"x" * size for size in (0, 100, 300, 80, 900, 1, 479, 480, 481, 0, *[3] * 25)]
+    with opened(disk) as writer:
+        add(writer, values)
+        blk = disk.content()[FOLDER / f"{0:020d}.blk"]
+        found = np.frombuffer(blk, layout.BLOCK)
+        assert found["rows"].sum() == len(values)
+        assert all(rows == 1 or (rows <= 10 and size <= 480) for rows, size in found[["rows", "bytes"]].tolist())
+        assert len(found) == 8
+        assert everything(disk) == values
+    assert verify(Archive(ROOT, files=disk)) == []
+
+
+def test_more_than_a_segment_can_hold_is_refused(disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (log_writer, segment_writer, blocks):
+        monkeypatch.setattr(module, "SEGMENT_BYTES_MAX", 10_000)
+    with opened(disk) as writer:
+        with pytest.raises(ValueError, match="in parts"):
+            add(writer, [bytes(6000), bytes(6000)])
+        for _ in range(3):
+            add(writer, [bytes(6000)])
+        assert len(writer.log.segments()) == 3
+        assert everything(disk) == [bytes(6000)] * 3
+
+
+def test_rows_of_the_caller_stay_as_they_are(disk: FaultyDisk) -> None:
+    rows, data = made([b"a", b"bb", b"", b"cccc"])
+    view = rows[::2]
+    before = rows.copy()
+    with opened(disk) as writer:
+        writer.append(rows, data)
+        writer.append(rows, bytearray(data))
+        assert (rows == before).all()
+        picked = view.copy()
+        picked["position"] = [0, 1]
+        writer.append(picked[:1], b"a")
+        with pytest.raises(ValueError, match="ROW"):
+            writer.append(np.zeros(3, np.uint8), b"")
+        with pytest.raises(ValueError, match="ROW"):
+            writer.append(rows.reshape(2, 2), data)
+    assert everything(disk) == [b"a", b"bb", b"", b"cccc"] * 2 + [b"a"]
+
+
+def test_names_are_given_once(disk: FaultyDisk) -> None:
+    with opened(disk) as writer:
+        numbers = [writer.topic("t"), writer.session("t"), writer.topic("\N{SNOWMAN}"), writer.topic("t")]
+        assert numbers == [1, 2, 3, 1]
+        assert FOLDER / "names" in disk.content()
+        assert disk.content()[FOLDER / "names"] == b""  # not before rows use them
+        writer.append(*made([b"x"], topic=3, session=2))
+        assert writer.log.topics() == {1: "t", 3: "\N{SNOWMAN}"}
+        assert writer.log.sessions() == {2: "t"}
+        with pytest.raises(ValueError, match="longer"):
+            writer.topic("x" * 70_000)
+        with pytest.raises(UnicodeEncodeError):
+            writer.topic("\udcff")
+        assert writer.topic("next") == 4
+    with opened(disk) as writer:
+        assert [writer.topic("t"), writer.session("t"), writer.topic("next")] == [1, 2, 4]
+
+
+def test_limits_that_make_no_sense_are_refused() -> None:
+    for wrong in (
+        {"segment_bytes": 10},
+        {"segment_bytes": 2**31},
+        {"segment_seconds": 0},
+        {"segment_seconds": float("nan")},
+        {"retain_bytes": -1},
+        {"retain_seconds": -1.0},
+        {"retain_bytes": 100, "hard_cap_bytes": 99},
+        {"sync": "sometimes"},
+        {"sync_seconds": -1},
+        {"cursor_max_age_seconds": -1},
+    ):
+        with pytest.raises(ConfigError, match=next(iter(reversed(wrong)))):
+            Limits(**wrong)
+    assert Limits(retain_bytes=100).cap_bytes == 200
+    assert Limits(retain_bytes=100, hard_cap_bytes=150).cap_bytes == 150
+    assert Limits(hard_cap_bytes=150).cap_bytes == 150
+    assert Limits().cap_bytes is None
+
+
+def test_readers_never_see_a_row_before_its_bytes(disk: FaultyDisk) -> None:
+    """At every operation of a writer all that is published can be read."""
+    shown = 0
+    for cut in range(1, 200):
+        trial = FaultyDisk(random.Random(cut), cut_at=cut)
+        try:
+            with opened(trial, segment_bytes=4096, sync_seconds=0) as writer:
+                for number in range(8):
+                    add(writer, [b"x" * 1000] * 2, topic=f"topic {number}")
+        except CutOff:
+            found = trial.killed()
+            logs = Archive.create(ROOT, files=found).logs()
+            for log in logs:
+                values = values_of(log.read(*log.bounds()))
+                assert values == [b"x" * 1000] * len(values)
+                assert len(values) >= shown
+                shown = len(values)
+        else:
+            assert shown == 16
+            return
+    pytest.fail("it takes more operations than that")

@@ -1,0 +1,136 @@
+"""The recorder and a disk that refuses: what finds memory waits, the rest is noted, and nothing is written twice."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+import ipcbus
+from ipcbus import StorageError
+from ipcbus.archive import Archive, Limits, LogWriter, Recorder
+from tests.kit.disks import FaultyDisk
+from tests.kit.recording import accounted, rows_of, until, values, written
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SMALL = 1 << 17
+
+
+@pytest.fixture
+def context(domain: str) -> Iterator[ipcbus.Context]:
+    """Sends and records."""
+    with ipcbus.Context(domain=domain) as made:
+        yield made
+
+
+class Refusal:
+    """A way for the disk to refuse, which can be ended."""
+
+    def __init__(self, disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.disk, self.monkeypatch = disk, monkeypatch
+
+    def begin(self, how: str) -> None:
+        """From now on."""
+        if how == "room":
+            self.disk.room = self.disk.used() + 30_000
+        elif how == "sync":
+            self.disk.sync_fails = True
+        else:
+            self.monkeypatch.setattr(LogWriter, "append", self._fail)
+
+    def end(self) -> None:
+        """No longer."""
+        self.disk.room, self.disk.sync_fails = None, False
+        self.monkeypatch.undo()
+
+    def _fail(self, _rows: object, _data: object) -> int:
+        raise ValueError("a defect")
+
+
+@pytest.fixture
+def refusal(monkeypatch: pytest.MonkeyPatch) -> Refusal:
+    """Of a disk in memory."""
+    return Refusal(FaultyDisk(random.Random(1)), monkeypatch)
+
+
+@pytest.fixture(autouse=True)
+def hurry() -> Iterator[None]:
+    """Has the disk tried again soon."""
+    with pytest.MonkeyPatch.context() as kept:
+        kept.setattr("ipcbus.archive.drain.RETRY_S", 0.01)
+        yield
+
+
+@pytest.mark.parametrize(
+    ("how", "limits", "text"),
+    [
+        ("room", Limits(sync="never"), "no room for"),
+        ("sync", Limits(sync="always"), "has to be closed and made anew"),
+        ("sync", Limits(sync_seconds=0), "has to be closed and made anew"),  # after the rows were published
+        ("defect", Limits(), "a defect"),
+    ],
+)
+def test_a_disk_that_refuses_costs_only_what_finds_no_memory(
+    context: ipcbus.Context, refusal: Refusal, how: str, limits: Limits, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    archive = Archive.create("/archive", files=refusal.disk)
+    source = context.source("t")
+    with Recorder(context, archive, ["t"], buffer_bytes=SMALL, limits=limits) as recorder:
+        source.wait_for_receivers(1, 30)
+        refusal.begin(how)
+        for number in range(200):
+            source.send(bytes([number]) * 4000, flush=True)
+        until(lambda: recorder.stats.dropped > 50 and recorder.stats.errors > 2, "the disk to refuse")
+        found = recorder.stats
+        assert found.state == "failing"
+        assert text in found.error or found.error.endswith("cannot sync it: input/output error")
+        assert found.buffered_bytes > SMALL // 2
+        assert found.behind_ns > 0
+        refusal.end()
+        until(lambda: recorder.stats.state == "recording", "the disk to take it")
+        source.send(b"again", flush=True)
+        until(lambda: recorder.stats.messages == 201 - recorder.stats.dropped, "the rest")
+        dropped = recorder.stats.dropped
+    rows = rows_of(archive)
+    assert accounted(rows, "t", source.source) == (0, 201, 201 - dropped, dropped)
+    assert values(rows)[-1] == b"again"
+    assert caplog.records[0].levelname == "ERROR"
+    assert caplog.records[-1].levelname == "WARNING"
+
+
+@pytest.mark.parametrize("when_full", ["drop", "wait"])
+def test_a_disk_that_refuses_for_good_does_not_hold_up_the_end(
+    context: ipcbus.Context, refusal: Refusal, when_full: str
+) -> None:
+    archive = Archive.create("/archive", files=refusal.disk)
+    source = context.source("t", transport_lbtipc_behavior="source_paced")
+    recorder = Recorder(context, archive, ["t"], buffer_bytes=SMALL, when_full=when_full)
+    recorder.start()
+    source.wait_for_receivers(1, 30)
+    refusal.begin("room")
+    for _ in range(100):
+        source.send(bytes(4000), flush=True)
+    until(lambda: recorder.stats.state == "failing" and recorder.stats.buffered_bytes > SMALL - 5000, "no memory")
+    with pytest.raises(StorageError, match="are not in the log"):
+        recorder.stop()
+    refusal.end()
+    with Recorder(context, archive, ["t"]):
+        pass  # the log is free again
+
+
+def test_a_message_waits_for_the_disk(context: ipcbus.Context, refusal: Refusal) -> None:
+    archive = Archive.create("/archive", files=refusal.disk)
+    source = context.source("t")
+    with Recorder(context, archive, ["t"], buffer_bytes=SMALL, when_full="wait") as recorder:
+        source.wait_for_receivers(1, 30)
+        refusal.begin("room")
+        for number in range(100):
+            source.send(bytes([number]) * 4000, flush=True)
+        until(lambda: recorder.stats.buffered_bytes > SMALL - 5000, "no memory")
+        refusal.end()
+        written(recorder, 100)
+        assert recorder.stats.dropped == 0
+    assert values(rows_of(archive)) == [bytes([number]) * 4000 for number in range(100)]
