@@ -117,6 +117,7 @@ if __name__ == "__main__":
     spark.sparkContext.setLogLevel("ERROR")
     started = time.monotonic() - begun
     do = {"pipelines": pipelines, "killed": killed, "refused": refused}[request["do"]]
-    answer = {**do(spark, request["archive"], request["out"]), "started": started}
+    manager = spark.conf.get("spark.sql.streaming.checkpointFileManagerClass", "")
+    answer = {**do(spark, request["archive"], request["out"]), "started": started, "manager": manager}
     spark.stop()
     Path(sys.argv[2]).write_text(json.dumps(answer))

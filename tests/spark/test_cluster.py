@@ -110,6 +110,7 @@ def test_pipelines_find_what_they_find_in_one_process(
     (line,) = spark.read.parquet(str(out / "audit" / "summary")).collect()
     for name in ("missing", "duplicates", "late", "lost_bus", "lost_recorder"):
         assert line[name] == getattr(truth, name) > 0
+    assert told["manager"] == ""
     assert len(told["read"]) == 2
     assert sum(told["read"].values()) == truth.messages + SECOND_RECORDER
     assert min(told["read"].values()) > 0
