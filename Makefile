@@ -44,9 +44,11 @@ lint: $(STAMPS)/installed ## style, format, types, and what is generated: layout
 	$(BIN)/mypy --strict
 	$(BIN)/python -m ringbuf.layout --check
 	$(BIN)/python -m ipcbus.wire.layout --check
+	$(BIN)/python -m ipcbus.archive.layout --check
 	$(BIN)/python -m ipcbus.config.reference --check
 	$(BIN)/python -m ipcbus.stats.reference --check
 	$(BIN)/python -m ipcbus.reliability.reference --check
+	$(BIN)/python -m ipcbus.spark.reference --check
 	$(BIN)/python -m ipcbus_tools.schema --check
 
 # The lint comes first (seconds against minutes); make keeps this order unless it is asked for -j.
@@ -59,6 +61,7 @@ docs: $(STAMPS)/installed ## the reference pages of options and statistics and t
 	$(BIN)/python -m ipcbus.config.reference
 	$(BIN)/python -m ipcbus.stats.reference
 	$(BIN)/python -m ipcbus.reliability.reference
+	$(BIN)/python -m ipcbus.spark.reference
 	$(BIN)/python -m ipcbus_tools.schema
 
 picture: $(STAMPS)/installed ## the pictures in the README, made by a live run
