@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -67,7 +68,8 @@ class Spark:
         thread = InheritableThread(target=target)
         thread.start()
         try:
-            with self._stopper.allowed():
+            # After a signal only what is to be done all the same is run.
+            with contextlib.nullcontext() if self._stopper.signum else self._stopper.allowed():
                 while thread.is_alive():
                     self._stopper.wait(_LOOK_S)
                     self._show(task)
@@ -142,8 +144,10 @@ def spark(name: str, master: str, confs: Mapping[str, str], stopper: Stopper) ->
             log = until_done.enter_context(os.fdopen(handle, "wb"))
             progress = until_done.enter_context(_progress())
             task = progress.add_task(f"starting Spark ({master})", total=None)
+            interrupt = signal.getsignal(signal.SIGINT)
             with stopper.allowed():
                 session = until_done.enter_context(quiet_session(name, master=master, confs=confs, log=log))
+            signal.signal(signal.SIGINT, interrupt)  # Spark has put its own in this place
             progress.remove_task(task)
             yield Spark(session, stopper, progress)
     except IpcBusError:

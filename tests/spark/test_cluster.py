@@ -44,8 +44,6 @@ CONFS = {
     # All executors are there before the first task is given to one.
     "spark.scheduler.minRegisteredResourcesRatio": "1.0",
     "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
-    # Several batches from a task, so that it can end in the middle.
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
     "spark.sql.shuffle.partitions": "2",
     "spark.ui.enabled": "false",
 }
@@ -134,7 +132,7 @@ def test_commands_of_the_page(
         (line,) = re.findall(rf"^head\$ ({command} .*?)$", text, re.MULTILINE)
         words = line.replace("spark://head:7077", cluster.url).replace("/mnt", str(tmp_path)).split()
         run([directory / words[0], *words[1:]], cluster, tmp_path / f"{words[0]}.log")
-    totals = spark.read.parquet(str(tmp_path / "reports" / "desk1" / "totals"))
+    totals = spark.read.parquet(str(tmp_path / "reports" / "desk1" / "throughput" / "totals"))
     (one,) = totals.where("topic IS NULL").collect()
     (both,) = spark.read.parquet(str(tmp_path / "reports" / "desks" / "summary")).collect()
     assert one["messages"] == truth.messages + SECOND_RECORDER
@@ -173,7 +171,12 @@ def test_executor_and_worker_that_are_killed_change_nothing(
     out = tmp_path / "out"
     packages = f"{Path(pyspark.__path__[0]).parent}:{ROOT}"
     bare = str(Path(sys.executable).resolve())
-    submit(cluster, "killed", path, out, bare, **{"spark.executorEnv.PYTHONPATH": packages})
+    confs = {
+        "spark.executorEnv.PYTHONPATH": packages,
+        # Several batches from a task, so that it can end in the middle.
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
+    }
+    submit(cluster, "killed", path, out, bare, **confs)
     for table, frame in results(spark, path)["audit"].items():
         for kill in ("executor", "worker"):
             assert (out / f"{kill}.killed").exists()
