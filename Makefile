@@ -28,10 +28,11 @@ test: $(STAMPS)/installed ## all tests but the long ones, on every core
 	$(BIN)/python -m pytest -n auto -q -m "not long and not spark" tests $(ARGS)
 
 test-spark: $(STAMPS)/installed ## the tests that need Spark, one after the other, as it takes all cores itself
-	$(BIN)/python -m pytest -q -m spark tests $(ARGS)
+	$(BIN)/python -m pytest -q -m "spark and not long" tests $(ARGS)
 
 stress: $(STAMPS)/installed ## the long tests (many minutes), two at a time
 	$(BIN)/python -m pytest -n 2 -m "long and not spark" --durations=0 tests $(ARGS)
+	$(BIN)/python -m pytest -m "long and spark" --durations=0 tests $(ARGS)
 
 sim: $(STAMPS)/installed ## ten thousand buses, sessions over UDP and archives in virtual time, each from a seed (ARGS="--seed 7" is one of them)
 	$(BIN)/python -m tests.sim $(ARGS)

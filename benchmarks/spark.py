@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import spark_read
+from benchmarks import spark_pipelines, spark_read
 from benchmarks.__main__ import machine
 from benchmarks.spark_figures import Figure, Setting
 from ipcbus.spark.session import session
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 SUITES: Final[Mapping[str, Callable[[Setting], Iterator[Figure]]]] = {
     "read": spark_read.figures,
+    "pipelines": spark_pipelines.figures,
 }
 """Name -> what measures."""
 

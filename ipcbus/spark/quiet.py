@@ -7,7 +7,7 @@ import os
 import sys
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from ipcbus.spark.session import CONFS, check_java, session
+from ipcbus.spark.session import CONFS, LOCAL_CONFS, check_java, session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -68,6 +68,7 @@ def _settings(name: str, master: str, confs: Mapping[str, str]) -> dict[str, str
     if master.startswith("local"):
         tasks = str(2 * (os.cpu_count() or 1))
         found |= {
+            **LOCAL_CONFS,
             "spark.driver.host": _LOOPBACK,
             "spark.driver.bindAddress": _LOOPBACK,
             # As many pieces as a laptop has use for, not as a cluster.

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.stress, pytest.mark.timeout(900)]
 
 PAGE = "how-to/cluster.md"
 ROWS = 30_000
@@ -114,6 +114,7 @@ def test_pipelines_find_what_they_find_in_one_process(
     assert min(told["read"].values()) > 0
 
 
+@pytest.mark.long
 def test_commands_of_the_page(
     spark: SparkSession, cluster: Cluster, archive: tuple[Path, Truth], tmp_path: Path
 ) -> None:
@@ -142,6 +143,7 @@ def test_commands_of_the_page(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a worker a host name and a file system of its own")
+@pytest.mark.long
 @pytest.mark.parametrize("there", ["nothing", "another"])
 def test_archive_that_is_not_where_an_executor_runs(
     cluster: Cluster, archive: tuple[Path, Truth], tmp_path: Path, there: str
@@ -163,6 +165,7 @@ def test_archive_that_is_not_where_an_executor_runs(
         assert f"the query was planned on host {os.uname().nodename}, which has it: run Spark's executors there" in text
 
 
+@pytest.mark.long
 def test_executor_and_worker_that_are_killed_change_nothing(
     spark: SparkSession, cluster: Cluster, archive: tuple[Path, Truth], tmp_path: Path
 ) -> None:

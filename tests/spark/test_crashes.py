@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.stress]
 
 ROOT = Path(__file__).parents[2]
 STREAMS, TOPICS, BLOCK, BLOCKS = ("here", "there"), ("a", "b", "c"), 500, 12
@@ -43,7 +43,7 @@ A_BATCH = 2000
 STRIKE_IN = 2
 """Of the six micro-batches that there are."""
 
-QUICK = [(READING, WORKER), (FILES_WRITTEN, DRIVER), (LAST_BATCH_COMMITTED, JVM)]
+QUICK = [(FILES_WRITTEN, DRIVER)]
 ALL = [
     *((step, victim) for step in (OFFSETS_LOGGED, LAST_BATCH_COMMITTED, READING) for victim in (DRIVER, JVM, WORKER)),
     *((step, victim) for step in (FILES_WRITTEN, SINK_DONE) for victim in (DRIVER, JVM)),

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from click.testing import Result
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.stress]
 
 ROWS = 20_000
 
@@ -41,10 +41,10 @@ def traffic(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Truth]:
 @pytest.fixture(scope="module", autouse=True)
 def warm(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Opens what matplotlib keeps open, and keeps the session's JVM."""
-    from tests.unit.ipcbus.spark.pipelines.test_page import full, page
+    from ipcbus.spark.pipelines.page import page
+    from tests.unit.ipcbus.spark.pipelines.test_page import full
 
     page(full(), "", "")
-    assert spark
 
 
 def run(name: str, archive: Path, *arguments: str) -> Result:
@@ -164,6 +164,7 @@ def start(archive: Path, out: Path) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.long
 def test_killed_stream_counts_everything_once_and_ends_when_it_is_told_to(
     traffic: tuple[Path, Truth], tmp_path: Path
 ) -> None:
@@ -195,4 +196,5 @@ def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
     """Returns when a file is there; fails when the process that makes it has ended."""
     while not path.exists():
         assert process.poll() is None, process.communicate()
+        assert process.stderr is not None
         select.select([process.stderr], [], [], 0.05)

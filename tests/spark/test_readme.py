@@ -7,18 +7,19 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import ipcbus
 from tests.kit.bus import GIVE_UP_S
 from tests.kit.recording import until
+from tests.kit.sink_taker import alone
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.stress]
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
 SECTION = README.partition("## Traffic as data\n")[2].partition("\n## ")[0]
@@ -72,12 +73,14 @@ def test_traffic_is_data(spark: SparkSession, domain: str, tmp_path: Path, monke
     here = read.replace('"traffic"', repr(str(tmp_path / "traffic"))).replace(
         ".load()", '.option("startingOffsets", "earliest").load()'
     )
-    rows = eval(here, {"spark": spark})
+    names: dict[str, Any] = {"spark": spark}
+    exec(here, names)
     got: list[bytes] = []
-    with ipcbus.Context(domain=domain) as context:
+    with ipcbus.Context({"context": {"liveness_check_interval": 20}}, domain=domain) as context:
         context.receiver("signals", lambda message: got.append(message.data) if message.type == 0 else None)
-        more = f'.option("domain", {domain!r}).option("waitForReceivers", 1).trigger(availableNow=True).start()'
-        query = eval(write.replace('"cp"', repr(str(tmp_path / "cp"))).replace(".start()", more), {"rows": rows})
+        more = f'.option("domain", {domain!r}).option("linger", "1ms").trigger(availableNow=True).start()'
+        query = eval(write.replace('"cp"', repr(str(tmp_path / "cp"))).replace(".start()", more), names)
         query.awaitTermination()
         until(lambda: len(got) == 100, "the rows as messages")
+        alone(context)
     assert got == [b"%d" % number for number in range(100)]

@@ -19,7 +19,7 @@ from tests.unit.sources import ROOT
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 FILES, ROWS = 3, 100
 
