@@ -152,7 +152,8 @@ def _add_throughput(facts: Facts, results: dict[str, DataFrame], interval_ns: in
 
 def _add_latency(facts: Facts, results: dict[str, DataFrame]) -> None:
     wanted = results["percentiles"].where(F.isnull("topic") | F.col("topic").isin(facts.topics))
-    facts.percentiles = {line["topic"]: line for line in _lines(wanted)}
+    busiest_first = wanted.orderBy(F.desc(F.isnull("topic")), F.desc("messages"), "topic")
+    facts.percentiles = {line["topic"]: line for line in _lines(busiest_first)}
     drawn = results["histogram"].where(F.col("topic").isin(facts.topics))
     facts.histogram = _lines(drawn.orderBy("topic", "bucket"), 5000 * SHOWN)
 
