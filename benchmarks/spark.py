@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import spark_pipelines, spark_read
+from benchmarks import spark_pipelines, spark_read, spark_rollup
 from benchmarks.__main__ import machine
 from benchmarks.spark_figures import Figure, Setting
 from ipcbus.spark.session import session
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 SUITES: Final[Mapping[str, Callable[[Setting], Iterator[Figure]]]] = {
     "read": spark_read.figures,
     "pipelines": spark_pipelines.figures,
+    "rollup": spark_rollup.figures,
 }
 """Name -> what measures."""
 
@@ -45,6 +46,7 @@ def main() -> int:
     parser.add_argument("suites", nargs="*", metavar="SUITE", help=f"of {', '.join(SUITES)} (default all)")
     parser.add_argument("--factor", type=float, default=1.0, help="amount of work (default 1)")
     parser.add_argument("--runs", type=int, default=3, help="runs of each figure after one that warms up (default 3)")
+    parser.add_argument("--cold", action="store_true", help="no run that warms up; where one takes minutes")
     parser.add_argument("--memory", default="4g", help="of the JVM (default 4g)")
     parser.add_argument("--json", type=Path, help="write all figures to this file")
     arguments = parser.parse_args()
@@ -62,8 +64,8 @@ def main() -> int:
         for name in arguments.suites or SUITES:
             place = Path(directory, name)
             place.mkdir()
-            for figure in SUITES[name](Setting(spark, place, arguments.factor, arguments.runs)):
-                print(f"{figure.name}: {_shown(figure.value)} {figure.unit}", file=sys.stderr)
+            for figure in SUITES[name](Setting(spark, place, arguments.factor, arguments.runs, not arguments.cold)):
+                print(f"{figure.name}: {_shown(figure.value)} {figure.unit}", file=sys.stderr, flush=True)
                 found.append(figure)
             shutil.rmtree(place)
         spark.stop()

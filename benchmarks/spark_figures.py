@@ -23,12 +23,14 @@ class Setting:
         directory: for archives, empty, gone afterwards.
         factor: amount of work; 1 is the usual one.
         runs: how often each figure is taken.
+        warm_up: whether a run that does not count goes before.
     """
 
     spark: SparkSession
     directory: Path
     factor: float
     runs: int
+    warm_up: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,11 +57,13 @@ class Figure:
         return statistics.median(self.values)
 
 
-def rate(count: int, runs: int, work: Callable[[], object]) -> tuple[float, ...]:
-    """How many a second, of each run; one run before them warms up."""
+def rate(count: int, runs: int, work: Callable[[], object], *, warm_up: bool = True) -> tuple[float, ...]:
+    """How many a second, of each run; by default one run before them warms up."""
+    if warm_up:
+        work()
     found = []
-    for _ in range(runs + 1):
+    for _ in range(runs):
         begin = time.perf_counter()
         work()
         found.append(count / (time.perf_counter() - begin))
-    return tuple(found[1:])
+    return tuple(found)

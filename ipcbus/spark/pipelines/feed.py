@@ -37,14 +37,19 @@ _KEYS: Final = {
 """Column -> key and type."""
 
 
-def parsed(rows: DataFrame, *columns: str) -> DataFrame:
+def parsed(rows: DataFrame, *columns: str, has: str = "") -> DataFrame:
     """The messages with columns of their payload beside them; null where it has none, or not such a value.
 
     Args:
         rows: of the data source.
         columns: names of `_KEYS`.
+        has: leave out messages in which this does not stand as a key or a text. To look for it takes a fraction of the
+            time that parsing does.
     """
-    text = F.get_json_object(F.col("value").cast("string"), "$.data")
+    value = F.col("value").cast("string")
+    if has:
+        rows = rows.where(F.contains(value, F.lit(f'"{has}"')))
+    text = F.get_json_object(value, "$.data")
     # Fields of a struct that differ in case only would be ambiguous.
     found = F.json_tuple(text, *(_KEYS[name][0] for name in columns)).alias(*(f"_{name}" for name in columns))
     typed = (F.col(f"_{name}").try_cast(_KEYS[name][1]).alias(name) for name in columns)

@@ -46,7 +46,7 @@ def trades(rows: DataFrame, interval_ns: int = SECOND_NS) -> DataFrame:
         KEY, first_trade and last_trade (their numbers), open, high, low, close, volume, notional (price times
         quantity), trades. Several of them merge with `merge_trades`.
     """
-    found = parsed(rows, "event", "symbol", "trade", "trade_ms", "price", "quantity")
+    found = parsed(rows, "event", "symbol", "trade", "trade_ms", "price", "quantity", has="trade")
     known = found.where((F.col("event") == "trade") & F.isnotnull("trade") & F.isnotnull("price"))
     price, quantity, number = F.col("price"), F.col("quantity"), F.col("trade")
     return known.groupBy(*KEY[:-1], _start(interval_ns, "trade_ms").alias("start_ns")).agg(
@@ -90,7 +90,7 @@ def quotes(rows: DataFrame, interval_ns: int = SECOND_NS) -> DataFrame:
         KEY, last_update (its number), bid, bid_quantity, ask, ask_quantity (of that update), widest and narrowest (ask
         less bid), updates. Several of them merge with `merge_quotes`.
     """
-    found = parsed(rows, "symbol", "last_update", "trade_ms", "event_ms", *_QUOTE)
+    found = parsed(rows, "symbol", "last_update", "trade_ms", "event_ms", *_QUOTE, has="u")
     known = found.where(F.isnotnull("last_update") & F.isnotnull("bid") & F.isnotnull("ask"))
     spread = F.col("ask") - F.col("bid")
     return (
