@@ -37,7 +37,7 @@ SUITES: Final[Mapping[str, Callable[[Setting], Iterator[Figure]]]] = {
 """Name -> what measures."""
 
 _MEMORY: Final = Path("/dev/shm")
-_NEEDED: Final = 4 << 30
+_NEEDED: Final = 8 << 30
 
 
 def main() -> int:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ipcbus.spark.session import DISCOVERED, session
+from tests.kit.fixtures import peers, zygote
 from tests.kit.leftovers import looking_around
 from tests.unit.sources import ROOT
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
+
+__all__ = ["peers", "zygote"]
 
 TIMEOUT = 300.0
 """Seconds for a test, as a JVM that starts on a busy machine takes its time."""
