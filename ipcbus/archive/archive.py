@@ -18,7 +18,7 @@ from ipcbus.archive.limits import Limits
 from ipcbus.archive.log import Log
 from ipcbus.archive.log_writer import LogWriter
 from ipcbus.errors import ArchiveDamaged, ArchiveLocked, ArchiveMissing, ConfigError
-from ipcbus.storage.files import Disk, FileMissing
+from ipcbus.storage.files import Disk, FileMissing, is_name
 
 if TYPE_CHECKING:
     import os
@@ -30,7 +30,6 @@ PARTITIONS: Final = "partitions"
 LOCK: Final = "lock"
 
 _SIZE_MAX: Final = 1 << 16
-_STREAM: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}", re.ASCII)
 _PARTITION: Final = re.compile(r"0|[1-9]\d{0,8}", re.ASCII)
 _ID: Final = re.compile(r"[0-9a-f]{32}", re.ASCII)
 _RESERVED: Final = (NAME, PARTITIONS, cursors.FOLDER)
@@ -215,4 +214,4 @@ class Archive:
 
 
 def _named(stream: str) -> bool:
-    return bool(_STREAM.fullmatch(stream)) and stream not in _RESERVED
+    return is_name(stream) and stream not in _RESERVED

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 import time
 from typing import TYPE_CHECKING, Final, TypeGuard
 
 from ipcbus.errors import ArchiveDamaged, ConfigError, StorageError
+from ipcbus.storage.files import is_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,7 +26,6 @@ FORMAT: Final = 1
 SIZE_MAX: Final = 1 << 20
 
 _OFFSET_MAX: Final = 1 << 63
-_GROUP: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}", re.ASCII)
 _SUFFIX: Final = ".json"
 
 
@@ -90,7 +89,7 @@ class Cursors:
         self._files.remove(self._path(group))
 
     def _path(self, group: str) -> Path:
-        if not _GROUP.fullmatch(group):
+        if not is_name(group):
             raise ConfigError(
                 f"consumer {group!r} is no name of a file; give 1 to 100 letters, digits, '.', '_' or '-', the first "
                 "of them a letter, a digit or '_'"
@@ -102,7 +101,7 @@ class Cursors:
         return [
             name.removesuffix(_SUFFIX)
             for name in names
-            if name.endswith(_SUFFIX) and _GROUP.fullmatch(name.removesuffix(_SUFFIX))
+            if name.endswith(_SUFFIX) and is_name(name.removesuffix(_SUFFIX))
         ]
 
     def _read(self, group: str) -> Cursor | str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from ipcbus.archive.segments import SUFFIXES, file_of
+from ipcbus.archive import segments
 
 if TYPE_CHECKING:
     from ipcbus.archive.cursors import Cursor
@@ -35,8 +35,8 @@ def retain(files: Files, log: Log, cursors: dict[str, Cursor], limits: Limits, n
     `retain_seconds`; but not while a cursor holds it that is younger than `cursor_max_age_seconds`, unless the log
     takes more than the hard cap. No segment goes before one that is older.
     """
-    segments = log.segments()
-    total = sum(segment.disk_bytes for segment in segments)
+    kept = log.segments()
+    total = sum(segment.disk_bytes for segment in kept)
     fresh = {
         group: cursor.offsets[log.key]
         for group, cursor in cursors.items()
@@ -44,7 +44,7 @@ def retain(files: Files, log: Log, cursors: dict[str, Cursor], limits: Limits, n
     }
     held = min(fresh.values(), default=None)
     removed: list[Segment] = []
-    for segment in segments:
+    for segment in kept:
         over = limits.retain_bytes is not None and total > limits.retain_bytes
         old = limits.retain_seconds is not None and now_ns - segment.last_receive_ns > limits.retain_seconds * 1e9
         capped = limits.cap_bytes is not None and total > limits.cap_bytes
@@ -67,9 +67,8 @@ def retain(files: Files, log: Log, cursors: dict[str, Cursor], limits: Limits, n
 
 
 def remove(files: Files, log: Log, bases: list[int]) -> None:
-    """Removes segments, records of blocks first: without them a segment is not there."""
+    """Removes segments."""
     for base in bases:
-        for suffix in reversed(SUFFIXES):
-            files.remove(file_of(log.folder, base, suffix))
+        segments.remove(files, log.folder, base)
     if bases:
         files.sync_dir(log.folder)

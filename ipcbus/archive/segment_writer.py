@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ipcbus.archive import blocks
+from ipcbus.archive import blocks, segments
 from ipcbus.archive.blocks import ROW_SIZE
 from ipcbus.archive.layout import ROW, SEGMENT_BYTES_MAX
 from ipcbus.archive.segments import SUFFIXES, file_of
@@ -117,8 +117,7 @@ class SegmentWriter:
 
     def remove(self) -> None:
         """Removes its files."""
-        for suffix in reversed(SUFFIXES):
-            self._files.remove(file_of(self._folder, self.base, suffix))
+        segments.remove(self._files, self._folder, self.base)
 
     def close(self) -> None:
         """Closes its files."""

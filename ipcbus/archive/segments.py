@@ -36,6 +36,12 @@ SUFFIXES: Final = ("dat", "idx", "blk")
 """Of the files of a segment, in the order in which they are made."""
 
 
+def remove(files: Files, folder: Path, base: int) -> None:
+    """Removes a segment; records of blocks first: without them it is not there."""
+    for suffix in reversed(SUFFIXES):
+        files.remove(file_of(folder, base, suffix))
+
+
 @dataclasses.dataclass(slots=True)
 class Chunk:
     """Rows that follow each other, and the bytes of their messages.

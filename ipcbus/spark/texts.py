@@ -7,6 +7,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from ipcbus.storage.files import is_name
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -52,7 +54,7 @@ def name(text: str) -> str:
 
 def group(text: str) -> str:
     """The name of a cursor, which becomes that of a file."""
-    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}", text):
+    if not is_name(text):
         raise ValueError
     return text
 

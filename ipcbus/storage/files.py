@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import secrets
 import stat
 from pathlib import Path
@@ -33,6 +34,14 @@ _FLAGS: Final = (
 )  # the last: never wait for a FIFO's other end
 _PIECES_MAX: Final = 512  # of one writev; IOV_MAX is 1024
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
+
+
+def is_name(text: str) -> bool:
+    """Whether somebody's name for something can be that of its file: 1 to 100 letters, digits, `.`, `_` and `-`."""
+    return _NAME.fullmatch(text) is not None
 
 
 class FileMissing(StorageError):

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import os
 import socket
-import struct
 import weakref
 from typing import Final
 
-_FLOCK: Final = "hhqqi4x"
+from ringbuf import liveness
+
+_BYTE: Final = 0
 _HOLDER_MAX: Final = 200
 
 
@@ -50,14 +49,14 @@ def take(fd: int) -> FileLock | None:
         OSError: the system refuses; `fd` is closed.
     """
     try:
-        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack(_FLOCK, fcntl.F_WRLCK, 0, 0, 1, 0))
+        if not liveness.take(fd, _BYTE):
+            os.close(fd)
+            return None
         told_by = f"pid {os.getpid()} on {socket.gethostname()}\n".encode()
         os.ftruncate(fd, 0)
         os.pwrite(fd, told_by, 0)
-    except OSError as error:
+    except OSError:
         os.close(fd)
-        if error.errno in (errno.EACCES, errno.EAGAIN):
-            return None
         raise
     return FileLock(fd)
 
@@ -71,8 +70,7 @@ def holder(fd: int) -> str | None:
     Raises:
         OSError: the system refuses.
     """
-    answer = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, struct.pack(_FLOCK, fcntl.F_WRLCK, 0, 0, 1, 0))
-    if struct.unpack(_FLOCK, answer)[0] == fcntl.F_UNLCK:
+    if not liveness.held_by_other(fd, _BYTE):
         return None
     text = os.pread(fd, _HOLDER_MAX, 0).decode(errors="replace")
     return "".join(c for c in text if c.isprintable()) or "somebody"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -15,6 +14,7 @@ from ipcbus.runtime.faults import check_topic
 from ipcbus.spark import texts
 from ipcbus.spark.options import Option, read_table
 from ipcbus.spark.sink.staging import JOB_PREFIX
+from ipcbus.storage.files import is_name
 from ipcbus.wire.layout import MESSAGE_HEADER_BYTES
 
 if TYPE_CHECKING:
@@ -29,14 +29,13 @@ BUS_PREFIX: Final = "source."
 AT_LEAST_ONCE: Final = "at-least-once"
 EXACTLY_ONCE: Final = "exactly-once"
 
-_APP: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 _TRANSPORTS: Final = SourceOptions.rows["transport"].choices
 _SPARKS_OWN: Final = ("checkpointlocation",)
 """Options that Spark gives to every sink of a query, whatever they are for."""
 
 
 def _app(text: str) -> str:
-    if not _APP.fullmatch(text) or text.startswith(JOB_PREFIX):
+    if not is_name(text) or text.startswith(JOB_PREFIX):
         raise ValueError(f"it becomes the name of a directory, and those that begin with {JOB_PREFIX} are taken")
     return text
 
