@@ -3,12 +3,13 @@
 Every figure is the median of interleaved runs in pinned processes. On a virtual machine two processors may lie near
 each other or far apart, and change that while it runs; a cache line then takes several times as long. So the way of a
 cache line is measured before and after each run, and the runs that met near processors are the ones that count, if
-there are any.
+there are any. What Spark does with archives is measured last, in suites of their own on all processors.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import os
 import platform
@@ -18,6 +19,7 @@ import sys
 from collections import defaultdict
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any, Final
 
 from rich.console import Console
 from rich.progress import Progress
@@ -27,6 +29,10 @@ from benchmarks import native
 from benchmarks.recording import RECORDING
 from benchmarks.rows import BUDGETS, RATIO_ROWS, Row, native_figures
 from benchmarks.udp_rows import HAS_ZMQ, UDP, WITHOUT_ZMQ
+from ipcbus import ConfigError
+
+SUITES: Final = ("read", "pipelines", "rollup")
+"""Of Spark; see `benchmarks.spark`, which needs packages that the others do not."""
 
 Results = dict[str, list[float]]
 Runs = dict[str, list[tuple[float, bool]]]
@@ -38,7 +44,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--runs", type=int, default=3, help="interleaved runs of each row (default 3)")
     parser.add_argument("--factor", type=float, default=1.0, help="amount of work of each run (default 1)")
-    parser.add_argument("--only", default="", help="rows whose name contains this text")
+    parser.add_argument("--only", default="", help="rows whose name contains this text; a suite is `Spark NAME`")
+    parser.add_argument("--cold", action="store_true", help="Spark: no run that warms up, where one takes minutes")
     parser.add_argument("--json", type=Path, help="write all figures to this file")
     arguments = parser.parse_args()
     if len(os.sched_getaffinity(0)) < 2:
@@ -48,12 +55,38 @@ def main() -> int:
     wanted = [row for row in every if arguments.only in row.name]
     peers = {row.beside for row in wanted}
     rows = [row for row in every if row in wanted or row.name in peers]
-    limits, results = _measure(rows, arguments.runs, arguments.factor)
-    _print(rows, limits, results, arguments.runs)
+    report: dict[str, Any] = {"machine": machine()}
+    if rows:
+        limits, results = _measure(rows, arguments.runs, arguments.factor)
+        _print(rows, limits, results, arguments.runs)
+        report |= {"native": limits, "rows": results}
+    suites = [name for name in SUITES if arguments.only in f"Spark {name}"]
+    if suites:
+        report["Spark"] = _spark(suites, arguments)
     if arguments.json:
-        report = {"machine": machine(), "native": limits, "rows": results}
         arguments.json.write_text(json.dumps(report, indent=2) + "\n")
     return 0
+
+
+def _spark(suites: list[str], arguments: argparse.Namespace) -> dict[str, Any]:
+    """Measures and prints some suites; where there is no Java, says so."""
+    from ipcbus.spark.session import check_spark
+
+    console = Console()
+    try:
+        check_spark()
+    except ConfigError as error:
+        console.print(f"not measured: {error}", highlight=False, markup=False)
+        return {}
+    from benchmarks import spark
+
+    load = os.getloadavg()[0]
+    figures = spark.measure(suites, factor=arguments.factor, runs=arguments.runs, warm_up=not arguments.cold)
+    about = {**machine(), **spark.versions(), "load before": f"{load:.2f}"}
+    for key, text in about.items():
+        console.print(f"{key:11} {text}", highlight=False)
+    console.print(spark.table(figures, arguments.runs))
+    return {"about": about, "figures": [dataclasses.asdict(figure) for figure in figures]}
 
 
 def machine(program: str = "benchmarks") -> dict[str, str]:
