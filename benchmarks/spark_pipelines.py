@@ -96,7 +96,8 @@ def _polars_latency(rows: pl.LazyFrame) -> Lines:
     late = pl.col("receiveTimeNs") - pl.col("publishTimeNs")
     known = rows.filter((pl.col("type") == 0) & (pl.col("publishTimeNs") != 0)).with_columns(late=late)
     # The first value at or above the rank is what quantile_disc takes too.
-    places = [pl.col("late").sort().get((pl.len() * share + 999) // 1000 - 1).alias(f"p{share}") for share in _SHARES]
+    count = pl.len().cast(pl.Int64)  # times 1000 it is more than its own type holds
+    places = [pl.col("late").sort().get((count * share + 999) // 1000 - 1).alias(f"p{share}") for share in _SHARES]
     return sorted(known.filter(pl.col("late") >= 0).group_by("topic").agg(pl.len(), *places).collect().rows())
 
 
