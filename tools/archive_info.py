@@ -92,7 +92,9 @@ class LogInfo:
     def of(cls, archive: Archive, log: Log, *, count: bool) -> LogInfo:
         """What is known of a log."""
         first, end = log.bounds()
-        segments = tuple(segment for segment in log.segments() if segment.base < end)
+        segments = tuple(log.segments())
+        if segments:  # rows may have come, or gone, in between
+            first, end = max(first, segments[0].base), max(end, segments[-1].end)
         rows = sum(segment.rows for segment in segments)
         filled = [segment for segment in segments if segment.last_receive_ns]
         return cls(
@@ -218,7 +220,7 @@ def _topics(log: Log, first: int, end: int, *, count: bool) -> tuple[TopicInfo, 
     width = max(names, default=0) + 1
     found = np.zeros((4, width), np.int64)
     unread = lambda *_: None  # noqa: E731 - holes and damage have numbers of their own
-    for chunk in log.read(first, end, verify=False, on_damage=unread, on_hole=unread):
+    for chunk in log.read(first, end, verify=False, messages=False, on_damage=unread, on_hole=unread):
         rows = chunk.rows
         lost = np.isin(rows["type"], LOSS_TYPES)
         data = rows["type"] == _DATA

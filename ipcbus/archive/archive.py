@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
 import socket
 import time
@@ -21,8 +22,6 @@ from ipcbus.errors import ArchiveDamaged, ArchiveLocked, ArchiveMissing, ConfigE
 from ipcbus.storage.files import Disk, FileMissing, is_name
 
 if TYPE_CHECKING:
-    import os
-
     from ipcbus.storage.files import Files, Lock
 
 NAME: Final = "archive.json"
@@ -61,7 +60,7 @@ class Archive:
             StorageError: the system refuses.
         """
         self.files = Disk() if files is None else files
-        self.path = Path(path).resolve()
+        self.path = _real(path)
         self.id = self._read_id()
         self.cursors = Cursors(self.path, self.files)
         if expect_id is not None and expect_id != self.id:
@@ -83,7 +82,7 @@ class Archive:
             StorageError: the system refuses.
         """
         where = Disk() if files is None else files
-        root = Path(path).resolve()
+        root = _real(path)
         where.make_dir(root)
         if NAME not in where.names(root):
             made = {
@@ -211,6 +210,11 @@ class Archive:
         if not isinstance(name, str) or not _ID.fullmatch(name):
             raise ArchiveDamaged(f"{path}: {name!r} is no id; restore the file from a copy")
         return name
+
+
+def _real(path: str | os.PathLike[str]) -> Path:
+    # As `Path.resolve`, which has an error of its own for a link that leads to itself; here whoever opens it tells.
+    return Path(os.path.realpath(path))
 
 
 def _named(stream: str) -> bool:

@@ -108,6 +108,7 @@ def _batches(log: Log, columns: Any, choice: Choice, told: Callable[[int], None]
                 yield batch
         holes.clear()
         told(len(chunk.rows))
+    yield from filter(None, map(converter.batch, holes))
 
 
 def _tables(batches: Iterable[Any]) -> Iterator[Any]:

@@ -64,6 +64,9 @@ FORMAT = 1
 SEGMENT_BYTES_MAX = 2**31 - 2**16
 """Arrow's offsets are 32 bits wide, so a segment's data never grows to 2 GiB."""
 
+OFFSET_END = 2**62
+"""Offsets are below; what says otherwise lies."""
+
 BLOCK_BYTES_MAX = 2**26
 """Bytes of rows, and of messages, in one block, unless it is a single message: what a reader has to hold at once."""
 

@@ -13,6 +13,7 @@ from ipcbus.archive import names as naming
 from ipcbus.archive import watermark as marks
 from ipcbus.archive.layout import ROW, SEGMENT_BYTES_MAX
 from ipcbus.archive.segments import Chunk, ChunkLimits, Damage, OpenSegment, bases
+from ipcbus.archive.summary import Segment, summary
 from ipcbus.errors import ArchiveDamaged, OffsetsExpired
 from ipcbus.storage.files import FileMissing
 
@@ -27,42 +28,6 @@ _TABLE: Final = 1 << 16  # records of blocks that are looked through at once
 _REPAIR: Final = "'ipcbus archive verify' lists all damage, 'ipcbus archive repair' takes it out and notes the loss"
 
 Told = "Callable[[int, int, str], None]"
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Segment:
-    """What a segment holds.
-
-    Attributes:
-        base: its first offset.
-        rows: messages, losses and other events.
-        bytes: of its messages, headers included.
-        disk_bytes: of its three files.
-        closed: whether no more will be written into it.
-        first_receive_ns: the least receive time of its rows, in ns since the epoch; 0 when it has none.
-        last_receive_ns: the greatest.
-        losses: rows that are losses.
-        lost: what those rows lost together, in sequence numbers.
-        hole: offsets before it that were given, or may have been given, and are lost; 0 as a rule.
-        damaged: blocks whose record is damaged; their rows are counted, not what is in them.
-    """
-
-    base: int
-    rows: int
-    bytes: int
-    disk_bytes: int
-    closed: bool
-    first_receive_ns: int
-    last_receive_ns: int
-    losses: int
-    lost: int
-    hole: int
-    damaged: int
-
-    @property
-    def end(self) -> int:
-        """The offset after its last row."""
-        return self.base + self.rows
 
 
 class Log:
@@ -133,8 +98,11 @@ class Log:
         """
         return dict(self.names().sessions)
 
-    def segments(self) -> list[Segment]:
+    def segments(self, *, closed: bool = False) -> list[Segment]:
         """All segments, oldest first.
+
+        Args:
+            closed: leave out the one that is written, which takes the longer the more blocks it has.
 
         Raises:
             ArchiveDamaged: the watermark is damaged.
@@ -143,12 +111,14 @@ class Log:
         mark = self.watermark()
         found: list[Segment] = []
         for base, limit in self._spans(mark):
+            if closed and base == mark.base:
+                continue
             before = found[-1].end if found else base
             segment = self._segments.get(base)
             if segment is None:
                 try:
                     with self._open(base, mark) as opened:
-                        segment = _summary(opened, mark, limit)
+                        segment = summary(opened, mark, limit)
                 except FileMissing:
                     continue  # taken away by retention just now
                 if segment.closed:
@@ -168,7 +138,8 @@ class Log:
         """
         mark = self.watermark()
         for base, _ in self._spans(mark):
-            if base in self._segments and self._segments[base].last_receive_ns < time_ns:
+            known = self._segments.get(base)
+            if known is not None and not known.damaged and known.last_receive_ns < time_ns:
                 continue
             try:
                 with self._open(base, mark) as opened:
@@ -275,17 +246,20 @@ class Log:
                 continue
             try:
                 opened = self._open(base, mark)
-            except FileMissing:
-                raise self._expired(start, end, *self.bounds()) from None
+            except FileMissing as missing:
+                if base not in self._bases(mark):
+                    raise self._expired(start, end, *self.bounds()) from None
+                # Retention takes the records of blocks first, so that this is none.
+                lost = Damage(max(start, base), min(end, limit), "blk", 0, str(missing))
+                self._tell(lost, base, on_damage)
+                continue
             with opened:
                 last = self._end(opened, mark, limit)
                 for piece in opened.chunks(max(start, base), min(end, last), limits, kinds):
                     if isinstance(piece, Chunk):
                         yield piece
-                    elif on_damage is not None:
-                        on_damage(piece.first, piece.end, piece.reason)
                     else:
-                        raise self._damaged(piece, base)
+                        self._tell(piece, base, on_damage)
             hole = max(start, last), min(end, limit)
             if hole[0] >= hole[1]:
                 continue
@@ -303,8 +277,11 @@ class Log:
             "consumer a cursor that holds it"
         )
 
-    def _damaged(self, damage: Damage, base: int) -> ArchiveDamaged:
-        return ArchiveDamaged(
+    def _tell(self, damage: Damage, base: int, on_damage: Callable[[int, int, str], None] | None) -> None:
+        if on_damage is not None:
+            on_damage(damage.first, damage.end, damage.reason)
+            return
+        raise ArchiveDamaged(
             f"log {self.key} in {self.folder.parents[1]}: rows {damage.first} to {damage.end - 1} in segment "
             f"{base:020d} cannot be read: {damage.reason}; {_REPAIR}"
         )
@@ -350,37 +327,6 @@ class Log:
         finally:
             file.close()
         return self._names
-
-
-def _summary(opened: OpenSegment, mark: Watermark, limit: int) -> Segment:
-    """What a segment holds; its hole is filled in by who knows the segment before it."""
-    written = opened.base == mark.base
-    size = losses = lost = damaged = 0
-    times: list[int] = []
-    for found in opened.all_records():
-        good = [block for block in found if block is not None]
-        size += sum(block.bytes for block in good)
-        losses += sum(block.losses for block in good)
-        lost += sum(block.lost for block in good)
-        damaged += len(found) - len(good)
-        times += (
-            [min(block.first_receive_ns for block in good), max(block.last_receive_ns for block in good)]
-            if good
-            else []
-        )
-    return Segment(
-        base=opened.base,
-        rows=(mark.next_offset if written else min(opened.end(), limit)) - opened.base,
-        bytes=size,
-        disk_bytes=opened.blk.size() + opened.idx.size() + opened.dat.size(),
-        closed=not written,
-        first_receive_ns=min(times, default=0),
-        last_receive_ns=max(times, default=0),
-        losses=losses,
-        lost=lost,
-        hole=0,
-        damaged=damaged,
-    )
 
 
 def _first_at(opened: OpenSegment, time_ns: int) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -24,7 +25,7 @@ from ipcbus.archive.layout import (
 from ipcbus.archive.names import Entry
 from ipcbus.archive.segment_writer import SegmentWriter
 from ipcbus.archive.watermark import Watermark
-from ipcbus.errors import ClosedError, StorageError
+from ipcbus.errors import ClosedError, StorageError, WrongProcess
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -67,6 +68,7 @@ class LogWriter:
         self._segment: SegmentWriter | None = None
         self._new: list[Entry] = []
         self._failed = ""
+        self._pid = os.getpid()
         with contextlib.ExitStack() as until_done:
             recovery.begin(files, self._folder)
             self._marks = files.open(self._folder / marks.NAME, write=True)
@@ -76,6 +78,7 @@ class LogWriter:
             until_done.callback(self._names_file.close)
             self._files.sync_dir(self._folder)
             self._names, _, _ = naming.load(naming.read(self._names_file))
+            self._names_room = naming.SIZE_MAX - self._names_file.size()
             self._highest = self._names.highest
             self.next_offset = self.recovered.next_offset
             self._boot = files.boot_id()
@@ -195,10 +198,13 @@ class LogWriter:
             ClosedError: the writer was closed.
         """
         self._check_usable()
-        return retention.retain(self._files, self.log, self._cursors.all(), self._limits, now_ns)
+        written = 0 if self._segment is None else self._segment.disk_bytes
+        return retention.retain(self._files, self.log, self._cursors.all(), self._limits, now_ns, written)
 
     def close(self) -> None:
         """Syncs and closes the log, and gives its lock back; again does nothing.
+
+        In the child of a fork it only closes its files: the log is the parent's.
 
         Raises:
             StorageError: the system refuses; the log is closed, and the next writer mends it.
@@ -207,7 +213,7 @@ class LogWriter:
             return
         lock, self._lock = self._lock, None
         try:
-            if not self._failed:
+            if not self._failed and self._pid == os.getpid():
                 self._close_in_order()
         finally:
             self._failed = self._failed or "it was closed"
@@ -236,10 +242,11 @@ class LogWriter:
         if number is None:
             self._check_usable()
             number = self._highest + 1
-            if number > naming.NUMBER_MAX:
-                raise StorageError(f"{self._names_file.path}: has {number - 1} names, no more fit; use another stream")
             entry = Entry(number, kind, text)
-            naming.pack([entry])  # a name that cannot be written is refused here
+            size = len(naming.pack([entry]))  # a name that cannot be written is refused here
+            if number > naming.NUMBER_MAX or size > self._names_room:
+                raise StorageError(f"{self._names_file.path}: has {number - 1} names, no more fit; use another stream")
+            self._names_room -= size
             self._new.append(entry)
             self._numbers[kind, text] = self._highest = number
         return number
@@ -355,6 +362,8 @@ class LogWriter:
     def _check_usable(self) -> None:
         if self._lock is None:
             raise ClosedError(f"the writer of log {self.log.key} was closed; make a new one with Archive.writer")
+        if self._pid != os.getpid():
+            raise WrongProcess(f"the writer of log {self.log.key} belongs to the parent of this fork; append there")
         if self._failed:
             raise StorageError(f"the writer of log {self.log.key}: {self._failed}; close it and make it anew")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import TYPE_CHECKING
 
 from ipcbus.archive import segments
@@ -10,7 +11,8 @@ from ipcbus.archive import segments
 if TYPE_CHECKING:
     from ipcbus.archive.cursors import Cursor
     from ipcbus.archive.limits import Limits
-    from ipcbus.archive.log import Log, Segment
+    from ipcbus.archive.log import Log
+    from ipcbus.archive.summary import Segment
     from ipcbus.storage.files import Files
 
 
@@ -28,15 +30,17 @@ class Retained:
     """By group: rows that it still needed, where the hard cap took them."""
 
 
-def retain(files: Files, log: Log, cursors: dict[str, Cursor], limits: Limits, now_ns: int) -> Retained:
-    """Removes what the limits do not keep; for who holds the log's lock.
+def retain(
+    files: Files, log: Log, cursors: dict[str, Cursor], limits: Limits, now_ns: int, written_bytes: int
+) -> Retained:
+    """Removes what the limits do not keep; for who holds the log's lock, and says how long the segment is it writes.
 
     A segment goes when the log takes more than `retain_bytes` with it, or when all of its rows are older than
     `retain_seconds`; but not while a cursor holds it that is younger than `cursor_max_age_seconds`, unless the log
     takes more than the hard cap. No segment goes before one that is older.
     """
-    kept = log.segments()
-    total = sum(segment.disk_bytes for segment in kept)
+    closed = log.segments(closed=True)
+    total = written_bytes + sum(segment.disk_bytes for segment in closed)
     fresh = {
         group: cursor.offsets[log.key]
         for group, cursor in cursors.items()
@@ -44,12 +48,16 @@ def retain(files: Files, log: Log, cursors: dict[str, Cursor], limits: Limits, n
     }
     held = min(fresh.values(), default=None)
     removed: list[Segment] = []
-    for segment in kept:
+    for segment, newer in itertools.zip_longest(closed, closed[1:]):
         over = limits.retain_bytes is not None and total > limits.retain_bytes
-        old = limits.retain_seconds is not None and now_ns - segment.last_receive_ns > limits.retain_seconds * 1e9
+        # What the newest row of a damaged segment is, is not known; but the next segment began after it.
+        last_ns = segment.last_receive_ns
+        if segment.damaged:
+            last_ns = (newer.first_receive_ns if newer is not None else 0) or now_ns
+        old = limits.retain_seconds is not None and now_ns - last_ns > limits.retain_seconds * 1e9
         capped = limits.cap_bytes is not None and total > limits.cap_bytes
         needed = held is not None and segment.end > held
-        if not segment.closed or not (capped or ((over or old) and not needed)):
+        if not (capped or ((over or old) and not needed)):
             break
         removed.append(segment)
         total -= segment.disk_bytes

@@ -59,7 +59,7 @@ class SegmentWriter:
         if not self.rows:
             return False
         size = self.bytes + length
-        total = size + (self.rows + len(rows)) * ROW_SIZE + self.blocks * blocks.SIZE
+        total = self.disk_bytes + length + len(rows) * ROW_SIZE
         late = int(rows["receive_ns"][-1]) - self._first_ns > limits.segment_seconds * _NS
         full = size > SEGMENT_BYTES_MAX or self.rows + len(rows) > blocks.ROWS_MAX
         return total > limits.segment_bytes or late or full
@@ -89,6 +89,11 @@ class SegmentWriter:
         placed.view(np.uint8)[:] = np.ascontiguousarray(rows).view(np.uint8)
         placed["position"] += np.uint32(self.bytes)
         return placed
+
+    @property
+    def disk_bytes(self) -> int:
+        """Of its three files."""
+        return self.bytes + self.rows * ROW_SIZE + self.blocks * blocks.SIZE
 
     @property
     def sizes(self) -> tuple[int, int, int]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from ipcbus.archive import blocks
 from ipcbus.archive.blocks import ROW_SIZE, Block, Fault
-from ipcbus.archive.layout import BLOCK, ROW
+from ipcbus.archive.layout import BLOCK, OFFSET_END, ROW
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from ipcbus.storage.files import Files
 
-_NAME: Final = re.compile(r"(\d{20})\.blk", re.ASCII)
 _FILE: Final = re.compile(r"(\d{20})\.(blk|dat|idx)", re.ASCII)
 _BLOCKS_READ: Final = 1 << 16  # that are looked at, however few rows there are
 _RECORDS: Final = 1024  # records of blocks that are read at once
@@ -90,7 +89,7 @@ def file_of(folder: Path, base: int, suffix: str) -> Path:
 
 def bases(names: list[str]) -> list[int]:
     """The base offsets of the segments that a directory with these names holds, sorted."""
-    return sorted(int(match[1]) for name in names if (match := _NAME.fullmatch(name)) is not None)
+    return sorted(base for suffix, base in _files(names) if suffix == "blk")
 
 
 def leftovers(names: list[str], next_offset: int) -> list[tuple[str, int]]:
@@ -107,7 +106,8 @@ def orphans(names: list[str], next_offset: int) -> list[tuple[str, int]]:
 
 
 def _files(names: list[str]) -> list[tuple[str, int]]:
-    return [(match[2], int(match[1])) for name in names if (match := _FILE.fullmatch(name)) is not None]
+    found = [(match[2], int(match[1])) for name in names if (match := _FILE.fullmatch(name)) is not None]
+    return [(suffix, base) for suffix, base in found if base < OFFSET_END]  # others are nobody's segments
 
 
 class OpenSegment:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ipcbus.archive.layout import FORMAT, WATERMARK, WATERMARK_AT, WATERMARK_MAGIC
+from ipcbus.archive.layout import FORMAT, OFFSET_END, WATERMARK, WATERMARK_AT, WATERMARK_MAGIC
 from ipcbus.errors import ArchiveDamaged
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def unpack(data: bytes) -> Watermark | None:
         serial=record["serial"],
         closed=bool(record["closed"]),
     )
-    return found if found.base <= found.next_offset <= found.limit < 1 << 62 else None
+    return found if found.base <= found.next_offset <= found.limit < OFFSET_END else None
 
 
 def published(file: File) -> Watermark | None:

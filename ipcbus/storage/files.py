@@ -130,7 +130,11 @@ class Files(Protocol):
         """Returns when the names in a directory will survive a power loss."""
 
     def names(self, path: Path) -> list[str]:
-        """Names in a directory, sorted; none where it is missing, no directory, or a symbolic link to one."""
+        """Names in a directory, sorted; none where it is missing, or no directory.
+
+        Raises:
+            StorageError: it is a symbolic link, or the system refuses.
+        """
 
     def lock(self, path: Path) -> Lock | None:
         """Takes the lock of a file, made if needed, with pid and host written into it; None when it is taken."""
@@ -307,9 +311,9 @@ class Disk(Whole):
 
     def make_dir(self, path: Path) -> None:
         """See `Files`."""
-        if path.is_symlink():
-            raise StorageError(f"{path}: is a symbolic link, files are kept in plain directories; give its target")
-        missing = [each for each in (path, *path.parents) if not each.is_dir()]
+        with told(path, "make the directory"):
+            _refuse_link(path)
+            missing = [each for each in (path, *path.parents) if not each.is_dir()]
         for each in reversed(missing):
             with told(each, "make the directory"):
                 try:
@@ -334,9 +338,10 @@ class Disk(Whole):
             try:
                 fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
             except OSError as error:
-                if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
-                    return []
-                raise
+                if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                    raise
+                _refuse_link(path)  # as empty it would be taken for new
+                return []
             try:
                 return sorted(os.listdir(fd))
             finally:
@@ -365,6 +370,14 @@ class Disk(Whole):
             return bytes.fromhex(_BOOT_ID.read_text().strip().replace("-", ""))
         except (OSError, ValueError):
             return secrets.token_bytes(16)  # cannot tell: then a power loss is what has to be assumed
+
+
+def _refuse_link(path: Path) -> None:
+    if path.is_symlink():
+        raise StorageError(
+            f"{path}: is a symbolic link, files are kept in plain directories; put its target here, mount it here, or "
+            "remove it"
+        )
 
 
 def _after(pieces: list[memoryview], written: int) -> list[memoryview]:

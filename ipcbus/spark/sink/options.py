@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -269,7 +270,7 @@ def _directory(text: str) -> Path:
         text = "/" + rest.lstrip("/")
     if not text.startswith("/"):
         raise _wrong(f"stagingDir is {text!r}; give the absolute path of a directory on a disk of this host")
-    return Path(text)
+    return Path(os.path.realpath(text))
 
 
 def _wrong(text: str) -> ConfigError:

@@ -125,17 +125,18 @@ def test_who_ends_it_leaves_nothing(archive: Archive, tmp_path: Path, to: str) -
     assert not list(tmp_path.glob("*out*")) or not list((tmp_path / "out").iterdir())
 
 
-def test_a_hole_is_a_row_with_events(tmp_path: Path) -> None:
+@pytest.mark.parametrize("lost", [10, 20])
+def test_a_hole_is_a_row_with_events(tmp_path: Path, lost: int) -> None:
     archive = Archive.create(tmp_path / "a")
     with archive.writer("host") as writer:
         for begin in (0, 10, 20):
             append(writer, counted(10, begin))
             writer.roll()
-    for path in (tmp_path / "a" / "host" / "0").glob(f"{10:020d}.*"):
+    for path in (tmp_path / "a" / "host" / "0").glob(f"{lost:020d}.*"):
         path.unlink()
     exported(archive, tmp_path / "out.parquet", choice=Choice(events=True))
     rows = pq.read_table(tmp_path / "out.parquet", columns=["offset", "type", "numbers"]).to_pylist()
-    assert [row["offset"] for row in rows] == [*range(10), 10, *range(20, 30)]
+    assert [row["offset"] for row in rows] == [*range(lost), lost, *range(lost + 10, 30)]
     assert [(row["type"], row["numbers"]) for row in rows if row["type"]] == [(254, 10)]
 
 

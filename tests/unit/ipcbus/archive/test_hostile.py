@@ -15,6 +15,7 @@ import pytest
 
 from ipcbus.archive import Archive, blocks
 from ipcbus.archive.layout import BLOCK, ROW, SEGMENT_BYTES_MAX, WATERMARK
+from ipcbus.archive.repair import repair
 from ipcbus.archive.verify import verify
 from ipcbus.errors import ArchiveDamaged, ArchiveError, IpcBusError, OffsetsExpired, StorageError
 from ipcbus_tools.archive_info import ArchiveInfo
@@ -23,6 +24,7 @@ from tests.kit.disks import FaultyDisk
 from tests.unit.ipcbus.archive.test_repair import FOLDER, ROOT, damaged, fill
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from ipcbus.storage.files import Files
@@ -251,10 +253,12 @@ def test_logs_that_are_none(tmp_path: Path) -> None:
     (tmp_path / "stream" / "01").mkdir()
     (tmp_path / "stream" / "9999999999").mkdir()
     (tmp_path / ".hidden").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "stream")
     assert archive.logs() == []
-    with pytest.raises(StorageError, match="symbolic link"):
-        archive.writer("link")
+    (tmp_path / "link").symlink_to(tmp_path / "stream")
+    for use in (archive.logs, lambda: archive.writer("link")):
+        with pytest.raises(StorageError, match="symbolic link"):
+            use()
+    (tmp_path / "link").unlink()
     (tmp_path / "stream" / "0").mkdir()
     (log,) = archive.logs()
     assert (log.bounds(), log.topics(), log.segments(), log.offset_at(0)) == ((0, 0), {}, [], 0)
@@ -273,3 +277,55 @@ def test_offsets_beyond_all_numbers_are_refused() -> None:
             log.read(start, end)
     assert log.offset_at(2**70) == 400
     assert log.offset_at(-(2**70)) == 0
+
+
+@pytest.mark.parametrize("name", ["host", "host/0", "consumers"])
+def test_a_linked_directory_is_refused_and_not_taken_for_an_empty_one(tmp_path: Path, name: str) -> None:
+    archive = Archive.create(tmp_path / "a")
+    with archive.writer("host") as writer:
+        add(writer, [b"abc"] * 10)
+    archive.cursors.commit("group", {"host/0": 0})
+    moved = tmp_path / "moved"
+    (archive.path / name).rename(moved)
+    (archive.path / name).symlink_to(moved)
+    before = {path: path.read_bytes() for path in moved.rglob("*") if path.is_file()}
+    uses: list[Callable[[], object]] = [archive.cursors.all]
+    if name != "consumers":
+        uses = [lambda: archive.writer("host"), lambda: verify(archive), lambda: repair(archive)]
+        uses += [lambda: archive.log("host/0").bounds()]
+    for each in uses:
+        with pytest.raises(StorageError, match="is a symbolic link"):
+            each()
+    assert {path: path.read_bytes() for path in moved.rglob("*") if path.is_file()} == before
+
+
+def test_a_path_that_leads_to_itself(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    for make in (Archive, Archive.create):
+        with pytest.raises(StorageError):
+            make(tmp_path / "loop" / "a")
+
+
+@pytest.mark.parametrize("suffix", ["dat", "idx"])
+def test_a_segment_that_has_lost_a_file_is_damage(suffix: str) -> None:
+    disk = FaultyDisk(random.Random(1))
+    archive = fill(disk)
+    disk.spoil(FOLDER / f"{BASE}.{suffix}", None)
+    first, end = archive.log("host/0").bounds()
+    with pytest.raises(ArchiveDamaged, match=f"{suffix}.*there is none"):
+        list(archive.log("host/0").read(first, end))
+    told: list[tuple[int, int]] = []
+    rows = archive.log("host/0").read(first, end, on_damage=lambda first, end, _why: told.append((first, end)))
+    assert sum(len(chunk.rows) for chunk in rows) + sum(end - first for first, end in told) == end - first
+    assert told
+
+
+def test_a_segment_beyond_all_offsets_is_none(tmp_path: Path) -> None:
+    archive = Archive.create(tmp_path)
+    with archive.writer("host") as writer:
+        add(writer, [b"abc"])
+    folder = tmp_path / "host" / "0"
+    (folder / ("9" * 20 + ".blk")).write_bytes(b"x")
+    (folder / "watermark").unlink()
+    repair(archive)
+    assert archive.log("host/0").bounds()[0] == 0

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
 
@@ -7,8 +8,9 @@ import numpy as np
 import pytest
 
 from ipcbus.archive import Archive, Limits, LogWriter, blocks, layout, log_writer, segment_writer
+from ipcbus.archive import names as naming
 from ipcbus.archive.verify import verify
-from ipcbus.errors import ClosedError, ConfigError, StorageError, StorageFull
+from ipcbus.errors import ClosedError, ConfigError, StorageError, StorageFull, WrongProcess
 from tests.kit.archives import add, made, values_of
 from tests.kit.disks import CutOff, FaultyDisk
 
@@ -247,3 +249,38 @@ def test_readers_never_see_a_row_before_its_bytes(disk: FaultyDisk) -> None:
             assert shown == 16
             return
     pytest.fail("it takes more operations than that")
+
+
+def test_a_child_neither_writes_nor_closes_the_log_of_its_parent(tmp_path: Path) -> None:
+    writer = Archive.create(tmp_path).writer("host")
+    add(writer, [b"before"])
+    told, tell = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            add(writer, [b"of the child"])
+        except WrongProcess as error:
+            os.write(tell, str(error).encode())
+        writer.close()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    os.close(tell)
+    with os.fdopen(told) as said:
+        assert "belongs to the parent" in said.read()
+    mark = writer.log.watermark()
+    assert (mark.next_offset, mark.closed) == (1, False)
+    add(writer, [b"after"])
+    writer.close()
+    assert values_of(writer.log.read(0, 2)) == [b"before", b"after"]
+
+
+def test_no_more_names_than_readers_take(disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(naming, "SIZE_MAX", 2000)
+    with opened(disk) as writer:
+        add(writer, [b"x"], topic="t" * 900)
+        with pytest.raises(StorageError, match="no more fit; use another stream"):
+            for number in range(9):
+                add(writer, [b"x"], topic=f"{number}" * 300)
+        assert add(writer, [b"last"], topic="t" * 900) > 1
+    assert everything(disk)[-1] == b"last"
+    opened(disk).close()

@@ -174,3 +174,15 @@ def test_who_comes_to_a_segment_that_was_removed_is_told(tmp_path: Path) -> None
         writer.retain(NOW)
         with pytest.raises(OffsetsExpired, match="150"):
             list(reading)
+
+
+def test_a_damaged_segment_is_as_old_as_what_follows_it(disk: FaultyDisk) -> None:
+    with filled(disk, retain_seconds=5) as writer:
+        for path in disk.content():
+            if path.suffix == ".blk" and int(path.stem) in (1, 8):
+                disk.spoil(path, b"?" * 64)
+        log = Archive(ROOT, files=disk).log("host/0")
+        assert [segment.last_receive_ns for segment in log.segments() if segment.damaged] == [0, 0]
+        assert writer.retain(8 * S).segments == 3  # 2 is the first that is young enough, and 1 ended before it
+        assert writer.retain(13 * S).segments == 5
+        assert writer.log.bounds() == (8, 11)
