@@ -76,10 +76,12 @@ def expected(rows: list[Row]) -> Account:
 
 @pytest.fixture(scope="module")
 def cheap(spark: SparkSession, rows: list[Row]) -> Account:
-    """The account by way of the cheap aggregate, of rows in no order."""
+    """The account by way of the cheap aggregate however much is disturbed, of rows in no order."""
     shuffled = rows.copy()
     random.Random(1).shuffle(shuffled)
-    return found(audit.pipeline().run(spark.createDataFrame(table(shuffled)))["audit"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ipcbus.spark.pipelines.stretches.SORT_ALL", 1)
+        return found(audit.pipeline().run(spark.createDataFrame(table(shuffled)))["audit"])
 
 
 def test_seeds_have_everything_that_can_happen(expected: Account) -> None:
@@ -102,6 +104,10 @@ def test_all_rows_in_order(spark: SparkSession, rows: list[Row], expected: Accou
 def test_cheap_aggregate_finds_the_same_but_for_late_ones(cheap: Account, expected: Account) -> None:
     assert cheap == known(cheap, expected)
     assert {expected[key]["verdict"] for key, line in cheap.items() if line["late"] is None} == {"complete"}
+
+
+def test_where_most_is_disturbed_all_is_looked_at(spark: SparkSession, rows: list[Row], expected: Account) -> None:
+    assert found(audit.pipeline().run(spark.createDataFrame(table(rows)))["audit"]) == expected
 
 
 @pytest.mark.parametrize("partition", CANCELLING)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import pyarrow.compute as pc
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
@@ -38,6 +39,9 @@ _DISTURBED: Final = -1
 
 _BLOCK: Final = 12
 """Logarithm of the numbers in a block: the smaller, the less has to be sorted, and the more lines are aggregated."""
+
+SORT_ALL: Final = 0.5
+"""With so many of the rows in disturbed blocks, to sort all takes less time than to pick those out."""
 
 _MASK: Final = (1 << _BLOCK) - 1
 _SQUARES: Final = sum(n * n for n in range(_MASK + 1))
@@ -74,10 +78,14 @@ def stretches(rows: DataFrame, *, order: bool = False) -> DataFrame:
     blocks = used.withColumn("block", _block()).groupBy(*KEY, "block").agg(*_sums())
     found = _joined(_judged(blocks))
     # A local table: it is computed once, and where nothing is wrong there is no second pass.
-    lines = rows.sparkSession.createDataFrame(found.toArrow(), found.schema)
+    table = found.toArrow()
+    in_disturbed = pc.sum(table.filter(pc.field("type") == _DISTURBED)["rows"]).as_py() or 0
+    if in_disturbed > SORT_ALL * (pc.sum(table["rows"]).as_py() or 0):
+        return _joined(_one_by_one(used))
+    lines = rows.sparkSession.createDataFrame(table, found.schema)
     disturbed = lines.where(F.col("type") == _DISTURBED).select(*KEY, F.shiftright("last", _BLOCK).alias("block"))
     whole = lines.where(F.col("type") != _DISTURBED)
-    if disturbed.isEmpty():
+    if not in_disturbed:
         return whole
     again = used.withColumn("block", _block()).join(disturbed, [*KEY, "block"], "left_semi").drop("block")
     return _joined(whole.unionByName(_one_by_one(again)))
