@@ -48,7 +48,7 @@ cdef class Buffer:
 
     @property
     def rows(self):
-        return np.ascontiguousarray(self.memory[<char *>self.back - self.base:].view(_row)[::-1])
+        return self.memory[<char *>self.back - self.base:].view(_row)[::-1].copy()
 
     @property
     def data(self):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from typing import TYPE_CHECKING
 
@@ -99,6 +100,30 @@ def test_a_disk_that_refuses_costs_only_what_finds_no_memory(
     assert values(rows)[-1] == b"again"
     assert caplog.records[0].levelname == "ERROR"
     assert caplog.records[-1].levelname == "WARNING"
+
+
+@pytest.mark.parametrize("sessions", [1, 4])
+def test_a_single_message_that_was_refused_keeps_its_topic(
+    context: ipcbus.Context, refusal: Refusal, sessions: int, domain: str
+) -> None:
+    archive = Archive.create("/archive", files=refusal.disk)
+    topics = [f"t{each}" for each in range(sessions)]
+    with contextlib.ExitStack() as others:
+        sources = [others.enter_context(ipcbus.Context(domain=domain, name=topic)).source(topic) for topic in topics]
+        with Recorder(context, archive, topics) as recorder:
+            # Each alone, so that the log gives its numbers in another order than the stage.
+            for at, source in enumerate(sources):
+                source.wait_for_receivers(1, 30)
+                source.send(b"before", flush=True)
+                written(recorder, at + 1)
+            refusal.disk.room = refusal.disk.used()
+            sources[0].send(b"refused", flush=True)
+            until(lambda: recorder.stats.errors > 2, "the disk to refuse")
+            refusal.end()
+            written(recorder, sessions + 1)
+        rows = rows_of(archive)
+        assert values(rows, "t0") == [b"before", b"refused"]
+        assert accounted(rows, "t0", sources[0].source) == (0, 2, 2, 0)
 
 
 @pytest.mark.parametrize("when_full", ["drop", "wait"])

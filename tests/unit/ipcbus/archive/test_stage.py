@@ -119,6 +119,16 @@ def test_rows_hold_what_the_messages_were() -> None:
     assert (list(desk.stage.topics), list(desk.stage.sources)) == (["t", "u"], ["s"])
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_rows_are_a_copy(count: int) -> None:
+    desk = Desk()
+    for number in range(count):
+        desk.send(number)
+    assert desk.hold()
+    desk.held[0].rows["topic"] = 9
+    assert desk.held[0].rows["topic"].tolist() == [0] * count
+
+
 def test_events_are_rows_without_bytes() -> None:
     desk = Desk()
     desk.event(MessageType.BOS)
