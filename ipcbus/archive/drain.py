@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ipcbus.archive.archive import Archive
+    from ipcbus.archive.buffer import Buffer
     from ipcbus.archive.limits import Limits
     from ipcbus.archive.log_writer import LogWriter
-    from ipcbus.archive.stage import Buffer, Stage
+    from ipcbus.archive.stage import Stage
 
 log = logging.getLogger("ipcbus")
 

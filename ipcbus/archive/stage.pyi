@@ -3,35 +3,8 @@
 from collections.abc import Callable, Mapping
 from threading import Event
 
-import numpy as np
-from numpy.typing import NDArray
-
+from ipcbus.archive.buffer import Buffer
 from ipcbus.delivery.message import Message
-
-class Buffer:
-    """Rows and values as they are written in one go.
-
-    Values grow up from the beginning of its memory and rows down from the end, so that all of it can be used whatever
-    the length of messages.
-    """
-
-    size: int
-    """Bytes of memory."""
-    messages: int
-    bytes: int
-    """Of values and their headers."""
-
-    @property
-    def rows(self) -> NDArray[np.void]:
-        """Its rows (`layout.ROW`), the oldest first; topic and session are numbers of the stage. A copy."""
-
-    @property
-    def data(self) -> NDArray[np.uint8]:
-        """What the rows' positions count in; valid until the buffer is given back."""
-
-    @property
-    def first_ns(self) -> int:
-        """When the first row of it came; 0 without rows."""
 
 class Stage:
     """Takes the messages of a context and hands out buffers of them; for one context and one thread that writes.

@@ -7,10 +7,8 @@ from libc.string cimport memcpy
 
 from collections import deque
 
-import numpy as np
-
-from ipcbus.archive import layout
 from ipcbus.archive._layout cimport SEGMENT_BYTES_MAX, TYPE_LOSS_RECORDER, Row
+from ipcbus.archive.buffer cimport Buffer, filled_of, new_buffer
 from ipcbus.delivery.message cimport Message, Origin, message_block, message_bytes, message_value
 from ringbuf.clock cimport clock_kind, epoch_ns, read_ticks
 
@@ -29,34 +27,11 @@ cdef enum:
     LOSS_BURST = 5
     BOS = 20
 
-cdef object _row = layout.ROW
 GIVE_WAY_S = 0.01
 
 
-cdef class Buffer:
-    def __init__(self, size_t size):
-        self.memory = np.empty(size, np.uint8)
-        self.base = <char *><size_t>self.memory.ctypes.data
-        self.end = <Row *>(self.base + size)
-        self.size = size
-        self.empty()
-
-    def empty(self):
-        self.front = self.base
-        self.back = self.end
-        self.messages = self.bytes = 0
-
-    @property
-    def rows(self):
-        return self.memory[<char *>self.back - self.base:].view(_row)[::-1].copy()
-
-    @property
-    def data(self):
-        return self.memory[:self.front - self.base]
-
-    @property
-    def first_ns(self):
-        return (self.end - 1).receive_ns if self.back != self.end else 0
+# Two threads use a stage, without a lock of their own: between a look at it and what is done after that no Python runs,
+# and nothing is freed that could, so that no other thread comes in between. What lets others in is named where it does.
 
 
 cdef class Line:
@@ -137,11 +112,10 @@ cdef class Stage:
     @cython.final
     cdef int slow(self, Message message, size_t need) except -1:
         """Takes what is no message, or what does not simply go into the open buffer."""
-        self.busy = True
         try:
             self.take_in(message, need)
         finally:
-            self.busy = self.copying = False
+            self.copying = False
         if self.pushed:
             self.pushed = False
             self.wake()
@@ -167,7 +141,10 @@ cdef class Stage:
 
     @cython.final
     cdef int wait(self, Message message, size_t need) except -1:
-        """Puts what was noted and finds room for a message; one that finds none is dropped."""
+        """Puts what was noted and finds room for a message; one that finds none is dropped.
+
+        Lets other threads in, but not after it has found room.
+        """
         try:
             if not (self.waits or self.gave_way) and self.used * 2 > self.limit:
                 # Both threads want the interpreter; without this one that never pauses the other gets little of it.
@@ -195,7 +172,7 @@ cdef class Stage:
 
     @cython.final
     cdef int copy_without_gil(self, Message message) except -1:
-        """Copies what takes long while other threads run; nobody takes the open buffer meanwhile."""
+        """Copies what takes long while other threads run; nobody takes the open buffer, or puts rows, meanwhile."""
         cdef char *to = self.open.front
         cdef Py_ssize_t length, headers
         cdef const char *value = message_value(message, &length)
@@ -341,9 +318,8 @@ cdef class Stage:
         else:
             while self.free and self.allocated + size > self.limit:
                 self.allocated -= (<Buffer>self.free.pop()).size
-            try:
-                found = Buffer(size)
-            except MemoryError:
+            found = new_buffer(size)
+            if found is None:
                 return None
             self.allocated += size
         # What is longer than all of the memory lies beside it, and takes no room from what comes after it.
@@ -374,7 +350,7 @@ cdef class Stage:
         self.room.set()
 
     def settle(self):
-        return not self.busy and self.put_notes()
+        return not self.copying and self.put_notes()
 
     @property
     def filled(self):
@@ -385,10 +361,6 @@ cdef class Stage:
         if self.full:
             return self.full[0].first_ns
         return self.open.first_ns if self.open is not None else 0
-
-
-cdef inline size_t filled_of(Buffer buffer) noexcept:
-    return buffer.front - buffer.base + (<char *>buffer.end - <char *>buffer.back)
 
 
 cdef uint32_t number_of(dict numbers, str name) except? 0xFFFFFFFF:
