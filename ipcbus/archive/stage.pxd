@@ -39,7 +39,7 @@ cdef class Stage:
     cdef int copy_without_gil(self, Message message) except -1
     cdef int event(self, Message message) except -1
     cdef int turn_to(self, Origin origin) except -1
-    cdef int tell_absence(self, Message message) except -1
+    cdef int tell_absence(self, int64_t until) except -1
     cdef int drop(self, Message message) except -1
     cdef int note(self, int kind, int64_t first, int64_t last) except -1
     cdef bint put_notes(self) except -1

@@ -55,7 +55,8 @@ class Stage:
             room: set when a buffer was given back.
             waits: whether a message that finds no memory waits for it; else it is dropped.
             known: for topics and source strings that an earlier recorder has met, the number after the last that it
-                recorded or reported. What the first message shows to be missing in between is noted as lost too.
+                recorded or reported. What the first message, or the end, shows to be missing in between is noted as
+                lost too.
             message_max: a longer message, with its headers, is dropped.
             parts: into how many buffers the memory is divided.
 

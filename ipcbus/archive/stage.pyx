@@ -128,7 +128,7 @@ cdef class Stage:
             self.wait(None, 0)
             return 0
         if self.line.next >= 0:
-            self.tell_absence(message)
+            self.tell_absence(<int64_t>message.first_sequence)
         if need - sizeof(Row) > self.message_max:
             self.too_large += message.sequence - message.first_sequence + 1
             self.drop(message)
@@ -189,13 +189,19 @@ cdef class Stage:
         cdef int64_t first = <int64_t>message.first_sequence, last = <int64_t>message.sequence
         if message.kind == LOSS or message.kind == LOSS_BURST:
             if self.line.next >= 0:
-                self.tell_absence(message)
+                self.tell_absence(first)
             self.losses += 1
             self.lost += last - first + 1
             self.note(message.kind, first, last)
-        elif message.kind == BOS or message.kind == EOS:
-            self.note(message.kind, 0, -1)
-        if message.kind == EOS:
+        elif message.kind == BOS:
+            self.note(BOS, 0, -1)
+        elif message.kind == EOS:
+            if self.line.next >= 0:
+                if message.following:
+                    self.tell_absence(<int64_t>message.following)
+                else:   # perhaps it is joined again, and tells then
+                    self.known[message.origin.topic, message.origin.source] = self.line.next
+            self.note(EOS, 0, -1)
             self.lines.pop(message.origin, None)
             self.origin = None
         return 0
@@ -216,13 +222,13 @@ cdef class Stage:
         return 0
 
     @cython.final
-    cdef int tell_absence(self, Message message) except -1:
-        """The first numbers of a topic of a session that an earlier recorder has met, too."""
-        cdef int64_t missed = self.line.next, first = <int64_t>message.first_sequence
+    cdef int tell_absence(self, int64_t until) except -1:
+        """A topic of a session that an earlier recorder has met, too, begins with this number."""
+        cdef int64_t missed = self.line.next
         self.line.next = -1
-        if first > missed:
-            self.missed += first - missed
-            self.note(TYPE_LOSS_RECORDER, missed, first - 1)
+        if until > missed:
+            self.missed += until - missed
+            self.note(TYPE_LOSS_RECORDER, missed, until - 1)
         return 0
 
     # ------------------------------------------------------------------ what cannot be put at once

@@ -52,9 +52,11 @@ class Desk:
         first = number if first is None else first
         self.stage.stage(whole_message(origin or self.origin, value, first, number, 0x12, 0, None))
 
-    def event(self, kind: MessageType, first: int = -1, last: int = -1, origin: Origin | None = None) -> None:
+    def event(
+        self, kind: MessageType, first: int = -1, last: int = -1, origin: Origin | None = None, following: int = 0
+    ) -> None:
         """An event."""
-        self.stage.stage(event(origin or self.origin, kind, first, last))
+        self.stage.stage(event(origin or self.origin, kind, first, last, following))
 
     def starves(self) -> bool:
         """Whether the last message found no memory."""

@@ -158,6 +158,29 @@ def test_what_was_sent_while_no_recorder_was_there_is_told(first: MessageType) -
     assert (desk.stage.dropped, desk.stage.missed) == (0, 3)
 
 
+@pytest.mark.parametrize(("following", "told"), [(9, [(0, OWN, 5, 8)]), (5, []), (3, [])])
+def test_what_was_sent_while_no_recorder_was_there_is_told_at_the_end(
+    following: int, told: list[tuple[int, int, int, int]]
+) -> None:
+    desk = Desk(known={("t", "s"): 5})
+    desk.event(MessageType.BOS)
+    desk.event(MessageType.EOS, following=following)
+    assert [(row.topic, row.type, row.first, row.last) for row in desk.drain()] == [
+        (0, 20, 0, -1),
+        *told,
+        (0, 1, 0, -1),
+    ]
+    assert desk.stage.missed == len(told) * 4
+
+
+def test_where_nobody_knows_the_end_it_is_told_when_the_session_is_joined_again() -> None:
+    desk = Desk(known={("t", "s"): 5})
+    desk.event(MessageType.EOS)
+    desk.send(8, b"", Origin("t", "s"))
+    assert [row[2:5] for row in desk.drain()] == [(1, 0, -1), (OWN, 5, 7), (0, 8, 8)]
+    assert desk.stage.missed == 3
+
+
 def test_a_stretch_longer_than_a_row_can_say_is_cut_short() -> None:
     desk = Desk()
     desk.event(BURST, 0, 2**61)
