@@ -148,6 +148,8 @@ class Drain:
         """Writes what is full, and what is not when that is due."""
         if self.error is not None:
             self._reopen()
+            if isinstance(self.error, StorageFull):
+                self._retain(now)
         while self._write_next(partly=False):
             if time.monotonic() >= self._look_at:
                 self.wake.set()  # there may be more
@@ -208,9 +210,14 @@ class Drain:
             self._writer.sync()
         if now - self._appended_at >= limits.segment_seconds:
             self._writer.roll()
-        keeps_all = limits.retain_bytes is limits.retain_seconds is limits.hard_cap_bytes is None
-        if now >= self._retain_at and not keeps_all:
-            self._retain_at = now + _RETAIN_S
+        if now >= self._retain_at:
+            self._retain(now)
+
+    def _retain(self, now: float) -> None:
+        """Removes what the limits do not keep."""
+        limits = self._limits
+        self._retain_at = now + _RETAIN_S
+        if not limits.retain_bytes is limits.retain_seconds is limits.hard_cap_bytes is None:
             self._writer.retain(time.time_ns())
 
     # ------------------------------------------------------------------ a disk that refuses

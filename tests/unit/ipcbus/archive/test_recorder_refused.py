@@ -146,6 +146,23 @@ def test_a_disk_that_refuses_for_good_does_not_hold_up_the_end(
         pass  # the log is free again
 
 
+def test_retention_makes_room_on_a_full_disk(
+    context: ipcbus.Context, refusal: Refusal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ipcbus.archive.drain._RETAIN_S", 3600)
+    archive = Archive.create("/archive", files=refusal.disk)
+    source = context.source("t")
+    limits = Limits(segment_bytes=20_000, retain_bytes=50_000, sync="never")
+    with Recorder(context, archive, ["t"], flush_seconds=0.001, limits=limits) as recorder:
+        source.wait_for_receivers(1, 30)
+        refusal.disk.room = refusal.disk.used() + 100_000
+        for number in range(200):
+            source.send(bytes(4000), flush=True)
+            # One by one, so that segments are short.
+            until(lambda: recorder.stats.messages > number, "the message to be recorded")  # noqa: B023 - at once
+        assert recorder.stats.errors > 0
+
+
 def test_a_message_waits_for_the_disk(context: ipcbus.Context, refusal: Refusal) -> None:
     archive = Archive.create("/archive", files=refusal.disk)
     source = context.source("t")
