@@ -194,7 +194,9 @@ class Run:
                     "dropped": found.dropped,
                     "too_large": found.too_large,
                     "missed": found.missed,
+                    "unwritten": found.unwritten,
                     "errors": found.errors,
+                    "error": found.error,
                 }
             )
             return
@@ -206,7 +208,7 @@ class Run:
         )
         console.print(safe(text), soft_wrap=True)
         for text in shortfalls(found):
-            console.print(text, highlight=False)
+            console.print(safe(text), highlight=False, soft_wrap=True)
 
 
 def live(found: RecorderStats, rate: float) -> str:
@@ -221,7 +223,7 @@ def live(found: RecorderStats, rate: float) -> str:
 
 
 def shortfalls(found: RecorderStats) -> list[str]:
-    """What is not in the archive, and why; each of them is noted there with its numbers."""
+    """What is not in the archive, and why; all but what was not written is noted there with its numbers."""
     lines = []
     if found.lost:
         lines.append(f"{plural(found.lost, 'message')} lost on the bus, in {plural(found.losses, 'event')}")
@@ -232,4 +234,8 @@ def shortfalls(found: RecorderStats) -> list[str]:
         lines.append(f"{plural(found.too_large, 'message')} not recorded, as no segment can hold so many bytes")
     if found.missed:
         lines.append(f"{plural(found.missed, 'message')} missed while no recorder was there")
+    if found.unwritten:
+        lines.append(f"{plural(found.unwritten, 'sequence number')} not written: {found.error}")
+    elif found.error:
+        lines.append(f"the disk refuses: {found.error}")
     return lines or ["nothing lost"]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ipcbus.errors import IpcBusError, StorageError, StorageFull
+from ipcbus.message import MessageType
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +32,7 @@ _LOOK_S: Final = 0.25
 """Time between two looks at what is not messages: syncs, and who watches."""
 _RETAIN_S: Final = 1.0
 _NONE: Final = np.zeros(0, np.uint32)
+_MESSAGES: Final = [MessageType.DATA, MessageType.REQUEST, MessageType.RESPONSE]
 
 
 class Drain:
@@ -42,6 +44,7 @@ class Drain:
         next_offset: of the log.
         errors: how often the disk refused.
         error: the last refusal, until something is written again.
+        unwritten: sequence numbers of messages that were in memory at the end and are not in the log.
         wake: set when there may be something to do.
     """
 
@@ -62,7 +65,7 @@ class Drain:
         self._writer: LogWriter = archive.writer(stream, limits=limits)
         self.log = self._writer.log
         self.next_offset = self._writer.next_offset
-        self.messages = self.bytes = self.errors = 0
+        self.messages = self.bytes = self.errors = self.unwritten = 0
         self.error: Exception | None = None
         self.wake, self.room = threading.Event(), threading.Event()
         self._stage: Stage
@@ -253,6 +256,7 @@ class Drain:
 
     def _close(self) -> None:
         if self._hand is not None or self._stage.filled:
+            self._count_unwritten()
             left = f"{self._stage.filled} bytes of messages are not in the log of stream {self._stream!r}: {self.error}"
             self.error = StorageError(left)
         try:
@@ -260,3 +264,10 @@ class Drain:
         except StorageError as error:
             self.error = self.error or error
         self._tell()
+
+    def _count_unwritten(self) -> None:
+        buffer = self._hand or self._stage.take()
+        while buffer is not None:
+            rows = buffer.rows
+            self.unwritten += int(rows["numbers"][np.isin(rows["type"], _MESSAGES)].sum(dtype=np.int64))
+            buffer = self._stage.take()

@@ -57,6 +57,9 @@ class RecorderStats:
         dropped: messages that came and found no memory, or no segment that could hold them; each is noted in the log.
         too_large: those of them that no segment could hold.
         missed: messages that were sent while no recorder was there, of sessions that an earlier one had met; as well.
+        unwritten: sequence numbers of messages that were in memory when it was stopped, and that the disk refused; they
+            are not noted in the log. The next recorder of the stream finds them missed, if their sessions are there
+            still.
         buffered_bytes: memory in use by what is not in the log yet.
         buffer_bytes: how much memory there is.
         behind_ns: age of the oldest message that is not in the log yet.
@@ -73,6 +76,7 @@ class RecorderStats:
     dropped: int
     too_large: int
     missed: int
+    unwritten: int
     buffered_bytes: int
     buffer_bytes: int
     behind_ns: int
@@ -210,7 +214,7 @@ class Recorder:
         """What it has done so far; from any thread, at any time."""
         drain, stage = self._drain, self._stage
         if drain is None or stage is None:
-            return RecorderStats("new", 0, 0, 0, 0, 0, 0, 0, 0, self._buffer_bytes, 0, 0, 0, "")
+            return RecorderStats("new", 0, 0, 0, 0, 0, 0, 0, 0, 0, self._buffer_bytes, 0, 0, 0, "")
         state: State = "closed" if self._closed else "recording" if drain.error is None else "failing"
         first_ns = drain.first_ns
         return RecorderStats(
@@ -222,6 +226,7 @@ class Recorder:
             stage.dropped,
             stage.too_large,
             stage.missed,
+            drain.unwritten,
             stage.filled,
             self._buffer_bytes,
             max(0, time.time_ns() - first_ns) if first_ns else 0,

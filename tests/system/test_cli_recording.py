@@ -96,7 +96,7 @@ def test_record(domain: str, context: ipcbus.Context, tmp_path: Path, as_json: b
             "first_offset": 0,
             "next_offset": 4,
             **{"messages": 3, "bytes": 11, "losses": 0, "lost": 0, "dropped": 0},
-            **{"too_large": 0, "missed": 0, "errors": 0},
+            **{"too_large": 0, "missed": 0, "unwritten": 0, "errors": 0, "error": ""},
         }
     else:
         assert result.exit_code == 0, result.output

@@ -7,7 +7,7 @@ import dataclasses
 from ipcbus.archive.recorder import RecorderStats
 from ipcbus_tools.record import live, shortfalls
 
-QUIET = RecorderStats("recording", 1_234_567, 5 << 20, 0, 0, 0, 0, 0, 1 << 20, 4 << 20, 1_000_000, 9, 0, "")
+QUIET = RecorderStats("recording", 1_234_567, 5 << 20, 0, 0, 0, 0, 0, 0, 1 << 20, 4 << 20, 1_000_000, 9, 0, "")
 
 
 def test_a_recorder_that_keeps_up() -> None:
@@ -24,6 +24,7 @@ def test_a_recorder_that_does_not() -> None:
         dropped=3,
         too_large=2,
         missed=7,
+        unwritten=1500,
         behind_ns=2_500_000_000,
         error="no room",
     )
@@ -33,4 +34,9 @@ def test_a_recorder_that_does_not() -> None:
         "1 message not recorded, as there was no memory for them: see --buffer",
         "2 messages not recorded, as no segment can hold so many bytes",
         "7 messages missed while no recorder was there",
+        "1,500 sequence numbers not written: no room",
     ]
+
+
+def test_an_error_is_never_nothing() -> None:
+    assert shortfalls(dataclasses.replace(QUIET, error="no room")) == ["the disk refuses: no room"]

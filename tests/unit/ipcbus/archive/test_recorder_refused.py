@@ -146,6 +146,31 @@ def test_a_disk_that_refuses_for_good_does_not_hold_up_the_end(
         pass  # the log is free again
 
 
+def test_what_cannot_be_written_at_the_end_is_counted(context: ipcbus.Context, refusal: Refusal) -> None:
+    archive = Archive.create("/archive", files=refusal.disk)
+    source = context.source("t")
+    recorder = Recorder(context, archive, ["t"], buffer_bytes=SMALL)
+    recorder.start()
+    source.wait_for_receivers(1, 30)
+    source.send(b"written", flush=True)
+    written(recorder, 1)
+    refusal.disk.room = refusal.disk.used()
+    for _ in range(25):  # more than one buffer
+        source.send(bytes(4000), flush=True)
+    until(lambda: recorder.stats.buffered_bytes > 25 * 4000, "all of them to come")
+    assert recorder.stats.unwritten == 0
+    with pytest.raises(StorageError, match="are not in the log"):
+        recorder.stop()
+    assert (recorder.stats.messages, recorder.stats.dropped, recorder.stats.unwritten) == (1, 0, 25)
+    refusal.end()
+    with Recorder(context, archive, ["t"]) as after:
+        source.wait_for_receivers(1, 30)
+        source.send(b"again", flush=True)
+        written(after, 1)
+        assert after.stats.missed == 25
+    assert accounted(rows_of(archive), "t", source.source) == (0, 27, 2, 25)
+
+
 def test_retention_makes_room_on_a_full_disk(
     context: ipcbus.Context, refusal: Refusal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
