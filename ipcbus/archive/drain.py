@@ -44,6 +44,7 @@ class Drain:
         next_offset: of the log.
         errors: how often the disk refused.
         error: the last refusal, until something is written again.
+        retain_error: why the oldest segments could not be removed, until they could.
         unwritten: sequence numbers of messages that were in memory at the end and are not in the log.
         wake: set when there may be something to do.
     """
@@ -67,6 +68,7 @@ class Drain:
         self.next_offset = self._writer.next_offset
         self.messages = self.bytes = self.errors = self.unwritten = 0
         self.error: Exception | None = None
+        self.retain_error: IpcBusError | None = None
         self.wake, self.room = threading.Event(), threading.Event()
         self._stage: Stage
         self._hand: Buffer | None = None
@@ -217,11 +219,26 @@ class Drain:
             self._retain(now)
 
     def _retain(self, now: float) -> None:
-        """Removes what the limits do not keep."""
+        """Removes what the limits do not keep; whatever comes of that, messages can be written."""
         limits = self._limits
         self._retain_at = now + _RETAIN_S
-        if not limits.retain_bytes is limits.retain_seconds is limits.hard_cap_bytes is None:
+        if limits.retain_bytes is limits.retain_seconds is limits.hard_cap_bytes is None:
+            return
+        try:
             self._writer.retain(time.time_ns())
+            self.retain_error = None
+        except IpcBusError as error:
+            self.errors += 1
+            before, self.retain_error = self.retain_error, error
+            if before is None:
+                log.error(
+                    "stream %r of %s: the oldest segments cannot be removed: %s; tried again every %g s, meanwhile "
+                    "they take room",
+                    self._stream,
+                    self._archive.path,
+                    error,
+                    _RETAIN_S,
+                )
 
     # ------------------------------------------------------------------ a disk that refuses
 

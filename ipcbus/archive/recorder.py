@@ -49,7 +49,8 @@ class RecorderStats:
     """What a recorder has done so far.
 
     Attributes:
-        state: `new`, `recording`, `failing` (the disk refuses; it tries again and again), or `closed`.
+        state: `new`, `recording`, `failing` (the disk refuses, if only to remove the oldest segments; it tries again
+            and again), or `closed`.
         messages: messages that are in the log.
         bytes: their bytes, headers included.
         losses: losses that the bus reported.
@@ -215,7 +216,8 @@ class Recorder:
         drain, stage = self._drain, self._stage
         if drain is None or stage is None:
             return RecorderStats("new", 0, 0, 0, 0, 0, 0, 0, 0, 0, self._buffer_bytes, 0, 0, 0, "")
-        state: State = "closed" if self._closed else "recording" if drain.error is None else "failing"
+        error = drain.error or drain.retain_error
+        state: State = "closed" if self._closed else "recording" if error is None else "failing"
         first_ns = drain.first_ns
         return RecorderStats(
             state,
@@ -232,7 +234,7 @@ class Recorder:
             max(0, time.time_ns() - first_ns) if first_ns else 0,
             drain.next_offset,
             drain.errors,
-            "" if drain.error is None else str(drain.error),
+            "" if error is None else str(error),
         )
 
     def __enter__(self) -> Self:

@@ -188,6 +188,35 @@ def test_retention_makes_room_on_a_full_disk(
         assert recorder.stats.errors > 0
 
 
+def test_segments_that_cannot_be_removed_do_not_keep_others_from_being_written(
+    context: ipcbus.Context, refusal: Refusal, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def retain(_writer: LogWriter, _now_ns: int) -> None:
+        raise StorageError("consumers: cannot list it: permission denied")
+
+    monkeypatch.setattr("ipcbus.archive.drain._LOOK_S", 0.001)
+    monkeypatch.setattr("ipcbus.archive.drain._RETAIN_S", 0)
+    archive = Archive.create("/archive", files=refusal.disk)
+    source = context.source("t")
+    with Recorder(context, archive, ["t"], flush_seconds=0.001, limits=Limits(retain_bytes=1 << 30)) as recorder:
+        source.wait_for_receivers(1, 30)
+        with pytest.MonkeyPatch.context() as refused:
+            refused.setattr(LogWriter, "retain", retain)
+            for number in range(1, 4):
+                source.send(b"", flush=True)
+                written(recorder, number)
+                before = recorder.stats.errors
+                until(lambda: recorder.stats.errors > before + 2, "retention to be tried")  # noqa: B023 - at once
+            assert (recorder.stats.state, recorder.stats.error) == (
+                "failing",
+                "consumers: cannot list it: permission denied",
+            )
+        until(lambda: recorder.stats.state == "recording", "retention")
+    assert len(archive.logs()[0].segments()) == 1
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert "the oldest segments cannot be removed" in caplog.text
+
+
 def test_a_message_waits_for_the_disk(context: ipcbus.Context, refusal: Refusal) -> None:
     archive = Archive.create("/archive", files=refusal.disk)
     source = context.source("t")
