@@ -109,7 +109,7 @@ class Player:
                 give `stream`. A time without a zone is of this host's.
             end: offset or time after the last; None to the end.
             loops: how often; 0 for ever.
-            **options: of the sources, for example `transport`. For LBT-SMX everything is read once, and its datagrams
+            **options: of the sources, for example `transport`. For LBT-SMX all rows are read once, and its datagrams
                 are made as long as the longest message needs.
 
         Raises:
@@ -182,12 +182,12 @@ class Player:
             source.close()
 
     def longest(self) -> int:
-        """Bytes of the longest message, headers included; reads everything."""
+        """Bytes of the longest message, headers included; reads all rows."""
         return max(
             (
                 int((chunk.rows["length"].astype(np.int64) + chunk.rows["headers"]).max())
                 for log, first, last in self.logs
-                for chunk in log.read(first, last, verify=False, on_damage=_ignore, on_hole=_ignore)
+                for chunk in log.read(first, last, verify=False, messages=False, on_damage=_ignore, on_hole=_ignore)
             ),
             default=0,
         )

@@ -16,7 +16,7 @@ from ipcbus import ArchiveDamaged, ArchiveMissing, ConfigError, MessageType
 from ipcbus.archive import Archive, Limits
 from ipcbus.archive.player import Player
 from ipcbus.wire.properties import pack
-from tests.kit.archives import made
+from tests.kit.archives import Watch, made
 from tests.kit.recording import until
 
 if TYPE_CHECKING:
@@ -81,7 +81,9 @@ class Got:
         return self.messages
 
 
-def test_everything_is_sent_in_order_with_its_headers(context: ipcbus.Context, archive: Archive) -> None:
+def test_everything_is_sent_in_order_with_its_headers(
+    context: ipcbus.Context, archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
     block = pack(HEADERS)
     with archive.writer("s") as writer:
         write(writer, "a", [b"one", b"", b"three"])
@@ -109,7 +111,9 @@ def test_everything_is_sent_in_order_with_its_headers(context: ipcbus.Context, a
         ("b", 1, 4),
     ]
     assert (player.loop, player.position, player.rows, player.lost, player.missing) == (1, 10, 10, 1, 0)
+    watch = Watch(monkeypatch)
     assert player.longest() == 100_000
+    assert ".dat" not in watch.suffixes
 
 
 @pytest.mark.parametrize("run", [1, 5, 100])
