@@ -74,7 +74,7 @@ class Player:
         targets: the topics that are sent.
         loop: how often everything was sent.
         position: rows of this loop that are read, of `rows`.
-        lost: messages that the archive has noted as lost, in what was read in this loop.
+        lost: sequence numbers that the archive has noted as lost, in what was read in this loop.
         missing: offsets that the archive itself has lost, likewise.
     """
 

@@ -48,17 +48,21 @@ _REFERENCE: Final = re.compile(r"\\[1-9]|\(\?P=|\(\?\(")
 class RecorderStats:
     """What a recorder has done so far.
 
+    What is not in the log is counted in sequence numbers, as only these are known of it: a message that is larger than
+    a datagram has several.
+
     Attributes:
         state: `new`, `recording`, `failing` (the disk refuses, if only to remove the oldest segments; it tries again
             and again), or `closed`.
         messages: messages that are in the log.
         bytes: their bytes, headers included.
         losses: losses that the bus reported.
-        lost: messages that these span.
-        dropped: messages that came and found no memory, or no segment that could hold them; each is noted in the log.
-        too_large: those of them that no segment could hold.
-        missed: messages that were sent while no recorder was there, of sessions that an earlier one had met; as well.
-        unwritten: sequence numbers of messages that were in memory when it was stopped, and that the disk refused; they
+        lost: sequence numbers that these span.
+        dropped: those of messages that came and found no memory, or no segment that could hold them; each is noted in
+            the log.
+        too_large: those among them of messages that no segment could hold.
+        missed: those that were sent while no recorder was there, in sessions that an earlier one had met; noted too.
+        unwritten: those of messages that were in memory when it was stopped, and that the disk refused; they
             are not noted in the log. The next recorder of the stream finds them missed, if their sessions are there
             still.
         buffered_bytes: memory in use by what is not in the log yet.

@@ -22,13 +22,13 @@ class Stage:
     losses: int
     """Losses that the bus reported."""
     lost: int
-    """Messages that they span."""
+    """Sequence numbers that they span."""
     dropped: int
-    """Messages that came and are not recorded."""
+    """Sequence numbers of messages that came and are not recorded."""
     too_large: int
-    """Those among them that are longer than `message_max`."""
+    """Those among them of messages that are longer than `message_max`."""
     missed: int
-    """Messages that were sent while no recorder was there."""
+    """Sequence numbers that were sent while no recorder was there."""
     starving: bool
     """Whether the last message found no memory."""
     waits: bool

@@ -30,10 +30,10 @@ def test_a_recorder_that_does_not() -> None:
     )
     assert live(found, 0).endswith("  behind 2.5 s  lost 1,000  dropped 3  missed 7  no room")
     assert shortfalls(found) == [
-        "1,000 messages lost on the bus, in 2 events",
-        "1 message not recorded, as there was no memory for them: see --buffer",
-        "2 messages not recorded, as no segment can hold so many bytes",
-        "7 messages missed while no recorder was there",
+        "1,000 sequence numbers lost on the bus, in 2 events",
+        "1 sequence number not recorded for lack of memory: see --buffer",
+        "2 sequence numbers not recorded, as no segment can hold messages of so many bytes",
+        "7 sequence numbers missed while no recorder was there",
         "1,500 sequence numbers not written: no room",
     ]
 
