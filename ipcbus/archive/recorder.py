@@ -40,6 +40,8 @@ _SHOWN: Final = (
     *("messages", "bytes", "losses", "lost", "dropped", "missed"),
     *("next_offset", "buffered_bytes", "buffer_bytes", "behind_ns", "errors"),
 )
+_BUFFER_BYTES_MAX: Final = 1 << 46
+"""More than a machine has."""
 _NOT_IN_A_STREAM: Final = re.compile(r"[^A-Za-z0-9._-]")
 _REFERENCE: Final = re.compile(r"\\[1-9]|\(\?P=|\(\?\(")
 
@@ -133,8 +135,8 @@ class Recorder:
             raise ConfigError(f"{topics!r} are no topics to record; give a list of one or more")
         if when_full not in ("drop", "wait"):
             raise ConfigError(f"when_full = {when_full!r}: choose one of drop, wait")
-        if buffer_bytes < BUFFER_BYTES_MIN:
-            raise ConfigError(f"buffer_bytes = {buffer_bytes}: give {BUFFER_BYTES_MIN} or more")
+        if not BUFFER_BYTES_MIN <= buffer_bytes <= _BUFFER_BYTES_MAX:
+            raise ConfigError(f"buffer_bytes = {buffer_bytes}: give {BUFFER_BYTES_MIN} to {_BUFFER_BYTES_MAX}")
         if not 0 < flush_seconds <= 60:
             raise ConfigError(f"flush_seconds = {flush_seconds}: give a number above 0, of 60 at most")
         self._context = context
