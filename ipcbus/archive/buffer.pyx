@@ -2,12 +2,23 @@
 """Rows and values as they are written in one go; see the stub for the words."""
 cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport free
 
 import numpy as np
 
 from ipcbus.archive import layout
 from ipcbus.archive._layout cimport Row
+
+cdef extern from "<stdlib.h>" nogil:
+    int posix_memalign(void **place, size_t alignment, size_t size)
+
+cdef extern from "<sys/mman.h>" nogil:
+    int madvise(void *addr, size_t length, int advice)
+    int MADV_HUGEPAGE
+
+cdef enum:
+    CACHE_LINE = 64
+    HUGE_PAGE = 1 << 21
 
 cdef object _row = layout.ROW
 
@@ -41,9 +52,13 @@ cdef class Buffer:
 cdef Buffer new_buffer(size_t size):
     """An empty buffer; None when the system has no memory for it."""
     cdef Buffer made = Buffer.__new__(Buffer)
-    made.base = <char *>malloc(size)
-    if made.base == NULL:
+    cdef void *place = NULL
+    if posix_memalign(&place, HUGE_PAGE if size >= HUGE_PAGE else CACHE_LINE, size) != 0:
         return None
+    if size >= HUGE_PAGE:
+        # The first use of a buffer costs a fault a page. A kernel that has no huge ones refuses, and that is well too.
+        madvise(place, size, MADV_HUGEPAGE)
+    made.base = <char *>place
     made.end = <Row *>(made.base + size)
     made.size = size
     made.empty()
