@@ -194,7 +194,9 @@ class Run:
                     "dropped": found.dropped,
                     "too_large": found.too_large,
                     "missed": found.missed,
+                    "unwritten": found.unwritten,
                     "errors": found.errors,
+                    "error": found.error,
                 }
             )
             return
@@ -206,7 +208,7 @@ class Run:
         )
         console.print(safe(text), soft_wrap=True)
         for text in shortfalls(found):
-            console.print(text, highlight=False)
+            console.print(safe(text), highlight=False, soft_wrap=True)
 
 
 def live(found: RecorderStats, rate: float) -> str:
@@ -221,15 +223,18 @@ def live(found: RecorderStats, rate: float) -> str:
 
 
 def shortfalls(found: RecorderStats) -> list[str]:
-    """What is not in the archive, and why; each of them is noted there with its numbers."""
-    lines = []
-    if found.lost:
-        lines.append(f"{plural(found.lost, 'message')} lost on the bus, in {plural(found.losses, 'event')}")
-    if found.dropped > found.too_large:
-        dropped = plural(found.dropped - found.too_large, "message")
-        lines.append(f"{dropped} not recorded, as there was no memory for them: see --buffer")
-    if found.too_large:
-        lines.append(f"{plural(found.too_large, 'message')} not recorded, as no segment can hold so many bytes")
-    if found.missed:
-        lines.append(f"{plural(found.missed, 'message')} missed while no recorder was there")
+    """What is not in the archive, and why; all but what was not written is noted there with its numbers."""
+    lines = [
+        f"{plural(count, 'sequence number')} {what}"
+        for count, what in (
+            (found.lost, f"lost on the bus, in {plural(found.losses, 'event')}"),
+            (found.dropped - found.too_large, "not recorded for lack of memory: see --buffer"),
+            (found.too_large, "not recorded, as no segment can hold messages of so many bytes"),
+            (found.missed, "missed while no recorder was there"),
+            (found.unwritten, f"not written: {found.error}"),
+        )
+        if count
+    ]
+    if found.error and not found.unwritten:
+        lines.append(f"the disk refuses: {found.error}")
     return lines or ["nothing lost"]

@@ -137,7 +137,9 @@ class Run:
         text += "" if self._complete else "; it was ended before everything was sent"
         console.print(text, highlight=False)
         if player.lost:
-            console.print(f"{plural(player.lost, 'message')} had been lost when this was recorded", highlight=False)
+            console.print(
+                f"{plural(player.lost, 'sequence number')} had been lost when this was recorded", highlight=False
+            )
         if player.missing:
             console.print(f"{plural(player.missing, 'row')} of the archive itself are lost", highlight=False)
 

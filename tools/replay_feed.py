@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from rich.progress import Progress
@@ -32,6 +33,8 @@ class Progressed:
     messages: int = 0
     bytes: int = 0
     seconds: float = 0.0
+    topics: Counter[str] = dataclasses.field(default_factory=Counter)
+    """Messages of each."""
 
 
 def replay(
@@ -125,6 +128,7 @@ def _send(feed: Feed, survey: Survey, sources: dict[str, ipcbus.Source], pace: P
                 sources[topic].send(payload)
                 done.messages += 1
                 done.bytes += len(payload)
+                done.topics[topic] += 1
                 if done.messages % _STEP == 0:
                     bar.update(task, completed=done.messages)
             for source in sessions:
@@ -147,7 +151,7 @@ def _report(
                 "msgs_per_second": round(rate, 1),
                 "complete": done.messages == survey.messages,
                 "everything_read": everything_read,
-                "topics": {topic: source.sequence_number + 1 for topic, source in sources.items()},
+                "topics": {topic: done.topics[topic] for topic in sources},
                 "sessions": sorted({source.source for source in sources.values()}),
             }
         )

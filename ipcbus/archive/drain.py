@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ipcbus.errors import IpcBusError, StorageError, StorageFull
+from ipcbus.message import MessageType
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,9 +19,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ipcbus.archive.archive import Archive
+    from ipcbus.archive.buffer import Buffer
     from ipcbus.archive.limits import Limits
     from ipcbus.archive.log_writer import LogWriter
-    from ipcbus.archive.stage import Buffer, Stage
+    from ipcbus.archive.stage import Stage
 
 log = logging.getLogger("ipcbus")
 
@@ -30,6 +32,7 @@ _LOOK_S: Final = 0.25
 """Time between two looks at what is not messages: syncs, and who watches."""
 _RETAIN_S: Final = 1.0
 _NONE: Final = np.zeros(0, np.uint32)
+_MESSAGES: Final = [MessageType.DATA, MessageType.REQUEST, MessageType.RESPONSE]
 
 
 class Drain:
@@ -41,6 +44,8 @@ class Drain:
         next_offset: of the log.
         errors: how often the disk refused.
         error: the last refusal, until something is written again.
+        retain_error: why the oldest segments could not be removed, until they could.
+        unwritten: sequence numbers of messages that were in memory at the end and are not in the log.
         wake: set when there may be something to do.
     """
 
@@ -61,8 +66,9 @@ class Drain:
         self._writer: LogWriter = archive.writer(stream, limits=limits)
         self.log = self._writer.log
         self.next_offset = self._writer.next_offset
-        self.messages = self.bytes = self.errors = 0
+        self.messages = self.bytes = self.errors = self.unwritten = 0
         self.error: Exception | None = None
+        self.retain_error: IpcBusError | None = None
         self.wake, self.room = threading.Event(), threading.Event()
         self._stage: Stage
         self._hand: Buffer | None = None
@@ -147,6 +153,8 @@ class Drain:
         """Writes what is full, and what is not when that is due."""
         if self.error is not None:
             self._reopen()
+            if isinstance(self.error, StorageFull):
+                self._retain(now)
         while self._write_next(partly=False):
             if time.monotonic() >= self._look_at:
                 self.wake.set()  # there may be more
@@ -207,10 +215,30 @@ class Drain:
             self._writer.sync()
         if now - self._appended_at >= limits.segment_seconds:
             self._writer.roll()
-        keeps_all = limits.retain_bytes is limits.retain_seconds is limits.hard_cap_bytes is None
-        if now >= self._retain_at and not keeps_all:
-            self._retain_at = now + _RETAIN_S
+        if now >= self._retain_at:
+            self._retain(now)
+
+    def _retain(self, now: float) -> None:
+        """Removes what the limits do not keep; whatever comes of that, messages can be written."""
+        limits = self._limits
+        self._retain_at = now + _RETAIN_S
+        if limits.retain_bytes is limits.retain_seconds is limits.hard_cap_bytes is None:
+            return
+        try:
             self._writer.retain(time.time_ns())
+            self.retain_error = None
+        except IpcBusError as error:
+            self.errors += 1
+            before, self.retain_error = self.retain_error, error
+            if before is None:
+                log.error(
+                    "stream %r of %s: the oldest segments cannot be removed: %s; tried again every %g s, meanwhile "
+                    "they take room",
+                    self._stream,
+                    self._archive.path,
+                    error,
+                    _RETAIN_S,
+                )
 
     # ------------------------------------------------------------------ a disk that refuses
 
@@ -245,6 +273,7 @@ class Drain:
 
     def _close(self) -> None:
         if self._hand is not None or self._stage.filled:
+            self._count_unwritten()
             left = f"{self._stage.filled} bytes of messages are not in the log of stream {self._stream!r}: {self.error}"
             self.error = StorageError(left)
         try:
@@ -252,3 +281,10 @@ class Drain:
         except StorageError as error:
             self.error = self.error or error
         self._tell()
+
+    def _count_unwritten(self) -> None:
+        buffer = self._hand or self._stage.take()
+        while buffer is not None:
+            rows = buffer.rows
+            self.unwritten += int(rows["numbers"][np.isin(rows["type"], _MESSAGES)].sum(dtype=np.int64))
+            buffer = self._stage.take()

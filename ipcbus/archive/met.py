@@ -36,15 +36,17 @@ def met_before(log: Log, rows: int = ROWS) -> dict[tuple[str, str], int]:
     while end > first:
         start = max(first, end - _STEP)
         step: dict[int, int] = {}
-        for chunk in log.read(start, end, verify=False, on_damage=_skip, on_hole=_skip_hole):
+        for chunk in log.read(start, end, verify=False, messages=False, on_damage=_skip, on_hole=_skip_hole):
             step.update(_last(chunk.rows))
         found = step | found
         end = start
     topics, sources = log.topics(), log.sessions()
+    named = ((topics.get(key >> 32), sources.get(key & 0xFFFFFFFF), sequence) for key, sequence in found.items())
     return {
-        (topics[key >> 32], sources[key & 0xFFFFFFFF]): sequence + 1
-        for key, sequence in found.items()
-        if sequence != _ENDED
+        (topic, source): sequence + 1
+        for topic, source, sequence in named
+        # A row that was not recorded, but written by something else, need not name a topic or session.
+        if topic is not None and source is not None and sequence != _ENDED
     }
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from ipcbus.archive.layout import LOSS_TYPES, TYPE_LOSS_DAMAGE
-from ipcbus.errors import ArchiveMissing, ConfigError
+from ipcbus.errors import ArchiveDamaged, ArchiveMissing, ConfigError
 from ipcbus.message import MessageType
 from ipcbus.wildcard import compile_pattern
 from ipcbus.wire.layout import MESSAGE_HEADER_BYTES
@@ -74,7 +74,7 @@ class Player:
         targets: the topics that are sent.
         loop: how often everything was sent.
         position: rows of this loop that are read, of `rows`.
-        lost: messages that the archive has noted as lost, in what was read in this loop.
+        lost: sequence numbers that the archive has noted as lost, in what was read in this loop.
         missing: offsets that the archive itself has lost, likewise.
     """
 
@@ -109,7 +109,7 @@ class Player:
                 give `stream`. A time without a zone is of this host's.
             end: offset or time after the last; None to the end.
             loops: how often; 0 for ever.
-            **options: of the sources, for example `transport`. For LBT-SMX everything is read once, and its datagrams
+            **options: of the sources, for example `transport`. For LBT-SMX all rows are read once, and its datagrams
                 are made as long as the longest message needs.
 
         Raises:
@@ -156,7 +156,7 @@ class Player:
         """Sends everything; returns when it is sent, or `stop` was called. The counts are right at any moment.
 
         Raises:
-            ArchiveDamaged: bytes contradict their checksums.
+            ArchiveDamaged: bytes contradict their checksums, or a header block makes no sense.
             OffsetsExpired: retention took away what was to come.
             StorageError: the system refuses.
             Otherwise as `Source.send`.
@@ -182,12 +182,12 @@ class Player:
             source.close()
 
     def longest(self) -> int:
-        """Bytes of the longest message, headers included; reads everything."""
+        """Bytes of the longest message, headers included; reads all rows."""
         return max(
             (
                 int((chunk.rows["length"].astype(np.int64) + chunk.rows["headers"]).max())
                 for log, first, last in self.logs
-                for chunk in log.read(first, last, verify=False, on_damage=_ignore, on_hole=_ignore)
+                for chunk in log.read(first, last, verify=False, messages=False, on_damage=_ignore, on_hole=_ignore)
             ),
             default=0,
         )
@@ -220,7 +220,7 @@ class Player:
         if block is None:
             target.source.send(value)
         else:
-            target.source.send(value, headers=unpack(block))
+            target.source.send(value, headers=_headers(block, target.topic))
         target.sent += 1
         target.bytes += len(value)
 
@@ -312,6 +312,15 @@ class _Part:
         return [data[start:stop] for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)]
 
 
+def _headers(block: bytes, topic: str) -> tuple[tuple[str, bytes], ...]:
+    try:
+        return unpack(block)
+    except ValueError as error:
+        raise ArchiveDamaged(
+            f"the header block of a message of topic {topic!r} makes no sense ({error}); see ipcbus archive verify"
+        ) from error
+
+
 def _send_many(target: Target, values: NDArray[np.uint8] | list[memoryview], lengths: NDArray[np.int64]) -> None:
     """Sends messages that each take one number, and counts those that were sent, also when a signal ends it."""
     before = target.source.sequence_number
@@ -335,7 +344,13 @@ def _range(log: Log, start: Edge | None, end: Edge | None) -> tuple[int, int]:
 
 
 def _offset(log: Log, edge: Edge) -> int:
-    return edge if isinstance(edge, int) else log.offset_at(int(edge.timestamp() * 1e9))
+    if isinstance(edge, int):
+        return edge
+    try:
+        seconds = edge.timestamp()
+    except (ValueError, OverflowError, OSError) as error:
+        raise ConfigError(f"{edge.isoformat()} is no time of this host's clock ({error}); give a later one") from error
+    return log.offset_at(int(seconds * 1e9))
 
 
 def _choose(

@@ -40,6 +40,8 @@ _SHOWN: Final = (
     *("messages", "bytes", "losses", "lost", "dropped", "missed"),
     *("next_offset", "buffered_bytes", "buffer_bytes", "behind_ns", "errors"),
 )
+_BUFFER_BYTES_MAX: Final = 1 << 46
+"""More than a machine has."""
 _NOT_IN_A_STREAM: Final = re.compile(r"[^A-Za-z0-9._-]")
 _REFERENCE: Final = re.compile(r"\\[1-9]|\(\?P=|\(\?\(")
 
@@ -48,15 +50,23 @@ _REFERENCE: Final = re.compile(r"\\[1-9]|\(\?P=|\(\?\(")
 class RecorderStats:
     """What a recorder has done so far.
 
+    What is not in the log is counted in sequence numbers, as only these are known of it: a message that is larger than
+    a datagram has several.
+
     Attributes:
-        state: `new`, `recording`, `failing` (the disk refuses; it tries again and again), or `closed`.
+        state: `new`, `recording`, `failing` (the disk refuses, if only to remove the oldest segments; it tries again
+            and again), or `closed`.
         messages: messages that are in the log.
         bytes: their bytes, headers included.
         losses: losses that the bus reported.
-        lost: messages that these span.
-        dropped: messages that came and found no memory, or no segment that could hold them; each is noted in the log.
-        too_large: those of them that no segment could hold.
-        missed: messages that were sent while no recorder was there, of sessions that an earlier one had met; as well.
+        lost: sequence numbers that these span.
+        dropped: those of messages that came and found no memory, or no segment that could hold them; each is noted in
+            the log.
+        too_large: those among them of messages that no segment could hold.
+        missed: those that were sent while no recorder was there, in sessions that an earlier one had met; noted too.
+        unwritten: those of messages that were in memory when it was stopped, and that the disk refused; they
+            are not noted in the log. The next recorder of the stream finds them missed, if their sessions are there
+            still.
         buffered_bytes: memory in use by what is not in the log yet.
         buffer_bytes: how much memory there is.
         behind_ns: age of the oldest message that is not in the log yet.
@@ -73,6 +83,7 @@ class RecorderStats:
     dropped: int
     too_large: int
     missed: int
+    unwritten: int
     buffered_bytes: int
     buffer_bytes: int
     behind_ns: int
@@ -124,8 +135,8 @@ class Recorder:
             raise ConfigError(f"{topics!r} are no topics to record; give a list of one or more")
         if when_full not in ("drop", "wait"):
             raise ConfigError(f"when_full = {when_full!r}: choose one of drop, wait")
-        if buffer_bytes < BUFFER_BYTES_MIN:
-            raise ConfigError(f"buffer_bytes = {buffer_bytes}: give {BUFFER_BYTES_MIN} or more")
+        if not BUFFER_BYTES_MIN <= buffer_bytes <= _BUFFER_BYTES_MAX:
+            raise ConfigError(f"buffer_bytes = {buffer_bytes}: give {BUFFER_BYTES_MIN} to {_BUFFER_BYTES_MAX}")
         if not 0 < flush_seconds <= 60:
             raise ConfigError(f"flush_seconds = {flush_seconds}: give a number above 0, of 60 at most")
         self._context = context
@@ -210,8 +221,9 @@ class Recorder:
         """What it has done so far; from any thread, at any time."""
         drain, stage = self._drain, self._stage
         if drain is None or stage is None:
-            return RecorderStats("new", 0, 0, 0, 0, 0, 0, 0, 0, self._buffer_bytes, 0, 0, 0, "")
-        state: State = "closed" if self._closed else "recording" if drain.error is None else "failing"
+            return RecorderStats("new", 0, 0, 0, 0, 0, 0, 0, 0, 0, self._buffer_bytes, 0, 0, 0, "")
+        error = drain.error or drain.retain_error
+        state: State = "closed" if self._closed else "recording" if error is None else "failing"
         first_ns = drain.first_ns
         return RecorderStats(
             state,
@@ -222,12 +234,13 @@ class Recorder:
             stage.dropped,
             stage.too_large,
             stage.missed,
+            drain.unwritten,
             stage.filled,
             self._buffer_bytes,
             max(0, time.time_ns() - first_ns) if first_ns else 0,
             drain.next_offset,
             drain.errors,
-            "" if drain.error is None else str(drain.error),
+            "" if error is None else str(error),
         )
 
     def __enter__(self) -> Self:

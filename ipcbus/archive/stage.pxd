@@ -1,17 +1,8 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from ipcbus.archive._layout cimport Row
+from ipcbus.archive.buffer cimport Buffer
 from ipcbus.delivery.message cimport Message, Origin
-
-cdef class Buffer:
-    cdef object memory          # a numpy array
-    cdef char *base
-    cdef char *front            # where the next value goes; values grow up from the base
-    cdef Row *back              # the last row; rows grow down from the end
-    cdef Row *end
-    cdef readonly size_t size
-    cdef size_t counted         # of the stage's memory
-    cdef readonly uint64_t messages, bytes
 
 cdef class Line:
     cdef uint32_t topic, session
@@ -28,13 +19,14 @@ cdef class Stage:
     cdef Origin origin                          # of the message before
     cdef Line line                              # that origin's
     cdef Buffer open
-    cdef object full, free                      # deque, list
+    cdef object full                            # a deque
+    cdef list free
     cdef size_t size, limit, used, allocated, large, full_bytes
     cdef size_t message_max
     cdef int64_t last_ns
     cdef object wake, room
-    cdef bint busy                              # a message is dealt with that does not simply go into the open buffer
-    cdef bint copying, pushed
+    cdef bint copying                           # into the open buffer, while other threads run
+    cdef bint pushed
     cdef bint gave_way                          # since the open buffer was opened
     cdef Row *notes                             # rows that wait for memory, in the order of their times
     cdef size_t notes_first, notes_count, notes_max
@@ -47,7 +39,7 @@ cdef class Stage:
     cdef int copy_without_gil(self, Message message) except -1
     cdef int event(self, Message message) except -1
     cdef int turn_to(self, Origin origin) except -1
-    cdef int tell_absence(self, Message message) except -1
+    cdef int tell_absence(self, int64_t until) except -1
     cdef int drop(self, Message message) except -1
     cdef int note(self, int kind, int64_t first, int64_t last) except -1
     cdef bint put_notes(self) except -1

@@ -3,35 +3,8 @@
 from collections.abc import Callable, Mapping
 from threading import Event
 
-import numpy as np
-from numpy.typing import NDArray
-
+from ipcbus.archive.buffer import Buffer
 from ipcbus.delivery.message import Message
-
-class Buffer:
-    """Rows and values as they are written in one go.
-
-    Values grow up from the beginning of its memory and rows down from the end, so that all of it can be used whatever
-    the length of messages.
-    """
-
-    size: int
-    """Bytes of memory."""
-    messages: int
-    bytes: int
-    """Of values and their headers."""
-
-    @property
-    def rows(self) -> NDArray[np.void]:
-        """Its rows (`layout.ROW`), the oldest first; topic and session are numbers of the stage. A copy."""
-
-    @property
-    def data(self) -> NDArray[np.uint8]:
-        """What the rows' positions count in; valid until the buffer is given back."""
-
-    @property
-    def first_ns(self) -> int:
-        """When the first row of it came; 0 without rows."""
 
 class Stage:
     """Takes the messages of a context and hands out buffers of them; for one context and one thread that writes.
@@ -49,13 +22,13 @@ class Stage:
     losses: int
     """Losses that the bus reported."""
     lost: int
-    """Messages that they span."""
+    """Sequence numbers that they span."""
     dropped: int
-    """Messages that came and are not recorded."""
+    """Sequence numbers of messages that came and are not recorded."""
     too_large: int
-    """Those among them that are longer than `message_max`."""
+    """Those among them of messages that are longer than `message_max`."""
     missed: int
-    """Messages that were sent while no recorder was there."""
+    """Sequence numbers that were sent while no recorder was there."""
     starving: bool
     """Whether the last message found no memory."""
     waits: bool
@@ -82,7 +55,8 @@ class Stage:
             room: set when a buffer was given back.
             waits: whether a message that finds no memory waits for it; else it is dropped.
             known: for topics and source strings that an earlier recorder has met, the number after the last that it
-                recorded or reported. What the first message shows to be missing in between is noted as lost too.
+                recorded or reported. What the first message, or the end, shows to be missing in between is noted as
+                lost too.
             message_max: a longer message, with its headers, is dropped.
             parts: into how many buffers the memory is divided.
 

@@ -7,10 +7,8 @@ from libc.string cimport memcpy
 
 from collections import deque
 
-import numpy as np
-
-from ipcbus.archive import layout
 from ipcbus.archive._layout cimport SEGMENT_BYTES_MAX, TYPE_LOSS_RECORDER, Row
+from ipcbus.archive.buffer cimport Buffer, filled_of, new_buffer
 from ipcbus.delivery.message cimport Message, Origin, message_block, message_bytes, message_value
 from ringbuf.clock cimport clock_kind, epoch_ns, read_ticks
 
@@ -29,34 +27,11 @@ cdef enum:
     LOSS_BURST = 5
     BOS = 20
 
-cdef object _row = layout.ROW
 GIVE_WAY_S = 0.01
 
 
-cdef class Buffer:
-    def __init__(self, size_t size):
-        self.memory = np.empty(size, np.uint8)
-        self.base = <char *><size_t>self.memory.ctypes.data
-        self.end = <Row *>(self.base + size)
-        self.size = size
-        self.empty()
-
-    def empty(self):
-        self.front = self.base
-        self.back = self.end
-        self.messages = self.bytes = 0
-
-    @property
-    def rows(self):
-        return np.ascontiguousarray(self.memory[<char *>self.back - self.base:].view(_row)[::-1])
-
-    @property
-    def data(self):
-        return self.memory[:self.front - self.base]
-
-    @property
-    def first_ns(self):
-        return (self.end - 1).receive_ns if self.back != self.end else 0
+# Two threads use a stage, without a lock of their own: between a look at it and what is done after that no Python runs,
+# and nothing is freed that could, so that no other thread comes in between. What lets others in is named where it does.
 
 
 cdef class Line:
@@ -137,11 +112,10 @@ cdef class Stage:
     @cython.final
     cdef int slow(self, Message message, size_t need) except -1:
         """Takes what is no message, or what does not simply go into the open buffer."""
-        self.busy = True
         try:
             self.take_in(message, need)
         finally:
-            self.busy = self.copying = False
+            self.copying = False
         if self.pushed:
             self.pushed = False
             self.wake()
@@ -154,7 +128,7 @@ cdef class Stage:
             self.wait(None, 0)
             return 0
         if self.line.next >= 0:
-            self.tell_absence(message)
+            self.tell_absence(<int64_t>message.first_sequence)
         if need - sizeof(Row) > self.message_max:
             self.too_large += message.sequence - message.first_sequence + 1
             self.drop(message)
@@ -167,7 +141,10 @@ cdef class Stage:
 
     @cython.final
     cdef int wait(self, Message message, size_t need) except -1:
-        """Puts what was noted and finds room for a message; one that finds none is dropped."""
+        """Puts what was noted and finds room for a message; one that finds none is dropped.
+
+        Lets other threads in, but not after it has found room.
+        """
         try:
             if not (self.waits or self.gave_way) and self.used * 2 > self.limit:
                 # Both threads want the interpreter; without this one that never pauses the other gets little of it.
@@ -195,7 +172,7 @@ cdef class Stage:
 
     @cython.final
     cdef int copy_without_gil(self, Message message) except -1:
-        """Copies what takes long while other threads run; nobody takes the open buffer meanwhile."""
+        """Copies what takes long while other threads run; nobody takes the open buffer, or puts rows, meanwhile."""
         cdef char *to = self.open.front
         cdef Py_ssize_t length, headers
         cdef const char *value = message_value(message, &length)
@@ -212,13 +189,19 @@ cdef class Stage:
         cdef int64_t first = <int64_t>message.first_sequence, last = <int64_t>message.sequence
         if message.kind == LOSS or message.kind == LOSS_BURST:
             if self.line.next >= 0:
-                self.tell_absence(message)
+                self.tell_absence(first)
             self.losses += 1
             self.lost += last - first + 1
             self.note(message.kind, first, last)
-        elif message.kind == BOS or message.kind == EOS:
-            self.note(message.kind, 0, -1)
-        if message.kind == EOS:
+        elif message.kind == BOS:
+            self.note(BOS, 0, -1)
+        elif message.kind == EOS:
+            if self.line.next >= 0:
+                if message.following:
+                    self.tell_absence(<int64_t>message.following)
+                else:   # perhaps it is joined again, and tells then
+                    self.known[message.origin.topic, message.origin.source] = self.line.next
+            self.note(EOS, 0, -1)
             self.lines.pop(message.origin, None)
             self.origin = None
         return 0
@@ -239,13 +222,13 @@ cdef class Stage:
         return 0
 
     @cython.final
-    cdef int tell_absence(self, Message message) except -1:
-        """The first numbers of a topic of a session that an earlier recorder has met, too."""
-        cdef int64_t missed = self.line.next, first = <int64_t>message.first_sequence
+    cdef int tell_absence(self, int64_t until) except -1:
+        """A topic of a session that an earlier recorder has met, too, begins with this number."""
+        cdef int64_t missed = self.line.next
         self.line.next = -1
-        if first > missed:
-            self.missed += first - missed
-            self.note(TYPE_LOSS_RECORDER, missed, first - 1)
+        if until > missed:
+            self.missed += until - missed
+            self.note(TYPE_LOSS_RECORDER, missed, until - 1)
         return 0
 
     # ------------------------------------------------------------------ what cannot be put at once
@@ -341,9 +324,8 @@ cdef class Stage:
         else:
             while self.free and self.allocated + size > self.limit:
                 self.allocated -= (<Buffer>self.free.pop()).size
-            try:
-                found = Buffer(size)
-            except MemoryError:
+            found = new_buffer(size)
+            if found is None:
                 return None
             self.allocated += size
         # What is longer than all of the memory lies beside it, and takes no room from what comes after it.
@@ -374,7 +356,7 @@ cdef class Stage:
         self.room.set()
 
     def settle(self):
-        return not self.busy and self.put_notes()
+        return not self.copying and self.put_notes()
 
     @property
     def filled(self):
@@ -385,10 +367,6 @@ cdef class Stage:
         if self.full:
             return self.full[0].first_ns
         return self.open.first_ns if self.open is not None else 0
-
-
-cdef inline size_t filled_of(Buffer buffer) noexcept:
-    return buffer.front - buffer.base + (<char *>buffer.end - <char *>buffer.back)
 
 
 cdef uint32_t number_of(dict numbers, str name) except? 0xFFFFFFFF:

@@ -62,7 +62,7 @@ class DeliveryController(Controller):
         super().__init__(origin, topic_number)
         self.rules = rules
         self.floor = floor
-        self.started = False
+        self.started = self.ended = False
         self.next_check_ns = 0
         self._losses, self._tally, self._budget = losses, tally or Tally(), budget
         self._gaps = Gaps()

@@ -99,5 +99,14 @@ def whole_message(
 ) -> Message:
     """A message of these bytes and this header block, which span the numbers `first` to `last`."""
 
-def event(origin: Origin, kind: int, first: int, last: int) -> Message:
-    """An event of a source; numbers are -1 where it has none."""
+def event(origin: Origin, kind: int, first: int, last: int, following: int = 0) -> Message:
+    """An event of a source.
+
+    Args:
+        origin: the source.
+        kind: what happened.
+        first: the first number that it spans; -1 where it has none.
+        last: the last one.
+        following: of an end, for compiled callbacks: the number that the next message would have had; 0 when that is
+            not known.
+    """

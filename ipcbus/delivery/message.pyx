@@ -162,11 +162,12 @@ def whole_message(
     return message
 
 
-def event(Origin origin, int kind, int64_t first, int64_t last):
+def event(Origin origin, int kind, int64_t first, int64_t last, uint64_t following=0):
     cdef Message message = Message.__new__(Message)
     message.origin = origin
     message.kind = kind
     message.own = b""
     message.sequence = <uint64_t>last
     message.first_sequence = <uint64_t>first
+    message.following = following
     return message

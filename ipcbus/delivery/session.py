@@ -114,10 +114,16 @@ class DeliverySession:
                 break
             except BaseException as error:  # of a callback: the rest comes all the same
                 self._raised = error
+        following = max(next_sequence, controller.stopped_before or 0)
+        if following and not controller.ended:
+            # All of it was sent before its receivers had joined: a session that has begun before them ends for them.
+            self._begun = True
+            self._give_bos(controller)
+        controller.ended = True
         had_bos = self._had_bos.pop(controller.topic_number, set())
         for sink in list(controller.sinks):
             if sink in had_bos:
-                self._event(sink, controller, MessageType.EOS, -1, -1)
+                self._event(sink, controller, MessageType.EOS, -1, -1, following)
         self._raise()
 
     def check(self, now_ns: int) -> None:
@@ -167,10 +173,12 @@ class DeliverySession:
         for sink in list(controller.sinks):
             self._event(sink, controller, kind, first, last)
 
-    def _event(self, sink: Sink, controller: Controller, kind: MessageType, first: int, last: int) -> None:
+    def _event(
+        self, sink: Sink, controller: Controller, kind: MessageType, first: int, last: int, following: int = 0
+    ) -> None:
         self._told(1)
         try:
-            sink.event(event(controller.origin, kind, first, last), self)
+            sink.event(event(controller.origin, kind, first, last, following), self)
         except BaseException as error:  # no Exception: those are counted and over
             self._raised = error
 

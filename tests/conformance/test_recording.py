@@ -9,6 +9,7 @@ from ipcbus.archive import Archive
 from ipcbus.archive.player import Player
 from ipcbus.archive.recorder import Recorder
 from ipcbus.wire.properties import pack
+from tests.kit.bus import on_all
 from tests.kit.recording import accounted, losses, messages, rows_of
 
 if TYPE_CHECKING:
@@ -47,6 +48,28 @@ def test_what_is_sent_is_recorded_and_sent_again(bus: Bus, tmp_path: Path) -> No
     assert losses(rows) == []
     assert (found.lost, found.dropped, found.missed, found.errors) == (0, 0, 0, 0)
     play(bus, archive, sent)
+
+
+@on_all
+def test_what_was_sent_while_no_recorder_was_there_is_told_at_the_end(bus: Bus, tmp_path: Path) -> None:
+    """Nothing more comes, so that only the end can tell."""
+    source, archive, context = bus.source(), Archive.create(tmp_path), bus.context("recording")
+    for sent in (3, 0):
+        recorder = Recorder(context, archive, ["t"], flush_seconds=0.001)
+        recorder.start()
+        bus.joined(source)
+        for number in range(sent):
+            source.send(bytes([number]), flush=True)
+        bus.until(lambda: recorder.stats.messages == sent, "messages to be recorded")  # noqa: B023 - at once
+        if sent:
+            recorder.stop()
+            bus.until(lambda: source.receivers == 0, "the first recorder to leave")
+            for _ in range(5):
+                source.send(b"unseen", flush=True)
+    source.close()
+    bus.until(lambda: rows_of(archive)[-1].type == MessageType.EOS, "the end to be recorded")
+    assert recorder.stop().missed == 5
+    assert accounted(rows_of(archive), "t", source.source) == (0, 8, 3, 5)
 
 
 def play(bus: Bus, archive: Archive, sent: list[bytes]) -> None:

@@ -7,13 +7,30 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ipcbus.archive.layout import ROW
+from ipcbus.storage.files import DiskFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    import pytest
     from numpy.typing import NDArray
 
     from ipcbus.archive import Chunk, LogWriter
+
+
+class Watch:
+    """Notes from which kinds of files bytes are read."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """From now on, until the end of the test."""
+        self.suffixes: set[str] = set()
+        read_at = DiskFile.read_at
+
+        def noted(file: DiskFile, offset: int, length: int) -> bytes:
+            self.suffixes.add(file.path.suffix)
+            return read_at(file, offset, length)
+
+        monkeypatch.setattr(DiskFile, "read_at", noted)
 
 
 def made(

@@ -294,6 +294,13 @@ def test_replay_text(domain: str, context: Context, tmp_path: Path) -> None:
     assert got == [b"line %d" % number for number in range(500)]
 
 
+def test_replay_counts_messages_in_pieces_once(domain: str, tmp_path: Path) -> None:
+    file = tmp_path / "log"
+    file.write_bytes(bytes([32]) * 300_000 + b"\nshort\n")
+    found = facts(run("replay", str(file), "--topic", "log", "--wait-receivers", "0", "--domain", domain, "--json"))
+    assert (found["messages"], found["topics"]) == (2, {"log": 2})
+
+
 @pytest.mark.parametrize("transport", ["lbtipc", "lbtsmx"])
 def test_replay_capture_at_its_pace(domain: str, context: Context, tmp_path: Path, transport: str) -> None:
     payloads = [b'{"stream":"%s","n":%d,"fill":"%s"}' % (b"ab"[n % 2 :][:1], n, b"x" * n * 1000) for n in range(20)]

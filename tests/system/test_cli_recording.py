@@ -96,7 +96,7 @@ def test_record(domain: str, context: ipcbus.Context, tmp_path: Path, as_json: b
             "first_offset": 0,
             "next_offset": 4,
             **{"messages": 3, "bytes": 11, "losses": 0, "lost": 0, "dropped": 0},
-            **{"too_large": 0, "missed": 0, "errors": 0},
+            **{"too_large": 0, "missed": 0, "unwritten": 0, "errors": 0, "error": ""},
         }
     else:
         assert result.exit_code == 0, result.output
@@ -111,6 +111,7 @@ def test_record(domain: str, context: ipcbus.Context, tmp_path: Path, as_json: b
         ((), 2, "Missing argument 'TOPIC...'"),
         (("t", "--buffer", "much"), 2, "'much' is no size"),
         (("t", "--buffer", "4096"), 2, "buffer_bytes = 4096"),
+        (("t", "--buffer", "99999999T"), 2, "buffer_bytes = "),
         (("(", "--pattern"), 2, "is no regular expression"),
         (("t", "--stream", "a/b"), 2, "is no name of a directory"),
         (("t", "--segment-bytes", "3G"), 2, "segment_bytes"),
@@ -161,7 +162,7 @@ def test_replay_for_people(domain: str, archive: Archive) -> None:
     assert lines[0] == ["topic", "sent", "as", "messages", "payload"]
     assert lines[2:4] == [["a", "z", "10", "20", "B"], ["b", "b", "10", "20", "B"]]
     assert result.stdout.splitlines()[-2].startswith("20 messages, 40 B in ")
-    assert result.stdout.splitlines()[-1] == "1 message had been lost when this was recorded"
+    assert result.stdout.splitlines()[-1] == "1 sequence number had been lost when this was recorded"
 
 
 @pytest.mark.parametrize(
@@ -172,6 +173,7 @@ def test_replay_for_people(domain: str, archive: Archive) -> None:
         (("--rename", "a"), 2, "'a' is not OLD=NEW"),
         (("--rename", "=a"), 2, "is not OLD=NEW"),
         (("--start", "soon"), 2, "neither an offset nor a time"),
+        (("--start", "0001-01-01"), 2, "is no time of this host's clock"),
         (("--start", "22"), 2, "has the offsets 0 to 21, not 22"),
         (("--select", "x"), 1, "has no topic 'x'"),
         (("--stream", "x"), 1, "has no stream 'x'"),

@@ -9,7 +9,7 @@ import pytest
 from ipcbus.archive import Archive, met
 from ipcbus.archive.layout import TYPE_LOSS_DAMAGE, TYPE_LOSS_RECORDER
 from ipcbus.archive.met import met_before
-from tests.kit.archives import made
+from tests.kit.archives import Watch, made
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,6 +72,23 @@ def test_only_the_last_rows_are_looked_at(writer: LogWriter, step: int, monkeypa
         add(writer, "b", "x", number)
     assert met_before(writer.log) == {("old", "x"): 10, ("a", "x"): 4, ("b", "x"): 4}
     assert met_before(writer.log, 3) == {("a", "x"): 4, ("b", "x"): 4}
+
+
+def test_rows_that_name_no_topic_or_session_tell_nothing(writer: LogWriter) -> None:
+    add(writer, "a", "x", 1)
+    for topic, session in ((0, 0), (0, writer.session("x")), (writer.topic("a"), 0)):
+        rows, _ = made([b""], topic=topic, session=session, first=9)
+        rows["numbers"] = 1
+        writer.append(rows, b"")
+    assert met_before(writer.log) == {("a", "x"): 2}
+
+
+def test_only_rows_are_read(writer: LogWriter, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, data = made([bytes(1000)] * 3, topic=writer.topic("a"), session=writer.session("x"))
+    writer.append(rows, data)
+    watch = Watch(monkeypatch)
+    assert met_before(writer.log) == {("a", "x"): 3}
+    assert ".dat" not in watch.suffixes
 
 
 def test_damage_is_left_out(writer: LogWriter, tmp_path: Path) -> None:

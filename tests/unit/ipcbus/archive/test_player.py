@@ -16,7 +16,7 @@ from ipcbus import ArchiveDamaged, ArchiveMissing, ConfigError, MessageType
 from ipcbus.archive import Archive, Limits
 from ipcbus.archive.player import Player
 from ipcbus.wire.properties import pack
-from tests.kit.archives import made
+from tests.kit.archives import Watch, made
 from tests.kit.recording import until
 
 if TYPE_CHECKING:
@@ -81,7 +81,9 @@ class Got:
         return self.messages
 
 
-def test_everything_is_sent_in_order_with_its_headers(context: ipcbus.Context, archive: Archive) -> None:
+def test_everything_is_sent_in_order_with_its_headers(
+    context: ipcbus.Context, archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
     block = pack(HEADERS)
     with archive.writer("s") as writer:
         write(writer, "a", [b"one", b"", b"three"])
@@ -109,7 +111,9 @@ def test_everything_is_sent_in_order_with_its_headers(context: ipcbus.Context, a
         ("b", 1, 4),
     ]
     assert (player.loop, player.position, player.rows, player.lost, player.missing) == (1, 10, 10, 1, 0)
+    watch = Watch(monkeypatch)
     assert player.longest() == 100_000
+    assert ".dat" not in watch.suffixes
 
 
 @pytest.mark.parametrize("run", [1, 5, 100])
@@ -190,6 +194,8 @@ def test_topics_are_chosen_and_renamed(
         ({"start": 1, "end": 4}, [1, 2, 3]),
         ({"start": 4, "end": 1}, []),
         ({"end": 99}, [0, 1, 2, 3, 4, 5]),
+        ({"end": datetime.datetime.max.replace(tzinfo=datetime.UTC)}, [0, 1, 2, 3, 4, 5]),
+        ({"start": datetime.datetime.min.replace(tzinfo=datetime.UTC)}, [0, 1, 2, 3, 4, 5]),
         ({"start": datetime.datetime.fromtimestamp(1_700_000_003, datetime.UTC)}, [3, 4, 5]),
         ({"end": datetime.datetime.fromtimestamp(1_700_000_003)}, [0, 1, 2]),
         ({"start": 1, "end": datetime.datetime.fromtimestamp(1_700_000_003, datetime.UTC)}, [1, 2]),
@@ -214,6 +220,15 @@ def test_what_is_recorded_meanwhile_is_not_sent(context: ipcbus.Context, archive
     assert Got(context).play(player) == [("a", b"before")] * 2
 
 
+def test_headers_that_are_none_are_damage(context: ipcbus.Context, archive: Archive) -> None:
+    with archive.writer("s") as writer:
+        rows, data = made([b"\x09\x00\x07abcde"], topic=writer.topic("a"), session=writer.session("x"))
+        rows["headers"], rows["length"] = 3, 5
+        writer.append(rows, data)
+    with pytest.raises(ArchiveDamaged, match="header block of a message of topic 'a' makes no sense"):
+        Player(archive, context, speed=0).play()
+
+
 @pytest.mark.parametrize(
     ("options", "error"),
     [
@@ -223,6 +238,7 @@ def test_what_is_recorded_meanwhile_is_not_sent(context: ipcbus.Context, archive
         ({"topics": ["a"], "pattern": "a"}, "not both"),
         ({"pattern": "("}, "no regular expression"),
         ({"start": 7}, "has the offsets 0 to 1, not 7"),
+        ({"start": datetime.datetime.min}, "0001-01-01T00:00:00 is no time of this host's clock"),
         ({"no_option": 1}, "no_option"),
     ],
 )

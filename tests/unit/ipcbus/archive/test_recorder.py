@@ -96,6 +96,7 @@ def test_one_pattern_stays_as_it_is() -> None:
     [
         {"when_full": "lose"},
         {"buffer_bytes": SMALL - 1},
+        {"buffer_bytes": 99_999_999 << 40},
         {"flush_seconds": 0},
         {"flush_seconds": float("nan")},
         {"topics": []},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from typing import TYPE_CHECKING
 
@@ -101,6 +102,30 @@ def test_a_disk_that_refuses_costs_only_what_finds_no_memory(
     assert caplog.records[-1].levelname == "WARNING"
 
 
+@pytest.mark.parametrize("sessions", [1, 4])
+def test_a_single_message_that_was_refused_keeps_its_topic(
+    context: ipcbus.Context, refusal: Refusal, sessions: int, domain: str
+) -> None:
+    archive = Archive.create("/archive", files=refusal.disk)
+    topics = [f"t{each}" for each in range(sessions)]
+    with contextlib.ExitStack() as others:
+        sources = [others.enter_context(ipcbus.Context(domain=domain, name=topic)).source(topic) for topic in topics]
+        with Recorder(context, archive, topics) as recorder:
+            # Each alone, so that the log gives its numbers in another order than the stage.
+            for at, source in enumerate(sources):
+                source.wait_for_receivers(1, 30)
+                source.send(b"before", flush=True)
+                written(recorder, at + 1)
+            refusal.disk.room = refusal.disk.used()
+            sources[0].send(b"refused", flush=True)
+            until(lambda: recorder.stats.errors > 2, "the disk to refuse")
+            refusal.end()
+            written(recorder, sessions + 1)
+        rows = rows_of(archive)
+        assert values(rows, "t0") == [b"before", b"refused"]
+        assert accounted(rows, "t0", sources[0].source) == (0, 2, 2, 0)
+
+
 @pytest.mark.parametrize("when_full", ["drop", "wait"])
 def test_a_disk_that_refuses_for_good_does_not_hold_up_the_end(
     context: ipcbus.Context, refusal: Refusal, when_full: str
@@ -119,6 +144,77 @@ def test_a_disk_that_refuses_for_good_does_not_hold_up_the_end(
     refusal.end()
     with Recorder(context, archive, ["t"]):
         pass  # the log is free again
+
+
+def test_what_cannot_be_written_at_the_end_is_counted(context: ipcbus.Context, refusal: Refusal) -> None:
+    archive = Archive.create("/archive", files=refusal.disk)
+    source = context.source("t")
+    recorder = Recorder(context, archive, ["t"], buffer_bytes=SMALL)
+    recorder.start()
+    source.wait_for_receivers(1, 30)
+    source.send(b"written", flush=True)
+    written(recorder, 1)
+    refusal.disk.room = refusal.disk.used()
+    for _ in range(25):  # more than one buffer
+        source.send(bytes(4000), flush=True)
+    until(lambda: recorder.stats.buffered_bytes > 25 * 4000, "all of them to come")
+    assert recorder.stats.unwritten == 0
+    with pytest.raises(StorageError, match="are not in the log"):
+        recorder.stop()
+    assert (recorder.stats.messages, recorder.stats.dropped, recorder.stats.unwritten) == (1, 0, 25)
+    refusal.end()
+    with Recorder(context, archive, ["t"]) as after:
+        source.wait_for_receivers(1, 30)
+        source.send(b"again", flush=True)
+        written(after, 1)
+        assert after.stats.missed == 25
+    assert accounted(rows_of(archive), "t", source.source) == (0, 27, 2, 25)
+
+
+def test_retention_makes_room_on_a_full_disk(
+    context: ipcbus.Context, refusal: Refusal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ipcbus.archive.drain._RETAIN_S", 3600)
+    archive = Archive.create("/archive", files=refusal.disk)
+    source = context.source("t")
+    limits = Limits(segment_bytes=20_000, retain_bytes=50_000, sync="never")
+    with Recorder(context, archive, ["t"], flush_seconds=0.001, limits=limits) as recorder:
+        source.wait_for_receivers(1, 30)
+        refusal.disk.room = refusal.disk.used() + 100_000
+        for number in range(200):
+            source.send(bytes(4000), flush=True)
+            # One by one, so that segments are short.
+            until(lambda: recorder.stats.messages > number, "the message to be recorded")  # noqa: B023 - at once
+        assert recorder.stats.errors > 0
+
+
+def test_segments_that_cannot_be_removed_do_not_keep_others_from_being_written(
+    context: ipcbus.Context, refusal: Refusal, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def retain(_writer: LogWriter, _now_ns: int) -> None:
+        raise StorageError("consumers: cannot list it: permission denied")
+
+    monkeypatch.setattr("ipcbus.archive.drain._LOOK_S", 0.001)
+    monkeypatch.setattr("ipcbus.archive.drain._RETAIN_S", 0)
+    archive = Archive.create("/archive", files=refusal.disk)
+    source = context.source("t")
+    with Recorder(context, archive, ["t"], flush_seconds=0.001, limits=Limits(retain_bytes=1 << 30)) as recorder:
+        source.wait_for_receivers(1, 30)
+        with pytest.MonkeyPatch.context() as refused:
+            refused.setattr(LogWriter, "retain", retain)
+            for number in range(1, 4):
+                source.send(b"", flush=True)
+                written(recorder, number)
+                before = recorder.stats.errors
+                until(lambda: recorder.stats.errors > before + 2, "retention to be tried")  # noqa: B023 - at once
+            assert (recorder.stats.state, recorder.stats.error) == (
+                "failing",
+                "consumers: cannot list it: permission denied",
+            )
+        until(lambda: recorder.stats.state == "recording", "retention")
+    assert len(archive.logs()[0].segments()) == 1
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert "the oldest segments cannot be removed" in caplog.text
 
 
 def test_a_message_waits_for_the_disk(context: ipcbus.Context, refusal: Refusal) -> None:

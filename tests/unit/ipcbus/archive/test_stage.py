@@ -4,100 +4,20 @@ from __future__ import annotations
 
 import itertools
 import threading
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ipcbus.archive import layout
-from ipcbus.archive.stage import BUFFER_BYTES_MIN, Buffer, Stage
-from ipcbus.delivery.message import Origin, event, whole_message
+from ipcbus.archive.stage import BUFFER_BYTES_MIN, Stage
+from ipcbus.delivery.message import Origin
 from ipcbus.delivery.types import MessageType
+from tests.kit.staging import BURST, LOSS, OWN, PART, ROW, Desk
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-PART = BUFFER_BYTES_MIN // 2
-ROW = layout.ROW.itemsize
-LOSS, BURST = MessageType.UNRECOVERABLE_LOSS, MessageType.UNRECOVERABLE_LOSS_BURST
-OWN = layout.TYPE_LOSS_RECORDER
-
-
-class Got(NamedTuple):
-    """A row with its bytes."""
-
-    topic: int
-    session: int
-    type: int
-    first: int
-    last: int
-    value: bytes
-
-
-class Desk:
-    """A stage, and who sends to it and empties it."""
-
-    def __init__(self, buffer_bytes: int = BUFFER_BYTES_MIN, **options: object) -> None:
-        self.woken = 0
-        self.room = threading.Event()
-        self.stage = Stage(buffer_bytes, self._wake, self.room, **options)  # type: ignore[arg-type]
-        self.origin = Origin("t", "s")
-        self.got: list[Got] = []
-        self.held: list[Buffer] = []
-
-    def _wake(self) -> None:
-        self.woken += 1
-
-    def send(self, number: int, value: bytes = b"", origin: Origin | None = None, first: int | None = None) -> None:
-        """A message."""
-        first = number if first is None else first
-        self.stage.stage(whole_message(origin or self.origin, value, first, number, 0x12, 0, None))
-
-    def event(self, kind: MessageType, first: int = -1, last: int = -1, origin: Origin | None = None) -> None:
-        """An event."""
-        self.stage.stage(event(origin or self.origin, kind, first, last))
-
-    def starves(self) -> bool:
-        """Whether the last message found no memory."""
-        return self.stage.starving
-
-    def hold(self) -> bool:
-        """Takes a buffer and keeps it."""
-        buffer = self.stage.take()
-        if buffer is not None:
-            self.held.append(buffer)
-        return buffer is not None
-
-    def write(self) -> None:
-        """Writes the oldest buffer that is kept, and gives it back."""
-        buffer = self.held.pop(0)
-        rows, data = buffer.rows, buffer.data
-        place = 0
-        for row in rows:
-            begin, end = int(row["position"]), int(row["position"]) + int(row["headers"]) + int(row["length"])
-            assert begin == place
-            place = end
-            value = data[begin + int(row["headers"]) : end].tobytes()
-            last = int(row["sequence"])
-            self.got.append(Got(row["topic"], row["session"], row["type"], last - int(row["numbers"]) + 1, last, value))
-        assert place == len(data)
-        assert (np.diff(rows["receive_ns"]) >= 0).all()
-        self.stage.give_back(buffer)
-
-    def drain(self) -> list[Got]:
-        """Writes everything; returns all rows so far."""
-        while True:
-            settled = self.stage.settle()
-            while self.hold():
-                pass
-            if not self.held:
-                assert settled
-                assert self.stage.filled == 0
-                return self.got
-            while self.held:
-                self.write()
 
 
 def test_rows_hold_what_the_messages_were() -> None:
@@ -117,6 +37,16 @@ def test_rows_hold_what_the_messages_were() -> None:
     desk.write()
     assert desk.got == [(0, 0, 0, 7, 7, b"seven"), (1, 0, 0, 0, 0, b""), (0, 0, 0, 8, 9, b"in pieces")]
     assert (list(desk.stage.topics), list(desk.stage.sources)) == (["t", "u"], ["s"])
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_rows_are_a_copy(count: int) -> None:
+    desk = Desk()
+    for number in range(count):
+        desk.send(number)
+    assert desk.hold()
+    desk.held[0].rows["topic"] = 9
+    assert desk.held[0].rows["topic"].tolist() == [0] * count
 
 
 def test_events_are_rows_without_bytes() -> None:
@@ -228,6 +158,29 @@ def test_what_was_sent_while_no_recorder_was_there_is_told(first: MessageType) -
     assert (desk.stage.dropped, desk.stage.missed) == (0, 3)
 
 
+@pytest.mark.parametrize(("following", "told"), [(9, [(0, OWN, 5, 8)]), (5, []), (3, [])])
+def test_what_was_sent_while_no_recorder_was_there_is_told_at_the_end(
+    following: int, told: list[tuple[int, int, int, int]]
+) -> None:
+    desk = Desk(known={("t", "s"): 5})
+    desk.event(MessageType.BOS)
+    desk.event(MessageType.EOS, following=following)
+    assert [(row.topic, row.type, row.first, row.last) for row in desk.drain()] == [
+        (0, 20, 0, -1),
+        *told,
+        (0, 1, 0, -1),
+    ]
+    assert desk.stage.missed == len(told) * 4
+
+
+def test_where_nobody_knows_the_end_it_is_told_when_the_session_is_joined_again() -> None:
+    desk = Desk(known={("t", "s"): 5})
+    desk.event(MessageType.EOS)
+    desk.send(8, b"", Origin("t", "s"))
+    assert [row[2:5] for row in desk.drain()] == [(1, 0, -1), (OWN, 5, 7), (0, 8, 8)]
+    assert desk.stage.missed == 3
+
+
 def test_a_stretch_longer_than_a_row_can_say_is_cut_short() -> None:
     desk = Desk()
     desk.event(BURST, 0, 2**61)
@@ -276,59 +229,6 @@ def test_whoever_writes_is_given_way_once_a_buffer_when_half_the_memory_is_in_us
         waits.append(room.waits)
     assert waits == [0] * 9 + list(range(1, 9)) + [8] * 3
     assert desk.stage.dropped == 4
-
-
-# ---------------------------------------------------------------------------------------- waiting
-
-
-def test_a_message_waits_for_memory() -> None:
-    desk = Desk(waits=True)
-    value = bytes(PART - ROW)
-
-    def send() -> None:
-        for number in range(20):
-            desk.send(number, value)
-
-    sender = threading.Thread(target=send)
-    sender.start()
-    while sender.is_alive() or desk.stage.filled:
-        if desk.hold():
-            desk.write()
-    sender.join()
-    assert [row.first for row in desk.drain()] == list(range(20))
-    assert desk.stage.dropped == 0
-
-
-def test_a_message_that_waits_can_be_let_go() -> None:
-    desk = Desk(waits=True)
-    full = threading.Event()
-
-    def send() -> None:
-        desk.send(0, bytes(PART - ROW))
-        desk.send(1, bytes(PART - ROW))
-        full.set()
-        desk.send(2)
-
-    sender = threading.Thread(target=send)
-    sender.start()
-    assert full.wait(30)
-    desk.stage.waits = False
-    sender.join()
-    assert [row[2:5] for row in desk.drain()] == [(0, 0, 0), (0, 1, 1), (OWN, 2, 2)]
-
-
-def test_a_signal_ends_the_wait() -> None:
-    class Room(threading.Event):
-        def wait(self, timeout: float | None = None) -> bool:
-            raise KeyboardInterrupt
-
-    desk = Desk()
-    desk.stage = Stage(BUFFER_BYTES_MIN, int, Room(), waits=True)
-    desk.send(0, bytes(PART - ROW))
-    desk.send(1, bytes(PART - ROW))
-    with pytest.raises(KeyboardInterrupt):
-        desk.send(2)
-    assert [row[2:5] for row in desk.drain()] == [(0, 0, 0), (0, 1, 1), (OWN, 2, 2)]
 
 
 # ---------------------------------------------------------------------------------------- in any order

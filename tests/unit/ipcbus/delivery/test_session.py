@@ -55,6 +55,14 @@ def test_a_session_that_never_began_does_not_end() -> None:
     assert desk.seen == []
 
 
+@pytest.mark.parametrize(("floor", "following"), [(5, 0), (5, 5), (None, 5)])
+def test_who_joined_after_the_last_message_is_told_of_beginning_and_end(floor: int | None, following: int) -> None:
+    desk = Desk(floor=floor)
+    desk.end(following)
+    desk.end(following)
+    assert desk.seen == [BOS, EOS]
+
+
 def test_the_end_comes_once() -> None:
     desk = Desk()
     desk.feed(whole(0))
