@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import polars
 import pytest
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import functions as F
 
 from benchmarks.traffic import Traffic, Truth
 from ipcbus import ConfigError
@@ -208,6 +209,15 @@ def test_compact(spark: SparkSession, archive: tuple[Path, Truth], tmp_path: Pat
     # Pipelines run on it too.
     (line,) = throughput.pipeline().run(spark.read.parquet(str(out)))["totals"].where("topic IS NULL").collect()
     assert (line["messages"], line["bytes"]) == (truth.messages, truth.bytes)
+
+
+def test_compact_that_fails_leaves_what_was_there(spark: SparkSession, tmp_path: Path) -> None:
+    out = tmp_path / "compact"
+    rows = spark.range(10).selectExpr("'t' AS topic", "0 AS partition", "id AS offset", "id AS receiveTimeNs")
+    compact(rows, out)
+    with pytest.raises(PySparkException, match="disk on fire"):
+        compact(rows.withColumn("seq", F.raise_error(F.lit("disk on fire"))), out)
+    assert spark.read.parquet(str(out)).count() == 10
 
 
 def test_compact_stream(
