@@ -77,7 +77,7 @@ class Application:
         """Publishes a batch, if it is not published already, and what an earlier commit has left undone before it.
 
         Args:
-            query: id of the query of Spark; of a batch job nothing.
+            query: id of the query of Spark; of a batch job outside of any nothing.
             batch: the micro-batch.
             staged: its files.
             open_bus: gives what to publish on; called only when there is something to publish.
@@ -102,6 +102,16 @@ class Application:
                 for each in ordered:
                     check(self._files, self.directory, each)
                 last = self._publish(self._ledger.decide(query, batch, ordered), open_bus)
+            elif staged:
+                # Of a batch that Spark does again it has to be so; of another frame with the same name it is a loss.
+                log.warning(
+                    "sink ipcbus: %s: batch %d is published already (the last one is %d): %d rows that were staged for "
+                    "it again are left out; a frame that was never written needs a txnAppId of its own",
+                    self.directory,
+                    batch,
+                    last.batch if last is not None else batch,
+                    sum(each.rows for each in staged),
+                )
             if last is not None:
                 self._clear(last)
         if self.name.startswith(JOB_PREFIX):

@@ -38,7 +38,7 @@ class Written(WriterCommitMessage):
 
     Attributes:
         application: whose rows they are: `txnAppId`, else the id of the query or job.
-        query: id of the query; of a batch job nothing.
+        query: id of the query, also of one whose `foreachBatch` writes; of any other batch job nothing.
         staged: what it has staged; None when there was no row, or it has sent them already.
     """
 
@@ -184,7 +184,8 @@ class BatchWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """The rows of one task."""
         now = task_now()
-        return write(self.options, Task(now.partition, now.attempt, "", self.batch), self.application, iterator)
+        # The query of a foreachBatch: with a new checkpoint it is another one, which counts its batches anew.
+        return write(self.options, Task(now.partition, now.attempt, now.query, self.batch), self.application, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """All tasks are through."""

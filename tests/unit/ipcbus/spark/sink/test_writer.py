@@ -219,11 +219,11 @@ def test_what_was_sent_cannot_be_overwritten(cluster: Cluster) -> None:
     StreamWriter(SCHEMA, True, cluster.often)
 
 
-def job(cluster: Cluster, options: dict[str, str], content: pa.RecordBatch) -> BatchWriter:
-    """Writes a frame of one partition."""
+def job(cluster: Cluster, options: dict[str, str], content: pa.RecordBatch, query: str = "") -> BatchWriter:
+    """Writes a frame of one partition; with a query, in its foreachBatch."""
     planned = IpcbusDataSource(options).writer(SCHEMA, False)
     assert isinstance(planned, BatchWriter)
-    cluster.task(0)
+    cluster.task(0, **({"sql.streaming.queryId": query, "streaming.sql.batchId": "7"} if query else {}))
     message = pickle.loads(pickle.dumps(planned)).write(iter([content]))
     pickle.loads(pickle.dumps(planned)).commit([message])
     return planned
@@ -242,6 +242,16 @@ def test_a_version_is_published_once(cluster: Cluster, got: Got) -> None:
     found = got.all_of(2)
     assert [message.data for message in found] == [b"a", b"b"]
     assert identities(found) == [Identity("app", 3, 0, 0), Identity("app", 4, 0, 0)]
+
+
+def test_in_foreach_batch_a_new_checkpoint_needs_a_new_name(cluster: Cluster, got: Got) -> None:
+    """Versions count anew with it, and would be taken for published ones."""
+    options = {**cluster.once, "txnAppId": "app", "txnVersion": "0"}
+    job(cluster, options, rows(b"a"), "query-1")
+    with pytest.raises(SinkError, match="is of query query-1, .* and not of query-2"):
+        job(cluster, options, rows(b"b"), "query-2")
+    job(cluster, {**options, "txnAppId": "another"}, rows(b"b"), "query-2")
+    assert [message.data for message in got.all_of(2)] == [b"a", b"b"]
 
 
 def test_a_job_that_fails_leaves_nothing(cluster: Cluster, tmp_path: Path) -> None:
