@@ -22,7 +22,8 @@ PREFIX: Final = "ipcbus."
 """Headers whose names begin so are the sink's own."""
 
 QUERY: Final = "ipcbus.query"
-"""Whose row it is: `txnAppId` of the sink, else the id of the streaming query or of the batch job."""
+"""Whose row it is: `txnAppId` of the sink, else the id of the streaming query or of the batch job. At least once it is
+`<txnAppId>/<id of the streaming query>`, as with a new checkpoint the batches of another query count anew."""
 BATCH: Final = "ipcbus.batch"
 """The micro-batch; of a batch job `txnVersion`, or 0."""
 PARTITION: Final = "ipcbus.partition"

@@ -70,8 +70,8 @@ WRITE: Final = (
         "txnAppId",
         "",
         "1 to 100 letters, digits and `._-`",
-        "Who writes: stands in the header `ipcbus.query`, and is what batches are counted by. The id of the query by "
-        "default.",
+        "Who writes: stands in the header `ipcbus.query`, with `at-least-once` before the id of the streaming query, "
+        "and is what batches are counted by. The id of the query by default.",
         _app,
     ),
     Option(

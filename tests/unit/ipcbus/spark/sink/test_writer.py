@@ -155,7 +155,19 @@ def test_an_application_may_have_a_name(cluster: Cluster, got: Got) -> None:
     for options in (cluster.often, cluster.once):
         named = {**options, "txnAppId": "prices"}
         cluster.commit(named, 0, cluster.write(named, 0, [rows(b"a")]))
-    assert identities(got.all_of(2)) == [Identity("prices", 0, 0, 0)] * 2
+    assert identities(got.all_of(2)) == [Identity(f"prices/{QUERY}", 0, 0, 0), Identity("prices", 0, 0, 0)]
+
+
+def test_rows_of_a_new_checkpoint_are_no_doubles(cluster: Cluster, got: Got) -> None:
+    """Its query has the name of the old one and counts from 0 again; a task that is done again is a double still."""
+    stream = {**cluster.often, "txnAppId": "app"}
+    for query, value in (("query-1", b"a"), ("query-2", b"b"), ("query-2", b"b")):
+        cluster.task(0, **{"streaming.sql.batchId": "0", "sql.streaming.queryId": query})
+        StreamWriter(SCHEMA, False, stream).write(iter([rows(value)]))
+        job(cluster, {**stream, "txnVersion": "0"}, rows(value + b" in foreachBatch", topic="u"), query)
+    fresh = Deduplicator()
+    kept = [message.data for message in got.all_of(6) if fresh.is_new(message)]
+    assert kept == [b"a", b"a in foreachBatch", b"b", b"b in foreachBatch"]
 
 
 def test_messages_may_go_unmarked(cluster: Cluster, got: Got) -> None:
