@@ -32,6 +32,8 @@ ROW: Final = "ipcbus.row"
 """Number of the row among those of its partition that go to its topic; from 0, without gaps."""
 POSSIBLE_DUPLICATE: Final = "ipcbus.possible_duplicate"
 """`1` on a message that may have been sent before: whoever sent it was killed at that moment."""
+DOUBT: Final = (POSSIBLE_DUPLICATE, b"1")
+"""That header."""
 
 _DIGITS_MAX: Final = 18  # so that each number fits into 64 bits
 _QUERY_MAX: Final = 255

@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Final, Protocol
 
 from ipcbus.errors import SinkError, StorageError
-from ipcbus.spark.identity import POSSIBLE_DUPLICATE
+from ipcbus.spark.identity import DOUBT
 from ipcbus.spark.sink.ledger import LEDGER, PROGRESS, Ledger
 from ipcbus.spark.sink.rows import Messages, Stamp
 from ipcbus.spark.sink.staging import JOB_PREFIX, Staged, check, read, told_by
@@ -180,7 +180,7 @@ class Application:
                 if number >= progress.sure:
                     headers = message.headers
                     if number < progress.possible:
-                        headers = (*headers, (POSSIBLE_DUPLICATE, b"1"))
+                        headers = (*headers, DOUBT)
                     source = bus.ready(message.topic)
                     progress.begin(number)
                     source.send(message.value, headers=headers, flush=True)

@@ -6,6 +6,7 @@ commit needs comes with the messages that the tasks return.
 
 from __future__ import annotations
 
+import functools
 import secrets
 import time
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
+from ipcbus.config import Config
 from ipcbus.errors import ConfigError, SinkError
 from ipcbus.spark.sink.commit import SWEEP_EVERY, Application, sweep
 from ipcbus.spark.sink.options import WriteOptions
@@ -90,6 +92,7 @@ def write(options: WriteOptions, task: Task, application: str, batches: Iterable
 
     Raises:
         SinkError: a row is no message, or receivers are missing.
+        ConfigError: a topic is none, or the config has something for it that the guarantee rules out.
         ipcbus.IpcBusError: the bus refuses a message, or the disk the rows.
     """
     rows = (plain(batch, options.topic) for batch in batches if batch.num_rows)
@@ -130,9 +133,15 @@ def _send(options: WriteOptions, stamp: Stamp | None, rows: Iterator[pa.RecordBa
 
 def _checked(options: WriteOptions, stamp: Stamp | None, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Rows that can be sent; what cannot fails the task, for a batch that is decided has to be published."""
-    messages = Messages(stamp)
+    messages, config = Messages(stamp), Config.load(options.bus.config)
+
+    @functools.cache
+    def longest(topic: str) -> int | None:
+        options.bus.check(config, topic)  # a config may say for one topic what the guarantee rules out
+        return options.bus.longest(config, topic)
+
     for content in rows:
-        check_sizes(messages.of(content), options.longest)
+        check_sizes(messages.of(content), longest)
         yield content
 
 

@@ -212,6 +212,21 @@ def test_what_cannot_be_sent_fails_the_task_before_anything_is_staged(cluster: C
     assert list((tmp_path / "staging").glob("*/*")) == []
 
 
+def test_what_a_config_says_for_one_topic_counts_before_anything_is_staged(cluster: Cluster, tmp_path: Path) -> None:
+    """The topics of a column are known only then; a batch that is decided would fail for ever."""
+    config = tmp_path / "bus.toml"
+    config.write_text(
+        '[[topics]]\nname = "short"\n[topics.source]\ntransport = "lbtsmx"\n'
+        '[[topics]]\nname = "risky"\n[topics.source]\nslow_receiver_behavior = "evict"\n'
+    )
+    options = {**cluster.once, "config": str(config)}
+    with pytest.raises(SinkError, match="topic 'short': a message of .* exceeds 8176"):
+        cluster.write(options, 0, [rows(b"x" * 20_000, topic="long"), rows(b"x" * 20_000, topic="short")])
+    with pytest.raises(ConfigError, match="slow_receiver_behavior is 'evict'"):
+        cluster.write(options, 0, [rows(b"a", topic="risky")])
+    assert list((tmp_path / "staging").glob("*/*")) == []
+
+
 def test_planning_refuses_columns_and_options(cluster: Cluster) -> None:
     source = IpcbusDataSource(cluster.often)
     only_topic = StructType([StructField("topic", StringType())])
