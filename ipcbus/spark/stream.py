@@ -20,6 +20,7 @@ from ipcbus.spark import plan, positions
 from ipcbus.spark.admission import share
 from ipcbus.spark.offsets import Offsets
 from ipcbus.spark.reader import Rows
+from ipcbus.spark.topics import Subscription
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -56,9 +57,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             ConfigError: where the options want to begin makes no sense for this archive.
             ArchiveError: the archive or what was asked for of it is not there.
+            StorageError: the cursor of the `groupId` cannot be written.
         """
         archive = self._archive()
         begins, skip = positions.starts(archive, self._options)
+        self._hold(archive, begins)
         return Offsets(archive.id, begins, is_first=True, skip=skip).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -139,7 +142,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         if self._options.group_id is not None:
             archive = self._archive()
-            archive.cursors.commit(self._options.group_id, dict(Offsets.parse(end, archive.id).next))
+            self._commit(archive, self._options.group_id, Offsets.parse(end, archive.id).next)
+
+    def _hold(self, archive: Archive, begins: Mapping[str, int]) -> None:
+        """Has the archive keep what a new query begins with; its first commit comes with its second batch."""
+        group = self._options.group_id
+        if group is None:
+            return
+        known = archive.cursors.all().get(group)
+        if known is not None:
+            # A first batch that is done again begins where it did, though "latest" is later now: what is held stays.
+            begins = {key: min(offset, begins.get(key, offset)) for key, offset in known.offsets.items()}
+        self._commit(archive, group, begins)
+
+    def _commit(self, archive: Archive, group: str, offsets: Mapping[str, int]) -> None:
+        archive.cursors.commit(group, offsets, partitions=Subscription.of(self._options).partitions)
 
     def _archive(self) -> Archive:
         # Opened each time: it holds nothing that is worth keeping, and this object travels to the tasks.
