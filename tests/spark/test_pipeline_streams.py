@@ -20,6 +20,7 @@ from ipcbus.spark.pipelines.compact import compact, compact_batch
 from ipcbus.spark.pipelines.reading import Selection, read, read_stream
 from ipcbus.spark.pipelines.results import write_results
 from ipcbus.spark.pipelines.stream import PARTS, Job, start_compact
+from tests.kit.hosts import Host
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -157,10 +158,7 @@ def total(frame: DataFrame) -> DataFrame:
 def test_batches(spark: SparkSession, tmp_path: Path, some: Callable[[int], dict[str, DataFrame]]) -> None:
     parts = Batches(tmp_path / "parts")
     assert parts.tables(spark, {"n": total}) == {}
-    parts.claim("stream 1")
-    parts.claim("stream 1")
-    with pytest.raises(ConfigError, match=r"holds what another stream wrote \(stream 1, this one is stream 2\)"):
-        parts.claim("stream 2")
+    parts.claim("stream 1", 0, "sums")
 
     def sums(expected: int) -> None:
         assert lines(parts.tables(spark, {"n": total})["n"]) == [{"n": expected}]
@@ -194,6 +192,31 @@ def test_batches(spark: SparkSession, tmp_path: Path, some: Callable[[int], dict
 
 
 # ------------------------------------------------------------------------------------------- compaction
+
+
+def test_one_checkpoint_is_of_one_pipeline_with_one_interval(spark: SparkSession, tmp_path: Path) -> None:
+    host = Host(tmp_path / "archive")
+    counts, late = throughput.pipeline(10**9), latency.pipeline()
+    job, checkpoint = Job(counts, tmp_path / "throughput"), tmp_path / "checkpoint"
+
+    def go(job: Job) -> int:
+        job.start(rows_of(spark, job.pipeline, host.path), checkpoint).awaitTermination()
+        found = job.write_results(spark)
+        (line,) = spark.read.parquet(str(found["totals"])).where("topic IS NULL").collect()
+        return int(line["messages"])
+
+    # The first micro-batch has no rows, and is one all the same.
+    job.start(rows_of(spark, counts, host.path), checkpoint).awaitTermination()
+    host.record(100)
+    assert go(job) == 100
+    host.record(10)
+    with pytest.raises(StreamingQueryException, match="is new, and the checkpoint has come to micro-batch 2"):
+        go(Job(late, tmp_path / "latency"))
+    with pytest.raises(
+        ConfigError, match="holds throughput in intervals of 1000000000 ns, and this stream makes .* 1000 "
+    ):
+        go(Job(throughput.pipeline(1000), tmp_path / "throughput"))
+    assert go(job) == 110
 
 
 def test_compact(spark: SparkSession, archive: tuple[Path, Truth], tmp_path: Path) -> None:

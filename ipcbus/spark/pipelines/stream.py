@@ -52,7 +52,11 @@ class Job:
 
         Returns:
             The query; `awaitTermination` raises what it failed of.
+
+        Raises:
+            ConfigError: in `out` are results of another pipeline, or of this one with other parameters.
         """
+        Batches(self.out / PARTS).check(self._what)
         return start(rows, checkpoint, self._write, name=self.pipeline.name, every_seconds=every_seconds)
 
     def tables(self, spark: SparkSession) -> Tables:
@@ -64,10 +68,14 @@ class Job:
         tables = self.tables(spark)
         return write_results(self.pipeline, tables, self.out) if tables else {}
 
+    @property
+    def _what(self) -> str:
+        return " in ".join(filter(None, (self.pipeline.name, self.pipeline.parameters)))
+
     def _write(self, rows: DataFrame, batch: int) -> None:
         spark = rows.sparkSession
         parts = Batches(self.out / PARTS)
-        parts.claim(_stream_id(spark))
+        parts.claim(_stream_id(spark), batch, self._what)
         parts.write(batch, self.pipeline.partials(rows))
         parts.merge(spark, self.pipeline.merge)
         if self.refresh_seconds is not None and time.monotonic() - self._refreshed >= self.refresh_seconds:
@@ -81,10 +89,15 @@ def start_compact(
     """Starts the stream that writes rows to `out/batch_id=N/*.parquet`, or goes on where its checkpoint says.
 
     Arguments are those of `Job.start`.
+
+    Raises:
+        ConfigError: what lies there has other columns.
     """
+    what = f"columns {', '.join(rows.columns)}"
+    Batches(out).check(what)
 
     def write(rows: DataFrame, batch: int) -> None:
-        Batches(out).claim(_stream_id(rows.sparkSession))
+        Batches(out).claim(_stream_id(rows.sparkSession), batch, what)
         compact_batch(rows, out / f"batch_id={batch}")
 
     return start(rows, checkpoint, write, name="compact", every_seconds=every_seconds)
