@@ -50,6 +50,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._rows = Rows(options, schema)
         self._target: Mapping[str, int] | None = None
         self._given_at = time.monotonic()
+        self._given = 0
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a new query begins.
@@ -91,6 +92,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if all(begin.next.get(key, 0) == end for key, end in ends.items()):
             return start
         self._given_at = time.monotonic()
+        self._given += 1
         return Offsets(
             archive.id,
             ends,
@@ -187,19 +189,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             shares = share({key: ends[key] - begins[key] for key in ends}, rows, turn)
             limited = {key: begins[key] + shares[key] for key in ends}
         size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else self._options.max_bytes
-        return limited if size is None else _within(logs, begins, limited, size, turn)
+        return limited if size is None else _within(logs, begins, limited, size, self._given)
 
 
 def _within(
     logs: Mapping[str, Log], begins: Mapping[str, int], ends: Mapping[str, int], size: int, turn: int
 ) -> dict[str, int]:
-    """Ends with messages of at most so many bytes, or with a single one that is longer."""
+    """Ends with messages of at most so many bytes, or with a single one that is longer.
+
+    The next message of the log whose turn it is goes first: it may be longer than what this log's share will ever be.
+    """
     there = {key: max(begins[key], logs[key].bounds()[0]) for key in ends if key in logs and ends[key] > begins[key]}
-    shares = share({key: logs[key].size(there[key], ends[key]) for key in there}, size, turn)
-    found = dict(begins)
-    for key, begin in there.items():
-        found[key] = logs[key].reach(begin, ends[key], shares[key])
-    if found == begins and there:
-        key = sorted(there)[turn % len(there)]
-        found[key] = there[key] + 1
+    if not there:
+        return dict(begins)
+    first = sorted(there)[turn % len(there)]
+    rest = size - logs[first].size(there[first], there[first] + 1)
+    there[first] += 1
+    found = {**begins, first: there[first]}
+    if rest > 0:
+        shares = share({key: logs[key].size(there[key], ends[key]) for key in there}, rest, turn)
+        found |= {key: logs[key].reach(begin, ends[key], shares[key]) for key, begin in there.items()}
     return found

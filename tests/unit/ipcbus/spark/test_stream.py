@@ -166,6 +166,22 @@ def test_a_message_that_is_longer_than_the_limit_goes_alone(host: Host) -> None:
     assert [len(batch) for batch in query.drain()] == [1] * 6
 
 
+@pytest.mark.parametrize("more", [1, 2, 3])
+def test_a_message_that_is_longer_than_the_share_of_its_log_has_its_turn(host: Host, more: int) -> None:
+    """However much the other log has, and whatever goes on there."""
+    host.record(2, size=3000)
+    host.record(1, size=900)
+    host.record(10, "other", size=100)
+    query = Query({**host.options, "maxBytesPerTrigger": "1000"})
+    batches = []
+    for _ in range(8):
+        batches.append(query.next() or [])
+        host.record(more, "other", size=100)
+    assert offsets_of(query.log[-1])["host/0"] == 3
+    assert offsets_of(query.log[-1])["other/1"] > 10
+    assert all(len(batch) == 1 or sum(len(row["value"]) for row in batch) <= 1000 for batch in batches)
+
+
 def test_both_limits(host: Host) -> None:
     host.record(100, size=10)
     query = Query({**host.options, "maxOffsetsPerTrigger": "30", "maxBytesPerTrigger": "200"})
