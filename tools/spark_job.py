@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -144,10 +143,10 @@ def spark(name: str, master: str, confs: Mapping[str, str], stopper: Stopper) ->
             log = until_done.enter_context(os.fdopen(handle, "wb"))
             progress = until_done.enter_context(_progress())
             task = progress.add_task(f"starting Spark ({master})", total=None)
-            interrupt = signal.getsignal(signal.SIGINT)
+            # A signal waits until Spark is up and can be ended.
+            session = until_done.enter_context(quiet_session(name, master=master, confs=confs, log=log))
             with stopper.allowed():
-                session = until_done.enter_context(quiet_session(name, master=master, confs=confs, log=log))
-            signal.signal(signal.SIGINT, interrupt)  # Spark has put its own in this place
+                pass
             progress.remove_task(task)
             yield Spark(session, stopper, progress)
     except IpcBusError:
