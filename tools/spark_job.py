@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from ipcbus_tools.common import Failure, Misuse, notes, number
+from ipcbus_tools.stopping import Stopped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -46,6 +47,7 @@ class Spark:
         self._stopper = stopper
         self._task: TaskID | None = None
         self._progress = progress
+        self._followed = False  # a stream until a signal came: what is run now is to be done all the same
 
     def run(self, name: str, work: Callable[[], _Result]) -> _Result:
         """Does something that runs jobs, and shows how far they are; a signal cancels them.
@@ -67,15 +69,15 @@ class Spark:
         thread = InheritableThread(target=target)
         thread.start()
         try:
-            # After a signal only what is to be done all the same is run.
-            with contextlib.nullcontext() if self._stopper.signum else self._stopper.allowed():
-                while thread.is_alive():
+            while thread.is_alive():
+                # Only the waiting may be cut off: what is cut off talking to the JVM leaves an answer unread there.
+                with contextlib.nullcontext() if self._followed else self._stopper.allowed():
                     self._stopper.wait(_LOOK_S)
-                    self._show(task)
+                self._show(task)
         finally:
-            if thread.is_alive():
-                self.session.sparkContext.cancelAllJobs()
-            thread.join()
+            while thread.is_alive():
+                self.session.sparkContext.cancelAllJobs()  # those of now; the next one may begin right after it
+                thread.join(_LOOK_S)
             self._progress.remove_task(task)
         if "error" in done:
             raise done["error"]
@@ -91,14 +93,18 @@ class Spark:
         """Shows how far a stream is until it ends; a signal stops it after the micro-batch that it works on.
 
         Raises:
+            Stopped: by a signal; nothing that is run from now on is cancelled by another one.
             StreamingQueryException: it failed.
         """
         task = self._progress.add_task(query.name or "stream", total=None)
         try:
-            with self._stopper.allowed():
-                while query.isActive:
+            while query.isActive:
+                with self._stopper.allowed():
                     self._stopper.wait(_LOOK_S)
-                    self._show_stream(task, query)
+                self._show_stream(task, query)
+        except Stopped:
+            self._followed = True
+            raise
         finally:
             if query.isActive:
                 query.stop()
