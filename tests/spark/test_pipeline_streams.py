@@ -295,3 +295,12 @@ def test_compact_replaces_nothing_else(spark: SparkSession, tmp_path: Path) -> N
     with pytest.raises(ConfigError, match=r"holds 'thesis.txt', and all of it would be replaced"):
         compact(spark.range(1), tmp_path)
     assert (tmp_path / "thesis.txt").exists()
+
+
+def test_compact_as_a_stream_adds_nothing_to_what_compact_wrote(spark: SparkSession, tmp_path: Path) -> None:
+    host = Host(tmp_path / "archive")
+    host.record(10)
+    compact(read(spark, Selection(host.path)), tmp_path / "out")
+    rows = read_stream(spark, Selection(host.path))
+    with pytest.raises(ConfigError, match=r"holds 'date=.*', which would be read together with"):
+        start_compact(rows, tmp_path / "checkpoint", tmp_path / "out")

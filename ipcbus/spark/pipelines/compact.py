@@ -48,7 +48,7 @@ def compact(rows: DataFrame, out: Path) -> None:
         ConfigError: something else is in that directory.
         StorageError: the system refuses.
     """
-    _check(out, f"{DATE}=")
+    check_own(out, f"{DATE}=", "and all of it would be replaced")
     day = F.date_from_unix_date(F.call_function("div", F.col("receiveTimeNs"), F.lit(_DAY_NS)).cast("int"))
     dated = rows.withColumn(DATE, day).hint("rebalance", DATE).sortWithinPartitions(DATE, *_ORDER)
     with _confs(rows.sparkSession):
@@ -61,11 +61,20 @@ def compact_batch(rows: DataFrame, out: Path) -> None:
         rows.hint("rebalance").sortWithinPartitions(*_ORDER).write.mode("overwrite").parquet(str(out))
 
 
-def _check(out: Path, ours: str) -> None:
-    """Makes sure that nothing is lost when all that is in a directory is replaced."""
+def check_own(out: Path, ours: str, but: str) -> None:
+    """Makes sure that a directory holds nothing else.
+
+    Args:
+        out: the directory.
+        ours: how names begin that may be there.
+        but: what would become of anything else.
+
+    Raises:
+        ConfigError: something else is there.
+    """
     foreign = [name for name in Disk().names(out) if not name.startswith((ours, "_", "."))]
     if foreign:
-        raise ConfigError(f"{out} holds {foreign[0]!r}, and all of it would be replaced; give a directory of its own")
+        raise ConfigError(f"{out} holds {foreign[0]!r}, {but}; give a directory of its own")
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ipcbus.spark.pipelines.batches import Batches
-from ipcbus.spark.pipelines.compact import compact_batch
+from ipcbus.spark.pipelines.compact import check_own, compact_batch
 from ipcbus.spark.pipelines.results import write_results
 
 if TYPE_CHECKING:
@@ -91,8 +91,9 @@ def start_compact(
     Arguments are those of `Job.start`.
 
     Raises:
-        ConfigError: what lies there has other columns.
+        ConfigError: what lies there has other columns, or was written by something else: `compact`, for one.
     """
+    check_own(out, "batch_id=", "which would be read together with what this stream writes")
     what = f"columns {', '.join(rows.columns)}"
     Batches(out).check(what)
 
