@@ -14,6 +14,12 @@ from ipcbus_tools.stopping import Stopper
 
 NAMES: Final = ("throughput", "latency", "audit", "rollup", "compact", "report")
 
+_ONLY_FOR: Final = {
+    "--interval": ("throughput", "rollup", "report"),
+    "--order": ("audit", "report"),
+    "--events": ("compact",),
+}
+
 _NEEDED: Final = {"pyspark": "pyspark", "pyarrow": "pyarrow", "matplotlib": "matplotlib"}
 
 
@@ -94,6 +100,10 @@ def command(
     The audit ends with exit code 1 when messages are missing and nobody has reported them.
     """
     _check(name, out, until, stream, checkpoint, every)
+    given = {"--interval": interval is not None, "--order": order, "--events": events}
+    _check_used(name, [option for option in given if given[option]])
+    if pattern and not topics:
+        raise Misuse("--pattern says how to read --topic; name a topic, or leave it away")
     for module, package in _NEEDED.items():
         if find_spec(module) is None:
             raise Failure(f"ipcbus pipeline needs {package}; pip install 'ipcbus[spark]'")
@@ -116,6 +126,18 @@ def command(
         raise stopped
     if name == "audit" and found.audit is not None and found.audit.missing:
         click.get_current_context().exit(1)
+
+
+def _check_used(name: str, given: list[str]) -> None:
+    """Looks for options that a pipeline passes over.
+
+    Raises:
+        Misuse: there is one.
+    """
+    for option in given:
+        names = _ONLY_FOR[option]
+        if name not in names:
+            raise Misuse(f"{option} changes nothing in {name}, it is for {' and '.join(names)}; leave it away")
 
 
 def _check(

@@ -147,7 +147,7 @@ def _stream(request: Request, job: Spark, empty: PipelineRun) -> tuple[Stopped |
         query = work.start(rows, place, every_seconds=every)
     stopped = None
     try:
-        job.follow(query)
+        job.follow(query, lambda: None if work is None else work.refresh(session))
     except Stopped as signal:
         stopped = signal
     if work is None:

@@ -89,8 +89,12 @@ class Spark:
         if self._task is not None:
             self._progress.update(self._task, description=name)
 
-    def follow(self, query: StreamingQuery) -> None:
+    def follow(self, query: StreamingQuery, meanwhile: Callable[[], None] = lambda: None) -> None:
         """Shows how far a stream is until it ends; a signal stops it after the micro-batch that it works on.
+
+        Args:
+            query: the stream.
+            meanwhile: is called now and then; a signal waits until it is done.
 
         Raises:
             Stopped: by a signal; nothing that is run from now on is cancelled by another one.
@@ -102,6 +106,7 @@ class Spark:
                 with self._stopper.allowed():
                     self._stopper.wait(_LOOK_S)
                 self._show_stream(task, query)
+                meanwhile()
         except Stopped:
             self._followed = True
             raise

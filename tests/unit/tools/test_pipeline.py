@@ -45,6 +45,10 @@ if TYPE_CHECKING:
         (("audit", "--archive", "a", "--since", "yesterday"), "is no time; give one such as 2026-01-31T09:30:00Z"),
         (("audit", "--archive", "a", "--conf", "memory"), "is no setting; give spark.NAME=VALUE"),
         (("throughput", "--archive", "a", "--interval", "1"), "is no interval"),
+        (("latency", "--archive", "a", "--interval", "1s"), "changes nothing in latency, it is for throughput"),
+        (("rollup", "--archive", "a", "--order"), "--order changes nothing in rollup, it is for audit and report"),
+        (("audit", "--archive", "a", "--events"), "--events changes nothing in audit, it is for compact"),
+        (("audit", "--archive", "a", "--pattern"), "--pattern says how to read --topic; name a topic"),
     ],
 )
 def test_wrong_use(arguments: tuple[str, ...], text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
