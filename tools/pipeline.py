@@ -54,6 +54,7 @@ def _confs(context: click.Context, option: click.Parameter, values: tuple[str, .
 @click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="Where results go, as Parquet.")
 @click.option("--topic", "topics", metavar="TOPIC", multiple=True, help="Only this topic; may be repeated.")
 @click.option("--pattern", is_flag=True, help="Each TOPIC is a regular expression for whole names.")
+@click.option("--partition", metavar="N", type=click.IntRange(0), help="Only the log of this number.")
 @click.option("--since", metavar="TIME", callback=_moment, help="Only what was received then or later; UTC if no zone.")
 @click.option("--until", metavar="TIME", callback=_moment, help="Only what was received before.")
 @click.option("--interval", metavar="TIME", help="Of throughput and rollup; 1s, and what fits in a report.")
@@ -71,6 +72,7 @@ def command(
     out: Path | None,
     topics: tuple[str, ...],
     pattern: bool,
+    partition: int | None,
     since: int | None,
     until: int | None,
     interval: str | None,
@@ -113,7 +115,8 @@ def command(
     from ipcbus_tools.pipeline_facts import show
     from ipcbus_tools.pipeline_run import Request, run
 
-    what = Selection(Path(archive), topics, pattern, since, until, careful=name not in ("audit", "report"))
+    careful = name not in ("audit", "report")
+    what = Selection(Path(archive), topics, pattern, since, until, partition, careful)
     length = None if interval is None else interval_ns(interval)
     request = Request(name, what, master, confs, out, length, order, events, checkpoint, every)
     with Stopper() as stopper:

@@ -21,6 +21,7 @@ from ipcbus_tools.pipeline_facts import (
     show,
 )
 from ipcbus_tools.spark_job import cause
+from tests.kit.records import append, counted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -84,6 +85,27 @@ def test_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
     assert "Spark needs Java" in result.stderr
     assert "openjdk-17-jre-headless" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "noted"),
+    [(("throughput",), True), (("throughput", "--partition", "1"), False), (("audit",), False)],
+)
+def test_two_recorders_of_one_session_are_noted(
+    arguments: tuple[str, ...], noted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ipcbus.archive import Archive
+
+    archive = Archive.create(tmp_path / "archive")
+    for stream in ("one", "two"):
+        with archive.writer(stream) as writer:
+            append(writer, counted(1))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    result = CliRunner().invoke(cli, ["pipeline", *arguments, "--archive", str(archive.path)])
+    assert "Spark needs Java" in result.stderr
+    assert ("more than one log has session LBT-IPC:" in result.stderr) is noted
+    assert ("choose a log with --partition" in result.stderr) is noted
 
 
 @pytest.mark.parametrize(
