@@ -14,6 +14,12 @@ from ipcbus_tools.stopping import Stopper
 
 NAMES: Final = ("throughput", "latency", "audit", "rollup", "compact", "report")
 
+_ONLY_FOR: Final = {
+    "--interval": ("throughput", "rollup", "report"),
+    "--order": ("audit", "report"),
+    "--events": ("compact",),
+}
+
 _NEEDED: Final = {"pyspark": "pyspark", "pyarrow": "pyarrow", "matplotlib": "matplotlib"}
 
 
@@ -48,6 +54,7 @@ def _confs(context: click.Context, option: click.Parameter, values: tuple[str, .
 @click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="Where results go, as Parquet.")
 @click.option("--topic", "topics", metavar="TOPIC", multiple=True, help="Only this topic; may be repeated.")
 @click.option("--pattern", is_flag=True, help="Each TOPIC is a regular expression for whole names.")
+@click.option("--partition", metavar="N", type=click.IntRange(0), help="Only the log of this number.")
 @click.option("--since", metavar="TIME", callback=_moment, help="Only what was received then or later; UTC if no zone.")
 @click.option("--until", metavar="TIME", callback=_moment, help="Only what was received before.")
 @click.option("--interval", metavar="TIME", help="Of throughput and rollup; 1s, and what fits in a report.")
@@ -65,6 +72,7 @@ def command(
     out: Path | None,
     topics: tuple[str, ...],
     pattern: bool,
+    partition: int | None,
     since: int | None,
     until: int | None,
     interval: str | None,
@@ -94,6 +102,10 @@ def command(
     The audit ends with exit code 1 when messages are missing and nobody has reported them.
     """
     _check(name, out, until, stream, checkpoint, every)
+    given = {"--interval": interval is not None, "--order": order, "--events": events}
+    _check_used(name, [option for option in given if given[option]])
+    if pattern and not topics:
+        raise Misuse("--pattern says how to read --topic; name a topic, or leave it away")
     for module, package in _NEEDED.items():
         if find_spec(module) is None:
             raise Failure(f"ipcbus pipeline needs {package}; pip install 'ipcbus[spark]'")
@@ -103,7 +115,8 @@ def command(
     from ipcbus_tools.pipeline_facts import show
     from ipcbus_tools.pipeline_run import Request, run
 
-    what = Selection(Path(archive), topics, pattern, since, until, careful=name not in ("audit", "report"))
+    careful = name not in ("audit", "report")
+    what = Selection(Path(archive), topics, pattern, since, until, partition, careful)
     length = None if interval is None else interval_ns(interval)
     request = Request(name, what, master, confs, out, length, order, events, checkpoint, every)
     with Stopper() as stopper:
@@ -116,6 +129,18 @@ def command(
         raise stopped
     if name == "audit" and found.audit is not None and found.audit.missing:
         click.get_current_context().exit(1)
+
+
+def _check_used(name: str, given: list[str]) -> None:
+    """Looks for options that a pipeline passes over.
+
+    Raises:
+        Misuse: there is one.
+    """
+    for option in given:
+        names = _ONLY_FOR[option]
+        if name not in names:
+            raise Misuse(f"{option} changes nothing in {name}, it is for {' and '.join(names)}; leave it away")
 
 
 def _check(

@@ -12,12 +12,13 @@ from pyspark.sql import functions as F
 from ipcbus.archive import Archive
 from ipcbus.spark.pipelines import audit, latency, rollup, throughput
 from ipcbus.spark.pipelines.compact import compact
-from ipcbus.spark.pipelines.reading import Selection, read, read_stream
+from ipcbus.spark.pipelines.reading import Selection, read, read_stream, several
 from ipcbus.spark.pipelines.results import write_results
 from ipcbus.spark.pipelines.rows import SECOND_NS
 from ipcbus.spark.pipelines.stream import Job, start_compact
 from ipcbus.spark.pipelines.verdicts import COMPLETE
 from ipcbus.storage.files import Disk
+from ipcbus_tools.common import notes, safe
 from ipcbus_tools.pipeline_facts import (
     AuditLine,
     AuditSummary,
@@ -86,6 +87,7 @@ def run(request: Request, stopper: Stopper) -> tuple[PipelineRun, Stopped | None
         Stopped: a signal ended anything else.
     """
     archive = Archive(request.what.archive)
+    _note(request, archive)
     empty = PipelineRun(request.name, str(archive.path), archive.id, 0.0)
     with spark(f"ipcbus pipeline {request.name}", request.master, request.confs, stopper) as job:
         begin, stopped = time.monotonic(), None
@@ -96,6 +98,15 @@ def run(request: Request, stopper: Stopper) -> tuple[PipelineRun, Stopped | None
         else:
             stopped, found = _stream(request, job, empty)
         return replace(found, seconds=round(time.monotonic() - begin, 3)), stopped
+
+
+def _note(request: Request, archive: Archive) -> None:
+    """Says what may count twice: of all pipelines the audit alone accounts for each log."""
+    found = [] if request.name in ("audit", "compact") else several(archive, request.what)
+    if found:
+        more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+        text = f"note: more than one log has session {found[0]}{more}; what two recorders have recorded counts twice"
+        notes().print(safe(f"{text}: choose a log with --partition, 'ipcbus archive info' lists them"), soft_wrap=True)
 
 
 def _pipeline(request: Request) -> Pipeline:
@@ -147,7 +158,7 @@ def _stream(request: Request, job: Spark, empty: PipelineRun) -> tuple[Stopped |
         query = work.start(rows, place, every_seconds=every)
     stopped = None
     try:
-        job.follow(query)
+        job.follow(query, lambda: None if work is None else work.refresh(session))
     except Stopped as signal:
         stopped = signal
     if work is None:

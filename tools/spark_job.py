@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from ipcbus_tools.common import Failure, Misuse, notes, number
+from ipcbus_tools.stopping import Stopped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -47,6 +47,7 @@ class Spark:
         self._stopper = stopper
         self._task: TaskID | None = None
         self._progress = progress
+        self._followed = False  # a stream until a signal came: what is run now is to be done all the same
 
     def run(self, name: str, work: Callable[[], _Result]) -> _Result:
         """Does something that runs jobs, and shows how far they are; a signal cancels them.
@@ -68,15 +69,15 @@ class Spark:
         thread = InheritableThread(target=target)
         thread.start()
         try:
-            # After a signal only what is to be done all the same is run.
-            with contextlib.nullcontext() if self._stopper.signum else self._stopper.allowed():
-                while thread.is_alive():
+            while thread.is_alive():
+                # Only the waiting may be cut off: what is cut off talking to the JVM leaves an answer unread there.
+                with contextlib.nullcontext() if self._followed else self._stopper.allowed():
                     self._stopper.wait(_LOOK_S)
-                    self._show(task)
+                self._show(task)
         finally:
-            if thread.is_alive():
-                self.session.sparkContext.cancelAllJobs()
-            thread.join()
+            while thread.is_alive():
+                self.session.sparkContext.cancelAllJobs()  # those of now; the next one may begin right after it
+                thread.join(_LOOK_S)
             self._progress.remove_task(task)
         if "error" in done:
             raise done["error"]
@@ -88,18 +89,27 @@ class Spark:
         if self._task is not None:
             self._progress.update(self._task, description=name)
 
-    def follow(self, query: StreamingQuery) -> None:
+    def follow(self, query: StreamingQuery, meanwhile: Callable[[], None] = lambda: None) -> None:
         """Shows how far a stream is until it ends; a signal stops it after the micro-batch that it works on.
 
+        Args:
+            query: the stream.
+            meanwhile: is called now and then; a signal waits until it is done.
+
         Raises:
+            Stopped: by a signal; nothing that is run from now on is cancelled by another one.
             StreamingQueryException: it failed.
         """
         task = self._progress.add_task(query.name or "stream", total=None)
         try:
-            with self._stopper.allowed():
-                while query.isActive:
+            while query.isActive:
+                with self._stopper.allowed():
                     self._stopper.wait(_LOOK_S)
-                    self._show_stream(task, query)
+                self._show_stream(task, query)
+                meanwhile()
+        except Stopped:
+            self._followed = True
+            raise
         finally:
             if query.isActive:
                 query.stop()
@@ -144,10 +154,10 @@ def spark(name: str, master: str, confs: Mapping[str, str], stopper: Stopper) ->
             log = until_done.enter_context(os.fdopen(handle, "wb"))
             progress = until_done.enter_context(_progress())
             task = progress.add_task(f"starting Spark ({master})", total=None)
-            interrupt = signal.getsignal(signal.SIGINT)
+            # A signal waits until Spark is up and can be ended.
+            session = until_done.enter_context(quiet_session(name, master=master, confs=confs, log=log))
             with stopper.allowed():
-                session = until_done.enter_context(quiet_session(name, master=master, confs=confs, log=log))
-            signal.signal(signal.SIGINT, interrupt)  # Spark has put its own in this place
+                pass
             progress.remove_task(task)
             yield Spark(session, stopper, progress)
     except IpcBusError:

@@ -76,9 +76,11 @@ class Choice:
     """Which rows are wanted.
 
     Attributes:
-        topic: says of a topic whether it is wanted; None wants all.
+        topic: says of a topic whether it was asked for; None: all were.
         events: whether what is no message is wanted too: losses, beginnings and ends of sessions. Losses of no one
             topic come then whatever the topics are.
+        passes: says of a topic whether its rows pass a filter, also of the empty one of losses of no one topic; None:
+            all do.
         begins: topic -> offset before which it is not wanted.
         ends: topic -> offset from which on it is not wanted.
         tests: name of a column -> says of its numbers which are wanted; all have to agree.
@@ -86,6 +88,7 @@ class Choice:
 
     topic: Callable[[str], bool] | None = None
     events: bool = False
+    passes: Callable[[str], bool] | None = None
     begins: Mapping[str, int] = field(default_factory=dict)
     ends: Mapping[str, int] = field(default_factory=dict)
     tests: tuple[tuple[str, Callable[[NDArray[np.int64]], NDArray[np.bool_]]], ...] = ()
@@ -105,8 +108,10 @@ class Chooser:
         topics = labels.topics
         wanted = [choice.topic is None or choice.topic(topic) for topic in topics]
         wanted[0] = True  # a loss of no one topic; there is no such message
+        if choice.passes is not None:
+            wanted = [asked and choice.passes(topic) for asked, topic in zip(wanted, topics, strict=True)]
         self._topics = None if all(wanted) else np.array(wanted)
-        self.wants_none = not choice.events and not any(wanted[1:])
+        self.wants_none = not any(wanted if choice.events else wanted[1:])
         self._begins = np.array([choice.begins.get(topic, 0) for topic in topics]) if choice.begins else None
         no_end = np.iinfo(np.int64).max
         self._ends = np.array([choice.ends.get(topic, no_end) for topic in topics]) if choice.ends else None

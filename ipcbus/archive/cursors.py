@@ -16,7 +16,7 @@ from ipcbus.errors import ArchiveDamaged, ConfigError, StorageError
 from ipcbus.storage.files import is_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from pathlib import Path
 
     from ipcbus.storage.files import Files
@@ -34,9 +34,17 @@ class Cursor:
     """How far a consumer is."""
 
     offsets: dict[str, int]
-    """By key of the log: the first offset that it still needs. Logs that it does not name it does not hold."""
+    """By key of the log: the first offset that it still needs."""
     time_ns: int
     """When it was committed, in ns since the epoch."""
+    partitions: tuple[int, ...] | None = None
+    """The partitions that it reads; None: all of them, also those that come later."""
+
+    def needs(self, key: str, partition: int) -> int | None:
+        """The first offset that it needs of a log; None for none. One that it does not name it has not seen yet."""
+        if key in self.offsets:
+            return self.offsets[key]
+        return 0 if self.partitions is None or partition in self.partitions else None
 
 
 class Cursors:
@@ -47,13 +55,21 @@ class Cursors:
         self._folder = root / FOLDER
         self._files = files
 
-    def commit(self, group: str, offsets: Mapping[str, int], *, time_ns: int | None = None) -> None:
+    def commit(
+        self,
+        group: str,
+        offsets: Mapping[str, int],
+        *,
+        time_ns: int | None = None,
+        partitions: Collection[int] | None = None,
+    ) -> None:
         """Writes a cursor, in place of the one that the group had.
 
         Args:
             group: name of the consumer: letters, digits, `.`, `_` and `-`, 100 at most.
-            offsets: by key of the log, the first offset that it still needs.
+            offsets: by key of the log, the first offset that it still needs; of a log that is not named, everything.
             time_ns: when, in ns since the epoch; None: now.
+            partitions: the consumer reads only these; None: all logs, also those that come later.
 
         Raises:
             ConfigError: the name cannot be one, or an offset is no number from 0 on.
@@ -65,9 +81,10 @@ class Cursors:
             if not 0 <= offset < _OFFSET_MAX:
                 raise ConfigError(f"consumer {group}: offset {offset} of log {key} is none; give a number from 0 on")
         when = time.time_ns() if time_ns is None else time_ns
-        text = json.dumps(
-            {"format": FORMAT, "group": group, "offsets": plain, "time_ns": when}, sort_keys=True, separators=(",", ":")
-        )
+        found: dict[str, object] = {"format": FORMAT, "group": group, "offsets": plain, "time_ns": when}
+        if partitions is not None:
+            found["partitions"] = sorted(map(int, partitions))
+        text = json.dumps(found, sort_keys=True, separators=(",", ":"))
         self._files.make_dir(self._folder)
         self._files.replace(path, text.encode())
 
@@ -119,7 +136,12 @@ class Cursors:
         for key, offset in offsets.items():
             if not _whole(offset):
                 return f"offset {offset!r} of log {key!a} is no whole number from 0 on"
-        return Cursor(offsets, when)
+        partitions = found.get("partitions")
+        if partitions is None:
+            return Cursor(offsets, when)
+        if not isinstance(partitions, list) or not all(map(_whole, partitions)):
+            return f"partitions {str(partitions)[:100]!a} are no list of whole numbers from 0 on"
+        return Cursor(offsets, when, tuple(partitions))
 
     def _there(self, path: Path) -> bool:
         return path.name in self._files.names(self._folder)

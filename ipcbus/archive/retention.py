@@ -42,9 +42,10 @@ def retain(
     closed = log.segments(closed=True)
     total = written_bytes + sum(segment.disk_bytes for segment in closed)
     fresh = {
-        group: cursor.offsets[log.key]
+        group: offset
         for group, cursor in cursors.items()
-        if log.key in cursor.offsets and now_ns - cursor.time_ns <= limits.cursor_max_age_seconds * 1e9
+        if (offset := cursor.needs(log.key, log.partition)) is not None
+        and now_ns - cursor.time_ns <= limits.cursor_max_age_seconds * 1e9
     }
     held = min(fresh.values(), default=None)
     removed: list[Segment] = []

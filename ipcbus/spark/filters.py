@@ -96,12 +96,10 @@ def _literal(column: str, value: object) -> int | str | None:
     return value
 
 
-def topics(conditions: Sequence[Condition], wants: Callable[[str], bool] | None) -> Callable[[str], bool] | None:
-    """Says of a topic whether it was asked for and passes; None where all do."""
+def topics(conditions: Sequence[Condition]) -> Callable[[str], bool] | None:
+    """Says of a topic whether its rows pass; None where all do."""
     mine = [each for each in conditions if each.column == "topic"]
-    if not mine:
-        return wants
-    return lambda topic: (wants is None or wants(topic)) and all(each.text(topic) for each in mine)
+    return (lambda topic: all(each.text(topic) for each in mine)) if mine else None
 
 
 def numbers(conditions: Sequence[Condition]) -> tuple[tuple[str, Callable[[Numbers], NDArray[np.bool_]]], ...]:

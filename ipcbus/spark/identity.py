@@ -22,7 +22,8 @@ PREFIX: Final = "ipcbus."
 """Headers whose names begin so are the sink's own."""
 
 QUERY: Final = "ipcbus.query"
-"""Whose row it is: `txnAppId` of the sink, else the id of the streaming query or of the batch job."""
+"""Whose row it is: `txnAppId` of the sink, else the id of the streaming query or of the batch job. At least once it is
+`<txnAppId>/<id of the streaming query>`, as with a new checkpoint the batches of another query count anew."""
 BATCH: Final = "ipcbus.batch"
 """The micro-batch; of a batch job `txnVersion`, or 0."""
 PARTITION: Final = "ipcbus.partition"
@@ -31,6 +32,8 @@ ROW: Final = "ipcbus.row"
 """Number of the row among those of its partition that go to its topic; from 0, without gaps."""
 POSSIBLE_DUPLICATE: Final = "ipcbus.possible_duplicate"
 """`1` on a message that may have been sent before: whoever sent it was killed at that moment."""
+DOUBT: Final = (POSSIBLE_DUPLICATE, b"1")
+"""That header."""
 
 _DIGITS_MAX: Final = 18  # so that each number fits into 64 bits
 _QUERY_MAX: Final = 255

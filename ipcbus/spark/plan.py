@@ -115,14 +115,16 @@ def lost(options: ReadOptions, why: str, first: int, end: int) -> None:
 
 
 def _kept(log: Log, options: ReadOptions, first: int, last: int, archive: Archive) -> tuple[int, int]:
-    """What a log has of these offsets."""
+    """What is to be read of these offsets of a log."""
     oldest, end = log.bounds()
     name = f"log {log.key} of {archive.path}"
     if last > end:
         lost(options, f"{name} ends at {end}", max(first, end), last)
     if first < oldest:
         lost(options, f"{name} is kept from {oldest} on", first, min(oldest, last))
-    return max(first, oldest), min(last, end)
+        # With events a task reads what is gone all the same, and has a row that says so.
+        first = first if options.include_events else oldest
+    return first, min(last, end)
 
 
 def _pieces(log: Log, first: int, last: int, least: int) -> list[tuple[int, int]]:

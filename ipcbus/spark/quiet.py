@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
+import threading
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from ipcbus.spark.session import CONFS, LOCAL_CONFS, check_java, session
@@ -23,6 +25,8 @@ def quiet_session(
     name: str, *, master: str, confs: Mapping[str, str] | None = None, log: IO[bytes]
 ) -> Iterator[SparkSession]:
     """The session of this process if there is one, which goes on; else one made now and ended with its JVM.
+
+    What a signal raises must not be raised while this begins: a JVM that has not yet told where it listens would stay.
 
     Args:
         name: of the application.
@@ -48,9 +52,13 @@ def quiet_session(
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
     launch: Any = launch_gateway
+    interrupt = signal.getsignal(signal.SIGINT)
     gateway = launch(conf, {"stdout": log, "stderr": log})
     SparkContext._gateway, SparkContext._jvm = gateway, gateway.jvm
     try:
+        SparkContext(conf=conf)
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, interrupt)  # Spark has put its own in this place, which raises anywhere
         made = session(name, master=master, confs=settings)
         try:
             yield made

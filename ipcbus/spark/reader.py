@@ -56,8 +56,9 @@ class Rows:
         labels = Labels(log)
         subscription = Subscription.of(self._options)
         choice = Choice(
-            topic=filters.topics(self.conditions, subscription.wants(log.partition)),
+            topic=subscription.wants(log.partition),
             events=self._options.include_events,
+            passes=filters.topics(self.conditions),
             begins=part.begins,
             ends=part.ends,
             tests=filters.numbers(self.conditions),

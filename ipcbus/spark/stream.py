@@ -20,6 +20,7 @@ from ipcbus.spark import plan, positions
 from ipcbus.spark.admission import share
 from ipcbus.spark.offsets import Offsets
 from ipcbus.spark.reader import Rows
+from ipcbus.spark.topics import Subscription
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -49,6 +50,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._rows = Rows(options, schema)
         self._target: Mapping[str, int] | None = None
         self._given_at = time.monotonic()
+        self._given = 0
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a new query begins.
@@ -56,9 +58,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             ConfigError: where the options want to begin makes no sense for this archive.
             ArchiveError: the archive or what was asked for of it is not there.
+            StorageError: the cursor of the `groupId` cannot be written.
         """
         archive = self._archive()
         begins, skip = positions.starts(archive, self._options)
+        self._hold(archive, begins)
         return Offsets(archive.id, begins, is_first=True, skip=skip).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -88,6 +92,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if all(begin.next.get(key, 0) == end for key, end in ends.items()):
             return start
         self._given_at = time.monotonic()
+        self._given += 1
         return Offsets(
             archive.id,
             ends,
@@ -139,7 +144,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         if self._options.group_id is not None:
             archive = self._archive()
-            archive.cursors.commit(self._options.group_id, dict(Offsets.parse(end, archive.id).next))
+            self._commit(archive, self._options.group_id, Offsets.parse(end, archive.id).next)
+
+    def _hold(self, archive: Archive, begins: Mapping[str, int]) -> None:
+        """Has the archive keep what a new query begins with; its first commit comes with its second batch."""
+        group = self._options.group_id
+        if group is None:
+            return
+        known = archive.cursors.all().get(group)
+        if known is not None:
+            # A first batch that is done again begins where it did, though "latest" is later now: what is held stays.
+            begins = {key: min(offset, begins.get(key, offset)) for key, offset in known.offsets.items()}
+        self._commit(archive, group, begins)
+
+    def _commit(self, archive: Archive, group: str, offsets: Mapping[str, int]) -> None:
+        archive.cursors.commit(group, offsets, partitions=Subscription.of(self._options).partitions)
 
     def _archive(self) -> Archive:
         # Opened each time: it holds nothing that is worth keeping, and this object travels to the tasks.
@@ -170,19 +189,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             shares = share({key: ends[key] - begins[key] for key in ends}, rows, turn)
             limited = {key: begins[key] + shares[key] for key in ends}
         size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else self._options.max_bytes
-        return limited if size is None else _within(logs, begins, limited, size, turn)
+        return limited if size is None else _within(logs, begins, limited, size, self._given)
 
 
 def _within(
     logs: Mapping[str, Log], begins: Mapping[str, int], ends: Mapping[str, int], size: int, turn: int
 ) -> dict[str, int]:
-    """Ends with messages of at most so many bytes, or with a single one that is longer."""
+    """Ends with messages of at most so many bytes, or with a single one that is longer.
+
+    The next message of the log whose turn it is goes first: it may be longer than what this log's share will ever be.
+    """
     there = {key: max(begins[key], logs[key].bounds()[0]) for key in ends if key in logs and ends[key] > begins[key]}
-    shares = share({key: logs[key].size(there[key], ends[key]) for key in there}, size, turn)
-    found = dict(begins)
-    for key, begin in there.items():
-        found[key] = logs[key].reach(begin, ends[key], shares[key])
-    if found == begins and there:
-        key = sorted(there)[turn % len(there)]
-        found[key] = there[key] + 1
+    if not there:
+        return dict(begins)
+    first = sorted(there)[turn % len(there)]
+    rest = size - logs[first].size(there[first], there[first] + 1)
+    there[first] += 1
+    found = {**begins, first: there[first]}
+    if rest > 0:
+        shares = share({key: logs[key].size(there[key], ends[key]) for key in there}, rest, turn)
+        found |= {key: logs[key].reach(begin, ends[key], shares[key]) for key, begin in there.items()}
     return found

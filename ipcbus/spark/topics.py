@@ -31,9 +31,14 @@ class Subscription:
         """What the options say."""
         return cls(options.subscribe, options.subscribe_pattern, options.assign)
 
+    @property
+    def partitions(self) -> frozenset[int] | None:
+        """The logs of which anything may have been asked for; None for all."""
+        return None if self.assigned is None else frozenset().union(*self.assigned.values())
+
     def wants_log(self, partition: int) -> bool:
         """Whether anything of a log may have been asked for."""
-        return self.assigned is None or any(partition in partitions for partitions in self.assigned.values())
+        return self.partitions is None or partition in self.partitions
 
     def wants(self, partition: int) -> Callable[[str], bool] | None:
         """Says of a topic of a log whether it was asked for; None where all were."""

@@ -88,6 +88,22 @@ def test_throughput_of_some_topics_and_a_time(traffic: tuple[Path, Truth], tmp_p
     assert run("throughput", path, "--topic", "topic", "--since", "2030-01-01").stdout == "no messages\n"
 
 
+def test_one_of_two_recorders(tmp_path: Path) -> None:
+    archive = Archive.create(tmp_path / "archive")
+    for stream, count in (("one", 5), ("two", 7)):
+        with archive.writer(stream) as writer:
+            add(writer, [b"x"] * count)
+    result = run("throughput", archive.path, "--json")
+    assert facts(result)["throughput"][0]["messages"] == 12
+    assert result.stderr.startswith("note: more than one log has session ")
+    for name in ("throughput", "latency", "audit"):
+        result = run(name, archive.path, "--json", "--partition", "1")
+        found = facts(result)
+        counts = found["audit"] if name == "audit" else found[name][0]
+        assert counts["messages"] + counts.get("unstamped", 0) == 7
+        assert result.stderr == ""
+
+
 def test_report(traffic: tuple[Path, Truth], tmp_path: Path) -> None:
     path, truth = traffic
     found = facts(run("report", path, "--json", "--out", str(tmp_path)))

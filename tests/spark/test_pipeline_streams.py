@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import polars
 import pytest
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import functions as F
 
 from benchmarks.traffic import Traffic, Truth
 from ipcbus import ConfigError
@@ -19,6 +20,7 @@ from ipcbus.spark.pipelines.compact import compact, compact_batch
 from ipcbus.spark.pipelines.reading import Selection, read, read_stream
 from ipcbus.spark.pipelines.results import write_results
 from ipcbus.spark.pipelines.stream import PARTS, Job, start_compact
+from tests.kit.hosts import Host
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -156,10 +158,7 @@ def total(frame: DataFrame) -> DataFrame:
 def test_batches(spark: SparkSession, tmp_path: Path, some: Callable[[int], dict[str, DataFrame]]) -> None:
     parts = Batches(tmp_path / "parts")
     assert parts.tables(spark, {"n": total}) == {}
-    parts.claim("stream 1")
-    parts.claim("stream 1")
-    with pytest.raises(ConfigError, match=r"holds what another stream wrote \(stream 1, this one is stream 2\)"):
-        parts.claim("stream 2")
+    parts.claim("stream 1", 0, "sums")
 
     def sums(expected: int) -> None:
         assert lines(parts.tables(spark, {"n": total})["n"]) == [{"n": expected}]
@@ -195,6 +194,31 @@ def test_batches(spark: SparkSession, tmp_path: Path, some: Callable[[int], dict
 # ------------------------------------------------------------------------------------------- compaction
 
 
+def test_one_checkpoint_is_of_one_pipeline_with_one_interval(spark: SparkSession, tmp_path: Path) -> None:
+    host = Host(tmp_path / "archive")
+    counts, late = throughput.pipeline(10**9), latency.pipeline()
+    job, checkpoint = Job(counts, tmp_path / "throughput"), tmp_path / "checkpoint"
+
+    def go(job: Job) -> int:
+        job.start(rows_of(spark, job.pipeline, host.path), checkpoint).awaitTermination()
+        found = job.write_results(spark)
+        (line,) = spark.read.parquet(str(found["totals"])).where("topic IS NULL").collect()
+        return int(line["messages"])
+
+    # The first micro-batch has no rows, and is one all the same.
+    job.start(rows_of(spark, counts, host.path), checkpoint).awaitTermination()
+    host.record(100)
+    assert go(job) == 100
+    host.record(10)
+    with pytest.raises(StreamingQueryException, match="is new, and the checkpoint has come to micro-batch 2"):
+        go(Job(late, tmp_path / "latency"))
+    with pytest.raises(
+        ConfigError, match="holds throughput in intervals of 1000000000 ns, and this stream makes .* 1000 "
+    ):
+        go(Job(throughput.pipeline(1000), tmp_path / "throughput"))
+    assert go(job) == 110
+
+
 def test_compact(spark: SparkSession, archive: tuple[Path, Truth], tmp_path: Path) -> None:
     path, truth = archive
     out = tmp_path / "compact"
@@ -208,6 +232,15 @@ def test_compact(spark: SparkSession, archive: tuple[Path, Truth], tmp_path: Pat
     # Pipelines run on it too.
     (line,) = throughput.pipeline().run(spark.read.parquet(str(out)))["totals"].where("topic IS NULL").collect()
     assert (line["messages"], line["bytes"]) == (truth.messages, truth.bytes)
+
+
+def test_compact_that_fails_leaves_what_was_there(spark: SparkSession, tmp_path: Path) -> None:
+    out = tmp_path / "compact"
+    rows = spark.range(10).selectExpr("'t' AS topic", "0 AS partition", "id AS offset", "id AS receiveTimeNs")
+    compact(rows, out)
+    with pytest.raises(PySparkException, match="disk on fire"):
+        compact(rows.withColumn("seq", F.raise_error(F.lit("disk on fire"))), out)
+    assert spark.read.parquet(str(out)).count() == 10
 
 
 def test_compact_stream(
@@ -262,3 +295,12 @@ def test_compact_replaces_nothing_else(spark: SparkSession, tmp_path: Path) -> N
     with pytest.raises(ConfigError, match=r"holds 'thesis.txt', and all of it would be replaced"):
         compact(spark.range(1), tmp_path)
     assert (tmp_path / "thesis.txt").exists()
+
+
+def test_compact_as_a_stream_adds_nothing_to_what_compact_wrote(spark: SparkSession, tmp_path: Path) -> None:
+    host = Host(tmp_path / "archive")
+    host.record(10)
+    compact(read(spark, Selection(host.path)), tmp_path / "out")
+    rows = read_stream(spark, Selection(host.path))
+    with pytest.raises(ConfigError, match=r"holds 'date=.*', which would be read together with"):
+        start_compact(rows, tmp_path / "checkpoint", tmp_path / "out")

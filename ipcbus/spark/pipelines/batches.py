@@ -1,6 +1,6 @@
 """What the micro-batches of a stream wrote: a directory for each, so that one that is repeated overwrites its own.
 
-    <directory>/_stream                 id of the stream that writes here
+    <directory>/_stream                 id of the stream that writes here, and what it makes
     <directory>/batch_id=<N>/           what micro-batch N wrote: Parquet in a directory for each table
     <directory>/merged=<N>/             the same of all up to N, put together
 
@@ -30,7 +30,7 @@ MERGE_AT: Final = 64
 _STREAM: Final = "_stream"
 _MERGING: Final = "_merging"
 _DONE: Final = "_SUCCESS"
-_ID_MAX: Final = 100
+_CLAIM_MAX: Final = 10_000
 _FOLDER: Final = re.compile(r"(batch_id|merged)=(\d{1,18})", re.ASCII)
 
 
@@ -42,23 +42,48 @@ class Batches:
         self.path = path
         self._files = Disk()
 
-    def claim(self, stream: str) -> None:
+    def check(self, what: str) -> None:
+        """Makes sure that what is there can be merged with what a stream is about to make.
+
+        Args:
+            what: which tables, with all that their lines depend on, in words.
+
+        Raises:
+            ConfigError: it is something else.
+        """
+        known = self._claimed()
+        if known is not None and known[1] != what:
+            raise ConfigError(
+                f"{self.path} holds {known[1] or 'something else'}, and this stream makes {what}; go on as it began, "
+                "or begin with another directory and another checkpoint"
+            )
+
+    def claim(self, stream: str, batch: int, what: str) -> None:
         """Makes the directory this stream's.
 
         Args:
             stream: id of the streaming query; it stays the same as long as its checkpoint.
+            batch: the micro-batch that it is about to write.
+            what: see `check`.
 
         Raises:
-            ConfigError: another stream has written here; its batches have the same numbers and other rows.
+            ConfigError: another stream has written here, whose batches have the same numbers and other rows; or the
+                batches of this stream before that one were written elsewhere.
             StorageError: the system refuses.
         """
         self._files.make_dir(self.path)
-        if self._files.create(self.path / _STREAM, stream.encode()):
-            return
-        known = self._owner()
-        if known != stream:
+        known = self._claimed()
+        if known is None and batch > 0:
             raise ConfigError(
-                f"{self.path} holds what another stream wrote ({known}, this one is {stream}); go on with the "
+                f"{self.path} is new, and the checkpoint has come to micro-batch {batch}: what was read before is not "
+                "here; give each pipeline a checkpoint of its own, which belongs to its results"
+            )
+        if known is None and self._files.create(self.path / _STREAM, f"{stream}\n{what}\n".encode()):
+            return
+        owner = (known or self._claimed() or ("unknown", ""))[0]
+        if owner != stream:
+            raise ConfigError(
+                f"{self.path} holds what another stream wrote ({owner}, this one is {stream}); go on with the "
                 "checkpoint of that one, or give another directory"
             )
 
@@ -145,12 +170,14 @@ class Batches:
         matches = map(_FOLDER.fullmatch, self._files.names(self.path))
         return sorted(int(match[2]) for match in matches if match and match[1] == kind)
 
-    def _owner(self) -> str:
+    def _claimed(self) -> tuple[str, str] | None:
+        """Who writes here, and what."""
         try:
             file = self._files.open(self.path / _STREAM)
         except FileMissing:
-            return "unknown"
+            return None
         try:
-            return file.read_at(0, _ID_MAX).decode(errors="replace")
+            stream, _, what = file.read_at(0, _CLAIM_MAX).decode(errors="replace").partition("\n")
+            return stream, what.strip()
         finally:
             file.close()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F
 
 from ipcbus.errors import ConfigError
+from ipcbus.spark.pipelines.results import swap
 from ipcbus.storage.files import Disk
 
 if TYPE_CHECKING:
@@ -31,10 +32,13 @@ _CONFS: Final = {
 
 
 def compact(rows: DataFrame, out: Path) -> None:
-    """Writes rows to `out/date=YYYY-MM-DD/*.parquet`, in the place of what was there.
+    """Writes rows to `out/date=YYYY-MM-DD/*.parquet`, in the place of all that was there.
 
-    Whoever does it again has the same again. All columns of the rows are written. Within a file rows are sorted by
-    topic, partition and offset; small days are one file, large ones are divided.
+    Whoever does it again has the same again, without what the archive no longer has. The files are written beside
+    `out` first: Spark would remove the old ones before it begins, and a job that is stopped would leave none.
+
+    All columns of the rows are written. Within a file rows are sorted by topic, partition and offset; small days are
+    one file, large ones are divided.
 
     Args:
         rows: of the data source.
@@ -44,11 +48,11 @@ def compact(rows: DataFrame, out: Path) -> None:
         ConfigError: something else is in that directory.
         StorageError: the system refuses.
     """
-    _check(out, f"{DATE}=")
+    check_own(out, f"{DATE}=", "and all of it would be replaced")
     day = F.date_from_unix_date(F.call_function("div", F.col("receiveTimeNs"), F.lit(_DAY_NS)).cast("int"))
     dated = rows.withColumn(DATE, day).hint("rebalance", DATE).sortWithinPartitions(DATE, *_ORDER)
     with _confs(rows.sparkSession):
-        dated.write.mode("overwrite").partitionBy(DATE).parquet(str(out))
+        swap(out, lambda new: dated.write.mode("overwrite").partitionBy(DATE).parquet(new))
 
 
 def compact_batch(rows: DataFrame, out: Path) -> None:
@@ -57,11 +61,20 @@ def compact_batch(rows: DataFrame, out: Path) -> None:
         rows.hint("rebalance").sortWithinPartitions(*_ORDER).write.mode("overwrite").parquet(str(out))
 
 
-def _check(out: Path, ours: str) -> None:
-    """Makes sure that nothing is lost when all that is in a directory is replaced."""
+def check_own(out: Path, ours: str, but: str) -> None:
+    """Makes sure that a directory holds nothing else.
+
+    Args:
+        out: the directory.
+        ours: how names begin that may be there.
+        but: what would become of anything else.
+
+    Raises:
+        ConfigError: something else is there.
+    """
     foreign = [name for name in Disk().names(out) if not name.startswith((ours, "_", "."))]
     if foreign:
-        raise ConfigError(f"{out} holds {foreign[0]!r}, and all of it would be replaced; give a directory of its own")
+        raise ConfigError(f"{out} holds {foreign[0]!r}, {but}; give a directory of its own")
 
 
 @contextlib.contextmanager

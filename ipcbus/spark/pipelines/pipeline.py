@@ -28,6 +28,7 @@ class Pipeline:
         partials: rows -> tables by name.
         merge: by name of a table: what makes one of the union of several.
         results: tables -> results by name.
+        parameters: what lines of the tables depend on besides rows, in words; only tables of the same ones merge.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Pipeline:
     partials: Callable[[DataFrame], Tables]
     merge: Mapping[str, Callable[[DataFrame], DataFrame]]
     results: Callable[[Tables], Tables]
+    parameters: str = ""
 
     def run(self, rows: DataFrame) -> Tables:
         """The results of rows; nothing is computed before they are used."""

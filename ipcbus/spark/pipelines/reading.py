@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 if TYPE_CHECKING:
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.readwriter import DataFrameReader
     from pyspark.sql.streaming.readwriter import DataStreamReader
+
+    from ipcbus.archive import Archive
 
     _Reader = TypeVar("_Reader", DataFrameReader, DataStreamReader)
 
@@ -29,6 +33,7 @@ class Selection:
         pattern: whether `topics` are regular expressions.
         since_ms: only what was received then or later, ms since the epoch.
         until_ms: only what was received before; a batch only.
+        partition: only the log of this number; all when there is none.
         careful: fail where offsets are damaged or gone; else a row says how many are lost (with events), or they are
             left out.
     """
@@ -38,20 +43,22 @@ class Selection:
     pattern: bool = False
     since_ms: int | None = None
     until_ms: int | None = None
+    partition: int | None = None
     careful: bool = True
 
     def options(self) -> dict[str, str]:
         """The same as options of the data source."""
         found = {"archive": str(self.archive), "failOnDataLoss": str(self.careful).lower()}
         if self.topics:
-            found["subscribePattern"] = self._expression()
+            found["subscribePattern"] = self.expression()
         if self.since_ms is not None:
             found |= {"startingTimestamp": str(self.since_ms), "startingOffsetsByTimestampStrategy": "latest"}
         if self.until_ms is not None:
             found["endingTimestamp"] = str(self.until_ms)
         return found
 
-    def _expression(self) -> str:
+    def expression(self) -> str:
+        """All topics as one regular expression."""
         # Names as expressions too: `subscribe` takes none with a comma.
         each = self.topics if self.pattern else tuple(map(re.escape, self.topics))
         return each[0] if len(each) == 1 else "|".join(f"(?:{one})" for one in each)
@@ -66,7 +73,7 @@ def read(spark: SparkSession, what: Selection, columns: Sequence[str] = (), *, e
         columns: which columns; all when there are none. What is not named costs nothing.
         events: losses and begins too.
     """
-    return _narrowed(spark.read.format("ipcbus"), what, columns, events).load()
+    return _load(spark.read.format("ipcbus"), what, columns, events)
 
 
 def read_stream(
@@ -91,12 +98,34 @@ def read_stream(
         reader = reader.option("startingOffsets", "earliest")
     if rows_per_batch is not None:
         reader = reader.option("maxOffsetsPerTrigger", str(rows_per_batch))
-    return _narrowed(reader, what, columns, events).load()
+    return _load(reader, what, columns, events)
 
 
-def _narrowed(reader: _Reader, what: Selection, columns: Sequence[str], events: bool) -> _Reader:
+def several(archive: Archive, what: Selection) -> list[str]:
+    """Sessions that more than one of the logs that are read has, with a topic that is: sorted source strings.
+
+    Where two recorders have recorded the same messages, what is not counted by log counts them twice. Only the lists
+    of names of the logs are looked at; so one that went on where another one had ended looks like this too.
+    """
+    if what.partition is not None:
+        return []
+    wants = re.compile(what.expression() if what.topics else ".*", re.DOTALL).fullmatch
+    names = [
+        (set(log.sessions().values()), {topic for topic in log.topics().values() if wants(topic)})
+        for log in archive.logs()
+    ]
+    found: set[str] = set()
+    for (sessions, topics), (others, their_topics) in itertools.combinations(names, 2):
+        if not topics.isdisjoint(their_topics):
+            found |= sessions & others
+    return sorted(found - {""})
+
+
+def _load(reader: _Reader, what: Selection, columns: Sequence[str], events: bool) -> DataFrame:
     found = reader.options(**what.options(), includeEvents=str(events).lower())
-    if not columns:
-        return found
-    every = found.load().schema
-    return found.schema(StructType([field for field in every.fields if field.name in columns]))
+    if columns:
+        every = found.load().schema
+        wanted = columns if what.partition is None else {*columns, "partition"}
+        found = found.schema(StructType([field for field in every.fields if field.name in wanted]))
+    rows = found.load()
+    return rows if what.partition is None else rows.where(F.col("partition") == what.partition)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from ipcbus.storage.files import Disk
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from pyspark.sql import DataFrame
@@ -40,10 +41,28 @@ def write_results(pipeline: Pipeline, tables: Tables, out: Path) -> dict[str, Pa
 
 def replace(result: DataFrame, path: Path) -> Path:
     """Writes a result beside what is there, and then puts it in its place."""
+    return swap(path, lambda new: result.write.mode("overwrite").parquet(new))
+
+
+def swap(path: Path, write: Callable[[str], None]) -> Path:
+    """Has a directory written beside the one that is there, and then puts it in its place.
+
+    A write that fails or is killed leaves what was there. Only between two renames is there nothing under the name;
+    who is killed just then has left both under other names, and the next one begins by putting the old one back.
+
+    Args:
+        path: the directory; its name with `_new_` or `_old_` before it is taken too.
+        write: is given where to write.
+
+    Returns:
+        `path`.
+    """
     files = Disk()
     files.make_dir(path.parent)
     new, old = (path.with_name(f"{kind}_{path.name}") for kind in (_NEW, _OLD))
-    result.write.mode("overwrite").parquet(str(new))
+    if old.exists() and not path.exists():
+        files.rename(old, path)
+    write(str(new))
     shutil.rmtree(old, ignore_errors=True)
     if path.exists():
         files.rename(path, old)

@@ -32,6 +32,7 @@ def pipeline(interval_ns: int = SECOND_NS) -> Pipeline:
         partials=lambda rows: {"trades": trades(rows, interval_ns), "quotes": quotes(rows, interval_ns)},
         merge={"trades": merge_trades, "quotes": merge_quotes},
         results=_results,
+        parameters=f"intervals of {interval_ns} ns",
     )
 
 

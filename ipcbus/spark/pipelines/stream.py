@@ -6,12 +6,13 @@ finished, and that overwrites its own tables (`batches`).
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ipcbus.spark.pipelines.batches import Batches
-from ipcbus.spark.pipelines.compact import compact_batch
+from ipcbus.spark.pipelines.compact import check_own, compact_batch
 from ipcbus.spark.pipelines.results import write_results
 
 if TYPE_CHECKING:
@@ -34,13 +35,16 @@ class Job:
     Attributes:
         pipeline: what it computes.
         out: directory of the results, of this job alone.
-        refresh_seconds: how often they are written anew while the stream goes on; None: only by `write_results`.
+        refresh_seconds: how often they are written anew while the stream goes on, by a micro-batch or by `refresh`;
+            None: only by `write_results`.
     """
 
     pipeline: Pipeline
     out: Path
     refresh_seconds: float | None = None
     _refreshed: float = field(default_factory=time.monotonic, init=False)
+    _is_old: bool = field(default=True, init=False)
+    _writing: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def start(self, rows: DataFrame, checkpoint: Path, *, every_seconds: float | None = None) -> StreamingQuery:
         """Starts the stream, or goes on where its checkpoint says.
@@ -52,7 +56,11 @@ class Job:
 
         Returns:
             The query; `awaitTermination` raises what it failed of.
+
+        Raises:
+            ConfigError: in `out` are results of another pipeline, or of this one with other parameters.
         """
+        Batches(self.out / PARTS).check(self._what)
         return start(rows, checkpoint, self._write, name=self.pipeline.name, every_seconds=every_seconds)
 
     def tables(self, spark: SparkSession) -> Tables:
@@ -64,15 +72,36 @@ class Job:
         tables = self.tables(spark)
         return write_results(self.pipeline, tables, self.out) if tables else {}
 
+    def refresh(self, spark: SparkSession) -> None:
+        """Writes the results when it is time and they lack something; to be called while no micro-batch comes.
+
+        Does nothing while one is being written, which sees to it itself.
+        """
+        if self._writing.acquire(blocking=False):
+            try:
+                self._refresh(spark)
+            finally:
+                self._writing.release()
+
+    def _refresh(self, spark: SparkSession) -> None:
+        waited = time.monotonic() - self._refreshed
+        if self._is_old and self.refresh_seconds is not None and waited >= self.refresh_seconds:
+            self.write_results(spark)
+            self._refreshed, self._is_old = time.monotonic(), False
+
+    @property
+    def _what(self) -> str:
+        return " in ".join(filter(None, (self.pipeline.name, self.pipeline.parameters)))
+
     def _write(self, rows: DataFrame, batch: int) -> None:
         spark = rows.sparkSession
         parts = Batches(self.out / PARTS)
-        parts.claim(_stream_id(spark))
-        parts.write(batch, self.pipeline.partials(rows))
-        parts.merge(spark, self.pipeline.merge)
-        if self.refresh_seconds is not None and time.monotonic() - self._refreshed >= self.refresh_seconds:
-            self.write_results(spark)
-            self._refreshed = time.monotonic()
+        with self._writing:
+            parts.claim(_stream_id(spark), batch, self._what)
+            self._is_old = True
+            parts.write(batch, self.pipeline.partials(rows))
+            parts.merge(spark, self.pipeline.merge)
+            self._refresh(spark)
 
 
 def start_compact(
@@ -81,10 +110,16 @@ def start_compact(
     """Starts the stream that writes rows to `out/batch_id=N/*.parquet`, or goes on where its checkpoint says.
 
     Arguments are those of `Job.start`.
+
+    Raises:
+        ConfigError: what lies there has other columns, or was written by something else: `compact`, for one.
     """
+    check_own(out, "batch_id=", "which would be read together with what this stream writes")
+    what = f"columns {', '.join(rows.columns)}"
+    Batches(out).check(what)
 
     def write(rows: DataFrame, batch: int) -> None:
-        Batches(out).claim(_stream_id(rows.sparkSession))
+        Batches(out).claim(_stream_id(rows.sparkSession), batch, what)
         compact_batch(rows, out / f"batch_id={batch}")
 
     return start(rows, checkpoint, write, name="compact", every_seconds=every_seconds)

@@ -27,6 +27,7 @@ def pipeline(interval_ns: int = SECOND_NS) -> Pipeline:
         partials=lambda rows: {"counts": counts(rows, interval_ns)},
         merge={"counts": merge},
         results=partial(_results, interval_ns=interval_ns),
+        parameters=f"intervals of {interval_ns} ns",
     )
 
 

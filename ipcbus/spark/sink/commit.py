@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Final, Protocol
 
 from ipcbus.errors import SinkError, StorageError
-from ipcbus.spark.identity import POSSIBLE_DUPLICATE
+from ipcbus.spark.identity import DOUBT
 from ipcbus.spark.sink.ledger import LEDGER, PROGRESS, Ledger
 from ipcbus.spark.sink.rows import Messages, Stamp
 from ipcbus.spark.sink.staging import JOB_PREFIX, Staged, check, read, told_by
@@ -77,7 +77,7 @@ class Application:
         """Publishes a batch, if it is not published already, and what an earlier commit has left undone before it.
 
         Args:
-            query: id of the query of Spark; of a batch job nothing.
+            query: id of the query of Spark; of a batch job outside of any nothing.
             batch: the micro-batch.
             staged: its files.
             open_bus: gives what to publish on; called only when there is something to publish.
@@ -102,6 +102,16 @@ class Application:
                 for each in ordered:
                     check(self._files, self.directory, each)
                 last = self._publish(self._ledger.decide(query, batch, ordered), open_bus)
+            elif staged:
+                # Of a batch that Spark does again it has to be so; of another frame with the same name it is a loss.
+                log.warning(
+                    "sink ipcbus: %s: batch %d is published already (the last one is %d): %d rows that were staged for "
+                    "it again are left out; a frame that was never written needs a txnAppId of its own",
+                    self.directory,
+                    batch,
+                    last.batch if last is not None else batch,
+                    sum(each.rows for each in staged),
+                )
             if last is not None:
                 self._clear(last)
         if self.name.startswith(JOB_PREFIX):
@@ -170,7 +180,7 @@ class Application:
                 if number >= progress.sure:
                     headers = message.headers
                     if number < progress.possible:
-                        headers = (*headers, (POSSIBLE_DUPLICATE, b"1"))
+                        headers = (*headers, DOUBT)
                     source = bus.ready(message.topic)
                     progress.begin(number)
                     source.send(message.value, headers=headers, flush=True)

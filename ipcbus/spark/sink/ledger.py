@@ -44,7 +44,7 @@ class Decision:
     """A batch that is published, or will be.
 
     Attributes:
-        query: id of the query of Spark that writes; of a batch job nothing.
+        query: id of the query of Spark that writes; of a batch job outside of any nothing.
         batch: the micro-batch.
         done: whether it is published whole.
         boot: `Files.boot_id` of when its progress was begun, in hex.

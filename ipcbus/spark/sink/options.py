@@ -71,8 +71,8 @@ WRITE: Final = (
         "txnAppId",
         "",
         "1 to 100 letters, digits and `._-`",
-        "Who writes: stands in the header `ipcbus.query`, and is what batches are counted by. The id of the query by "
-        "default.",
+        "Who writes: stands in the header `ipcbus.query`, with `at-least-once` before the id of the streaming query, "
+        "and is what batches are counted by. The id of the query by default.",
         _app,
     ),
     Option(
@@ -168,9 +168,9 @@ class Bus:
                     f"miss messages; set {BUS_PREFIX}{name} to {' or '.join(needed)}, or use {AT_LEAST_ONCE}"
                 )
 
-    def longest(self, config: Config) -> int | None:
-        """Most bytes of a message with its headers; None where any length goes."""
-        values = config.values("source", "", **dict(self.source))
+    def longest(self, config: Config, topic: str) -> int | None:
+        """Most bytes of a message of a topic with its headers; None where any length goes."""
+        values = config.values("source", topic, **dict(self.source))
         if values.transport != "lbtsmx":
             return None
         return values.transport_lbtsmx_datagram_max_size - MESSAGE_HEADER_BYTES
@@ -194,8 +194,6 @@ class WriteOptions:
     version: int | None
     identity: bool
     bus: Bus
-    longest: int | None
-    """Most bytes of a message with its headers; None where any length goes."""
 
     @classmethod
     def of(cls, given: Mapping[str, str], use: Use) -> WriteOptions:
@@ -223,8 +221,7 @@ class WriteOptions:
             linger_s=values["linger"],
             strict=exactly_once,
         )
-        config = Config.load(bus.config)
-        bus.check(config, values["topic"] or "")
+        bus.check(Config.load(bus.config), values["topic"] or "")
         return cls(
             topic=values["topic"],
             exactly_once=exactly_once,
@@ -233,7 +230,6 @@ class WriteOptions:
             version=values["txnVersion"],
             identity=values["includeIdentity"],
             bus=bus,
-            longest=bus.longest(config),
         )
 
 

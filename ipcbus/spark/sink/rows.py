@@ -14,7 +14,7 @@ from ipcbus.spark import identity
 from ipcbus.wire.properties import pack
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from pyspark.sql.types import StructType
 
@@ -184,19 +184,20 @@ def _headers(given: Iterable[dict[str, Any] | None], key: bytes | None) -> list[
     return found
 
 
-def check_sizes(messages: Iterable[Outgoing], limit: int | None) -> None:
+def check_sizes(messages: Iterable[Outgoing], longest: Callable[[str], int | None]) -> None:
     """Finds out whether messages can be sent, before it is decided that they will be.
 
     Args:
         messages: which.
-        limit: most bytes of one with its headers; None where any length goes.
+        longest: gives the most bytes of a message of a topic, with its headers; None where any length goes.
 
     Raises:
         SinkError: one has headers that cannot be, or is too long.
     """
     for topic, value, headers in messages:
+        limit = longest(topic)
         try:
-            length = len(value) + len(pack(headers))
+            length = len(value) + len(pack((*headers, identity.DOUBT)))  # it has to go after a crash, too
         except (MessageTooLarge, ValueError) as error:
             raise SinkError(f"sink ipcbus: topic {topic!r}: {error}; change the column headers") from error
         if limit is not None and length > limit:

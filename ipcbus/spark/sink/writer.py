@@ -6,6 +6,7 @@ commit needs comes with the messages that the tasks return.
 
 from __future__ import annotations
 
+import functools
 import secrets
 import time
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
+from ipcbus.config import Config
 from ipcbus.errors import ConfigError, SinkError
 from ipcbus.spark.sink.commit import SWEEP_EVERY, Application, sweep
 from ipcbus.spark.sink.options import WriteOptions
@@ -38,7 +40,7 @@ class Written(WriterCommitMessage):
 
     Attributes:
         application: whose rows they are: `txnAppId`, else the id of the query or job.
-        query: id of the query; of a batch job nothing.
+        query: id of the query, also of one whose `foreachBatch` writes; of any other batch job nothing.
         staged: what it has staged; None when there was no row, or it has sent them already.
     """
 
@@ -90,10 +92,15 @@ def write(options: WriteOptions, task: Task, application: str, batches: Iterable
 
     Raises:
         SinkError: a row is no message, or receivers are missing.
+        ConfigError: a topic is none, or the config has something for it that the guarantee rules out.
         ipcbus.IpcBusError: the bus refuses a message, or the disk the rows.
     """
     rows = (plain(batch, options.topic) for batch in batches if batch.num_rows)
-    stamp = Stamp(application, task.batch, task.partition) if options.identity and task.batch is not None else None
+    # Exactly once the ledger sees to it that a name has one query. Here nothing does, and batches of another query with
+    # this name have the same numbers and other rows.
+    several = options.staging is None and options.app is not None and task.query
+    who = f"{application}/{task.query}" if several else application
+    stamp = Stamp(who, task.batch, task.partition) if options.identity and task.batch is not None else None
     if options.staging is None:
         _send(options, stamp, rows)
         return Written(application, task.query)
@@ -126,9 +133,15 @@ def _send(options: WriteOptions, stamp: Stamp | None, rows: Iterator[pa.RecordBa
 
 def _checked(options: WriteOptions, stamp: Stamp | None, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Rows that can be sent; what cannot fails the task, for a batch that is decided has to be published."""
-    messages = Messages(stamp)
+    messages, config = Messages(stamp), Config.load(options.bus.config)
+
+    @functools.cache
+    def longest(topic: str) -> int | None:
+        options.bus.check(config, topic)  # a config may say for one topic what the guarantee rules out
+        return options.bus.longest(config, topic)
+
     for content in rows:
-        check_sizes(messages.of(content), options.longest)
+        check_sizes(messages.of(content), longest)
         yield content
 
 
@@ -184,7 +197,8 @@ class BatchWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """The rows of one task."""
         now = task_now()
-        return write(self.options, Task(now.partition, now.attempt, "", self.batch), self.application, iterator)
+        # The query of a foreachBatch: with a new checkpoint it is another one, which counts its batches anew.
+        return write(self.options, Task(now.partition, now.attempt, now.query, self.batch), self.application, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """All tasks are through."""

@@ -21,6 +21,7 @@ from ipcbus_tools.pipeline_facts import (
     show,
 )
 from ipcbus_tools.spark_job import cause
+from tests.kit.records import append, counted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,6 +46,10 @@ if TYPE_CHECKING:
         (("audit", "--archive", "a", "--since", "yesterday"), "is no time; give one such as 2026-01-31T09:30:00Z"),
         (("audit", "--archive", "a", "--conf", "memory"), "is no setting; give spark.NAME=VALUE"),
         (("throughput", "--archive", "a", "--interval", "1"), "is no interval"),
+        (("latency", "--archive", "a", "--interval", "1s"), "changes nothing in latency, it is for throughput"),
+        (("rollup", "--archive", "a", "--order"), "--order changes nothing in rollup, it is for audit and report"),
+        (("audit", "--archive", "a", "--events"), "--events changes nothing in audit, it is for compact"),
+        (("audit", "--archive", "a", "--pattern"), "--pattern says how to read --topic; name a topic"),
     ],
 )
 def test_wrong_use(arguments: tuple[str, ...], text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,6 +85,27 @@ def test_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
     assert "Spark needs Java" in result.stderr
     assert "openjdk-17-jre-headless" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "noted"),
+    [(("throughput",), True), (("throughput", "--partition", "1"), False), (("audit",), False)],
+)
+def test_two_recorders_of_one_session_are_noted(
+    arguments: tuple[str, ...], noted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ipcbus.archive import Archive
+
+    archive = Archive.create(tmp_path / "archive")
+    for stream in ("one", "two"):
+        with archive.writer(stream) as writer:
+            append(writer, counted(1))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    result = CliRunner().invoke(cli, ["pipeline", *arguments, "--archive", str(archive.path)])
+    assert "Spark needs Java" in result.stderr
+    assert ("more than one log has session LBT-IPC:" in result.stderr) is noted
+    assert ("choose a log with --partition" in result.stderr) is noted
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,9 @@ def found(log: Log, choice: Choice) -> list[int]:
         (Choice(lambda topic: topic in "ac"), [0, 3, 5]),
         (Choice(lambda topic: topic == "b", events=True), [1, 4]),
         (Choice(lambda _: False), []),
+        (Choice(passes=lambda topic: topic != "a"), [1, 5]),
+        (Choice("a".__eq__, events=True, passes="a".__eq__), [0, 2, 3]),
+        (Choice(events=True, passes=lambda topic: topic != "a"), [1, 4, 5]),
         (Choice(begins={"a": 1, "c": 6}), [1, 3]),
         (Choice(ends={"a": 3}), [0, 1, 5]),
         (Choice(begins={"a": 1}, ends={"c": 5}), [1, 3]),
@@ -72,6 +75,8 @@ def test_rows_that_are_wanted(log: Log, choice: Choice, offsets: list[int]) -> N
         (Choice("x".__eq__), True),
         (Choice("x".__eq__, events=True), False),
         (Choice("b".__eq__), False),
+        (Choice(events=True, passes="x".__eq__), True),
+        (Choice(events=True, passes="".__eq__), False),
     ],
 )
 def test_a_log_without_a_topic_that_is_wanted_need_not_be_read(log: Log, choice: Choice, none: bool) -> None:

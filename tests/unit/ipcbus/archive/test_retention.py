@@ -69,7 +69,7 @@ def test_a_cursor_holds_what_it_needs_below_the_hard_cap(disk: FaultyDisk) -> No
     cursors = Archive.create(ROOT, files=disk).cursors
     cursors.commit("fast", {"host/0": 9}, time_ns=NOW)
     cursors.commit("slow", {"host/0": 3}, time_ns=NOW)
-    cursors.commit("elsewhere", {"other/1": 0}, time_ns=NOW)
+    cursors.commit("elsewhere", {"other/1": 0}, time_ns=NOW, partitions=[1])
     with filled(disk, retain_bytes=2 * EACH, hard_cap_bytes=9 * EACH) as writer:
         assert writer.retain(NOW).segments == 3
         assert writer.log.bounds() == (3, 11)
@@ -102,6 +102,15 @@ def test_a_stale_cursor_holds_nothing(disk: FaultyDisk) -> None:
         assert writer.retain(NOW + 61 * S).segments == 10
 
 
+@pytest.mark.parametrize(("partitions", "removed"), [(None, 0), ([0, 5], 0), ([1, 5], 10)])
+def test_a_cursor_holds_a_log_that_it_has_not_seen_yet(
+    disk: FaultyDisk, partitions: list[int] | None, removed: int
+) -> None:
+    Archive.create(ROOT, files=disk).cursors.commit("reader", {"other/1": 7}, time_ns=NOW, partitions=partitions)
+    with filled(disk, retain_seconds=1) as writer:
+        assert writer.retain(NOW).segments == removed
+
+
 def test_a_damaged_cursor_is_told_and_holds_nothing(disk: FaultyDisk) -> None:
     archive = Archive.create(ROOT, files=disk)
     good = {"group": "spark", "format": 1, "offsets": {"host/0": 0}, "time_ns": NOW}
@@ -116,6 +125,10 @@ def test_a_damaged_cursor_is_told_and_holds_nothing(disk: FaultyDisk) -> None:
                 ('"host/0": 0', '"host/0": true'),
                 ('"host/0": 0', f'"host/0": {2**64}'),
                 (str(NOW), '"now"'),
+                *(
+                    (str(NOW), f'{NOW}, "partitions": {wrong}')
+                    for wrong in ("0", "[-1]", '["0"]', "[true]", '{"0": 1}')
+                ),
             )
         ),
     ):
@@ -134,7 +147,12 @@ def test_cursors_are_canonical(disk: FaultyDisk) -> None:
     text = disk.content()[ROOT / "consumers" / "a-b.json"]
     assert text == b'{"format":1,"group":"a-b","offsets":{"a/0":4611686018427387904,"z/1":5},"time_ns":7}'
     found = archive.cursors.all()["a-b"]
-    assert (found.offsets, found.time_ns) == ({"z/1": 5, "a/0": 2**62}, 7)
+    assert (found.offsets, found.time_ns, found.partitions) == ({"z/1": 5, "a/0": 2**62}, 7, None)
+    archive.cursors.commit("some", {}, time_ns=7, partitions={3, 1})
+    text = disk.content()[ROOT / "consumers" / "some.json"]
+    assert text == b'{"format":1,"group":"some","offsets":{},"partitions":[1,3],"time_ns":7}'
+    assert archive.cursors.all()["some"].partitions == (1, 3)
+    archive.cursors.remove("some")
     archive.cursors.commit("a-b", {})
     assert archive.cursors.all()["a-b"].time_ns > 10**18
     archive.cursors.remove("a-b")

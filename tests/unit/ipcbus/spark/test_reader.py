@@ -375,6 +375,20 @@ def test_filters_together_with_topics(options: dict[str, str]) -> None:
     assert [row["offset"] for row in batch.rows()] == [3]
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [(ds.EqualTo(("topic",), "a"), [0]), (ds.Not(ds.EqualTo(("topic",), "a")), [1]), (ds.EqualTo(("topic",), ""), [1])],
+    ids=str,
+)
+def test_a_loss_of_no_one_topic_passes_filters_as_its_empty_topic_does(
+    options: dict[str, str], given: ds.Filter, expected: list[int]
+) -> None:
+    """Whichever topics were subscribed to: as Spark, which would look at the row."""
+    record(options, [Record(topic="a"), Record(topic="", source="", type=255, numbers=9), Record(topic="b")])
+    asked = {**options, "pushdown": "true", "includeEvents": "true", "subscribe": "a"}
+    assert [row["offset"] for row in Batch(asked, filters=[given]).rows()] == expected
+
+
 def test_without_the_option_nothing_is_taken_over(options: dict[str, str]) -> None:
     """A reader that could is refused by a session that has it switched off, which is Spark's default."""
     record(options, counted(1))

@@ -166,6 +166,22 @@ def test_a_message_that_is_longer_than_the_limit_goes_alone(host: Host) -> None:
     assert [len(batch) for batch in query.drain()] == [1] * 6
 
 
+@pytest.mark.parametrize("more", [1, 2, 3])
+def test_a_message_that_is_longer_than_the_share_of_its_log_has_its_turn(host: Host, more: int) -> None:
+    """However much the other log has, and whatever goes on there."""
+    host.record(2, size=3000)
+    host.record(1, size=900)
+    host.record(10, "other", size=100)
+    query = Query({**host.options, "maxBytesPerTrigger": "1000"})
+    batches = []
+    for _ in range(8):
+        batches.append(query.next() or [])
+        host.record(more, "other", size=100)
+    assert offsets_of(query.log[-1])["host/0"] == 3
+    assert offsets_of(query.log[-1])["other/1"] > 10
+    assert all(len(batch) == 1 or sum(len(row["value"]) for row in batch) <= 1000 for batch in batches)
+
+
 def test_both_limits(host: Host) -> None:
     host.record(100, size=10)
     query = Query({**host.options, "maxOffsetsPerTrigger": "30", "maxBytesPerTrigger": "200"})
@@ -276,7 +292,7 @@ def test_commits_move_the_cursor(host: Host) -> None:
     host.record(10)
     query = Query({**host.options, "groupId": "audit", "maxOffsetsPerTrigger": "4"})
     query.next()
-    assert host.archive.cursors.all() == {}
+    assert host.archive.cursors.all()["audit"].offsets == {"host/0": 0}
     query.next()
     assert host.archive.cursors.all()["audit"].offsets == {"host/0": 4}
     query.next()
@@ -300,6 +316,42 @@ def test_the_cursor_holds_what_a_stopped_query_needs(host: Host) -> None:
     assert host.archive.log("host/0").bounds()[0] <= 40
     query.start({**host.options, "groupId": "audit"})
     assert seqs(query.next()) == list(range(80, 400))
+
+
+KEEP: dict[str, float] = {"segment_bytes": 4096, "retain_seconds": 0.0}
+
+
+def test_the_first_batch_is_held_too(host: Host) -> None:
+    host.record(500, segment_bytes=4096)
+    query = Query({**host.options, "groupId": "audit", "maxOffsetsPerTrigger": "100"})
+    assert query.plan()
+    host.record(10, **KEEP)
+    assert seqs(query.run(0)) == list(range(100))
+
+
+def test_a_first_batch_that_is_done_again_holds_where_it_began(host: Host) -> None:
+    host.record(10, segment_bytes=4096)
+    options = {"archive": str(host.path), "groupId": "audit"}
+    begin = Query(options).begin_of(0)
+    host.record(500, segment_bytes=4096)
+    host.record(5, "other")
+    assert Query(options).begin_of(0)["o"] == {"host/0": 510, "other/1": 5}
+    assert host.archive.cursors.all()["audit"].offsets == begin["o"] == {"host/0": 10}
+    # And another query that begins further back.
+    Query({**host.options, "groupId": "audit"}).begin_of(0)
+    assert host.archive.cursors.all()["audit"].offsets == {"host/0": 0}
+
+
+@pytest.mark.parametrize(("assign", "kept"), [(None, 0), ('{"t":[0,1]}', 0), ('{"t":[0]}', 500)])
+def test_a_log_that_comes_later_is_held_where_it_is_read(host: Host, assign: str | None, kept: int) -> None:
+    host.record(10)
+    query = Query({**host.options, "groupId": "audit", **({"assign": assign} if assign else {})})
+    for _ in range(3):
+        query.next()
+        host.record(1)
+    host.record(500, "other", segment_bytes=4096)
+    host.record(1, "other", **KEEP)
+    assert host.archive.log("other/1").bounds()[0] == kept
 
 
 def test_columns_are_checked(host: Host) -> None:

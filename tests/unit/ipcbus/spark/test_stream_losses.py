@@ -53,6 +53,20 @@ def test_retention_under_a_stopped_query_that_goes_on(
     assert expired.next() is None
 
 
+def test_what_retention_took_away_is_an_event(host: Host, expired: Query) -> None:
+    """Nobody else reports it, and an audit would raise the alarm."""
+    options = {**host.options, "failOnDataLoss": "false", "includeEvents": "true"}
+    expired.start({**options, "maxOffsetsPerTrigger": "30"})
+    for offset in (40, 70):
+        assert [(row["type"], row["offset"], row["numbers"]) for row in expired.next() or []] == [(254, offset, 30)]
+    expired.start(options)
+    host.record(10, retain_seconds=0.0)
+    rows = expired.next() or []
+    assert [row["offset"] for row in rows] == [100, *range(200, 210)]
+    assert (rows[0]["type"], rows[0]["numbers"]) == (254, 100)
+    assert expired.next() is None
+
+
 def test_limits_where_data_is_lost(host: Host, expired: Query) -> None:
     """Bytes that are gone are none, and a batch moves on nevertheless."""
     expired.start({**host.options, "failOnDataLoss": "false", "maxBytesPerTrigger": "80"})

@@ -69,6 +69,17 @@ def test_a_batch_is_published_once(application: Application, bus: FakeBus) -> No
     assert names(application) == ["ledger", "lock"], "what was staged in vain is gone"
 
 
+def test_rows_that_are_left_out_are_told(
+    application: Application, bus: FakeBus, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They are those of a batch that is done again, or of a second frame with the same name."""
+    commit(application, bus, 3, FIRST)
+    commit(application, bus, 3, [[], []])
+    assert not caplog.records
+    commit(application, bus, 3, SECOND)
+    assert "batch 3 is published already (the last one is 3): 3 rows" in caplog.text
+
+
 def test_only_what_messages_name_is_published(application: Application, bus: FakeBus) -> None:
     staged(application.directory, 0, [[b"of an attempt that failed"]])
     commit(application, bus, 0, FIRST)

@@ -22,7 +22,7 @@ def refused(given: dict[str, str], use: str = "stream") -> str:
 def test_defaults() -> None:
     options = WriteOptions.of({}, "stream")
     assert (options.topic, options.exactly_once, options.staging, options.app) == (None, False, None, None)
-    assert (options.version, options.identity, options.longest) == (None, True, None)
+    assert (options.version, options.identity) == (None, True)
     bus = options.bus
     assert (bus.domain, bus.config, bus.source) == ("default", None, ())
     assert (bus.receivers, bus.timeout_s, bus.linger_s, bus.strict) == (1, 30.0, 30.0, False)
@@ -46,7 +46,7 @@ def test_what_is_given() -> None:
         "stream",
     )
     assert (options.topic, options.exactly_once, options.staging, options.app) == ("t", True, Path("/staging"), "app.1")
-    assert options.longest == 4096 - 16
+    assert options.bus.longest(Config({}), "t") == 4096 - 16
     assert options.bus.source == (
         ("transport", "lbtsmx"),
         ("transport_lbtsmx_datagram_max_size", 4096),
@@ -122,6 +122,8 @@ def test_the_options_of_one_topic_are_held_to_the_guarantee_too() -> None:
     bus.check(config, "fine")
     with pytest.raises(ConfigError, match="slow_receiver_behavior"):
         bus.check(config, "risky")
+    config = Config({"topics": [{"name": "short", "source": {"transport": "lbtsmx"}}]})
+    assert (bus.longest(config, "fine"), bus.longest(config, "short")) == (None, 8192 - 16)
     WriteOptions.of({}, "stream").bus.check(config, "risky")
 
 

@@ -155,7 +155,19 @@ def test_an_application_may_have_a_name(cluster: Cluster, got: Got) -> None:
     for options in (cluster.often, cluster.once):
         named = {**options, "txnAppId": "prices"}
         cluster.commit(named, 0, cluster.write(named, 0, [rows(b"a")]))
-    assert identities(got.all_of(2)) == [Identity("prices", 0, 0, 0)] * 2
+    assert identities(got.all_of(2)) == [Identity(f"prices/{QUERY}", 0, 0, 0), Identity("prices", 0, 0, 0)]
+
+
+def test_rows_of_a_new_checkpoint_are_no_doubles(cluster: Cluster, got: Got) -> None:
+    """Its query has the name of the old one and counts from 0 again; a task that is done again is a double still."""
+    stream = {**cluster.often, "txnAppId": "app"}
+    for query, value in (("query-1", b"a"), ("query-2", b"b"), ("query-2", b"b")):
+        cluster.task(0, **{"streaming.sql.batchId": "0", "sql.streaming.queryId": query})
+        StreamWriter(SCHEMA, False, stream).write(iter([rows(value)]))
+        job(cluster, {**stream, "txnVersion": "0"}, rows(value + b" in foreachBatch", topic="u"), query)
+    fresh = Deduplicator()
+    kept = [message.data for message in got.all_of(6) if fresh.is_new(message)]
+    assert kept == [b"a", b"a in foreachBatch", b"b", b"b in foreachBatch"]
 
 
 def test_messages_may_go_unmarked(cluster: Cluster, got: Got) -> None:
@@ -200,6 +212,21 @@ def test_what_cannot_be_sent_fails_the_task_before_anything_is_staged(cluster: C
     assert list((tmp_path / "staging").glob("*/*")) == []
 
 
+def test_what_a_config_says_for_one_topic_counts_before_anything_is_staged(cluster: Cluster, tmp_path: Path) -> None:
+    """The topics of a column are known only then; a batch that is decided would fail for ever."""
+    config = tmp_path / "bus.toml"
+    config.write_text(
+        '[[topics]]\nname = "short"\n[topics.source]\ntransport = "lbtsmx"\n'
+        '[[topics]]\nname = "risky"\n[topics.source]\nslow_receiver_behavior = "evict"\n'
+    )
+    options = {**cluster.once, "config": str(config)}
+    with pytest.raises(SinkError, match="topic 'short': a message of .* exceeds 8176"):
+        cluster.write(options, 0, [rows(b"x" * 20_000, topic="long"), rows(b"x" * 20_000, topic="short")])
+    with pytest.raises(ConfigError, match="slow_receiver_behavior is 'evict'"):
+        cluster.write(options, 0, [rows(b"a", topic="risky")])
+    assert list((tmp_path / "staging").glob("*/*")) == []
+
+
 def test_planning_refuses_columns_and_options(cluster: Cluster) -> None:
     source = IpcbusDataSource(cluster.often)
     only_topic = StructType([StructField("topic", StringType())])
@@ -219,11 +246,11 @@ def test_what_was_sent_cannot_be_overwritten(cluster: Cluster) -> None:
     StreamWriter(SCHEMA, True, cluster.often)
 
 
-def job(cluster: Cluster, options: dict[str, str], content: pa.RecordBatch) -> BatchWriter:
-    """Writes a frame of one partition."""
+def job(cluster: Cluster, options: dict[str, str], content: pa.RecordBatch, query: str = "") -> BatchWriter:
+    """Writes a frame of one partition; with a query, in its foreachBatch."""
     planned = IpcbusDataSource(options).writer(SCHEMA, False)
     assert isinstance(planned, BatchWriter)
-    cluster.task(0)
+    cluster.task(0, **({"sql.streaming.queryId": query, "streaming.sql.batchId": "7"} if query else {}))
     message = pickle.loads(pickle.dumps(planned)).write(iter([content]))
     pickle.loads(pickle.dumps(planned)).commit([message])
     return planned
@@ -242,6 +269,16 @@ def test_a_version_is_published_once(cluster: Cluster, got: Got) -> None:
     found = got.all_of(2)
     assert [message.data for message in found] == [b"a", b"b"]
     assert identities(found) == [Identity("app", 3, 0, 0), Identity("app", 4, 0, 0)]
+
+
+def test_in_foreach_batch_a_new_checkpoint_needs_a_new_name(cluster: Cluster, got: Got) -> None:
+    """Versions count anew with it, and would be taken for published ones."""
+    options = {**cluster.once, "txnAppId": "app", "txnVersion": "0"}
+    job(cluster, options, rows(b"a"), "query-1")
+    with pytest.raises(SinkError, match="is of query query-1, .* and not of query-2"):
+        job(cluster, options, rows(b"b"), "query-2")
+    job(cluster, {**options, "txnAppId": "another"}, rows(b"b"), "query-2")
+    assert [message.data for message in got.all_of(2)] == [b"a", b"b"]
 
 
 def test_a_job_that_fails_leaves_nothing(cluster: Cluster, tmp_path: Path) -> None:
