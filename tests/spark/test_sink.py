@@ -129,7 +129,7 @@ def test_a_new_checkpoint_needs_a_new_name(sink: Sink, taker: Taker, tmp_path: P
     assert len(taker.settled(200)) == 200
 
 
-def test_for_each_batch(sink: Sink, taker: Taker) -> None:
+def test_for_each_batch(sink: Sink, taker: Taker, tmp_path: Path) -> None:
     sink.add(0)
     sink.add(1)
     written = []
@@ -148,6 +148,11 @@ def test_for_each_batch(sink: Sink, taker: Taker) -> None:
     taker.settled(400)
     assert len(taker.every) == 400
     assert sorted(taker.of("t")) == sorted(taker.of("u"))
+    # The batches of a new checkpoint count anew.
+    writer = frame.writeStream.foreachBatch(write).option("checkpointLocation", str(tmp_path / "other"))
+    with pytest.raises(StreamingQueryException, match="set another txnAppId"):
+        writer.trigger(availableNow=True).start().awaitTermination()
+    assert written == [0, 1]
 
 
 def test_what_was_read_is_sent_as_it_came(sink: Sink, taker: Taker, tmp_path: Path) -> None:
