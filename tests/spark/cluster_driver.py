@@ -39,7 +39,7 @@ def executor() -> psutil.Process:
 
 
 def pipelines(spark: SparkSession, archive: str, out: str) -> dict[str, Any]:
-    """Writes the results of all pipelines, as a batch and one as a stream; tells which executors have read how much."""
+    """Writes the results of all pipelines; tells which executors have read how much."""
 
     def who(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -51,15 +51,18 @@ def pipelines(spark: SparkSession, archive: str, out: str) -> dict[str, Any]:
         rows = read(spark, Selection(Path(archive)), pipeline.columns, events=pipeline.events)
         write_results(pipeline, pipeline.partials(rows), Path(out, pipeline.name))
         took[pipeline.name] = time.monotonic() - begun
-    begun = time.monotonic()
+    reads = read_parts(spark, archive).mapInArrow(who, "executor long, rows long").groupBy("executor").sum("rows")
+    return {"read": {str(pid): rows for pid, rows in reads.collect()}, "took": took}
+
+
+def streamed(spark: SparkSession, archive: str, out: str) -> dict[str, Any]:
+    """Writes the results of a pipeline as a stream."""
     job = Job(PIPELINES[0], Path(out, "stream"))
     columns = job.pipeline.columns
     stream = read_stream(spark, Selection(Path(archive)), columns, rows_per_batch=ROWS_PER_BATCH)
     job.start(stream, Path(out, "checkpoint")).awaitTermination()
     job.write_results(spark)
-    took["stream"] = time.monotonic() - begun
-    reads = read_parts(spark, archive).mapInArrow(who, "executor long, rows long").groupBy("executor").sum("rows")
-    return {"read": {str(pid): rows for pid, rows in reads.collect()}, "took": took}
+    return {}
 
 
 def killed(spark: SparkSession, archive: str, out: str) -> dict[str, Any]:
@@ -116,7 +119,7 @@ if __name__ == "__main__":
     spark = session("cluster", master=request["master"], confs=request["confs"])
     spark.sparkContext.setLogLevel("ERROR")
     started = time.monotonic() - begun
-    do = {"pipelines": pipelines, "killed": killed, "refused": refused}[request["do"]]
+    do = {"pipelines": pipelines, "streamed": streamed, "killed": killed, "refused": refused}[request["do"]]
     manager = spark.conf.get("spark.sql.streaming.checkpointFileManagerClass", "")
     answer = {**do(spark, request["archive"], request["out"]), "started": started, "manager": manager}
     spark.stop()
