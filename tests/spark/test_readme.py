@@ -19,7 +19,7 @@ from tests.kit.sink_taker import alone
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.stress]
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
 SECTION = README.partition("## Traffic as data\n")[2].partition("\n## ")[0]
