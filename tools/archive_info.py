@@ -11,6 +11,7 @@ import numpy as np
 
 from ipcbus.archive import Segment  # noqa: TC001 - the schema looks the types up
 from ipcbus.archive.layout import LOSS_TYPES
+from ipcbus.archive.log import leave_out
 from ipcbus.archive.repair import Repair  # noqa: TC001
 from ipcbus.archive.verify import Finding  # noqa: TC001
 from ipcbus_tools.common import age, number, safe, size
@@ -219,8 +220,7 @@ def _topics(log: Log, first: int, end: int, *, count: bool) -> tuple[TopicInfo, 
         return tuple(TopicInfo(name, None, None, None, None) for name in names.values())
     width = max(names, default=0) + 1
     found = np.zeros((4, width), np.int64)
-    unread = lambda *_: None  # noqa: E731 - holes and damage have numbers of their own
-    for chunk in log.read(first, end, verify=False, messages=False, on_damage=unread, on_hole=unread):
+    for chunk in log.read(first, end, verify=False, messages=False, on_damage=leave_out, on_hole=leave_out):
         rows = chunk.rows
         lost = np.isin(rows["type"], LOSS_TYPES)
         data = rows["type"] == _DATA

@@ -329,6 +329,10 @@ class Log:
         return self._names
 
 
+def leave_out(*_: object) -> None:
+    """For `on_damage` and `on_hole` of `Log.read`: the rest is read, and nobody is told."""
+
+
 def _first_at(opened: OpenSegment, time_ns: int) -> int | None:
     """The first offset of a segment that was received at a time or later; of a damaged block, its first."""
     for start in range(0, opened.count, _TABLE):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ipcbus.archive.layout import TYPE_LOSS_DAMAGE
+from ipcbus.archive.log import leave_out
 from ipcbus.message import MessageType
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def met_before(log: Log, rows: int = ROWS) -> dict[tuple[str, str], int]:
     while end > first:
         start = max(first, end - _STEP)
         step: dict[int, int] = {}
-        for chunk in log.read(start, end, verify=False, messages=False, on_damage=_skip, on_hole=_skip_hole):
+        for chunk in log.read(start, end, verify=False, messages=False, on_damage=leave_out, on_hole=leave_out):
             step.update(_last(chunk.rows))
         found = step | found
         end = start
@@ -56,11 +57,3 @@ def _last(rows: NDArray[np.void]) -> dict[int, int]:
     rows = rows[((rows["numbers"] > 0) | (kinds == MessageType.EOS)) & (kinds != TYPE_LOSS_DAMAGE)][::-1]
     keys, places = np.unique(rows["topic"].astype(np.uint64) << 32 | rows["session"], return_index=True)
     return dict(zip(keys.tolist(), rows["sequence"][places].tolist(), strict=True))
-
-
-def _skip(_first: int, _end: int, _reason: str) -> None:
-    """What is damaged tells nothing."""
-
-
-def _skip_hole(_first: int, _end: int) -> None:
-    """Nor does what is not there."""

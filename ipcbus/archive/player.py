@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from ipcbus.archive.layout import LOSS_TYPES, TYPE_LOSS_DAMAGE
+from ipcbus.archive.log import leave_out
 from ipcbus.errors import ArchiveDamaged, ArchiveMissing, ConfigError
 from ipcbus.message import MessageType
 from ipcbus.wildcard import compile_pattern
@@ -187,7 +188,7 @@ class Player:
             (
                 int((chunk.rows["length"].astype(np.int64) + chunk.rows["headers"]).max())
                 for log, first, last in self.logs
-                for chunk in log.read(first, last, verify=False, messages=False, on_damage=_ignore, on_hole=_ignore)
+                for chunk in log.read(first, last, verify=False, messages=False, on_damage=leave_out, on_hole=leave_out)
             ),
             default=0,
         )
@@ -391,7 +392,3 @@ def carrying(chosen: SourceOptions, options: dict[str, Any], longest: Callable[[
         "transport_lbtsmx_datagram_max_size": need,
         "transport_lbtsmx_transmission_window_size": max(window, chosen.transport_lbtsmx_transmission_window_size),
     }
-
-
-def _ignore(*_: object) -> None:
-    """What cannot be read is told when it is sent."""

@@ -13,7 +13,7 @@ from ipcbus.archive.stage import BUFFER_BYTES_MIN, Stage
 from tests.kit.staging import OWN, PART, ROW, Desk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 @pytest.fixture
@@ -30,6 +30,17 @@ class Room(threading.Event):
 
     def wait(self, timeout: float | None = None) -> bool:
         return True
+
+
+def write_beside(desk: Desk, sender: threading.Thread, started: Callable[[], object] = lambda: None) -> None:
+    """Writes what comes, on this thread, while another one sends."""
+    sender.start()
+    started()
+    while sender.is_alive():
+        if desk.hold():
+            desk.write()
+        desk.stage.settle()
+    sender.join()
 
 
 def test_both_put_what_was_noted(restless: None) -> None:
@@ -51,13 +62,7 @@ def test_both_put_what_was_noted(restless: None) -> None:
                 desk.send(number, bytes(10))
 
         sender = threading.Thread(target=send)
-        sender.start()
-        go.set()
-        while sender.is_alive():
-            if desk.hold():
-                desk.write()
-            desk.stage.settle()
-        sender.join()
+        write_beside(desk, sender, go.set)
         following = 0
         for row in desk.drain():
             assert row.first == following
@@ -75,12 +80,7 @@ def test_a_long_message_is_copied_where_nobody_else_puts(length: int, restless: 
             desk.send(number, bytes([number & 0xFF]) * (length if number % 3 else 10))
 
     sender = threading.Thread(target=send)
-    sender.start()
-    while sender.is_alive():
-        if desk.hold():
-            desk.write()
-        desk.stage.settle()
-    sender.join()
+    write_beside(desk, sender)
     following = 0
     for row in desk.drain():
         assert row.first == following
