@@ -7,6 +7,7 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any
 
+from ipcbus import ending
 from ipcbus.config import Config, ConfigLike, WildcardReceiverOptions
 from ipcbus.errors import ClosedError, ConfigError, WrongProcess, WrongThread
 from ipcbus.receiver import Receiver
@@ -222,6 +223,8 @@ class Context:
             self._inbox.open(receiver._interest)
             self._receivers[receiver] = None
             self._inbox.scan()
+        if self._closed:  # another thread began to close it after the check, and may not have seen the receiver
+            ending.silence(receiver)
 
     def _close_source(self, source: Source) -> None:
         if self._forked or source not in self._sources:
@@ -310,42 +313,25 @@ class Context:
 
     # ------------------------------------------------------------------ end
 
-    def close(self) -> None:
+    def close(self, *, drain: bool = False) -> None:
         """Ends all handles and the context; nothing of it is left. Closing twice does nothing.
+
+        No callback of a message, an event or a source event starts once this has begun; one that runs already is
+        waited for. What waits in event queues is dropped there and counted. `on_delete` and the notifications of type
+        DELETE, with which each receiver is told that its topics and sources end, are called by this call itself.
+
+        Sources publish their open batch; what is published stays readable by receivers that have joined.
+
+        Args:
+            drain: deliver first what is published now, and leave what waits in event queues to who dispatches them.
+                The calling thread calls back. What comes meanwhile is not waited for, nor is a receiver without room.
+
+        Raises:
+            WrongThread: with `drain`, inside a callback of this context.
 
         A close that an exception such as KeyboardInterrupt cut short may be called again, and is at exit.
         """
-        if self._ended or self._forked:
-            return
-        if not self._closed:
-            for source in list(self._sources):
-                source.batch.settle()
-        self._closed = True
-        self._driver.pump.open = False
-        self._waiters.close()
-        for source in list(self._sources):
-            source.drop()
-            source.batch.flush()
-        self._driver.stop()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
-        with self._driver.wheel():  # a thread that pulls lets go first
-            for receiver in list(self._receivers):
-                receiver._sink.closed = True
-                receiver._sink.stop_counting()
-                self._waiters.wake(receiver._sink)
-            self._inbox.close()
-        self._outbox.close()
-        self._network.close()
-        self._bell.close()
-        self._registry.close()
-        self._duties.announce()
-        self._driver.close()
-        self._sources.clear()
-        self._receivers.clear()
-        sweep(self.domain)
-        self._ended = True
-        _contexts.discard(self)
+        ending.close(self, drain=drain)
 
     def __enter__(self) -> Self:
         """The context itself; closed at the end of the block."""
@@ -359,6 +345,9 @@ class Context:
         """Names name, domain and state."""
         state = " (closed)" if self._closed else ""
         return f"<Context {self.name!r} in domain {self.domain!r}{state}>"
+
+    def _forget(self) -> None:
+        _contexts.discard(self)
 
     def _check(self) -> None:
         if self._forked:
@@ -387,8 +376,7 @@ class Context:
 
 def close_all() -> None:
     """Closes every open context of the process, as at its end."""
-    for context in list(_contexts):
-        context.close()
+    ending.close_all(list(_contexts))
 
 
 def _fork_child() -> None:

@@ -92,7 +92,8 @@ class EventQueue:
     besides `dispatch`.
 
     A closed receiver gets no callback any more, not even for what waits; a callback that another thread runs just then
-    may still be running when `close` returns. What waits when a context is closed is dispatched still.
+    may still be running when `close` returns. The same holds for the receivers of a context that is closed, unless it
+    is closed with `close(drain=True)`: then what waits is dispatched still.
     """
 
     def __init__(

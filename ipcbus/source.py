@@ -107,7 +107,7 @@ class Source(TopicSource):
         super().drop()
 
     def _tell(self, event: SourceEvent) -> None:
-        if self._on_event is None:
+        if self._on_event is None or self.closed or self._context._closed:
             return
         try:
             self._on_event(event)

@@ -49,22 +49,26 @@ class Following:
 
     def begin(self, source: SourceAdvert, pid: int) -> None:
         """A source is met; tells of it, and of its topic, unless that was done before."""
-        if self._ended or source in self._sources:
+        if self._silent() or source in self._sources:
             return
         new = source.topic not in self._topics
         self._topics[source.topic] = None
         if new:
             self._call(self._on_create, source.topic)
-        if not self._ended:  # the callback may have closed the receiver
+        if not self._silent():  # the callback may have closed the receiver
             self._sources[source] = pid
             self._tell(SourceNotificationType.CREATE, source, pid)
 
     def keep(self, live: Collection[SourceAdvert], now_ns: int) -> None:
         """Tells of the sources that are not among the live ones any more, and of topics without any for too long."""
         for source in [source for source in self._sources if source not in live]:
+            if self._silent():
+                return
             self._forget(source)
         with_sources = {source.topic for source in self._sources}
         for topic, since_ns in list(self._topics.items()):
+            if self._silent():
+                return
             if topic in with_sources:
                 self._topics[topic] = None
             elif since_ns is None and self._linger_ns:
@@ -79,6 +83,10 @@ class Following:
             self._forget(source)
         for topic in list(self._topics):
             self._drop(topic)
+
+    def _silent(self) -> bool:
+        """Whether only `end` calls back any more: the receiver is being closed, or is closed."""
+        return self._ended or bool(self._sink.closed)
 
     def _forget(self, source: SourceAdvert) -> None:
         # Not there any more when a callback before this one has closed the receiver.

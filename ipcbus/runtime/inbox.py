@@ -374,6 +374,12 @@ class Inbox:
             finally:
                 session.leave()
 
+    def drain(self) -> None:
+        """Delivers what is published now, as far as receivers have room, and the ends of sessions behind it."""
+        for session in filter(self._has, self.sessions()):
+            session.drain()
+        self.attend()
+
     def info(self, interest: Interest) -> list[SessionInfo]:
         """The sessions that carry one of a receiver's topics, joined or not."""
         left, refused = self._left.sessions(), self._joiner.refused

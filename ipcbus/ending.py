@@ -1,0 +1,99 @@
+"""How a context ends."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import TYPE_CHECKING
+
+from ipcbus.errors import WrongThread
+from ipcbus.resolution.sweep import sweep
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ipcbus.context import Context
+    from ipcbus.receiver import Receiver
+
+
+def silence(receiver: Receiver, *, queued: bool = True) -> None:
+    """Lets no further callback of a receiver start; with `queued`, neither for what waits in an event queue."""
+    if queued:
+        receiver._sink.silent = True
+    receiver._sink.closed = True
+
+
+def close(context: Context, *, drain: bool = False) -> None:
+    """As `Context.close`."""
+    if context._ended or context._forked:
+        return
+    if not context._closed:
+        if drain:
+            _drain(context)
+        elif context._driver.is_driver():
+            _settle(context)  # may refuse, inside a callback; nothing is done then
+    _begin(context, queued=not drain)
+    _settle(context)
+    context._waiters.close()
+    for source in list(context._sources):
+        source.drop()
+        source.batch.flush()
+    context._driver.stop()
+    if context._thread is not None and context._thread is not threading.current_thread():
+        context._thread.join()
+    with context._driver.wheel():  # a thread that pulls lets go first
+        for receiver in list(context._receivers):
+            receiver._sink.closed = True
+            receiver._sink.stop_counting()
+            context._waiters.wake(receiver._sink)
+        context._inbox.close()
+    context._outbox.close()
+    context._network.close()
+    context._bell.close()
+    context._registry.close()
+    context._duties.announce()
+    context._driver.close()
+    context._sources.clear()
+    context._receivers.clear()
+    sweep(context.domain)
+    context._ended = True
+    context._forget()
+
+
+def close_all(contexts: Iterable[Context]) -> None:
+    """Closes contexts, all of them also when one raises; while one is closed the others do not call back any more."""
+    with contextlib.ExitStack() as closing:
+        for context in contexts:
+            if not context._forked:
+                _begin(context)
+            closing.callback(close, context)
+
+
+def _begin(context: Context, *, queued: bool = True) -> None:
+    context._closed = True
+    context._driver.pump.open = False
+    for receiver in list(context._receivers):
+        silence(receiver, queued=queued)
+
+
+def _settle(context: Context) -> None:
+    """Publishes what the sources have sent, and waits until no other thread writes in place."""
+    for source in list(context._sources):
+        source.batch.settle()
+
+
+def _drain(context: Context) -> None:
+    driver = context._driver
+    if driver.is_driver():
+        raise WrongThread(
+            "close(drain=True) delivers messages and cannot be called inside a callback of the same context; return "
+            "from the callback first, or call close()"
+        )
+    _settle(context)  # what the context sent to itself is delivered too
+    with driver.wheel():
+        driver.quiet = False  # in a split context too the calling thread calls back
+        try:
+            driver.poll()  # takes what the network and the timers have, and what the context's own thread left
+            context._inbox.drain()
+        finally:
+            driver.quiet = driver.split
