@@ -30,6 +30,7 @@ log = logging.getLogger("ipcbus")
 
 POLICIES = ("block", "drop_oldest")
 MAXIMUM = 2**31 - 1
+DEFAULT_MAXIMUM = 10_000
 
 _queues: weakref.WeakSet[EventQueue] = weakref.WeakSet()
 
@@ -66,7 +67,7 @@ class EventQueueStatistics:
 class EventQueue:
     """Keeps the messages of receivers until a thread of the application dispatches them to their callbacks.
 
-        queue = ipcbus.EventQueue(10_000)
+        queue = ipcbus.EventQueue()
         ctx.receiver("orders", on_order, event_queue=queue)
         while running:
             queue.dispatch(1.0)
@@ -98,7 +99,7 @@ class EventQueue:
 
     def __init__(
         self,
-        maximum: int,
+        maximum: int = DEFAULT_MAXIMUM,
         policy: Literal["block", "drop_oldest"] = "block",
         *,
         config: ConfigLike = None,
@@ -107,7 +108,8 @@ class EventQueue:
         """An empty queue.
 
         Args:
-            maximum: most messages and events that wait.
+            maximum: the most messages and events that wait, 1 to 2147483647. The default of 10,000 keeps the memory
+                of a queue of 1 KiB messages near 10 MiB, however slow the callbacks are.
             policy: what a full queue does, `block` or `drop_oldest`.
             config: as for `Context`; options of scope event_queue are read.
             **options: options of scope event_queue; they override the config.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 from bisect import bisect_right
@@ -312,11 +313,8 @@ class Log:
             ArchiveDamaged: the file of names is damaged.
         """
         path = self.folder / naming.NAME_OF_FILE
-        try:
-            file = self._files.open(path)
-        except FileMissing:
-            return self._names
-        try:
+        used = self.watermark().names  # read first: all of these names were in the file before
+        with contextlib.suppress(FileMissing), contextlib.closing(self._files.open(path)) as file:
             size = file.size()
             if size != self._names_size:
                 # What is torn at the end is being written; rows that use it are not published yet.
@@ -324,8 +322,10 @@ class Log:
                 if damage and (scanned.good_follow or not scanned.damage):
                     raise ArchiveDamaged(f"{path}: {damage}; {_REPAIR}")
                 self._names, self._names_size = found, size
-        finally:
-            file.close()
+        if self._names.highest < used:
+            raise ArchiveDamaged(
+                f"{path}: has names up to {self._names.highest}, and rows use names up to {used}; {_REPAIR}"
+            )
         return self._names
 
 

@@ -57,6 +57,7 @@ class ReadOptions:
     max_delay_seconds: float
     min_partitions: int
     fail_on_data_loss: bool
+    fail_on_missing_topic: bool
     include_headers: bool
     include_value: bool
     include_events: bool
@@ -94,6 +95,7 @@ class ReadOptions:
             max_delay_seconds=values["maxTriggerDelay"],
             min_partitions=values["minPartitions"] or 1,
             fail_on_data_loss=values["failOnDataLoss"],
+            fail_on_missing_topic=values["failOnMissingTopic"],
             include_headers=values["includeHeaders"],
             include_value=values["includeValue"],
             include_events=values["includeEvents"],
@@ -288,8 +290,16 @@ READ: Final = (
         "failOnDataLoss",
         "true",
         _TRUTH,
-        "Fail when offsets are asked for that the archive no longer has or that are damaged; else leave them out, with "
-        "a warning that counts them.",
+        "Fail when offsets are asked for that the archive does not have or that are damaged; else leave them out, with "
+        "a warning that counts them. A log whose watermark or list of names is damaged is then left out as a whole.",
+        texts.truth,
+    ),
+    Option(
+        "failOnMissingTopic",
+        "false",
+        _TRUTH,
+        "Fail when the archive does not have a topic of `subscribe` or `assign`, or none that `subscribePattern` "
+        "matches; else a warning says so once, with the nearest names.",
         texts.truth,
     ),
     Option("includeHeaders", "false", _TRUTH, "Add the column `headers`.", texts.truth),

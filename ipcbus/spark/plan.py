@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import socket
 from itertools import pairwise
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import InputPartition
 
-from ipcbus.errors import ArchiveError, OffsetsExpired
+from ipcbus.errors import ArchiveDamaged, ArchiveError, OffsetsExpired
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -88,6 +89,9 @@ def plan(
         if key not in logs:
             lost(options, f"log {key} of {archive.path} is gone", first, last)
             continue
+        if (damage := unreadable(logs[key], options)) is not None:
+            lost(options, damage, first, last)
+            continue
         first, last = _kept(logs[key], options, first, last, archive)
         if first < last:
             spans.append((logs[key], first, last))
@@ -112,6 +116,28 @@ def lost(options: ReadOptions, why: str, first: int, end: int) -> None:
             "or give groupId so that the archive waits for this query, or go on without them with failOnDataLoss false"
         )
     log_.warning("%s: offsets %d to %d (%d rows) are left out, as failOnDataLoss is false", why, first, end - 1, count)
+
+
+def unreadable(log: Log, options: ReadOptions) -> str | None:
+    """Why no row of a log can be read; None where rows can, or where `failOnDataLoss` lets the damage raise.
+
+    Raises:
+        ArchiveDamaged: the watermark or the list of names is damaged, and `failOnDataLoss` is true.
+    """
+    try:
+        log.bounds()
+        log.names()
+    except ArchiveDamaged as error:
+        if options.fail_on_data_loss:
+            raise
+        return str(error)
+    return None
+
+
+@functools.cache
+def warn_once(text: str) -> None:
+    """Logs a warning, the same one only once in a process."""
+    log_.warning("%s", text)
 
 
 def _kept(log: Log, options: ReadOptions, first: int, last: int, archive: Archive) -> tuple[int, int]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ipcbus.errors import ArchiveMissing, ConfigError, OffsetsExpired
+from ipcbus.spark import plan
 from ipcbus.spark.offsets import Offsets, Skips
 from ipcbus.spark.texts import EARLIEST, LATEST
 from ipcbus.spark.topics import Subscription
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from ipcbus.archive.archive import Archive
     from ipcbus.archive.log import Log
     from ipcbus.spark.options import ReadOptions
@@ -21,9 +20,39 @@ _MS = 1_000_000
 
 
 def logs(archive: Archive, options: ReadOptions) -> dict[str, Log]:
-    """The logs that may have something of what was asked for, by their keys."""
+    """The logs that may have something of what was asked for, by their keys.
+
+    Raises:
+        ArchiveDamaged: one of them cannot be read, and `failOnDataLoss` is true; else a warning says so.
+    """
     subscription = Subscription.of(options)
-    return {log.key: log for log in archive.logs() if subscription.wants_log(log.partition)}
+    found = {}
+    for log in archive.logs():
+        if not subscription.wants_log(log.partition):
+            continue
+        damage = plan.unreadable(log, options)
+        if damage is None:
+            found[log.key] = log
+        else:
+            plan.warn_once(f"log {log.key} is left out as a whole, as failOnDataLoss is false: {damage}")
+    return found
+
+
+def look_for_topics(archive: Archive, options: ReadOptions) -> None:
+    """Warns once of topics that were asked for and that the archive does not have.
+
+    Raises:
+        ArchiveMissing: there are such topics, and `failOnMissingTopic` is true.
+        ArchiveDamaged: a log cannot be read, and `failOnDataLoss` is true.
+    """
+    there = {log.partition: set(log.topics().values()) for log in logs(archive, options).values()}
+    unknown = Subscription.of(options).unknown(there)
+    if not unknown:
+        return
+    text = f"archive {archive.path}: {'; '.join(unknown)}"
+    if options.fail_on_missing_topic:
+        raise ArchiveMissing(f"{text}; correct the name, or leave failOnMissingTopic false and wait for the topic")
+    plan.warn_once(f"{text}; no row of it is read")
 
 
 def starts(archive: Archive, options: ReadOptions) -> tuple[dict[str, int], Skips]:
@@ -31,8 +60,10 @@ def starts(archive: Archive, options: ReadOptions) -> tuple[dict[str, int], Skip
 
     Raises:
         ConfigError: the options name a partition or topic that is not read, or a time after everything.
-        OffsetsExpired: an offset is beyond what was written.
-        ArchiveMissing: offsets of a checkpoint are of another archive, or of a log that is gone.
+        OffsetsExpired: an offset is beyond what was written, and `failOnDataLoss` is true.
+        ArchiveMissing: offsets of a checkpoint are of another archive, or of a log that is gone while
+            `failOnDataLoss` is true.
+        ArchiveDamaged: a log cannot be read, and `failOnDataLoss` is true.
     """
     found = _resolve(archive, options, options.starting, EARLIEST)
     begins, skips = {}, {}
@@ -63,43 +94,51 @@ def _resolve(
     subscription = Subscription.of(options)
     by_topic = position.offsets if position.offsets is not None else position.times_ms
     if by_topic is not None:
-        _check_named(by_topic, subscription, found, archive)
+        _check_named(by_topic, subscription, archive)
         return {
-            key: _of_topics(log, by_topic, subscription.known(log.partition), position, unnamed)
+            key: _of_topics(log, by_topic, subscription.known(log.partition), position, unnamed, options)
             for key, log in found.items()
         }
     if position.checkpoint is not None:
         known = Offsets.parse(position.checkpoint, archive.id).next
         gone = known.keys() - {log.key for log in archive.logs()}
         if gone:
-            raise ArchiveMissing(
-                f"offsets name log {min(gone)}, and archive {archive.path} has no such log; leave it out of the offsets"
-            )
-        return {key: (_offset(log, known.get(key, unnamed)), {}) for key, log in found.items()}
+            text = f"offsets name log {min(gone)}, and archive {archive.path} has no such log"
+            if options.fail_on_data_loss:
+                raise ArchiveMissing(f"{text}; leave it out of the offsets, or set failOnDataLoss to false")
+            plan.warn_once(f"{text}; it is left out, as failOnDataLoss is false")
+        return {key: (_offset(log, known.get(key, unnamed), options), {}) for key, log in found.items()}
     if position.time_ms is not None:
         return {key: (_at(log, position.time_ms, position), {}) for key, log in found.items()}
     everywhere = position.everywhere if position.everywhere is not None else unnamed
-    return {key: (_offset(log, everywhere), {}) for key, log in found.items()}
+    return {key: (_offset(log, everywhere, options), {}) for key, log in found.items()}
 
 
 def _of_topics(
-    log: Log, by_topic: PerTopic, known: frozenset[str] | None, position: Position, unnamed: int
+    log: Log,
+    by_topic: PerTopic,
+    known: frozenset[str] | None,
+    position: Position,
+    unnamed: int,
+    options: ReadOptions,
 ) -> tuple[int | None, dict[str, int]]:
     values = {topic: of[log.partition] for topic, of in by_topic.items() if log.partition in of}
     if position.times_ms is not None:
         named = {topic: _at(log, value, position) for topic, value in values.items()}
     else:
-        named = {topic: _offset(log, value) for topic, value in values.items()}
+        named = {topic: _offset(log, value, options) for topic, value in values.items()}
     all_named = known is not None and known <= named.keys()
-    return (None if all_named and named else _offset(log, unnamed)), named
+    return (None if all_named and named else _offset(log, unnamed, options)), named
 
 
-def _offset(log: Log, value: int) -> int:
+def _offset(log: Log, value: int, options: ReadOptions) -> int:
     first, end = log.bounds()
     if value > end:
-        raise OffsetsExpired(
-            f"offset {value} of log {log.key} was asked for, and it ends at {end}; give one up to that, or latest"
-        )
+        text = f"offset {value} of log {log.key} of {log.folder.parents[1]} was asked for, and it ends at {end}"
+        if options.fail_on_data_loss:
+            raise OffsetsExpired(f"{text}; give one up to that, or latest, or set failOnDataLoss to false")
+        plan.warn_once(f"{text}; {end} is taken instead, as failOnDataLoss is false")
+        return end
     return {EARLIEST: first, LATEST: end}.get(value, value)
 
 
@@ -114,9 +153,9 @@ def _at(log: Log, time_ms: int, position: Position) -> int:
     return min(found, end)
 
 
-def _check_named(by_topic: PerTopic, subscription: Subscription, found: Mapping[str, Log], archive: Archive) -> None:
+def _check_named(by_topic: PerTopic, subscription: Subscription, archive: Archive) -> None:
     """Makes sure that what the JSON names is read at all."""
-    partitions = {log.partition for log in found.values()}
+    partitions = {log.partition for log in archive.logs() if subscription.wants_log(log.partition)}
     for topic, of in by_topic.items():
         for partition in of:
             if partition not in partitions:

@@ -10,7 +10,7 @@ from ipcbus.archive.archive import Archive
 from ipcbus.archive.arrow import Converter, chunks, lost_rows
 from ipcbus.archive.arrow import schema as arrow_schema
 from ipcbus.archive.choose import Choice, Labels
-from ipcbus.errors import ArchiveMissing, OffsetsExpired
+from ipcbus.errors import ArchiveDamaged, ArchiveMissing, OffsetsExpired
 from ipcbus.spark import filters, plan, positions
 from ipcbus.spark.plan import Part
 from ipcbus.spark.schema import check
@@ -53,6 +53,9 @@ class Rows:
         if not isinstance(part, Part):
             return  # Spark asks once even where nothing is to be read
         log = _open(part).log(part.key)
+        if (damage := plan.unreadable(log, self._options)) is not None:
+            plan.lost(self._options, damage, part.start, part.end)
+            return
         labels = Labels(log)
         subscription = Subscription.of(self._options)
         choice = Choice(
@@ -67,9 +70,20 @@ class Rows:
         if converter.wants_none:
             return
         for chunk in self._chunks(log, part):
-            batch = converter.batch(chunk)
+            batch = self._batch(converter, chunk)
             if batch is not None:
                 yield batch
+
+    def _batch(self, converter: Converter, chunk: Chunk) -> Any:  # noqa: ANN401
+        """The record batch of a chunk; of what is lost, where a header block of it makes no sense."""
+        try:
+            return converter.batch(chunk)
+        except ArchiveDamaged as error:
+            if self._options.fail_on_data_loss:
+                raise
+            end = chunk.offset + len(chunk.rows)
+            plan.lost(self._options, str(error), chunk.offset, end)
+            return converter.batch(lost_rows(chunk.offset, end))
 
     def _chunks(self, log: Log, part: Part) -> Iterator[Chunk]:
         """The rows of a task; where some are lost and that is no error, a row that says so in their place."""
@@ -98,6 +112,11 @@ class Rows:
                     at = chunk.offset + len(chunk.rows)
                     yield chunk
                 at = part.end
+            except ArchiveDamaged as error:  # the watermark or the names, since the task has begun
+                if careful:
+                    raise
+                tell(at, part.end, str(error))
+                break
             except OffsetsExpired:
                 first = log.bounds()[0]
                 if careful or first <= at:
@@ -138,6 +157,7 @@ class Reader(DataSourceReader):
             ArchiveError: the archive or what was asked for of it is not there.
         """
         archive = Archive(self._options.archive)
+        positions.look_for_topics(archive, self._options)
         begin, skip = positions.starts(archive, self._options)
         end, stop = positions.ends(archive, self._options)
         return plan.plan(archive, self._options, begin, end, skip, stop)

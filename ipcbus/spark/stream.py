@@ -49,6 +49,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._rows = Rows(options, schema)
         self._target: Mapping[str, int] | None = None
+        self._looked = False  # for topics that are not there
         self._given_at = time.monotonic()
         self._given = 0
 
@@ -61,6 +62,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             StorageError: the cursor of the `groupId` cannot be written.
         """
         archive = self._archive()
+        self._look(archive)
         begins, skip = positions.starts(archive, self._options)
         self._hold(archive, begins)
         return Offsets(archive.id, begins, is_first=True, skip=skip).to_json()
@@ -80,9 +82,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ArchiveError: `start` is of another archive, or no offset.
         """
         archive = self._archive()
+        self._look(archive)
         begin = Offsets.parse(start, archive.id)
         logs = positions.logs(archive, self._options)
         ends = self._ends(logs)
+        for key, end in ends.items():
+            if end < begin.next.get(key, 0) and self._target is None:
+                plan.warn_once(
+                    f"log {key} of {archive.path} ends at {end}, and the query has read it up to {begin.next[key]}: an "
+                    "older copy lies there, or power was lost and no recorder has started since; nothing of the log is "
+                    "read until it is longer"
+                )
         # A log that is gone stays where it was; planning says what is lost.
         ends = {key: max(offset, ends.get(key, offset)) for key, offset in begin.next.items()} | {
             key: end for key, end in ends.items() if key not in begin.next
@@ -145,6 +155,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.group_id is not None:
             archive = self._archive()
             self._commit(archive, self._options.group_id, Offsets.parse(end, archive.id).next)
+
+    def _look(self, archive: Archive) -> None:
+        """Warns of topics that are not there, once; more topics may come later."""
+        if not self._looked:
+            positions.look_for_topics(archive, self._options)
+            self._looked = True
 
     def _hold(self, archive: Archive, begins: Mapping[str, int]) -> None:
         """Has the archive keep what a new query begins with; its first commit comes with its second batch."""

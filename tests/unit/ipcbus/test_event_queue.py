@@ -83,6 +83,11 @@ def test_a_maximum_is_a_number(maximum: Any) -> None:  # noqa: ANN401
         EventQueue(maximum)
 
 
+def test_a_queue_without_arguments_has_a_bound() -> None:
+    with EventQueue() as queue:
+        assert (queue.maximum, queue.policy) == (10_000, "block")
+
+
 def test_a_policy_is_one_of_two() -> None:
     with pytest.raises(ipcbus.ConfigError, match="block, drop_oldest"):
         EventQueue(1, "drop_newest")  # type: ignore[arg-type]

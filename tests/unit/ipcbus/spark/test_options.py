@@ -38,6 +38,7 @@ def test_defaults() -> None:
             max_delay_seconds=900.0,
             min_partitions=1,
             fail_on_data_loss=True,
+            fail_on_missing_topic=False,
             include_headers=False,
             include_value=True,
             include_events=False,
