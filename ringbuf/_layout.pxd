@@ -23,7 +23,8 @@ typedef struct {
     uint64_t msgs_sent;
     uint64_t bytes_sent;
     uint64_t lbm_msgs_sent;
-    uint8_t pad_96[32];
+    uint64_t fragments_sent;
+    uint8_t pad_104[24];
     uint64_t intent;
     uint8_t pad_136[56];
     uint32_t closed;
@@ -60,6 +61,7 @@ _Static_assert(offsetof(ipcbus_RingHeader, tail) == 64, "RingHeader.tail");
 _Static_assert(offsetof(ipcbus_RingHeader, msgs_sent) == 72, "RingHeader.msgs_sent");
 _Static_assert(offsetof(ipcbus_RingHeader, bytes_sent) == 80, "RingHeader.bytes_sent");
 _Static_assert(offsetof(ipcbus_RingHeader, lbm_msgs_sent) == 88, "RingHeader.lbm_msgs_sent");
+_Static_assert(offsetof(ipcbus_RingHeader, fragments_sent) == 96, "RingHeader.fragments_sent");
 _Static_assert(offsetof(ipcbus_RingHeader, intent) == 128, "RingHeader.intent");
 _Static_assert(offsetof(ipcbus_RingHeader, closed) == 192, "RingHeader.closed");
 _Static_assert(offsetof(ipcbus_RingHeader, activity) == 196, "RingHeader.activity");
@@ -134,9 +136,11 @@ typedef struct {
     uint64_t reassembly_refused;
     uint64_t order_map_entries;
     uint64_t reassembly_bytes;
+    uint64_t fragments_rcved;
+    uint8_t pad_264[56];
     uint64_t latency[560];
 } ipcbus_Slot;
-_Static_assert(sizeof(ipcbus_Slot) == 4736, "Slot size");
+_Static_assert(sizeof(ipcbus_Slot) == 4800, "Slot size");
 _Static_assert(offsetof(ipcbus_Slot, state) == 0, "Slot.state");
 _Static_assert(offsetof(ipcbus_Slot, generation) == 4, "Slot.generation");
 _Static_assert(offsetof(ipcbus_Slot, position) == 8, "Slot.position");
@@ -161,7 +165,8 @@ _Static_assert(offsetof(ipcbus_Slot, msgs_reassembled) == 224, "Slot.msgs_reasse
 _Static_assert(offsetof(ipcbus_Slot, reassembly_refused) == 232, "Slot.reassembly_refused");
 _Static_assert(offsetof(ipcbus_Slot, order_map_entries) == 240, "Slot.order_map_entries");
 _Static_assert(offsetof(ipcbus_Slot, reassembly_bytes) == 248, "Slot.reassembly_bytes");
-_Static_assert(offsetof(ipcbus_Slot, latency) == 256, "Slot.latency");
+_Static_assert(offsetof(ipcbus_Slot, fragments_rcved) == 256, "Slot.fragments_rcved");
+_Static_assert(offsetof(ipcbus_Slot, latency) == 320, "Slot.latency");
 typedef struct {
     uint32_t frame;
     uint32_t messages;
@@ -190,6 +195,7 @@ _Static_assert(offsetof(ipcbus_Record, send_ticks) == 8, "Record.send_ticks");
         uint64_t msgs_sent
         uint64_t bytes_sent
         uint64_t lbm_msgs_sent
+        uint64_t fragments_sent
         uint64_t intent
         uint32_t closed
         uint32_t activity
@@ -245,6 +251,7 @@ _Static_assert(offsetof(ipcbus_Record, send_ticks) == 8, "Record.send_ticks");
         uint64_t reassembly_refused
         uint64_t order_map_entries
         uint64_t reassembly_bytes
+        uint64_t fragments_rcved
         uint64_t latency[560]
 
     ctypedef struct Record "ipcbus_Record":

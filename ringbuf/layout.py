@@ -116,6 +116,7 @@ RING_HEADER = struct(
         ("msgs_sent", "<u8", 72),
         ("bytes_sent", "<u8", 80),
         ("lbm_msgs_sent", "<u8", 88),
+        ("fragments_sent", "<u8", 96),
         # line 2: source-paced readers look here after each copy
         ("intent", "<u8", 128),
         # line 3: changes rarely; idle readers look here
@@ -159,7 +160,7 @@ CONTROL_HEADER = struct(
 )
 
 SLOT = struct(
-    4 * CACHE_LINE + 8 * HISTOGRAM_BUCKETS,
+    5 * CACHE_LINE + 8 * HISTOGRAM_BUCKETS,
     [
         # line 0: what the writer reads
         ("state", "<u4", 0),
@@ -189,7 +190,9 @@ SLOT = struct(
         ("reassembly_refused", "<u8", 232),
         ("order_map_entries", "<u8", 240),
         ("reassembly_bytes", "<u8", 248),
-        ("latency", ("<u8", (HISTOGRAM_BUCKETS,)), 256),
+        # line 4: still rarer ones
+        ("fragments_rcved", "<u8", 256),
+        ("latency", ("<u8", (HISTOGRAM_BUCKETS,)), 320),
     ],
 )
 

@@ -159,12 +159,17 @@ def facts(found: SessionInfo) -> Iterator[tuple[str, str]]:
             "sent",
             (
                 f"{number(session.counters['lbm_msgs_sent'])} messages in {number(session.counters['msgs_sent'])} "
-                f"datagrams, {size(session.counters['bytes_sent'])}"
+                f"datagrams, {size(session.counters['bytes_sent'])}{_fragments(session)}"
             ),
         )
         yield "unread", _percent(session.fill) if session.fill is not None else "nobody reads"
         yield "held up", held_up(session)
     yield from over_udp.facts(session)
+
+
+def _fragments(session: SessionStats) -> str:
+    found = session.counters.get("fragments_sent")
+    return f"; {number(found)} fragments of long messages" if found else ""
 
 
 def held_up(session: SessionStats) -> str:

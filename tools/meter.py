@@ -41,7 +41,7 @@ class Flow:
     """How fast messages are sent.
 
     Attributes:
-        messages: messages a second; of one in fragments, each fragment counts.
+        messages: messages a second.
         bytes: bytes of payload a second.
         message_bytes: mean size of these messages; null without any.
         window_seconds: the time that mean, min, max and std are of.

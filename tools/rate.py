@@ -123,9 +123,8 @@ def _grew(before: SourceStats | None, after: SourceStats) -> Growth:
     earlier = before.counters if before else {}
     found = growth("source", earlier, after.counters)
     numbered = (after.counters["sequence_next"] - earlier.get("sequence_next", 0)) % _NUMBERS
-    return Growth(
-        found.get("lbm_msgs_sent", 0), found.get("bytes_sent", 0), numbered if numbered < _NUMBERS >> 1 else 0
-    )
+    begun = max(0, numbered - found.get("fragments_sent", 0) + found.get("msgs_fragmented", 0))
+    return Growth(found.get("lbm_msgs_sent", 0), found.get("bytes_sent", 0), begun if numbered < _NUMBERS >> 1 else 0)
 
 
 def _line(session: SessionStats, flow: Flow | None) -> SourceFlow:

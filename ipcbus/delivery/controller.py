@@ -301,6 +301,7 @@ class DeliveryController(Controller):
             self._break_off(sequence, lost_too=True)
         elif self.rules.ordered == RAW:
             info = FragmentInfo(fragment.first, fragment.offset, fragment.total)
+            self._tally.completed += sequence == fragment.last
             self._deliver((None, bytes(fragment.piece)), sequence, sequence, flags, send_ticks, info)
         else:
             self._assemble(sequence, fragment, flags, send_ticks)
@@ -316,6 +317,7 @@ class DeliveryController(Controller):
         if partial.put(fragment, flags):
             self._close(partial)
             self._tally.msgs_reassembled += 1
+            self._tally.completed += 1
             info = FragmentInfo(fragment.first, 0, fragment.total)
             parts = partial.parts()
             self._deliver(parts, fragment.first, fragment.last, partial.flags, partial.send_ticks, info)

@@ -7,7 +7,8 @@ from ipcbus.wire._layout cimport MessageHeader
 from ringbuf.ring cimport Reader, RingReader
 
 cdef class Tally:
-    cdef public uint64_t duplicates, malformed, msgs_reassembled, reassembly_refused
+    cdef public uint64_t duplicates, malformed, msgs_reassembled, reassembly_refused, fragments_rcved
+    cdef public uint64_t completed      # messages whose last fragment came since `show_tally` was called
     cdef public uint64_t order_map_entries, reassembly_bytes        # now
 
 cdef class Controller:

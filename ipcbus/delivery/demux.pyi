@@ -22,6 +22,10 @@ class Tally:
     malformed: int
     msgs_reassembled: int
     reassembly_refused: int
+    fragments_rcved: int
+    completed: int
+    """Messages in fragments that became whole, or whose last fragment was delivered raw, and stand not in
+    `Demux.messages` yet; `Demux.show_tally` adds them there."""
     order_map_entries: int
     reassembly_bytes: int
 
@@ -74,7 +78,9 @@ class Demux:
     stop: bool
     tally: Tally
     messages: int
+    """Messages taken in; one in fragments counts when it is whole."""
     no_topic: int
+    """Messages of topics without a controller; one in fragments counts when its last fragment comes."""
     lost: int
 
     def __init__(self, ring: RingReader | None, topics_max: int, rare: Rare) -> None: ...

@@ -11,7 +11,8 @@ from libc.stdlib cimport calloc, free
 from ipcbus.delivery.message cimport Message, Origin, message_with_headers, own_message
 from ipcbus.delivery.sink cimport Sink, sink_count, sink_is_full, sink_row
 from ipcbus.wire._layout cimport (
-    FLAG_FRAGMENT, FLAG_PROPERTIES, FLAG_TSNI, MESSAGE_HEADER_BYTES, TOPIC_BITS, TOPIC_MASK, MessageHeader,
+    FLAG_FRAGMENT, FLAG_PROPERTIES, FLAG_TSNI, FRAGMENT_HEADER_BYTES, MESSAGE_HEADER_BYTES, TOPIC_BITS, TOPIC_MASK,
+    FragmentHeader, MessageHeader,
 )
 from ringbuf cimport _atomics
 from ringbuf._layout cimport RECORD_HEADER, Record
@@ -29,8 +30,24 @@ cdef enum:
     UNUSUAL = (FLAG_FRAGMENT | FLAG_TSNI | FLAG_PROPERTIES) << TOPIC_BITS   # bits of a header's topic word
 
 
-DROPPED = -1
-IN_PLACE = -2
+    DROPPED_NUMBER = -1
+    IN_PLACE_NUMBER = -2
+
+
+DROPPED = DROPPED_NUMBER
+IN_PLACE = IN_PLACE_NUMBER
+
+
+cdef bint completes(const char *payload, uint32_t length, uint32_t flags) noexcept:
+    """Whether what bears an unusual flag is a message of its own, or the last fragment of one."""
+    cdef const FragmentHeader *fragment = <const FragmentHeader *>payload
+    if flags & FLAG_TSNI:
+        return False
+    if not flags & FLAG_FRAGMENT:
+        return True
+    if length < FRAGMENT_HEADER_BYTES:
+        return False
+    return <uint64_t>fragment.offset + length - FRAGMENT_HEADER_BYTES >= fragment.total
 
 
 cdef class Tally:
@@ -161,8 +178,12 @@ cdef class Demux:
 
     def show_tally(self):
         cdef Tally tally = self.tally
+        self.messages += tally.completed
+        tally.completed = 0
         if self.r == NULL or self.left:
             return
+        self.show_counters()
+        _atomics.store_relaxed64(&self.r.slot.fragments_rcved, tally.fragments_rcved)
         _atomics.store_relaxed64(&self.r.slot.malformed, tally.malformed)
         _atomics.store_relaxed64(&self.r.slot.duplicates, tally.duplicates)
         _atomics.store_relaxed64(&self.r.slot.msgs_reassembled, tally.msgs_reassembled)
@@ -233,7 +254,8 @@ cdef class Demux:
                 word = header.topic
                 found = self.table[word & TOPIC_MASK & (self.topics_max - 1)]
                 if found == NULL or (<Controller>found).topic_number != word & TOPIC_MASK:
-                    self.no_topic += 1
+                    if not word & UNUSUAL or completes(self.cursor + MESSAGE_HEADER_BYTES, length, word >> TOPIC_BITS):
+                        self.no_topic += 1
                     taken += 1
                     self.cursor += MESSAGE_HEADER_BYTES + aligned(length)
                     continue
@@ -285,11 +307,14 @@ cdef class Demux:
             given = controller.odd(sequence, flags, payload, self.send_ticks, self.now_ns)
         finally:
             payload.release()
+        if flags & FLAG_FRAGMENT and given != DROPPED_NUMBER:
+            self.tally.fragments_rcved += 1
         self.show_tally()
-        if given == -1 or flags & FLAG_TSNI:
+        if given == DROPPED_NUMBER or flags & FLAG_TSNI:
             return max(given, 0)
-        self.messages += 1
-        if given == -2:
+        if not flags & FLAG_FRAGMENT:
+            self.messages += 1
+        if given == IN_PLACE_NUMBER:
             self.give(controller, header, length)
             return 1
         return given

@@ -119,6 +119,7 @@ class DeliverySession:
             # All of it was sent before its receivers had joined: a session that has begun before them ends for them.
             self._begun = True
             self._give_bos(controller)
+        self.demux.show_tally()
         controller.ended = True
         had_bos = self._had_bos.pop(controller.topic_number, set())
         for sink in list(controller.sinks):
@@ -132,6 +133,7 @@ class DeliverySession:
         for controller in self.due(now_ns):
             controller.next_check_ns = now_ns + controller.rules.loss_check_ns
             controller.check(now_ns)
+        self.demux.show_tally()
 
     def due(self, now_ns: int) -> list[DeliveryController]:
         """The topics whose loss check is due."""

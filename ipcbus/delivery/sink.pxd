@@ -21,11 +21,12 @@ cdef class Sink:
     cdef Py_ssize_t row_bytes, row_count, row_next
     cdef bint rows_open                 # rows are wanted and nothing in the queue comes before them
     cdef Py_buffer row_view
-    cdef readonly uint64_t delivered, bytes_delivered, lost, events, callback_errors
+    cdef readonly uint64_t delivered, bytes_delivered, fragments, lost, events, callback_errors
     cdef public uint64_t dropped        # by its event queue
     cdef RegistryEntry *line            # where others read these counters
     cdef Mapping line_mapping
 
+    cdef int count_fragments(self, Message message) except -1
     cdef int keep(self, Message message) except -1
     cdef bint queue_is_full(self) except? True
     cpdef int fail(self, error, rare) except -1

@@ -20,7 +20,10 @@ class Sink:
     silent: bool
     """Whether not even what waits in its event queue is called back."""
     delivered: int
+    """Messages; of one whose fragments are delivered raw, the last of them."""
     bytes_delivered: int
+    fragments: int
+    """Fragments of which these messages consisted; none of a message that came in one piece."""
     lost: int
     events: int
     callback_errors: int

@@ -55,10 +55,26 @@ cdef class Sink:
             self.queue.append(message)
         return 0
 
+    @cython.final
+    cdef int count_fragments(self, Message message) except -1:
+        """Counts a message put together from fragments, or a fragment that is delivered raw."""
+        cdef uint64_t length = message_bytes(message)
+        self.fragments += message.sequence - message.first_sequence + 1
+        self.delivered += message.fragment.offset + length >= message.fragment.total_length
+        self.bytes_delivered += length
+        if self.line != NULL:
+            _atomics.store_relaxed64(&self.line.fragments_rcved, self.fragments)
+            _atomics.store_relaxed64(&self.line.lbm_msgs_rcved, self.delivered)
+            _atomics.store_relaxed64(&self.line.bytes_rcved, self.bytes_delivered)
+        return 0
+
     def take(self, Message message, rare):
         if self.closed:
             return
-        sink_count(self, message_bytes(message))
+        if message.fragment is None:
+            sink_count(self, message_bytes(message))
+        else:
+            self.count_fragments(message)
         if not self.pulls:
             self.call_back(message, rare)
         elif message.block is not None or not sink_row(self, <const char *>message.own, message.length):

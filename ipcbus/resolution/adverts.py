@@ -116,6 +116,10 @@ class ReceiverAdvert:
     lost: int
     events: int
     callback_errors: int
+    fragments_rcved: int
+
+
+_RECEIVER_COUNTERS = ("lbm_msgs_rcved", "bytes_rcved", "lost", "events", "callback_errors", "fragments_rcved")
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +227,7 @@ def decode(
             text(row["name"]),
             bool(row["state"] == layout.ENTRY_WILDCARD),
             int(row["since_ns"]),
-            *(int(row[counter]) for counter in ("lbm_msgs_rcved", "bytes_rcved", "lost", "events", "callback_errors")),
+            **{name: int(row[name]) for name in _RECEIVER_COUNTERS},
         )
         for row in entries[np.isin(entries["state"], kinds)]
     )

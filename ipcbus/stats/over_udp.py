@@ -185,7 +185,7 @@ def _shown(
         joined_ns=reception.advert.since_ns,
         position=read.get("position", 0),
         lag=lag,
-        lag_messages=lag_messages(lag, header.get("lbm_msgs_sent", 0), header.get("bytes_sent", 0)),
+        lag_messages=lag_messages(lag, _messages(read), read.get("bytes_rcved", 0)),
         topics=topics,
         counters=MappingProxyType(counters.values(counters.SLOT, read)) if copy else NO_COUNTERS,
         latency=Histogram(read["latency"], read["latency_max"]) if copy else Histogram.empty(),
@@ -194,6 +194,11 @@ def _shown(
         address=text(client["address"]) if client else "",
         reception=_reception(board),
     )
+
+
+def _messages(read: Fields) -> int:
+    """How many messages a context has read, also of topics that it does not receive."""
+    return int(read.get("lbm_msgs_rcved", 0) + read.get("lbm_msgs_no_topic_rcved", 0))
 
 
 def _reception(board: Fields) -> ReceptionStats | None:

@@ -73,7 +73,12 @@ nobody. They are read word by word, so numbers of one moment differ by what happ
 
 Counters count up from the beginning of what they belong to, and have a rate a second; "now" stands in the unit of those
 that tell a value of the moment. The last column tells where Ultra Messaging has the counter, and under which name;
-`msgs` are datagrams there as here, `lbm_msgs` are messages, or the fragments of one that is longer than a datagram.
+`msgs` are datagrams there as here, and `lbm_msgs` are messages. Ultra Messaging counts each fragment of a long message
+as a message; here a message counts once, with its own size, and its fragments have counters of their own. Sequence
+numbers, and so losses, are counted by fragments on both.
+
+With `ordered_delivery` 0 a receiver gets the fragments themselves. They count as fragments and with their bytes, and
+the message counts when its last fragment is delivered, so that messages a second agree with the sending side.
 How the numbers look in JSON: [json](json.md).
 """
 

@@ -299,8 +299,16 @@ def _source(
     line = ring.line(source.topic_number) if ring else {}
     # A line that has a new topic already says nothing about this one.
     ours = line.get("topic") == source.topic_number
-    found = MappingProxyType(counters.values("source", line)) if ours else NO_COUNTERS
+    found = MappingProxyType(counters.values("source", line, _whole(line))) if ours else NO_COUNTERS
     return SourceStats(source.topic, source.topic_number, receivers, found)
+
+
+def _whole(line: Mapping[str, int]) -> dict[str, int]:
+    """What the pairs of a topic's line tell: whole messages, and fragments."""
+    return {
+        "lbm_msgs_sent": max(0, line["published"] - line["continued"]),
+        "fragments_sent": line["continued_next"] + line["msgs_fragmented"],
+    }
 
 
 def _slots(

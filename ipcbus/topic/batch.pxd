@@ -13,7 +13,7 @@ cdef class BatchWriter:
     cdef readonly RingWriter ring
     cdef Writer *w
     cdef object policy
-    cdef TopicLine **touched        # lines with messages in the open record
+    cdef uint64_t **touched         # pairs of words: on publication the second takes the value of the first
     cdef uint32_t touched_count, topics_max
     cdef uint64_t record_number     # changes with each record
     cdef uint64_t *marks            # by line: the last record that has it in `touched`, where it stands once
@@ -36,7 +36,7 @@ cdef inline int batch_publish(BatchWriter batch) except -1:
     cdef uint64_t parked = writer_publish(batch.w)
     cdef uint32_t i
     for i in range(batch.touched_count):
-        _atomics.store_release64(&batch.touched[i].published, batch.touched[i].sequence_next)  # SYNC published
+        _atomics.store_release64(&batch.touched[i][1], batch.touched[i][0])  # SYNC published
     batch.touched_count = 0
     batch.record_number += 1
     if parked:

@@ -29,7 +29,8 @@ cdef class BatchWriter:
         self.topics_max = topics_max
         self.lines = <TopicLine *>(ring.ring.base + topics_offset)
         self.record_number = 1
-        self.touched = <TopicLine **>malloc(topics_max * sizeof(TopicLine *))
+        # A pair for each line, and one for the fragment that is not the last of its message: a record holds one of these.
+        self.touched = <uint64_t **>malloc((topics_max + 1) * sizeof(uint64_t *))
         self.marks = <uint64_t *>calloc(topics_max, sizeof(uint64_t))
         if self.touched == NULL or self.marks == NULL:
             raise MemoryError()

@@ -34,6 +34,7 @@ cdef class TopicSource:
     cdef char *reserve_slowly(self, uint64_t need, bint block, int own, int own_batch) except NULL
     cdef int wait_for_room(self, uint64_t need, bint block) except -1
     cdef int pass_gate(self, bint block) except -1
+    cdef void count_piece(self, bint last) noexcept
     cdef void put(self, char *place, uint64_t length, uint32_t flags) noexcept
     cdef int after(self, bint flush) except -1
     cdef int send_flagged(self, data, bytes front, uint32_t flags, bint flush, bint block) except -1

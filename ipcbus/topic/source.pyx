@@ -127,7 +127,7 @@ cdef class TopicSource:
         w.messages += 1
         if self.mark[0] != batch.record_number:
             self.mark[0] = batch.record_number
-            batch.touched[batch.touched_count] = self.line
+            batch.touched[batch.touched_count] = &self.line.sequence_next
             batch.touched_count += 1
 
     @cython.final
@@ -217,11 +217,27 @@ cdef class TopicSource:
             header.offset = <uint32_t>offset
             header.total = <uint32_t>length
             gather(place + MESSAGE_HEADER_BYTES + FRAGMENT_HEADER_BYTES, front, data, offset, piece)
-            self.bytes_sent -= FRAGMENT_HEADER_BYTES
-            self.put(place, FRAGMENT_HEADER_BYTES + piece, flags)
             offset += piece
+            # `put` counts the bytes of each piece; those of the message count at its last one.
+            self.bytes_sent += (length if offset == length else 0) - (FRAGMENT_HEADER_BYTES + piece)
+            self.put(place, FRAGMENT_HEADER_BYTES + piece, flags)
+            self.count_piece(offset == length)
             self.after(flush and offset == length)
         return 0
+
+    @cython.final
+    cdef void count_piece(self, bint last) noexcept:
+        """Counts the fragment just put, before its datagram is published; only the last one makes a message."""
+        cdef BatchWriter batch = self.batch
+        cdef Writer *w = batch.w
+        _atomics.store_relaxed64(&w.header.fragments_sent, w.header.fragments_sent + 1)
+        if last:
+            _atomics.store_relaxed32(&self.line.msgs_fragmented, self.line.msgs_fragmented + 1)
+            return
+        w.sent_messages -= 1  # publication adds one for each message header
+        _atomics.store_relaxed64(&self.line.continued_next, self.line.continued_next + 1)
+        batch.touched[batch.touched_count] = &self.line.continued_next
+        batch.touched_count += 1
 
     def send(
         self, data, *, headers=None, bint flush=False, bint start_batch=False, bint end_batch=False, bint block=True

@@ -33,6 +33,7 @@ _COUNTERS = (
     "duplicates",
     "msgs_reassembled",
     "reassembly_refused",
+    "fragments_rcved",
     "order_map_entries",
     "reassembly_bytes",
 )
@@ -260,6 +261,7 @@ class ReceivingSession:
             # A callback may have led to the session being joined again, which then tells of the rest.
             if not self.over:
                 controller.finish(self.medium.published(controller.topic_number))
+        self.demux.show_tally()
 
     def misses_more(self) -> bool:
         """Whether messages are published of whose loss its receivers were not told."""

@@ -162,14 +162,13 @@ class SendingSession:
         self._joined.and64(self._word(number), 0)
         entry = self._lines[line : line + 1]
         entry[:] = 0
-        entry["topic"], entry["live"] = number, 1
+        entry["topic"] = number
         self.sources += 1
         return number
 
     def remove_topic(self, number: int) -> None:
         """Frees the line of a topic; retires it when its numbers are used up."""
         line = number % self.topics_max
-        self._lines[line]["live"] = 0
         self.sources -= 1
         if (self._numbers[line] + 1) * self.topics_max <= layout.TOPIC_MASK:
             self._used.discard(line)

@@ -28,19 +28,22 @@ typedef struct {
     uint64_t published;
     uint64_t bytes_sent;
     uint32_t topic;
-    uint32_t live;
+    uint32_t msgs_fragmented;
     uint64_t send_blocked;
     uint64_t send_would_block;
-    uint8_t pad_48[16];
+    uint64_t continued_next;
+    uint64_t continued;
 } ipcbus_TopicLine;
 _Static_assert(sizeof(ipcbus_TopicLine) == 64, "TopicLine size");
 _Static_assert(offsetof(ipcbus_TopicLine, sequence_next) == 0, "TopicLine.sequence_next");
 _Static_assert(offsetof(ipcbus_TopicLine, published) == 8, "TopicLine.published");
 _Static_assert(offsetof(ipcbus_TopicLine, bytes_sent) == 16, "TopicLine.bytes_sent");
 _Static_assert(offsetof(ipcbus_TopicLine, topic) == 24, "TopicLine.topic");
-_Static_assert(offsetof(ipcbus_TopicLine, live) == 28, "TopicLine.live");
+_Static_assert(offsetof(ipcbus_TopicLine, msgs_fragmented) == 28, "TopicLine.msgs_fragmented");
 _Static_assert(offsetof(ipcbus_TopicLine, send_blocked) == 32, "TopicLine.send_blocked");
 _Static_assert(offsetof(ipcbus_TopicLine, send_would_block) == 40, "TopicLine.send_would_block");
+_Static_assert(offsetof(ipcbus_TopicLine, continued_next) == 48, "TopicLine.continued_next");
+_Static_assert(offsetof(ipcbus_TopicLine, continued) == 56, "TopicLine.continued");
 typedef struct {
     uint64_t magic;
     uint32_t layout_id;
@@ -89,7 +92,8 @@ typedef struct {
     uint64_t lost;
     uint64_t events;
     uint64_t callback_errors;
-    uint8_t pad_360[24];
+    uint64_t fragments_rcved;
+    uint8_t pad_368[16];
 } ipcbus_RegistryEntry;
 _Static_assert(sizeof(ipcbus_RegistryEntry) == 384, "RegistryEntry size");
 _Static_assert(offsetof(ipcbus_RegistryEntry, state) == 0, "RegistryEntry.state");
@@ -109,6 +113,7 @@ _Static_assert(offsetof(ipcbus_RegistryEntry, bytes_rcved) == 328, "RegistryEntr
 _Static_assert(offsetof(ipcbus_RegistryEntry, lost) == 336, "RegistryEntry.lost");
 _Static_assert(offsetof(ipcbus_RegistryEntry, events) == 344, "RegistryEntry.events");
 _Static_assert(offsetof(ipcbus_RegistryEntry, callback_errors) == 352, "RegistryEntry.callback_errors");
+_Static_assert(offsetof(ipcbus_RegistryEntry, fragments_rcved) == 360, "RegistryEntry.fragments_rcved");
 typedef struct {
     uint32_t state;
     uint32_t failing;
@@ -373,9 +378,11 @@ _Static_assert(offsetof(ipcbus_ReceptionBoard, reason) == 512, "ReceptionBoard.r
         uint64_t published
         uint64_t bytes_sent
         uint32_t topic
-        uint32_t live
+        uint32_t msgs_fragmented
         uint64_t send_blocked
         uint64_t send_would_block
+        uint64_t continued_next
+        uint64_t continued
 
     ctypedef struct RegistryHeader "ipcbus_RegistryHeader":
         uint64_t magic
@@ -409,6 +416,7 @@ _Static_assert(offsetof(ipcbus_ReceptionBoard, reason) == 512, "ReceptionBoard.r
         uint64_t lost
         uint64_t events
         uint64_t callback_errors
+        uint64_t fragments_rcved
 
     ctypedef struct RecorderEntry "ipcbus_RecorderEntry":
         uint32_t state

@@ -30,6 +30,11 @@ its value follows. A message in fragments has both in its pieces, one after the 
 The ring's user area holds one TopicLine a topic, written by the source. The control block's user area holds one
 64-bit word a topic: bit i is set while the context in slot i receives the topic.
 
+In a TopicLine `sequence_next` and `published` are a pair: the second takes the value of the first when the datagram is
+published. `continued_next` and `continued` are such a pair too. They count the fragments that are not the last one of
+their message, so that `published - continued` is the number of whole messages published; `continued_next +
+msgs_fragmented` is the number of fragments.
+
 Behind the topic lines of a session that goes over UDP too, for statistics, written several times a second at most::
 
     +-------------------+
@@ -121,9 +126,11 @@ TOPIC_LINE = struct(
         ("published", "<u8", 8),
         ("bytes_sent", "<u8", 16),
         ("topic", "<u4", 24),
-        ("live", "<u4", 28),
+        ("msgs_fragmented", "<u4", 28),
         ("send_blocked", "<u8", 32),
         ("send_would_block", "<u8", 40),
+        ("continued_next", "<u8", 48),
+        ("continued", "<u8", 56),
     ],
 )
 
@@ -166,6 +173,7 @@ REGISTRY_ENTRY = struct(
         ("lost", "<u8", 336),
         ("events", "<u8", 344),
         ("callback_errors", "<u8", 352),
+        ("fragments_rcved", "<u8", 360),
     ],
 )
 

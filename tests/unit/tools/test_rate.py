@@ -149,3 +149,27 @@ def test_lines_for_people() -> None:
 )
 def test_figure(value: float, text: str) -> None:
     assert figure(value) == text
+
+
+def test_a_message_in_fragments_counts_once_with_its_own_size() -> None:
+    def sent(seconds: float, messages: int) -> DomainSnapshot:
+        counted = {
+            "lbm_msgs_sent": messages,
+            "bytes_sent": messages * 1_000_000,
+            "sequence_next": 16 * messages,
+            "fragments_sent": 16 * messages,
+            "msgs_fragmented": messages,
+        }
+
+        def change(session: SessionStats) -> SessionStats:
+            source = dataclasses.replace(session.sources[0], topic=TOPIC, counters=MappingProxyType(counted))
+            sources = (source,) if session.source == FAST else ()
+            return dataclasses.replace(session, sources=sources, read_ns=TRADING.read_ns + round(seconds * SECOND))
+
+        return changed(TRADING, session=change, later_s=seconds)
+
+    meter = TopicMeter(TOPIC, 10)
+    meter.add(sent(0, 16))
+    flow = meter.add(sent(1, 32)).flow
+    assert flow is not None
+    assert (flow.messages.mean, flow.bytes.mean, flow.message_bytes) == (16, 16_000_000, 1_000_000)

@@ -116,6 +116,8 @@ def test_without_an_interval_there_is_no_check() -> None:
 def test_messages_and_infos_of_other_topics_are_passed_over() -> None:
     desk = Desk()
     assert desk.feed(whole(7, topic=2), info(9, topic=5), whole(0)) == data(0)
+    assert desk.demux.no_topic == 1
+    assert desk.feed(*fragments(8, b"abcde", 2, topic=2)) == []
     assert desk.demux.no_topic == 2
 
 

@@ -37,7 +37,7 @@ def session_of(recorded: Recorded) -> SessionStats:
 
 
 def test_context(recorded: Recorded) -> None:
-    recorded.receiver_counts(lbm_msgs_rcved=5, bytes_rcved=50, lost=2, events=3, callback_errors=1)
+    recorded.receiver_counts(lbm_msgs_rcved=5, bytes_rcved=50, fragments_rcved=4, lost=2, events=3, callback_errors=1)
     found = stats.take_snapshot(recorded.domain)
     assert found.domain == recorded.domain
     (context,) = found.contexts
@@ -47,7 +47,7 @@ def test_context(recorded: Recorded) -> None:
     (receiver,) = context.receivers
     assert receiver.topic == "c"
     assert receiver.counters == {
-        **{"lbm_msgs_rcved": 5, "bytes_rcved": 50, "lost": 2, "events": 3, "callback_errors": 1}
+        **{"lbm_msgs_rcved": 5, "bytes_rcved": 50, "fragments_rcved": 4, "lost": 2, "events": 3, "callback_errors": 1}
     }
 
 

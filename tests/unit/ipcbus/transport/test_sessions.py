@@ -88,7 +88,7 @@ def test_a_new_topic_begins_with_a_clean_line_and_nobody_joined(pair: Pair) -> N
         again = pair.sending.add_topic()
     assert pair.sending.joined_slots(again) == 0
     assert pair.sending.line(again)["published"] == 0
-    assert pair.sending.line(again)["live"] == 1
+    assert pair.sending.line(again)["topic"] == again
 
 
 def test_an_old_advert_of_a_line_that_another_topic_has_now_joins_nothing(pair: Pair) -> None:
