@@ -11,7 +11,7 @@ from ipcbus import ending
 from ipcbus.config import Config, ConfigLike, WildcardReceiverOptions
 from ipcbus.errors import ClosedError, ConfigError, WrongProcess, WrongThread
 from ipcbus.receiver import Receiver
-from ipcbus.resolution.sweep import sweep
+from ipcbus.resolution.sweep import OTHERS_OFF, sweep, sweep_others
 from ipcbus.runtime.aio import AsyncWaiters
 from ipcbus.runtime.duties import Duties
 from ipcbus.runtime.faults import check_callbacks, check_topic
@@ -84,8 +84,10 @@ class Context:
         self._ended = False
         self._sources: dict[Source, None] = {}
         self._receivers: dict[Receiver, None] = {}
-        sweep(domain)
         options = self._options
+        sweep(domain)
+        if options.reclaim_other_domains and os.environ.get(OTHERS_OFF) != "0":
+            sweep_others(domain)
         self._id, self._registry, self._bell = open_registry(domain, options, __version__)
         self._sequential = options.operational_mode == "sequential"
         self._duties = Duties(domain, self._id, options, lambda: list(self._sources))

@@ -77,8 +77,8 @@ def allocate(fd: int, name: str, size: int) -> None:
                 raise
     raise SegmentFull(
         f"{name} needs {size - have} bytes of {ROOT}, {free_bytes()} are free; choose a smaller "
-        "transport_*_transmission_window_size, remove leftovers there, or give the host or container a larger one "
-        "(docker run --shm-size)"
+        "transport_*_transmission_window_size, reclaim what dead processes left (ipcbus doctor --reclaim), or give the "
+        "host or container a larger one (docker run --shm-size)"
     )
 
 

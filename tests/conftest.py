@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from ipcbus.resolution.sweep import OTHERS_OFF
 from tests.kit.leftovers import looking_around
 
 if TYPE_CHECKING:
@@ -26,9 +27,11 @@ settings.load_profile("ipcbus")
 def pytest_configure() -> None:
     """Starts multiprocessing's resource tracker, else it looks like a leak of its first user.
 
-    And forgets the config file of who runs the tests: they are about the defaults, in child processes too.
+    And forgets the config file of whoever runs the tests: the tests are about the defaults, in child processes too. No
+    context clears other domains away, in which another worker's test may be looking at what a dead process left.
     """
     os.environ.pop("IPCBUS_CONFIG", None)
+    os.environ[OTHERS_OFF] = "0"
     multiprocessing.resource_tracker.ensure_running()
 
 

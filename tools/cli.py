@@ -30,6 +30,7 @@ MODULES: Final = {
     "stats": "stats",
     "monitor": "monitor",
     "export": "export",
+    "doctor": "doctor",
     "config": "config",
     "record": "record",
     "replay": "replay",
@@ -103,6 +104,7 @@ def cli() -> None:
     What runs now:          ipcbus list, and then ipcbus info, stats SESSION
     How fast, how late:     ipcbus hz, bw, delay TOPIC
     What went on, again:    ipcbus record TOPIC --to DIR, and then archive info, replay DIR
+    Is this host all right: ipcbus doctor, and then doctor --reclaim
     All of it in 10 s:      ipcbus demo
 
     Nearly every command works in one domain (--domain), takes options of the bus from a file (--config), and prints

@@ -19,6 +19,7 @@ from ipcbus.stats.reference import TYPE_OF, meanings
 from ipcbus_tools.archive_export import Export
 from ipcbus_tools.archive_info import ArchiveInfo, Findings, Repairs
 from ipcbus_tools.delay import TopicDelay
+from ipcbus_tools.doctor_model import Diagnosis
 from ipcbus_tools.echo import EchoLine
 from ipcbus_tools.info import SessionInfo
 from ipcbus_tools.pipeline_facts import PipelineRun
@@ -38,6 +39,7 @@ DOCUMENTS: Final[dict[str, tuple[type, str]]] = {
     "archive-repair": (Repairs, "What `ipcbus archive repair ARCHIVE --json` prints."),
     "archive-export": (Export, "What `ipcbus archive export ARCHIVE --json` prints."),
     "pipeline": (PipelineRun, "What `ipcbus pipeline NAME --json` prints."),
+    "doctor": (Diagnosis, "What `ipcbus doctor --json` prints."),
     "echo": (EchoLine, "A line of `ipcbus echo TOPIC --json`."),
 }
 """The type behind each schema, and which commands print it."""

@@ -39,9 +39,26 @@ class Registry:
     """The owner's side. Its methods may be called from several threads."""
 
     def __init__(
-        self, domain: str, context_id: int, context_name: str, release: str, *, hidden: bool, group: str
+        self,
+        domain: str,
+        context_id: int,
+        context_name: str,
+        release: str,
+        *,
+        hidden: bool,
+        group: str,
+        busy_wait: int = 0,
     ) -> None:
         """Makes the registry and takes its owner's lock.
+
+        Args:
+            domain: the domain of the context.
+            context_id: number of the context.
+            context_name: name of the context.
+            release: version of this program.
+            hidden: only this user may read the registry.
+            group: this group may write the registry, if not empty.
+            busy_wait: how many threads of the context spin while they wait, for `ipcbus doctor`.
 
         Raises:
             FileExistsError: the context id is taken.
@@ -62,7 +79,7 @@ class Registry:
         header["layout_id"], header["kind"], header["context_id"] = layout.LAYOUT_ID, layout.KIND_REGISTRY, context_id
         header["pid"], header["uid"], header["start_ns"] = os.getpid(), os.geteuid(), time.time_ns()
         header["context_name"], header["domain"] = context_name.encode()[:31], domain.encode()[:63]
-        header["release"] = release.encode()[:15]
+        header["release"], header["busy_wait"] = release.encode()[:15], busy_wait
         header["entries"] = (size - layout.REGISTRY_HEADER.itemsize) // layout.REGISTRY_ENTRY.itemsize
         self._free = list(range(int(header["entries"])))
         header["magic"] = MAGIC

@@ -47,6 +47,7 @@ def open_registry(domain: str, options: ContextOptions, release: str) -> tuple[i
                 release,
                 hidden=options.registry_hidden,
                 group=options.shared_memory_group,
+                busy_wait=int(_spins(options)),
             )
             break
         except FileExistsError:
@@ -66,18 +67,22 @@ def open_driver(bell: Doorbell, work: Work, options: ContextOptions) -> Driver:
     Raises:
         OSError: the process has no descriptor left.
     """
-    behaviors = (
-        options.transport_lbtipc_receiver_thread_behavior,
-        options.transport_lbtsmx_receiver_thread_behavior,
-    )
     sequential = options.operational_mode == "sequential"
     return Driver(
         bell,
         work,
-        spins="busy_wait" in behaviors,
+        spins=_spins(options),
         linger=options.transport_lbtipc_pend_behavior_linger_loop_count,
         sequential=sequential,
         split=not sequential and options.transport_lbtipc_receiver_operational_mode == "sequential",
+    )
+
+
+def _spins(options: ContextOptions) -> bool:
+    """Whether the thread that delivers keeps its processor while it waits."""
+    return "busy_wait" in (
+        options.transport_lbtipc_receiver_thread_behavior,
+        options.transport_lbtsmx_receiver_thread_behavior,
     )
 
 

@@ -95,8 +95,11 @@ def check_spark() -> None:
     check_java()
 
 
-def check_java() -> None:
+def check_java() -> str:
     """Makes sure that Spark will find a Java that is new enough.
+
+    Returns:
+        Which one it will find: version and path.
 
     Raises:
         ConfigError: it will not; the text names the package to install.
@@ -117,3 +120,4 @@ def check_java() -> None:
         raise ConfigError(f"Spark needs Java, and {java} -version failed: {done.stderr.strip()[:200]}; {cure}")
     if int(found[1]) < JAVA_MIN:
         raise ConfigError(f"Spark needs Java {JAVA_MIN}, and {java} is version {found[1]}; {cure}")
+    return f"version {found[1]} ({java})"

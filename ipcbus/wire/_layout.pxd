@@ -58,7 +58,8 @@ typedef struct {
     uint8_t pad_152[40];
     uint64_t version;
     uint32_t entries;
-    uint8_t pad_204[52];
+    uint32_t busy_wait;
+    uint8_t pad_208[48];
 } ipcbus_RegistryHeader;
 _Static_assert(sizeof(ipcbus_RegistryHeader) == 256, "RegistryHeader size");
 _Static_assert(offsetof(ipcbus_RegistryHeader, magic) == 0, "RegistryHeader.magic");
@@ -73,6 +74,7 @@ _Static_assert(offsetof(ipcbus_RegistryHeader, domain) == 72, "RegistryHeader.do
 _Static_assert(offsetof(ipcbus_RegistryHeader, release) == 136, "RegistryHeader.release");
 _Static_assert(offsetof(ipcbus_RegistryHeader, version) == 192, "RegistryHeader.version");
 _Static_assert(offsetof(ipcbus_RegistryHeader, entries) == 200, "RegistryHeader.entries");
+_Static_assert(offsetof(ipcbus_RegistryHeader, busy_wait) == 204, "RegistryHeader.busy_wait");
 typedef struct {
     uint32_t state;
     uint32_t transport;
@@ -397,6 +399,7 @@ _Static_assert(offsetof(ipcbus_ReceptionBoard, reason) == 512, "ReceptionBoard.r
         char release[16]
         uint64_t version
         uint32_t entries
+        uint32_t busy_wait
 
     ctypedef struct RegistryEntry "ipcbus_RegistryEntry":
         uint32_t state

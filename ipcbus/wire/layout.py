@@ -149,6 +149,7 @@ REGISTRY_HEADER = struct(
         ("release", "S16", 136),
         ("version", "<u8", 192),
         ("entries", "<u4", 200),
+        ("busy_wait", "<u4", 204),
     ],
 )
 

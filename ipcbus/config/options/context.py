@@ -98,6 +98,12 @@ class ContextOptions(LbtruContext, LbtrmContext, ResolverContext, OptionValues, 
         meaning="How often the context looks for peers that died, and reclaims what they left. An "
         "addition to Ultra Messaging, which waits for the activity timeout.",
     )
+    reclaim_other_domains = Option(
+        default=True,
+        meaning="A new context also removes what dead contexts of this user left in other domains, which may have "
+        "nobody else to do it: it looks at 256 contexts at most, for 5 ms. In its own domain it always does. The "
+        "environment variable IPCBUS_RECLAIM_OTHER_DOMAINS=0 turns it off too. An addition to Ultra Messaging.",
+    )
     resolution_scan_interval = Option(
         default=1000,
         unit="ms",

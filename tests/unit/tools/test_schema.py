@@ -16,6 +16,7 @@ from ipcbus.stats.plain import to_plain
 from ipcbus_tools import delay, info, rate, schema, stats
 from ipcbus_tools.archive_export import Export
 from ipcbus_tools.archive_info import ArchiveInfo, CursorAt, CursorInfo, Findings, LogInfo, Repairs, TopicInfo
+from ipcbus_tools.doctor_model import Check, Diagnosis, Leftover, OtherLayout, Unreadable
 from ipcbus_tools.pipeline_facts import AuditLine, AuditSummary, PipelineRun, SymbolBars, TopicLatency, TopicTotals
 from tests.unit.tools.top.recorded import FAST, FEED, SLOW, TRADING, UDP
 
@@ -73,6 +74,17 @@ RECORDED: dict[str, Any] = {
             audit=counted(AuditSummary, late=None, verdict="complete"),
             account=(counted(AuditLine, source=FAST, topic="t", first=None, last=None, late=None, verdict="missing"),),
             bars=(SymbolBars(None, "t", 1, 1, 2, "1.5", "2.5", "2.0", "7"),),
+        )
+    ),
+    "doctor": to_plain(
+        Diagnosis(
+            *("findings", 1, "host", "6.18", "3.11", "0.1.0", 1, "me", 1, ("d",)),
+            checks=(Check("clock", "ok", "tsc"),),
+            leftovers=(Leftover("d", 1, 0, "root", 4, 4096, 1.5, True, "", ""),),
+            other_layouts=(OtherLayout("d", 1, 2, 0, "root", "0.0", 2, 1, "restart it"),),
+            unreadable=(Unreadable("d", 1, FAST, 2, 0, "root", "no permission", "be root"),),
+            reclaimed_objects=4,
+            reclaimed_bytes=4096,
         )
     ),
     "echo": {

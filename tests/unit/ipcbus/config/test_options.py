@@ -23,6 +23,7 @@ DEFAULTS: dict[str, dict[str, bool | int | str]] = {
         "shared_memory_group": "",
         "registry_hidden": False,
         "liveness_check_interval": 250,
+        "reclaim_other_domains": True,
         "resolution_scan_interval": 1000,
         "delivery_control_maximum_total_map_entries": 200_000,
         "delivery_control_maximum_reassembly_bytes": 2**31,
