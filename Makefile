@@ -9,6 +9,13 @@ PYX := $(shell find ringbuf ipcbus -name '*.pyx')
 PXD := $(shell find ringbuf ipcbus -name '*.pxd')
 ARGS ?=
 
+# Tests wait for timers and for other processes half of their time: two more of them at a time than there are cores.
+WORKERS ?= $(shell echo $$(($$(nproc) + 2)))
+
+# Without compiled bytecode every worker, and each of the hundreds of processes that tests start, compiles all modules
+# again, and pytest rewrites all assertions again: a quarter of the time of `make test`.
+unexport PYTHONDONTWRITEBYTECODE
+
 # bash for pipefail: the compile step filters its output and must still fail when the compiler does.
 SHELL := bash
 .SHELLFLAGS := -e -o pipefail -c
@@ -24,8 +31,8 @@ demo: $(STAMPS)/installed ## a live run: three receiving processes, both transpo
 	@rm -rf build/demo
 	$(BIN)/ipcbus demo --report build/demo $(ARGS)
 
-test: $(STAMPS)/installed ## all tests but the long ones, on every core
-	$(BIN)/python -m pytest -n auto -q -m "not long and not spark" tests $(ARGS)
+test: $(STAMPS)/installed ## all tests but the long ones, WORKERS at a time (two more than there are cores)
+	$(BIN)/python -m pytest -n $(WORKERS) -q -m "not long and not spark" tests $(ARGS)
 
 test-spark: $(STAMPS)/installed ## the tests that need Spark, one after the other, as it takes all cores itself
 	$(BIN)/python -m pytest -q -m "spark and not long" tests $(ARGS)

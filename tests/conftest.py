@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing.resource_tracker
 import os
 import secrets
@@ -40,6 +41,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("long") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(LONG_TIMEOUT))
+
+
+def pytest_collection_finish() -> None:
+    """Keeps what was collected out of the collector's way: tests collect often, and children end with a collection."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

@@ -45,8 +45,9 @@ def rows_of(archive: Archive) -> list[Row]:
     """All rows of all logs, log by log."""
     found = []
     for log in archive.logs():
-        topics, sources = log.topics(), log.sessions()
-        for chunk in log.read(*log.bounds()):
+        bounds = log.bounds()
+        topics, sources = log.topics(), log.sessions()  # after the bounds: a log may grow, and names come before rows
+        for chunk in log.read(*bounds):
             data = chunk.data.tobytes()
             for row in chunk.rows:
                 begin = int(row["position"]) - chunk.data_start
