@@ -65,27 +65,37 @@ def chunks(
     log: Log,
     start: int,
     end: int,
-    names: Sequence[str],
+    converter: Converter,
     *,
     max_rows: int,
     max_bytes: int,
     on_damage: Callable[[int, int, str], None] | None = None,
     on_hole: Callable[[int, int], None] | None = None,
 ) -> Iterator[Chunk]:
-    """Reads what some columns are made of, as `Log.read` does; bytes of messages only where they are needed."""
+    """Reads what a converter needs, as `Log.read` does: only blocks and bytes of messages that can be wanted."""
     limits: dict[str, Any] = {"max_rows": max_rows, "max_bytes": max_bytes, "on_damage": on_damage, "on_hole": on_hole}
-    headers = "value" not in names and ("key" in names or "headers" in names)
-    for chunk in log.read(start, end, messages="value" in names, **limits):
-        if headers and chunk.rows["headers"].any():
-            yield from log.read(chunk.offset, chunk.offset + len(chunk.rows), **limits)
-        else:
+    limits["wants"] = converter.chooser.wants
+    names = converter.names
+    headers = "key" in names or "headers" in names
+    # Where not all rows are wanted, they are looked at before the bytes of their messages are read.
+    at_once = "value" in names and not converter.chooser.selective
+    for chunk in log.read(start, end, messages=at_once, **limits):
+        if at_once or not ("value" in names or (headers and chunk.rows["headers"].any())):
             yield chunk
+            continue
+        found = converter.chooser.indices(chunk.rows, chunk.offset)
+        if found is None:
+            yield from log.read(chunk.offset, chunk.offset + len(chunk.rows), **limits)
+        elif len(found):
+            yield from log.read(chunk.offset + int(found[0]), chunk.offset + int(found[-1]) + 1, **limits)
 
 
 class Converter:
     """Makes record batches of the rows of one log; only what the schema names is made, or even looked at.
 
     Attributes:
+        names: of the columns that are made.
+        chooser: which rows are wanted.
         wants_none: whether there can be no batch, whatever the rows.
     """
 
@@ -99,8 +109,9 @@ class Converter:
         """
         self._labels = labels
         self._schema = schema
-        self._chooser = Chooser(choice or Choice(), labels)
-        self.wants_none = self._chooser.wants_none
+        self.names: Sequence[str] = schema.names
+        self.chooser = Chooser(choice or Choice(), labels)
+        self.wants_none = self.chooser.wants_none
         self._topics = pa.array(labels.topics, pa.string())
         self._sources = pa.array(labels.sources, pa.string())
 
@@ -110,7 +121,7 @@ class Converter:
         Raises:
             ArchiveDamaged: what the rows say contradicts the log's names or the bytes.
         """
-        indices = self._chooser.indices(chunk.rows, chunk.offset)
+        indices = self.chooser.indices(chunk.rows, chunk.offset)
         count = len(chunk.rows) if indices is None else len(indices)
         if not count:
             return None
@@ -119,6 +130,29 @@ class Converter:
         payload = _Payload(chunk, indices, rows)
         arrays = [self._column(name, rows, offsets, payload) for name in self._schema.names]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def good_batches(self, chunk: Chunk, on_damage: Callable[[int, int, str], None] | None) -> Iterator[Any]:
+        """The same, without the rows that contradict: `on_damage` gets their offsets and the reason; None raises."""
+        try:
+            found = self.batch(chunk)
+        except ArchiveDamaged as error:
+            if on_damage is None:
+                raise
+            count, middle = len(chunk.rows), len(chunk.rows) // 2
+            if count == 1:
+                on_damage(chunk.offset, chunk.offset + 1, str(error))
+                return
+            begin = int(chunk.rows[middle]["position"])
+            at = begin - chunk.data_start
+            yield from self.good_batches(
+                Chunk(chunk.offset, chunk.rows[:middle], chunk.data[:at], chunk.data_start), on_damage
+            )
+            yield from self.good_batches(
+                Chunk(chunk.offset + middle, chunk.rows[middle:], chunk.data[at:], begin), on_damage
+            )
+            return
+        if found is not None:
+            yield found
 
     def _column(self, name: str, rows: NDArray[np.void], offsets: NDArray[np.int64], payload: _Payload) -> Any:  # noqa: ANN401
         if name == "value":

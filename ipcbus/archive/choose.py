@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from ipcbus.archive.layout import LOSS_TYPES
 from ipcbus.errors import ArchiveDamaged
 from ipcbus.message import MessageType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from numpy.typing import NDArray
 
+    from ipcbus.archive.blocks import Block
     from ipcbus.archive.log import Log
 
 _SESSION: Final = re.compile(r":([0-9a-f]{8})(?=:|$)")
+_ANY: Final = (-(2**63), 2**63 - 1)
+_NEAR: Final = 3  # names that a text suggests, at most
+
+
+def near(topic: str, there: Collection[str]) -> str:
+    """The names that are most like a topic, for the end of a text; where none is like it, how many there are."""
+    found = difflib.get_close_matches(topic, sorted(there), _NEAR)
+    if found:
+        return f", but {', '.join(map(repr, found))}"
+    return f"; there are {len(there)} topics, which 'ipcbus archive info' lists" if there else "; there is none at all"
 
 
 def session_id(source: str) -> int:
@@ -84,6 +97,8 @@ class Choice:
         begins: topic -> offset before which it is not wanted.
         ends: topic -> offset from which on it is not wanted.
         tests: name of a column -> says of its numbers which are wanted; all have to agree.
+        ranges: name of a column -> the least and the greatest of its numbers that can be wanted, as `tests` say it too:
+            what a block's record says of its rows is held against them.
     """
 
     topic: Callable[[str], bool] | None = None
@@ -92,6 +107,7 @@ class Choice:
     begins: Mapping[str, int] = field(default_factory=dict)
     ends: Mapping[str, int] = field(default_factory=dict)
     tests: tuple[tuple[str, Callable[[NDArray[np.int64]], NDArray[np.bool_]]], ...] = ()
+    ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
 class Chooser:
@@ -99,6 +115,7 @@ class Chooser:
 
     Attributes:
         wants_none: whether no row of the log can be wanted, as none of its topics is.
+        selective: whether the rows of a block have to be looked at to know which are wanted.
     """
 
     def __init__(self, choice: Choice, labels: Labels) -> None:
@@ -115,6 +132,24 @@ class Chooser:
         self._begins = np.array([choice.begins.get(topic, 0) for topic in topics]) if choice.begins else None
         no_end = np.iinfo(np.int64).max
         self._ends = np.array([choice.ends.get(topic, no_end) for topic in topics]) if choice.ends else None
+        self.selective = self._topics is not None or bool(choice.tests)
+        # Of what is no message a block's record counts the losses.
+        kinds = np.logical_and.reduce(
+            [np.ones(256, np.bool_), *(test(np.arange(256)) for column, test in choice.tests if column == "type")]
+        )
+        self._only_losses = bool(choice.events and not np.delete(kinds, LOSS_TYPES).any())
+
+    def wants(self, block: Block) -> bool:
+        """Whether any row of a block can be wanted, by what its record says."""
+        if self._only_losses and not block.losses:
+            return False
+        ranges = self._choice.ranges
+        for column, scale in (("receiveTimeNs", 1), ("timestamp", 1000)):
+            low, high = ranges.get(column, _ANY)
+            if block.last_receive_ns // scale < low or high < block.first_receive_ns // scale:
+                return False
+        low, high = ranges.get("offset", _ANY)
+        return low < block.end and block.first_offset <= high
 
     def indices(self, rows: NDArray[np.void], offset: int) -> NDArray[np.intp] | None:
         """Where the wanted rows stand among these, the first of which has this offset; None when all are wanted.

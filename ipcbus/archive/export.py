@@ -15,8 +15,8 @@ import pyarrow as pa
 from ipcbus.archive.arrow import Converter, chunks, lost_rows, schema
 from ipcbus.archive.choose import Choice, Labels
 from ipcbus.archive.columns import chosen
-from ipcbus.archive.exported import Exported
-from ipcbus.errors import ConfigError, StorageError, StorageFull
+from ipcbus.archive.exported import Exported, Missing
+from ipcbus.errors import ArchiveDamaged, ConfigError, StorageError, StorageFull
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -46,6 +46,8 @@ def export(
     form: Form = "parquet",
     choice: Choice | None = None,
     told: Callable[[int], None] = lambda _rows: None,
+    skip_damaged: bool = False,
+    missing: Callable[[Missing], None] = lambda _missing: None,
 ) -> list[Exported]:
     """Writes what an archive holds now.
 
@@ -56,30 +58,32 @@ def export(
         form: Parquet, or Arrow's IPC file; both are compressed with zstd.
         choice: which rows; all messages by default. With events come their columns, and a row for each hole.
         told: called with how many rows were looked at since the last call.
+        skip_damaged: leave out what is damaged; with events a row of type 254 stands in its place, as for a hole.
+        missing: called for each stretch of rows that is left out, because of damage or a hole.
 
     Returns:
         The files, by logs.
 
     Raises:
         ConfigError: a file is there already, or its name contradicts the form.
-        ArchiveDamaged: the archive is damaged.
+        ArchiveDamaged: the archive is damaged, and `skip_damaged` is false.
         OffsetsExpired: retention was faster.
         StorageFull: there is no room.
         StorageError: the system refuses.
     """
     wanted = choice or Choice()
     columns = schema(chosen(headers=True, events=wanted.events))
-    logs = archive.logs()
+    parts = [(log, _Part(log, columns, wanted, told, skip_damaged, missing)) for log in archive.logs()]
     if to.suffix in (".parquet", ".arrow"):
         if to.suffix != f".{form}":
             raise ConfigError(f"{to} cannot be {form}; name it {to.with_suffix('.' + form).name}, or give a directory")
-        batches = (batch for log in logs for batch in _batches(log, columns, wanted, told))
+        batches = (batch for _, part in parts for batch in part.batches())
         return [_File.whole(to, form, columns, _tables(batches))]
     with _explained(to):
         to.mkdir(parents=True, exist_ok=True)
     found = []
-    for log in logs:
-        tables = _tables(_batches(log, columns, wanted, told))
+    for log, part in parts:
+        tables = _tables(part.batches())
         stem = log.key.replace("/", "-")
         for number, first in enumerate(tables):
             path = to / f"{stem}-{number:05d}.{form}"
@@ -92,23 +96,61 @@ def _chain(first: Any, rest: Iterator[Any]) -> Iterator[Any]:  # noqa: ANN401
     yield from rest
 
 
-def _batches(log: Log, columns: Any, choice: Choice, told: Callable[[int], None]) -> Iterator[Any]:  # noqa: ANN401
-    """The rows of a log as record batches."""
-    start, end = log.bounds()
-    converter = Converter(Labels(log), columns, choice)
-    holes: list[Chunk] = []
+class _Part:
+    """The rows of one log."""
 
-    def tell(first: int, end: int) -> None:
-        holes.append(lost_rows(first, end))
+    def __init__(
+        self,
+        log: Log,
+        columns: Any,  # noqa: ANN401
+        choice: Choice,
+        told: Callable[[int], None],
+        skip_damaged: bool,
+        missing: Callable[[Missing], None],
+    ) -> None:
+        """As `export` was asked for them."""
+        self._log = log
+        self._columns = columns
+        self._choice = choice
+        self._told = told
+        self._on_damage = self._damage if skip_damaged else None
+        self._missing = missing
+        self._lost: list[Chunk] = []  # rows that stand for what is left out, and are not handed out yet
 
-    for chunk in chunks(log, start, end, columns.names, max_rows=_READ_ROWS, max_bytes=_READ_BYTES, on_hole=tell):
-        for each in (*holes, chunk):
-            batch = converter.batch(each)
-            if batch is not None:
+    def batches(self) -> Iterator[Any]:
+        """The rows as record batches."""
+        try:
+            start, end = self._log.bounds()
+            converter = Converter(Labels(self._log), self._columns, self._choice)
+        except ArchiveDamaged as error:
+            if self._on_damage is None:
+                raise
+            self._missing(Missing(self._log.key, None, None, str(error), damaged=True))
+            return
+        limits: dict[str, Any] = {"max_rows": _READ_ROWS, "max_bytes": _READ_BYTES, "on_damage": self._on_damage}
+        at = end if converter.wants_none else start
+        self._told(at - start)
+        for chunk in chunks(self._log, at, end, converter, on_hole=self._hole, **limits):
+            for batch in converter.good_batches(chunk, self._on_damage):
+                yield from self._instead(converter)
                 yield batch
-        holes.clear()
-        told(len(chunk.rows))
-    yield from filter(None, map(converter.batch, holes))
+            after = chunk.offset + len(chunk.rows)
+            self._told(after - at)
+            at = after
+        self._told(end - at)
+        yield from self._instead(converter)
+
+    def _instead(self, converter: Converter) -> Iterator[Any]:
+        yield from filter(None, map(converter.batch, self._lost))
+        self._lost.clear()
+
+    def _hole(self, first: int, end: int) -> None:
+        self._lost.append(lost_rows(first, end))
+        self._missing(Missing(self._log.key, first, end, "lost in a power loss", damaged=False))
+
+    def _damage(self, first: int, end: int, reason: str) -> None:
+        self._lost.append(lost_rows(first, end))
+        self._missing(Missing(self._log.key, first, end, reason, damaged=True))
 
 
 def _tables(batches: Iterable[Any]) -> Iterator[Any]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from ipcbus.archive.blocks import Block
     from ipcbus.archive.watermark import Watermark
     from ipcbus.storage.files import Files
 
@@ -160,6 +161,7 @@ class Log:
         max_bytes: int = 32 << 20,
         verify: bool = True,
         messages: bool = True,
+        wants: Callable[[Block], bool] | None = None,
         on_damage: Callable[[int, int, str], None] | None = None,
         on_hole: Callable[[int, int], None] | None = None,
     ) -> Iterator[Chunk]:
@@ -172,6 +174,8 @@ class Log:
             max_bytes: bytes of a chunk's messages; a single larger message is a chunk of its own.
             verify: whether checksums are looked at. Positions, lengths and numbers of names always are.
             messages: whether their bytes are read; without, a chunk's `data` is empty, and `max_bytes` has no meaning.
+            wants: says of a block, by its record alone, whether any of its rows is wanted; a block of which none is is
+                left out unread, and damage in it is not looked for. None: all are wanted.
             on_damage: called with first offset, end and reason instead of `ArchiveDamaged`; those rows are left out.
             on_hole: called with first offset and end instead of `OffsetsExpired` for a hole; see `Segment.hole`.
 
@@ -188,7 +192,7 @@ class Log:
         first = spans[0][0] if spans else mark.next_offset
         if start < end and (start < first or end > mark.next_offset):
             raise self._expired(start, end, first, mark.next_offset)
-        limits = ChunkLimits(max_rows, max_bytes if messages else SEGMENT_BYTES_MAX, verify, messages)
+        limits = ChunkLimits(max_rows, max_bytes if messages else SEGMENT_BYTES_MAX, verify, messages, wants)
         return self._read(start, end, mark, spans, limits, on_damage, on_hole)
 
     def size(self, start: int, end: int) -> int:

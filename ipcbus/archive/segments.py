@@ -20,7 +20,7 @@ from ipcbus.archive.blocks import ROW_SIZE, Block, Fault
 from ipcbus.archive.layout import BLOCK, OFFSET_END, ROW
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -74,12 +74,16 @@ class Damage:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ChunkLimits:
-    """How large the chunks are that are read, whether checksums are looked at, and whether messages are read at all."""
+    """What is read, and in chunks of which size."""
 
     max_rows: int
     max_bytes: int
     verify: bool
+    """Whether checksums are looked at."""
     messages: bool = True
+    """Whether the bytes of messages are read."""
+    wants: Callable[[Block], bool] | None = None
+    """Says of a block, by its record, whether any of its rows is wanted; a block of which none is is not read."""
 
 
 def file_of(folder: Path, base: int, suffix: str) -> Path:
@@ -241,6 +245,8 @@ class OpenSegment:
         run: list[Block] = []
         size = rows = 0
         for piece in self.walk(start, end):
+            if limits.wants is not None and isinstance(piece, Block) and not limits.wants(piece):
+                continue
             fits = isinstance(piece, Block) and (
                 rows + piece.rows <= limits.max_rows
                 and size + piece.bytes <= limits.max_bytes

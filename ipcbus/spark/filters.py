@@ -34,6 +34,14 @@ _OF_TEXTS: Final[dict[type, Callable[[str, str], bool]]] = {
     ds.StringContains: str.__contains__,
 }
 
+_OPPOSITE: Final[dict[type, type]] = {
+    ds.GreaterThan: ds.LessThanOrEqual,
+    ds.GreaterThanOrEqual: ds.LessThan,
+    ds.LessThan: ds.GreaterThanOrEqual,
+    ds.LessThanOrEqual: ds.GreaterThan,
+}
+_ANY: Final = (-(2**63), 2**63 - 1)
+
 
 @dataclass(frozen=True, slots=True)
 class Condition:
@@ -63,6 +71,20 @@ class Condition:
         """Which numbers pass."""
         found = np.isin(numbers, self.value) if self.kind is ds.In else _COMPARE[self.kind](numbers, self.value)
         return np.asarray(~found if self.negated else found, np.bool_)
+
+    def range(self) -> tuple[int, int] | None:
+        """The least and the greatest number that can pass; None where there is no limit."""
+        kind = _OPPOSITE.get(self.kind) if self.negated else self.kind
+        value, (low, high) = self.value, _ANY
+        if kind is ds.In:
+            return min(value, default=high), max(value, default=low)
+        if kind in (ds.EqualTo, ds.EqualNullSafe):
+            return value, value
+        if kind in (ds.GreaterThan, ds.GreaterThanOrEqual):
+            return value + (kind is ds.GreaterThan), high
+        if kind in (ds.LessThan, ds.LessThanOrEqual):
+            return low, value - (kind is ds.LessThan)
+        return None
 
 
 def condition(given: ds.Filter, *, negated: bool = False) -> Condition | None:
@@ -105,3 +127,13 @@ def topics(conditions: Sequence[Condition]) -> Callable[[str], bool] | None:
 def numbers(conditions: Sequence[Condition]) -> tuple[tuple[str, Callable[[Numbers], NDArray[np.bool_]]], ...]:
     """The conditions on numbers, by their columns."""
     return tuple((each.column, each.numbers) for each in conditions if each.column != "topic")
+
+
+def ranges(conditions: Sequence[Condition]) -> dict[str, tuple[int, int]]:
+    """Of columns of numbers the least and the greatest that can pass; a column without limits is left out."""
+    found: dict[str, tuple[int, int]] = {}
+    for each in conditions:
+        if each.column != "topic" and (limits := each.range()) is not None:
+            low, high = found.get(each.column, _ANY)
+            found[each.column] = max(low, limits[0]), min(high, limits[1])
+    return found

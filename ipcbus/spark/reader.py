@@ -10,6 +10,7 @@ from ipcbus.archive.archive import Archive
 from ipcbus.archive.arrow import Converter, chunks, lost_rows
 from ipcbus.archive.arrow import schema as arrow_schema
 from ipcbus.archive.choose import Choice, Labels
+from ipcbus.archive.layout import OFFSET_END
 from ipcbus.errors import ArchiveDamaged, ArchiveMissing, OffsetsExpired
 from ipcbus.spark import filters, plan, positions
 from ipcbus.spark.plan import Part
@@ -65,27 +66,25 @@ class Rows:
             begins=part.begins,
             ends=part.ends,
             tests=filters.numbers(self.conditions),
+            ranges=filters.ranges(self.conditions),
         )
         converter = Converter(labels, arrow_schema(self._names, self._nullable), choice)
         if converter.wants_none:
             return
-        for chunk in self._chunks(log, part):
-            batch = self._batch(converter, chunk)
-            if batch is not None:
+        missing: list[Chunk] = []
+
+        def tell(first: int, end: int, why: str) -> None:
+            plan.lost(self._options, why, first, end)
+            missing.append(lost_rows(first, end))
+
+        for chunk in self._chunks(log, part, converter):
+            for batch in converter.good_batches(chunk, None if self._options.fail_on_data_loss else tell):
+                yield from filter(None, map(converter.batch, missing))
+                missing.clear()
                 yield batch
+        yield from filter(None, map(converter.batch, missing))
 
-    def _batch(self, converter: Converter, chunk: Chunk) -> Any:  # noqa: ANN401
-        """The record batch of a chunk; of what is lost, where a header block of it makes no sense."""
-        try:
-            return converter.batch(chunk)
-        except ArchiveDamaged as error:
-            if self._options.fail_on_data_loss:
-                raise
-            end = chunk.offset + len(chunk.rows)
-            plan.lost(self._options, str(error), chunk.offset, end)
-            return converter.batch(lost_rows(chunk.offset, end))
-
-    def _chunks(self, log: Log, part: Part) -> Iterator[Chunk]:
+    def _chunks(self, log: Log, part: Part, converter: Converter) -> Iterator[Chunk]:
         """The rows of a task; where some are lost and that is no error, a row that says so in their place."""
         missing: list[Chunk] = []
 
@@ -101,7 +100,7 @@ class Rows:
                     log,
                     at,
                     part.end,
-                    self._names,
+                    converter,
                     max_rows=self._options.batch_rows,
                     max_bytes=self._options.batch_bytes,
                     on_damage=None if careful else tell,
@@ -160,7 +159,21 @@ class Reader(DataSourceReader):
         positions.look_for_topics(archive, self._options)
         begin, skip = positions.starts(archive, self._options)
         end, stop = positions.ends(archive, self._options)
+        begin, end = self._within(begin, end)
         return plan.plan(archive, self._options, begin, end, skip, stop)
+
+    def _within(self, begin: dict[str, int], end: dict[str, int]) -> tuple[dict[str, int], dict[str, int]]:
+        """The logs and offsets of these that can pass the filters: for others there are no tasks."""
+        limits = filters.ranges(self._rows.conditions)
+        low, high = limits.get("offset", (0, OFFSET_END))
+        least, most = limits.get("partition", (0, OFFSET_END))
+        logs = [key for key in end if least <= int(key.rpartition("/")[2]) <= most]
+        if "offset" in limits:
+            # What ends before it begins is left for planning to refuse.
+            for key in [key for key in logs if begin[key] <= end[key]]:
+                begin[key] = min(max(begin[key], low), end[key])
+                end[key] = max(begin[key], min(end[key], high + 1))
+        return begin, {key: end[key] for key in logs}
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Arrow record batches of a task; raises what `Rows.batches` does."""

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
+
+from ipcbus.archive.choose import near
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from ipcbus.spark.options import ReadOptions
-
-_NEAR: Final = 3  # names that a text suggests, at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,20 +68,12 @@ class Subscription:
         if self.pattern is not None:
             matches = re.compile(self.pattern).fullmatch
             found = any(matches(topic) for topic in every)
-            return [] if found else [f"no topic matches subscribePattern {self.pattern!r}{_near(self.pattern, every)}"]
+            return [] if found else [f"no topic matches subscribePattern {self.pattern!r}{near(self.pattern, every)}"]
         if self.assigned is not None:
             return [
-                f"partition {partition} has no topic {topic!r}{_near(topic, there.get(partition, ()))}"
+                f"partition {partition} has no topic {topic!r}{near(topic, there.get(partition, ()))}"
                 for topic, partitions in self.assigned.items()
                 for partition in partitions
                 if topic not in there.get(partition, ())
             ]
-        return [f"there is no topic {topic!r}{_near(topic, every)}" for topic in self.names or () if topic not in every]
-
-
-def _near(topic: str, there: Collection[str]) -> str:
-    """The names that are most like a topic, for the end of a text; where none is like it, how many there are."""
-    near = difflib.get_close_matches(topic, sorted(there), _NEAR)
-    if near:
-        return f", but {', '.join(map(repr, near))}"
-    return f"; there are {len(there)} topics, which 'ipcbus archive info' lists" if there else "; there is none at all"
+        return [f"there is no topic {topic!r}{near(topic, every)}" for topic in self.names or () if topic not in every]

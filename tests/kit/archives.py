@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,18 +20,24 @@ if TYPE_CHECKING:
 
 
 class Watch:
-    """Notes from which kinds of files bytes are read."""
+    """Notes from which kinds of files bytes are read, and how many."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """From now on, until the end of the test."""
-        self.suffixes: set[str] = set()
+        self.bytes: Counter[str] = Counter()
         read_at = DiskFile.read_at
 
         def noted(file: DiskFile, offset: int, length: int) -> bytes:
-            self.suffixes.add(file.path.suffix)
-            return read_at(file, offset, length)
+            found = read_at(file, offset, length)
+            self.bytes[file.path.suffix] += len(found)
+            return found
 
         monkeypatch.setattr(DiskFile, "read_at", noted)
+
+    @property
+    def suffixes(self) -> set[str]:
+        """Of the files that were read from."""
+        return set(self.bytes)
 
 
 def made(

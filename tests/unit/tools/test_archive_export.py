@@ -86,3 +86,34 @@ def test_no_archive(tmp_path: Path) -> None:
     result = run(tmp_path, "--to", tmp_path / "out")
     assert result.exit_code == 1
     assert result.output.startswith("error: ")
+
+
+def test_damage_is_left_out_and_listed(path: Path, tmp_path: Path) -> None:
+    with Archive(path).writer("feed") as writer:
+        append(writer, counted(5, topic="quotes.c"))
+    data = path / "feed" / "0" / f"{0:020d}.dat"
+    data.write_bytes(bytes(data.stat().st_size - 3) + b"bad")
+    strict = run(path, "--to", tmp_path / "strict.parquet")
+    assert strict.exit_code == 1
+    assert "--skip-damaged exports all other rows" in strict.output
+    assert not (tmp_path / "strict.parquet").exists()
+    result = run(path, "--to", tmp_path / "out.parquet", "--skip-damaged")
+    assert result.exit_code == 1
+    assert "0-6" in result.output
+    assert "checksum of its messages" in result.output
+    result = run(path, "--to", tmp_path / "again.parquet", "--skip-damaged", "--json")
+    found = json.loads(result.stdout)
+    jsonschema.validate(found, schema.schema("archive-export"), jsonschema.Draft202012Validator)
+    assert [(each["log"], each["first"], each["end"], each["damaged"]) for each in found["missing"]] == [
+        ("feed/0", 0, 7, True)
+    ]
+    assert [each["rows"] for each in found["files"]] == [5]
+    assert result.exit_code == 1
+
+
+def test_a_topic_that_the_archive_does_not_have_is_named(path: Path, tmp_path: Path) -> None:
+    for number, options in enumerate((["--topic", "quotes.x"], ["--topic", "quotes[.]x", "--pattern"])):
+        result = run(path, "--to", tmp_path / f"{number}.parquet", *options)
+        assert result.exit_code == 0, result.output
+        assert "of the archive, but 'quotes." in result.stderr
+    assert "note:" not in run(path, "--to", tmp_path / "all.parquet", "--topic", "quotes.a").stderr

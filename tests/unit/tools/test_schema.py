@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 
 from ipcbus.archive import Segment
-from ipcbus.archive.exported import Exported
+from ipcbus.archive.exported import Exported, Missing
 from ipcbus.archive.repair import Repair
 from ipcbus.archive.verify import Finding
 from ipcbus.stats import COUNTERS
@@ -65,7 +65,11 @@ RECORDED: dict[str, Any] = {
     ),
     "archive-verify": to_plain(Findings("/traffic", "0" * 32, (Finding("names", 0, "feed/0", None, None, "torn"),))),
     "archive-repair": to_plain(Repairs("/traffic", "0" * 32, (Repair("names", "feed/0", "cut"),))),
-    "archive-export": to_plain(Export("/traffic", "0" * 32, (Exported("/t.parquet", 1, 2),))),
+    "archive-export": to_plain(
+        Export(
+            "/traffic", "0" * 32, (Exported("/t.parquet", 1, 2),), (Missing("f/0", None, None, "why", damaged=True),)
+        )
+    ),
     "pipeline": to_plain(
         PipelineRun(
             *("report", "/traffic", "0" * 32, 1.5, "/out", "/out/report.html"),

@@ -112,7 +112,7 @@ def test_header_blocks_are_read_only_where_there_are_some(tmp_path: Path) -> Non
     with archive.writer("host") as writer:
         append(writer, records)
     log = archive.log("host/0")
-    found = list(chunks(log, 0, 8, ["key"], max_rows=2, max_bytes=1000))
+    found = list(chunks(log, 0, 8, Converter(Labels(log), schema(["key"])), max_rows=2, max_bytes=1000))
     assert [len(chunk.data) for chunk in found] == [0, len(pack((("key", b"k"),))) + 1 + 8, 0, 0]
     converter = Converter(Labels(log), schema(["key"]))
     keys = [key for chunk in found for key in converter.batch(chunk).column(0).to_pylist()]

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ipcbus.archive.export import Form
+    from ipcbus.archive.exported import Missing
 
 FIRST = [*counted(5), Record(b"k", headers=(("key", b"1"), ("n", b""))), Record(type=4, numbers=3)]
 SECOND = counted(4, 100, "u")
@@ -113,6 +114,27 @@ def test_damage_leaves_nothing(archive: Archive, tmp_path: Path) -> None:
     with pytest.raises(ArchiveDamaged):
         exported(archive, tmp_path / "out.parquet")
     assert os.listdir(tmp_path) == ["a"]
+
+
+def test_damage_is_left_out_on_request(archive: Archive, tmp_path: Path) -> None:
+    """A block, a log, and a header block that makes no sense: all else is exported, and each stretch is named."""
+    with archive.writer("third") as writer:
+        for start in (0, 10, 20):
+            append(writer, counted(10, start))
+    (data,) = (archive.path / "third" / "2").glob("*.dat")
+    changed = bytearray(data.read_bytes())
+    changed[10 * 8] ^= 1
+    data.write_bytes(changed)
+    (archive.path / "other" / "1" / "watermark").write_bytes(bytes(2000))
+    missing: list[Missing] = []
+    exported(archive, tmp_path / "out.parquet", choice=Choice(events=True), skip_damaged=True, missing=missing.append)
+    assert [(each.log, each.first, each.end, each.damaged) for each in missing] == [
+        ("other/1", None, None, True),
+        ("third/2", 10, 20, True),
+    ]
+    rows = pq.read_table(tmp_path / "out.parquet", columns=["partition", "offset", "type", "numbers"]).to_pylist()
+    assert [row["offset"] for row in rows if row["partition"] == 2] == [*range(11), *range(20, 30)]
+    assert [(row["offset"], row["numbers"]) for row in rows if row["type"] == 254] == [(10, 10)]
 
 
 @pytest.mark.parametrize("to", ["out.parquet", "out"])

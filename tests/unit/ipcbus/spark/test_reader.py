@@ -4,7 +4,7 @@ import logging
 import os
 import shutil
 import socket
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,10 +15,12 @@ from pyspark.sql.types import StructType
 from ipcbus.archive import Archive, Limits
 from ipcbus.errors import ArchiveDamaged, ArchiveError, ArchiveMissing, ConfigError, OffsetsExpired
 from ipcbus.spark import plan
+from tests.kit.archives import Watch
 from tests.kit.driving import Batch, task
 from tests.kit.records import Record, append, as_rows, counted
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 KAFKA = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
@@ -387,6 +389,66 @@ def test_a_loss_of_no_one_topic_passes_filters_as_its_empty_topic_does(
     record(options, [Record(topic="a"), Record(topic="", source="", type=255, numbers=9), Record(topic="b")])
     asked = {**options, "pushdown": "true", "includeEvents": "true", "subscribe": "a"}
     assert [row["offset"] for row in Batch(asked, filters=[given]).rows()] == expected
+
+
+SECOND_US = timedelta(seconds=1)
+
+
+@pytest.mark.parametrize(
+    ("given", "blocks", "expected"),
+    [
+        ([ds.LessThan(("offset",), 10)], 1, range(10)),
+        ([ds.GreaterThanOrEqual(("offset",), 195), ds.Not(ds.GreaterThan(("offset",), 996))], 81, range(195, 997)),
+        ([ds.In(("offset",), (15, 12))], 1, [12, 15]),
+        ([ds.EqualTo(("offset",), 5000)], 0, []),
+        ([ds.LessThan(("receiveTimeNs",), 21 * 10**9)], 3, range(21)),
+        ([ds.GreaterThan(("timestamp",), datetime(1970, 1, 1, tzinfo=UTC) + 989 * SECOND_US)], 1, range(990, 1000)),
+        ([ds.EqualTo(("partition",), 1)], 0, []),
+        ([ds.EqualTo(("topic",), "t"), ds.EqualTo(("offset",), 3)], 1, [3]),
+    ],
+    ids=str,
+)
+def test_filters_leave_blocks_unread(
+    options: dict[str, str],
+    given: list[ds.Filter],
+    blocks: int,
+    expected: Sequence[int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of 100 blocks of 10 messages with 100 bytes: those that the block table excludes are not read."""
+    record(options, *(counted(10, start, size=100) for start in range(0, 1000, 10)))
+    watch = Watch(monkeypatch)
+    batch = Batch({**options, "pushdown": "true"}, filters=given)
+    watch.bytes.clear()  # planning looks at single rows
+    assert [row["offset"] for row in batch.rows()] == list(expected)
+    assert watch.bytes[".dat"] == blocks * 1000
+    assert watch.bytes[".idx"] <= 2 * blocks * 480  # looked at, and then read with their messages
+
+
+def test_messages_that_no_filter_lets_pass_are_not_read(
+    options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No block table knows of topics; but rows are small, and messages large."""
+    record(options, counted(100, size=1000), counted(100, 100, "u", size=1000), counted(1, 200, size=1000))
+    watch = Watch(monkeypatch)
+    more = {**options, "pushdown": "true", "batchRows": "100"}
+    found = Batch(more, filters=[ds.EqualTo(("topic",), "u")]).rows()
+    assert [row["seq"] for row in found] == list(range(100, 200))
+    assert watch.bytes[".dat"] == 100_000
+    watch.bytes.clear()
+    assert len(Batch({**options, "subscribe": "u", "batchRows": "100"}).rows()) == 100
+    assert watch.bytes[".dat"] == 100_000
+
+
+def test_losses_are_found_by_their_blocks(options: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    record(options, *([*counted(10, n), *([Record(type=4)] if n == 50 else [])] for n in range(0, 100, 10)))
+    more = {**options, "pushdown": "true", "includeEvents": "true"}
+    schema = StructType().add("offset", "long").add("type", "integer")
+    batch = Batch(more, schema, filters=[ds.In(("type",), (4, 5, 254, 255))])
+    watch = Watch(monkeypatch)
+    assert [row["offset"] for row in batch.rows()] == [60]
+    assert watch.bytes[".idx"] == 11 * 48
+    assert len(Batch(more, schema, filters=[ds.In(("type",), (0, 4))]).rows()) == 101
 
 
 def test_without_the_option_nothing_is_taken_over(options: dict[str, str]) -> None:
