@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import click
 from rich.text import Text
 
+from ipcbus.extras import how_to_install
 from ipcbus_tools.common import Failure, Misuse, checked_domain, config_check_option, json_option, notes, print_json
 from ipcbus_tools.stopping import Stopper
 
@@ -55,7 +56,7 @@ def command(
     """Serves http://HOST:N/metrics for Prometheus; each scrape reads shared memory and disturbs nobody.
 
     Whoever reaches the port sees the names of topics, contexts and users, but no message and no command line. It needs
-    the extra 'metrics': pip install 'ipcbus[metrics]'. Scraping, dashboard and alerts: docs/how-to/observe.md.
+    the extra 'metrics': in a clone of ipcbus, pip install '.[metrics]'. Scraping, dashboard and alerts: docs/how-to/observe.md.
 
     \b
     Examples:
@@ -71,7 +72,7 @@ def command(
     if once and as_json:
         raise Misuse("--once prints the text of Prometheus; for JSON use ipcbus list --json")
     if find_spec("prometheus_client") is None:
-        raise Failure("ipcbus export needs prometheus-client; pip install 'ipcbus[metrics]'")
+        raise Failure(f"ipcbus export needs prometheus-client; {how_to_install('metrics')}")
     from ipcbus_tools import metrics_server  # only the extra brings what it needs
 
     shown = () if everywhere else domains or ("default",)

@@ -9,6 +9,7 @@ from typing import Final
 
 import click
 
+from ipcbus.extras import how_to_install
 from ipcbus_tools.common import Failure, Misuse, Seconds, json_option, output, print_json
 from ipcbus_tools.stopping import Stopper
 
@@ -87,8 +88,8 @@ def command(
 ) -> None:
     """Computes throughput, latency, audit or rollup of an archive, compacts it to Parquet, or writes a report of all.
 
-    It needs Java 17 and the extra 'spark': pip install 'ipcbus[spark]'. What each computes: docs/how-to/pipelines.md;
-    on a cluster: docs/how-to/cluster.md.
+    It needs Java 17 and the extra 'spark': in a clone of ipcbus, pip install '.[spark]'. What each computes:
+    docs/how-to/pipelines.md; on a cluster: docs/how-to/cluster.md.
 
     \b
     Examples:
@@ -108,7 +109,7 @@ def command(
         raise Misuse("--pattern says how to read --topic; name a topic, or leave it away")
     for module, package in _NEEDED.items():
         if find_spec(module) is None:
-            raise Failure(f"ipcbus pipeline needs {package}; pip install 'ipcbus[spark]'")
+            raise Failure(f"ipcbus pipeline needs {package}; {how_to_install('spark')}")
     from ipcbus.spark.pipelines.reading import Selection  # only the extra brings what they need
     from ipcbus.spark.pipelines.rows import interval_ns
     from ipcbus.stats.plain import to_plain

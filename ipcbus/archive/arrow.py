@@ -14,13 +14,14 @@ from ipcbus.archive.columns import COLUMNS
 from ipcbus.archive.layout import ROW, TYPE_LOSS_DAMAGE
 from ipcbus.archive.segments import Chunk
 from ipcbus.errors import ArchiveDamaged
+from ipcbus.extras import how_to_install
 from ipcbus.message import MessageType
 from ipcbus.wire.properties import unpack
 
 try:
     import pyarrow as pa
 except ImportError as error:
-    raise ImportError("Arrow batches of an archive need pyarrow: pip install 'ipcbus[spark]'") from error
+    raise ImportError(f"Arrow batches of an archive need pyarrow; {how_to_install('spark')}") from error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ipcbus.errors import ConfigError
+from ipcbus.extras import how_to_install
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -91,7 +92,7 @@ def check_spark() -> None:
         ConfigError: pyspark is missing, or there is no Java that it could run on.
     """
     if importlib.util.find_spec("pyspark") is None:
-        raise ConfigError("Spark needs pyspark: pip install 'ipcbus[spark]'")
+        raise ConfigError(f"Spark needs pyspark; {how_to_install('spark')}")
     check_java()
 
 

@@ -283,7 +283,9 @@ def test_without_the_extra_it_names_what_to_install(domain: str) -> None:
         [sys.executable, "-c", program, "export", "--domain", domain], capture_output=True, text=True, check=False
     )
     assert done.returncode == 1
-    assert done.stderr == "error: ipcbus export needs prometheus-client; pip install 'ipcbus[metrics]'\n"
+    assert (
+        done.stderr == "error: ipcbus export needs prometheus-client; in a clone of ipcbus: pip install '.[metrics]'\n"
+    )
 
 
 def test_help_needs_no_extra() -> None:

@@ -145,3 +145,11 @@ def test_banned_line_is_seen(line: str) -> None:
 @pytest.mark.parametrize("line", ["_Static_assert(1)", "# assert x", '"""time.sleep"""', "assertion = 1"])
 def test_harmless_line_is_fine(line: str) -> None:
     assert not _BANNED.findall(code_of(f"x = 1\n{line}\n"))
+
+
+def test_nothing_promises_a_package_that_is_not_published() -> None:
+    """It is installed from a clone (docs/how-to/install.md)."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *ALL]
+    wrong = re.compile(r"pip install [^\n`#;,]*\bipc" + r"bus\b")
+    found = [relative(path) for path in pages if wrong.search(path.read_text())]
+    assert found == []

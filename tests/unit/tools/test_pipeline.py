@@ -71,7 +71,7 @@ def test_no_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
     result = CliRunner().invoke(cli, ["pipeline", "audit", "--archive", "a"])
     assert (result.exit_code, result.stderr) == (
         1,
-        "error: ipcbus pipeline needs pyspark; pip install 'ipcbus[spark]'\n",
+        "error: ipcbus pipeline needs pyspark; in a clone of ipcbus: pip install '.[spark]'\n",
     )
 
 

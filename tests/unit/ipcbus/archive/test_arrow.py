@@ -184,7 +184,7 @@ def test_size_and_reach(tmp_path: Path) -> None:
 def test_without_pyarrow_the_extra_is_named() -> None:
     script = "import sys; sys.modules['pyarrow'] = None; import ipcbus.archive.arrow"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert "pip install 'ipcbus[spark]'" in done.stderr
+    assert "in a clone of ipcbus: pip install '.[spark]'" in done.stderr
 
 
 def test_from_an_archive(tmp_path: Path) -> None:
