@@ -56,7 +56,8 @@ def command(
     """Serves http://HOST:N/metrics for Prometheus; each scrape reads shared memory and disturbs nobody.
 
     Whoever reaches the port sees the names of topics, contexts and users, but no message and no command line. It needs
-    the extra 'metrics': in a clone of ipcbus, pip install '.[metrics]'. Scraping, dashboard and alerts: docs/how-to/observe.md.
+    the extra 'metrics': in a clone of ipcbus, pip install '.[metrics]'. Scraping, dashboard and alerts:
+    docs/how-to/observe.md.
 
     \b
     Examples:
