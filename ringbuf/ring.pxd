@@ -62,6 +62,7 @@ cdef struct Reader:
 cdef bint writer_make_room(Writer *w, uint64_t end) noexcept nogil
 cdef const Record *reader_copy(Reader *r) noexcept nogil
 cdef bint reader_must_look(const Reader *r) noexcept nogil
+cdef bint reader_in_step(Reader *r) noexcept nogil
 cdef bint reader_show(Reader *r) noexcept nogil
 cdef void reader_sample(Reader *r, const Record *record, double ns_per_tick) noexcept nogil
 

@@ -141,6 +141,18 @@ class RingReader:
     def show(self) -> bool:
         """Publishes position and counters in the slot; True when the writer waits for an event, since a `read` too."""
 
+    @property
+    def out_of_step(self) -> bool:
+        """Whether this reader stands where no record begins, or has stopped and may go on now; no record is in hand."""
+
+    def mend(self) -> bool | None:
+        """Has a reader that has stopped, or is out of step, go on.
+
+        Returns:
+            Whether records were skipped, those up to the tail. None when it cannot go on yet: the writer has to put its
+            words right first, which it does when it publishes its next record.
+        """
+
     def skip_to_tail(self) -> None:
         """Goes to the end without reading, as after an overrun."""
 

@@ -136,6 +136,26 @@ cdef bint reader_must_look(const Reader *r) noexcept nogil:
     return _atomics.load_relaxed64(&r.header.intent) > r.position + r.mask + 1
 
 
+cdef bint leads_to(const Reader *r, uint64_t position, uint64_t tail) noexcept nogil:
+    """Whether records follow one another from a position to exactly the tail."""
+    cdef uint32_t frame
+    while <int64_t>(tail - position) > 0:
+        if tail - position > r.mask + 1:
+            return False
+        frame = _atomics.load_acquire32(r.data + (position & r.mask))  # SYNC frame
+        if frame < RECORD_HEADER or frame > r.record_max:
+            return False
+        position += aligned(frame)
+    return position == tail
+
+
+cdef bint reader_in_step(Reader *r) noexcept nogil:
+    """Whether the record in hand ends where the next one begins; else the reader stops, and `mend` may help it."""
+    # A writer that has published the record may not have moved its tail yet: that is found out later.
+    r.stopped = not leads_to(r, r.position + aligned(r.frame), _atomics.load_acquire64(&r.header.tail))  # SYNC tail
+    return not r.stopped
+
+
 cdef bint reader_show(Reader *r) noexcept nogil:
     """Publishes position and counters; wakes a sleeping writer; True when the writer wants an event."""
     cdef uint32_t was
@@ -382,6 +402,33 @@ cdef class RingReader:
         cdef bint owed = self.owes_event
         self.owes_event = False
         return bool(reader_show(&self.r)) or owed
+
+    @property
+    def out_of_step(self):
+        cdef uint64_t tail = _atomics.load_acquire64(&self.r.header.tail)  # SYNC tail
+        cdef int64_t behind = <int64_t>(tail - self.r.position)
+        if behind < 0:
+            # By one record for a moment, between the two words by which a writer publishes it; else by mistake.
+            return not leads_to(&self.r, tail, self.r.position)
+        if self.r.stopped:
+            return behind > 0 and not self.r.evicted
+        if self.r.copies and reader_must_look(&self.r):
+            return False
+        return behind > 0 and _atomics.load_acquire32(self.r.data + (self.r.position & self.r.mask)) == 0  # SYNC frame
+
+    def mend(self):
+        cdef uint64_t tail = _atomics.load_acquire64(&self.r.header.tail)  # SYNC tail
+        cdef int64_t behind = <int64_t>(tail - self.r.position)
+        cdef bint follows = behind > 0 and leads_to(&self.r, self.r.position, tail)
+        # A tail that lies nowhere near is what is damaged; its writer puts it right with the next record.
+        if behind == 0 or behind < -<int64_t>(self.r.mask + 1) or (
+            behind > <int64_t>(self.r.mask + 1) and not (self.r.copies and not self.r.evicts)
+        ):
+            return None
+        self.r.stopped = False
+        if not follows:
+            self.r.position = tail
+        return not follows
 
     def skip_to_tail(self):
         self.r.position = _atomics.load_acquire64(&self.r.header.tail)  # SYNC tail

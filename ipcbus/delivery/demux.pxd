@@ -19,6 +19,9 @@ cdef class Controller:
     cdef readonly list sinks
     cdef Sink only                      # the one sink, when there is exactly one
     cdef bint pulls                     # one of the sinks may be full
+    cdef bint sure                      # a number was believed before, so that the next has to fit
+    cdef uint64_t skipped               # messages that had been skipped when a number was believed last
+    cdef uint64_t doubted               # what would bear out the number that was not believed last
 
     cdef bint must_wait(self) except? True
 
@@ -34,6 +37,9 @@ cdef class Demux:
     cdef bint walking                   # through the datagram in hand, where datagrams are fed
     cdef uint64_t send_ticks
     cdef public int64_t now_ns          # for what is not in order; passed in
+    cdef object way                     # what is known of the way here (delivery.rare.Way), or None
+    cdef bint counted                   # each datagram says how many messages are in it
+    cdef uint64_t skipped               # at most so many messages were not given to a controller; never falls
     cdef readonly bint begun            # a datagram was seen
     cdef public bint attention          # something for Python: the end, a broken ring
     cdef public bint blocked            # a receiver that keeps messages has no room
@@ -48,9 +54,19 @@ cdef class Demux:
 
     cdef long poll(self, long limit) except -1
     cdef bint next_record(self) except -1
-    cdef int odd(self, Controller controller, const MessageHeader *header, uint32_t length) except -1
-    cdef int give(self, Controller controller, const MessageHeader *header, uint32_t length) except -1
-    cdef int store(self, Sink sink, Controller controller, const MessageHeader *header, uint32_t length) except -1
-    cdef int call(self, Sink sink, Controller controller, const MessageHeader *header, uint32_t length) except -1
+    cdef int skip(self, uint64_t length) except -1
+    cdef bint is_credible(self, Controller controller, uint64_t sequence, int flags) except -1
+    cdef int odd(
+        self, Controller controller, const MessageHeader *header, uint32_t length, int flags, uint64_t sequence
+    ) except -1
+    cdef int give(
+        self, Controller controller, const MessageHeader *header, uint32_t length, int flags, uint64_t sequence
+    ) except -1
+    cdef int store(
+        self, Sink sink, Controller controller, const MessageHeader *header, uint32_t length, int flags, uint64_t sequence
+    ) except -1
+    cdef int call(
+        self, Sink sink, Controller controller, const MessageHeader *header, uint32_t length, int flags, uint64_t sequence
+    ) except -1
     cdef void finish_record(self) noexcept
     cdef void show_counters(self) noexcept

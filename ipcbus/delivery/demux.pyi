@@ -6,7 +6,7 @@ In order, with nothing missing, everything here is compiled. What is not goes to
 from collections.abc import Sequence
 
 from ipcbus.delivery.message import Message, Origin
-from ipcbus.delivery.rare import Failures, Rare
+from ipcbus.delivery.rare import Failures, Rare, Way
 from ipcbus.delivery.sink import Sink
 from ringbuf.ring import RingReader
 
@@ -84,8 +84,18 @@ class Demux:
     lost: int
 
     def __init__(self, ring: RingReader | None, topics_max: int, rare: Rare) -> None: ...
-    def use(self, ring: RingReader) -> None:
+    def trust(self, way: Way | None) -> None:
+        """Tells what is known of the way here, by which numbers that cannot be are found; without one all may be."""
+
+    def damaged(self) -> None:
+        """Counts a damaged ring: nobody knows how many messages were skipped in it."""
+
+    def use(self, ring: RingReader, way: Way | None = None) -> None:
         """Goes on with the records of another ring, of the same session and topics.
+
+        Args:
+            ring: from here on.
+            way: what is known of the way of its records.
 
         Raises:
             ValueError: a datagram of the ring before is in hand still (`holds`).

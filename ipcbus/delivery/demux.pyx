@@ -18,7 +18,7 @@ from ringbuf cimport _atomics
 from ringbuf._layout cimport RECORD_HEADER, Record
 from ringbuf.clock cimport ns_per_tick
 from ringbuf.ring cimport (
-    Reader, RingReader, aligned, reader_done, reader_next, reader_sample, reader_show,
+    Reader, RingReader, aligned, reader_done, reader_in_step, reader_next, reader_sample, reader_show,
 )
 
 cdef extern from "Python.h":
@@ -28,14 +28,32 @@ cdef extern from "Python.h":
 
 cdef enum:
     UNUSUAL = (FLAG_FRAGMENT | FLAG_TSNI | FLAG_PROPERTIES) << TOPIC_BITS   # bits of a header's topic word
-
+    TSNI_BIT = TOPIC_BITS + 3
 
     DROPPED_NUMBER = -1
     IN_PLACE_NUMBER = -2
 
+cdef uint32_t NOT_COUNTED = 0xFFFFFFFF
+cdef uint64_t ANY_NUMBER = <uint64_t>1 << 40
 
 DROPPED = DROPPED_NUMBER
 IN_PLACE = IN_PLACE_NUMBER
+
+
+cdef inline bint is_sound(const char *cursor, const char *end, uint32_t messages) noexcept:
+    """Whether the messages of a datagram end exactly where it ends, and are as many as its header says."""
+    cdef const MessageHeader *header
+    cdef int64_t left = end - cursor    # signed: what is wrong may reach past the end
+    cdef uint32_t length, count = 0
+    while left >= MESSAGE_HEADER_BYTES:
+        header = <const MessageHeader *>cursor
+        length = header.length
+        if <int64_t>length > left - MESSAGE_HEADER_BYTES:
+            return False
+        count += ~(header.topic >> TSNI_BIT) & 1
+        cursor += MESSAGE_HEADER_BYTES + aligned(length)
+        left = end - cursor
+    return left == 0 and (count == messages or messages == NOT_COUNTED)
 
 
 cdef bint completes(const char *payload, uint32_t length, uint32_t flags) noexcept:
@@ -100,13 +118,23 @@ cdef class Demux:
     def __dealloc__(self):
         free(self.table)
 
-    def use(self, RingReader ring):
+    def use(self, RingReader ring, way=None):
         if self.cursor != NULL:
             raise ValueError("a datagram is in hand still; go on with it before another ring is read")
+        self.trust(way)
         self.ring = ring
         self.r = &ring.r
         self.spare = None   # it may look into the mapping of the ring before
         self.left = False
+        self.show_tally()
+
+    def trust(self, way):
+        self.way = way
+        self.counted = way is not None and way.counted
+
+    def damaged(self):
+        self.skipped += ANY_NUMBER
+        self.tally.malformed += 1
         self.show_tally()
 
     def set_controller(self, Controller controller):
@@ -135,14 +163,19 @@ cdef class Demux:
         return self.poll(limit)
 
     def feed(self, bytes datagram, uint64_t send_ticks, int64_t now_ns):
+        cdef const char *start
         if self.cursor != NULL:
             raise ValueError("a datagram is in hand still; go on with it before the next is fed")
         if not self.begun:
             self.begun = True
             self.rare.begin()
+        start = PyBytes_AS_STRING(datagram)
+        if not is_sound(start, start + PyBytes_GET_SIZE(datagram), NOT_COUNTED):
+            self.skip(PyBytes_GET_SIZE(datagram))
+            return 0
         self.hand = datagram
-        self.cursor = PyBytes_AS_STRING(datagram)
-        self.end = self.cursor + PyBytes_GET_SIZE(datagram)
+        self.cursor = start
+        self.end = start + PyBytes_GET_SIZE(datagram)
         self.send_ticks = send_ticks
         return self.go_on(now_ns)
 
@@ -192,14 +225,36 @@ cdef class Demux:
         _atomics.store_relaxed64(&self.r.slot.reassembly_bytes, tally.reassembly_bytes)
 
     @cython.final
+    cdef int skip(self, uint64_t length) except -1:
+        """Counts a datagram that is not taken apart, because it contradicts itself."""
+        # Not by what it says: that may be what is wrong.
+        self.skipped += length // MESSAGE_HEADER_BYTES + 1
+        self.tally.malformed += 1
+        self.show_tally()
+        return 0
+
+    @cython.final
     cdef inline bint next_record(self) except -1:
         """Takes the next record in hand; False when there is none."""
         cdef Reader *r = self.r
-        cdef const Record *record = reader_next(r)
-        if record == NULL:
-            if r.stopped or _atomics.load_acquire32(&r.header.closed):  # SYNC closed
+        cdef const Record *record
+        while True:
+            record = reader_next(r)
+            if record == NULL:
+                if r.stopped or _atomics.load_acquire32(&r.header.closed):  # SYNC closed
+                    self.attention = True
+                return False
+            if is_sound(
+                <const char *>record + RECORD_HEADER, <const char *>record + r.frame,
+                record.messages if self.counted else NOT_COUNTED,
+            ):
+                break
+            if not r.stopped:
+                self.skip(r.frame)
+            if not reader_in_step(r):
                 self.attention = True
-            return False
+                return False
+            self.finish_record()
         if not self.begun:
             self.begun = True
             self.rare.begin()
@@ -234,7 +289,8 @@ cdef class Demux:
         cdef Controller controller
         cdef PyObject *found
         cdef uint32_t word, length
-        cdef int64_t left   # signed: the padding of the last message may reach past the end
+        cdef uint64_t sequence
+        cdef int64_t left   # signed: what is wrong may reach past the end
         self.stop = False
         while taken < limit and not self.blocked and not self.stop and not self.left:
             if self.cursor == NULL and (self.r == NULL or not self.next_record()):
@@ -247,15 +303,18 @@ cdef class Demux:
                 header = <const MessageHeader *>self.cursor
                 length = header.length
                 if <int64_t>length > left - MESSAGE_HEADER_BYTES:
-                    self.tally.malformed += 1
-                    self.show_tally()
+                    # It was sound before the first of its messages was delivered.
+                    self.skip(left)
                     self.finish_record()
                     break
                 word = header.topic
+                sequence = _atomics.load_relaxed64(&header.sequence)  # once: its source may change it
                 found = self.table[word & TOPIC_MASK & (self.topics_max - 1)]
                 if found == NULL or (<Controller>found).topic_number != word & TOPIC_MASK:
                     if not word & UNUSUAL or completes(self.cursor + MESSAGE_HEADER_BYTES, length, word >> TOPIC_BITS):
                         self.no_topic += 1
+                    else:
+                        self.skipped += 1
                     taken += 1
                     self.cursor += MESSAGE_HEADER_BYTES + aligned(length)
                     continue
@@ -265,13 +324,13 @@ cdef class Demux:
                     break
                 self.cursor += MESSAGE_HEADER_BYTES + aligned(length)
                 taken += 1
-                if header.sequence != controller.expected or not controller.plain or word & UNUSUAL:
-                    handled += self.odd(controller, header, length)
+                if sequence != controller.expected or not controller.plain or word & UNUSUAL:
+                    handled += self.odd(controller, header, length, word >> TOPIC_BITS, sequence)
                 else:
                     controller.expected += 1
                     self.messages += 1
                     handled += 1
-                    self.give(controller, header, length)
+                    self.give(controller, header, length, word >> TOPIC_BITS, sequence)
                 if taken >= limit or self.stop or self.left:
                     break
         # Without a message, too: a lapped reader may stand somewhere else now.
@@ -283,15 +342,43 @@ cdef class Demux:
         return handled
 
     @cython.final
-    cdef int odd(self, Controller controller, const MessageHeader *header, uint32_t length) except -1:
+    cdef bint is_credible(self, Controller controller, uint64_t sequence, int flags) except -1:
+        """Whether a number ahead of the expected one, or the first one, may be what its source wrote.
+
+        Nothing overtakes anything on the way here. So numbers are passed over only by messages that were skipped or
+        misdirected here, or that the way here has lost. More than those can explain is not believed, unless the next
+        message goes on from there: a receiver must not fall silent because of what happened to a number, nor because
+        of a mistake here. Then one message too many is lost, with its number.
+        """
+        cdef bint informs = flags & FLAG_TSNI != 0
+        cdef uint64_t skipped
+        if sequence >= <uint64_t>self.way.numbers_end(controller.topic_number) + informs:
+            return False
+        # Wraps around when there is another way, with counts of its own: then every number is believed once.
+        skipped = self.skipped + self.no_topic + self.tally.duplicates + <uint64_t>self.way.missed()
+        if controller.sure and sequence != controller.doubted:
+            if sequence - controller.expected > skipped - controller.skipped:
+                controller.doubted = sequence + (not informs)
+                return False
+        controller.sure = True
+        controller.skipped = skipped
+        controller.doubted = 0
+        return True
+
+    @cython.final
+    cdef int odd(
+        self, Controller controller, const MessageHeader *header, uint32_t length, int flags, uint64_t sequence
+    ) except -1:
         """Gives the controller's other half what is not a message in order; returns how many were delivered."""
-        cdef int flags = header.topic >> TOPIC_BITS
-        cdef uint64_t sequence = _atomics.load_relaxed64(&header.sequence)  # once: its source may change it
         cdef char *start = <char *>header + MESSAGE_HEADER_BYTES
         cdef Message message
         cdef long given
         # Whoever counts on from below this in the fast path does not live to reach 2**63, where numbers turn negative.
-        if sequence >> 62:
+        if sequence >> 62 or (
+            self.way is not None and (sequence > controller.expected or not controller.sure)
+            and not self.is_credible(controller, sequence, flags)
+        ):
+            self.skipped += 1
             self.tally.malformed += 1
             self.show_tally()
             return 0
@@ -315,43 +402,43 @@ cdef class Demux:
         if not flags & FLAG_FRAGMENT:
             self.messages += 1
         if given == IN_PLACE_NUMBER:
-            self.give(controller, header, length)
+            self.give(controller, header, length, flags, sequence)
             return 1
         return given
 
     @cython.final
-    cdef inline int give(self, Controller controller, const MessageHeader *header, uint32_t length) except -1:
+    cdef inline int give(
+        self, Controller controller, const MessageHeader *header, uint32_t length, int flags, uint64_t sequence
+    ) except -1:
         cdef Sink sink = controller.only
         if sink is not None:
             if sink.pulls:
-                return self.store(sink, controller, header, length)
-            return self.call(sink, controller, header, length)
+                return self.store(sink, controller, header, length, flags, sequence)
+            return self.call(sink, controller, header, length, flags, sequence)
         for each in controller.sinks:
             sink = <Sink>each
             if sink.pulls:
-                self.store(sink, controller, header, length)
+                self.store(sink, controller, header, length, flags, sequence)
             else:
-                self.call(sink, controller, header, length)
+                self.call(sink, controller, header, length, flags, sequence)
         return 0
 
     @cython.final
     cdef inline int store(
-        self, Sink sink, Controller controller, const MessageHeader *header, uint32_t length
+        self, Sink sink, Controller controller, const MessageHeader *header, uint32_t length, int flags, uint64_t sequence
     ) except -1:
         """Puts a message into a row, or keeps a copy of it."""
         cdef const char *payload = <const char *>header + MESSAGE_HEADER_BYTES
         if sink.closed:
             return 0
         if not sink_row(sink, payload, length):
-            sink.keep(own_message(
-                controller.origin, payload, length, header.sequence, header.topic >> TOPIC_BITS, self.send_ticks
-            ))
+            sink.keep(own_message(controller.origin, payload, length, sequence, flags, self.send_ticks))
         sink_count(sink, length)
         return 0
 
     @cython.final
     cdef inline int call(
-        self, Sink sink, Controller controller, const MessageHeader *header, uint32_t length
+        self, Sink sink, Controller controller, const MessageHeader *header, uint32_t length, int flags, uint64_t sequence
     ) except -1:
         """Calls back with a message that looks into the datagram."""
         cdef Message message = self.spare
@@ -368,9 +455,9 @@ cdef class Demux:
             message.origin = controller.origin
         message.start = <const char *>header + MESSAGE_HEADER_BYTES
         message.length = length
-        message.sequence = header.sequence
-        message.first_sequence = header.sequence
-        message.flags = header.topic >> TOPIC_BITS
+        message.sequence = sequence
+        message.first_sequence = sequence
+        message.flags = flags
         message.send_ticks = self.send_ticks
         message.lent = True
         sink_count(sink, message.length)

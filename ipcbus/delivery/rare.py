@@ -31,6 +31,19 @@ class Losses(Rare, Protocol):
         """Messages `first` to `last` of a topic are lost for good."""
 
 
+class Way(Protocol):
+    """What is known of the way from a source to the demux: which numbers its messages may have."""
+
+    counted: bool
+    """Whether each datagram says how many messages are in it."""
+
+    def numbers_end(self, number: int) -> int:
+        """The messages of a topic that are sent by now have numbers below this one."""
+
+    def missed(self) -> int:
+        """At most so many messages were lost on the way so far; never falls."""
+
+
 class Shelf(Protocol):
     """Keeps the messages of several receivers for another thread: an event queue."""
 

@@ -287,12 +287,7 @@ class Inbox:
             if demux.ring.evicted:
                 self._evicted(session)
             elif attention and demux.ring.broken:
-                log.error(
-                    "%s (pid %d) holds a record that no source writes; it is left",
-                    session.source_string,
-                    session.owner_pid,
-                )
-                self._end(session)
+                self._mend(session)
             elif attention and demux.ring.ended and not demux.blocked:
                 self._end(session)
             elif session.settle():
@@ -305,6 +300,15 @@ class Inbox:
         if any(session.demux.blocked == session.demux.watched for session in self.sessions()):
             self._driver.watch(self.sessions())
         return self.blocked or any(session.demux.ring.evicted for session in self.sessions())
+
+    def _mend(self, session: ReceivingSession) -> None:
+        if session.mend(time.monotonic_ns()):
+            log.error(
+                "the ring of %s (pid %d) is damaged: messages that could not be read are reported lost, and later "
+                "messages are received. Another program writes into this memory, or the memory of this machine fails",
+                session.source_string,
+                session.owner_pid,
+            )
 
     def _evicted(self, session: ReceivingSession) -> None:
         if session.demux.holds and can_fall_back(session.advert, session.options):
@@ -326,6 +330,10 @@ class Inbox:
         now_ns = time.monotonic_ns()
         self._joiner.bury(self.sessions(), self._peers.registry_of)
         for session in filter(self._has, self.sessions()):
+            if session.demux.ring.out_of_step:
+                self._mend(session)
+                if not self._has(session):
+                    continue
             if session.owner_died():
                 if session.drain():
                     self._end(session)

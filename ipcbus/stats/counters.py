@@ -174,7 +174,12 @@ COUNTERS: Final = (
         ultra=_ULTRA_CONTEXT + "fragments_unrecoverably_lost",
     ),
     _row(SLOT, "overruns", "laps", "How often a source-paced source has overtaken this reader."),
-    _row(SLOT, "malformed", "datagrams", "Datagrams, fragments and headers that contradict themselves; dropped."),
+    _row(
+        SLOT,
+        "malformed",
+        "datagrams",
+        "Datagrams, fragments and headers that contradict themselves, and messages whose number cannot be; dropped.",
+    ),
     _row(
         SLOT,
         "duplicates",

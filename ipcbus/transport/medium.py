@@ -54,6 +54,15 @@ class Medium(Protocol):
     def published(self, number: int) -> int:
         """Messages of a topic with numbers below this one are published; 0 when that is not known."""
 
+    counted: bool
+    """Whether each datagram says how many messages are in it."""
+
+    def numbers_end(self, number: int) -> int:
+        """The messages of a topic that are sent by now have numbers below this one, as far as is known."""
+
+    def missed(self) -> int:
+        """At most so many messages were lost before they came here; never falls."""
+
     def mark(self) -> Callable[[], bool]:
         """Says later whether everything that is published now has been read from the ring, or will not come."""
 

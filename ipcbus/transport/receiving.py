@@ -103,6 +103,7 @@ class ReceivingSession:
             begun=begun,
         )
         self.demux = self.delivery.demux
+        self.demux.trust(medium)
         self._told = told
         self._draining: dict[int, Callable[[], bool]] = {}
         self._carried: dict[int, int] = {}
@@ -229,6 +230,25 @@ class ReceivingSession:
                 break
         return not (self.demux.blocked or reader.ready())
 
+    def mend(self, now_ns: int) -> bool:
+        """Goes on in a ring that holds what no source writes, if that is possible now.
+
+        Returns:
+            Whether records were skipped for it: what was in them is reported lost.
+        """
+        reader = self.medium.reader
+        if self.demux.holds or not (reader.broken or reader.out_of_step):
+            return False
+        # Before the tail is read: what is published later is read from there on.
+        published = [(each, self.medium.published(each.topic_number)) for each in self.topics()]
+        if not reader.mend():
+            return False
+        self.demux.damaged()
+        with contextlib.ExitStack() as losses:  # of all topics, also after a callback that raised no Exception
+            for controller, until in reversed(published):
+                losses.callback(controller.told_of, until, now_ns)
+        return True
+
     def owner_died(self) -> bool:
         """Whether the source's process is gone without having closed the session."""
         return not self.medium.owner_lives()
@@ -320,7 +340,7 @@ class ReceivingSession:
                 controller.rules, recovery_ns=rules.recovery_ns, caching=rules.caching
             )
             medium.join_topic(controller.topic_number)
-        self.demux.use(medium.reader)
+        self.demux.use(medium.reader, medium)
         self.demux.count_lost(0)  # what was lost before is shown in the slot there
         return before.leave()
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _TOPIC = 24  # offset of TopicLine.topic
 _CLOSED = 192  # offset of RingHeader.closed
+_NUMBERS_MAX = 1 << 62
 
 
 class RingMedium:
@@ -30,6 +31,7 @@ class RingMedium:
 
     recovery_ns = 0
     layer, reason = "ring", ""
+    counted = True
 
     def __init__(self, domain: str, advert: SessionAdvert, who: Identity, *, owner_uid: int, sample_every: int) -> None:
         """Joins a session at its end.
@@ -84,13 +86,29 @@ class RingMedium:
 
     def floor(self, number: int) -> int | None:
         """The number of the topic's next message."""
-        return self._lines.load64(self._line(number))
+        return max(self._numbers(number))
 
     def published(self, number: int) -> int:
         """Messages of a topic with numbers below this one are published; 0 when its line is another topic's now."""
+        published = min(self._numbers(number))
+        return published if self._lines.load32(self._line(number) + _TOPIC) == number else 0
+
+    def numbers_end(self, number: int) -> int:
+        """As the source's own counters say."""
+        end = max(self._numbers(number))
+        return end if self._lines.load32(self._line(number) + _TOPIC) == number else _NUMBERS_MAX
+
+    def missed(self) -> int:
+        """Nothing, unless this reader was overtaken."""
+        return self.reader.overruns << 40
+
+    def _numbers(self, number: int) -> tuple[int, int]:
+        """Both words by which the source says how far a topic is, the lower one first.
+
+        Should one of them be damaged, until the source writes it again, the other says what is safe to believe.
+        """
         line = self._line(number)
-        published = self._lines.load64(line + 8)
-        return published if self._lines.load32(line + _TOPIC) == number else 0
+        return self._lines.load64(line + 8), self._lines.load64(line)
 
     def mark(self) -> Callable[[], bool]:
         """Says later whether everything that is published now has been read."""

@@ -202,7 +202,8 @@ class SendingSession:
     def _where(self, number: int) -> tuple[int, int] | None:
         """Of a topic the number that its next message will have, and one below which all are published."""
         line = self.line(number)
-        return (int(line["sequence_next"]), int(line["published"])) if int(line["topic"]) == number else None
+        numbers = int(line["sequence_next"]), int(line["published"])
+        return (max(numbers), min(numbers)) if int(line["topic"]) == number else None
 
     def wake(self, mask: int) -> None:
         """Wakes the sleeping readers of these slots, and sends what is published over UDP to whom is reached so."""

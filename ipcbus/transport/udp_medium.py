@@ -10,7 +10,7 @@ from ipcbus.reliability.receiver_end import ReceiverEnd
 from ipcbus.resolution import names
 from ipcbus.resolution.adverts import TRANSPORT_NAMES
 from ipcbus.transport.boards import ReceptionBoard
-from ipcbus.wire.layout import RECEPTION_BOARD, TRANSPORT_LBTRM, TRANSPORT_LBTRU
+from ipcbus.wire.layout import MESSAGE_HEADER_BYTES, RECEPTION_BOARD, TRANSPORT_LBTRM, TRANSPORT_LBTRU
 from ipcbus.wire.packets import DATA, DATA_HEADER
 from ringbuf.channel import OwnedChannel, Shape
 from ringbuf.layout import RECORD_ALIGN, RECORD_HEADER
@@ -34,6 +34,7 @@ _RETRY_NS = 1_000_000
 _PATIENCE_NS = 1_000_000_000
 """So long, and for so many datagrams, it waits for the source's word on where topics begin."""
 _HELD_MAX = 64
+_NUMBERS_MAX = 1 << 62
 _ASK_NS = 100_000_000
 """A question that was not answered for so long is asked again."""
 _GONE_NS = 1_000_000_000
@@ -42,6 +43,8 @@ _GONE_NS = 1_000_000_000
 
 class UdpMedium:
     """One session at this context (transport.medium.Medium). Everything runs on whoever drives the context."""
+
+    counted = False
 
     def __init__(
         self,
@@ -78,6 +81,7 @@ class UdpMedium:
         Raises:
             ringbuf.errors.SegmentFull, ringbuf.errors.SegmentRefused: as `OwnedChannel`.
         """
+        self._source_paced = advert.source_paced
         self.recovery_ns = terms.reception.naks.generation
         self.owner_pid = 0
         self.begun = False
@@ -250,6 +254,17 @@ class UdpMedium:
     def published(self, number: int) -> int:
         """As the source has said last, when it was asked."""
         return self.end.wanted.published.get(number, 0)
+
+    def numbers_end(self, number: int) -> int:
+        """The source is asked seldom, so that what it has said may be old."""
+        del number
+        return _NUMBERS_MAX
+
+    def missed(self) -> int:
+        """Whole datagrams; of a source-paced session what its source passed over, of which no datagram tells."""
+        counts = self.end.counts
+        passed_over = counts.msgs_rcved << 24 if self._source_paced else 0
+        return passed_over + counts.lost * (_DATAGRAM_MAX // MESSAGE_HEADER_BYTES)
 
     def mark(self) -> Callable[[], bool]:
         """Says later whether everything that the source has sent by now has come and been read."""

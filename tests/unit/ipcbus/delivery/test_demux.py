@@ -169,15 +169,15 @@ def test_a_repeated_number_is_dropped_and_counted(stand: Stand) -> None:
 
 
 @pytest.mark.parametrize("length", [1, 24, 2**31, 2**32 - 1])
-def test_a_length_beyond_the_datagram_drops_its_rest_and_is_counted(stand: Stand, length: int) -> None:
+def test_a_length_beyond_the_datagram_drops_all_of_it_and_is_counted(stand: Stand, length: int) -> None:
     stand.topic(1)
     datagram = bytearray(compose(Item(1, 0, b"good"), Item(1, 1, b"")))
     datagram[24:28] = length.to_bytes(4, "little")
     assert stand.channel.writer.write(bytes(datagram), 2)
     stand.write(Item(1, 2, b"next datagram"))
     stand.poll()
-    assert stand.got == [(0, b"good"), (2, b"next datagram")]
-    assert stand.notes.gaps == [(1, 1, 1)]
+    assert stand.got == [(2, b"next datagram")]
+    assert stand.notes.gaps == [(1, 0, 1)]
     assert stand.slot["malformed"] == 1
 
 
@@ -188,6 +188,7 @@ def test_a_datagram_too_short_for_a_header_is_passed_over(stand: Stand, length: 
     stand.write(Item(1, 0, b"x"))
     stand.poll()
     assert stand.got == [(0, b"x")]
+    assert stand.slot["malformed"] == (length > 0)
 
 
 def test_the_end_of_the_session_asks_for_attention(stand: Stand) -> None:

@@ -1,0 +1,105 @@
+"""Numbers that cannot be: what is known of the way here decides, and a mistake never silences a topic."""
+
+from __future__ import annotations
+
+from tests.kit.datagrams import info
+from tests.kit.desk import Desk, Seen, data, lost, whole
+
+
+class Known:
+    """What the test says of the way (delivery.rare.Way)."""
+
+    counted = False
+
+    def __init__(self) -> None:
+        self.end, self.lost = 1 << 62, 0
+
+    def numbers_end(self, number: int) -> int:
+        """Of topic 1."""
+        return self.end if number == 1 else 0
+
+    def missed(self) -> int:
+        """As told."""
+        return self.lost
+
+
+def desk_of(way: Known, *, count: int = 3) -> Desk:
+    """A session whose first messages came."""
+    desk = Desk()
+    desk.demux.trust(way)
+    desk.feed(*map(whole, range(count)))
+    return desk
+
+
+def burst(first: int, last: int) -> list[Seen]:
+    """A loss of very many."""
+    return [("burst", first, last)]
+
+
+def test_a_number_that_nothing_explains_is_skipped_and_the_next_message_goes_on() -> None:
+    desk = desk_of(Known())
+    assert desk.feed(whole(3 ^ 1 << 38)) == []
+    assert desk.tally.malformed == 1
+    assert desk.feed(whole(4)) == lost(3) + data(4)
+    assert desk.feed(whole(5)) == data(5)
+
+
+def test_as_many_numbers_as_were_lost_on_the_way_may_be_passed_over_once() -> None:
+    way = Known()
+    desk = desk_of(way)
+    way.lost = 5
+    assert desk.feed(whole(8)) == lost(3, 4, 5, 6, 7) + data(8)
+    assert desk.feed(whole(10)) == []
+    assert desk.tally.malformed == 1
+
+
+def test_a_number_that_the_next_message_bears_out_was_right() -> None:
+    desk = desk_of(Known())
+    assert desk.feed(whole(5000)) == []
+    assert desk.feed(whole(5001)) == burst(3, 5000) + data(5001)
+    assert desk.feed(whole(5002)) == data(5002)
+
+
+def test_a_number_that_its_source_has_not_reached_is_never_believed() -> None:
+    way = Known()
+    way.end = 10
+    desk = desk_of(way)
+    way.lost = 1000
+    assert desk.feed(whole(10), whole(11), whole(12)) == []
+    assert desk.feed(whole(9)) == lost(3, 4, 5, 6, 7, 8) + data(9)
+
+
+def test_the_first_number_may_be_any_that_there_is() -> None:
+    desk = Desk(floor=None)
+    desk.demux.trust(Known())
+    assert desk.feed(whole(7)) == data(7)
+
+
+def test_sequence_number_info_is_held_to_the_same() -> None:
+    way = Known()
+    desk = desk_of(way)
+    assert desk.feed(info(3)) == []
+    assert desk.feed(info(3 ^ 1 << 38)) == []
+    assert desk.tally.malformed == 1
+    assert desk.feed(whole(3), whole(4)) == data(3, 4)
+    way.lost = 2
+    assert desk.feed(info(7)) == lost(5, 6)
+
+
+def test_sequence_number_info_is_believed_when_it_is_repeated() -> None:
+    desk = desk_of(Known())
+    assert desk.feed(info(5)) == []
+    assert desk.feed(info(5)) == lost(3, 4)
+    assert desk.feed(whole(5)) == data(5)
+
+
+def test_a_message_that_went_to_another_topic_explains_one_that_is_missing() -> None:
+    desk = desk_of(Known())
+    desk.feed(whole(3, topic=2))
+    assert desk.feed(whole(4)) == lost(3) + data(4)
+
+
+def test_a_datagram_that_contradicts_itself_explains_what_may_have_been_in_it() -> None:
+    desk = desk_of(Known())
+    desk.demux.feed(bytes(16) * 4 + b"?", 0, 0)
+    assert desk.feed(whole(7)) == lost(3, 4, 5, 6) + data(7)
