@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from ipcbus.archive import Archive
-from ipcbus.archive.repair import repair
-from ipcbus.archive.verify import verify
-from ipcbus.stats.plain import to_plain
+from ipcbus_tools import candidates
 from ipcbus_tools.archive_export import command as export_command
-from ipcbus_tools.archive_info import ArchiveInfo, Findings, Repairs, show
 from ipcbus_tools.common import json_option, number, output, plural, print_json, safe
-from ipcbus_tools.tables import Row, show_table
+
+if TYPE_CHECKING:
+    from ipcbus_tools.tables import Row
 
 
-@click.group("archive", short_help="Shows, verifies, repairs and exports recorded traffic.")
+@click.group("archive")
 def command() -> None:
     """Shows, verifies, repairs and exports archives of recorded traffic, as 'ipcbus record' writes them.
 
@@ -33,7 +33,7 @@ command.add_command(export_command)
 
 
 @command.command("info", short_help="Logs, segments, topics, losses, and how far consumers are.")
-@click.argument("archive")
+@click.argument("archive", shell_complete=candidates.directories)
 @click.option("--count", is_flag=True, help="Also how many messages and bytes each topic has; reads all rows.")
 @json_option
 def info(archive: str, count: bool, as_json: bool) -> None:
@@ -45,6 +45,10 @@ def info(archive: str, count: bool, as_json: bool) -> None:
       ipcbus archive info traffic --count
       ipcbus archive info traffic --json | jq '.logs[] | {key, next_offset, lost}'
     """
+    from ipcbus.archive import Archive
+    from ipcbus.stats.plain import to_plain
+    from ipcbus_tools.archive_info import ArchiveInfo, show
+
     found = ArchiveInfo.of(Archive(archive), count=count)
     if as_json:
         print_json(to_plain(found))
@@ -53,7 +57,7 @@ def info(archive: str, count: bool, as_json: bool) -> None:
 
 
 @command.command("verify", short_help="Looks at every checksum; exit code 1 when something is damaged.")
-@click.argument("archive")
+@click.argument("archive", shell_complete=candidates.directories)
 @json_option
 @click.pass_context
 def verify_command(ctx: click.Context, archive: str, as_json: bool) -> None:
@@ -66,6 +70,12 @@ def verify_command(ctx: click.Context, archive: str, as_json: bool) -> None:
       ipcbus archive verify traffic
       ipcbus archive verify traffic --json | jq '.findings[].file'
     """
+    from ipcbus.archive import Archive
+    from ipcbus.archive.verify import verify
+    from ipcbus.stats.plain import to_plain
+    from ipcbus_tools.archive_info import Findings
+    from ipcbus_tools.tables import show_table
+
     opened = Archive(archive)
     found = Findings(str(opened.path), opened.id, tuple(verify(opened)))
     if as_json:
@@ -90,7 +100,7 @@ def verify_command(ctx: click.Context, archive: str, as_json: bool) -> None:
 
 
 @command.command("repair", short_help="Mends what verify finds; notes what is lost.")
-@click.argument("archive")
+@click.argument("archive", shell_complete=candidates.directories)
 @json_option
 def repair_command(archive: str, as_json: bool) -> None:
     """Mends ARCHIVE and says what it did; refused while a recorder writes any of its logs.
@@ -103,6 +113,11 @@ def repair_command(archive: str, as_json: bool) -> None:
       ipcbus archive repair traffic
       ipcbus archive repair traffic --json | jq '[.repairs[].lost] | add'
     """
+    from ipcbus.archive import Archive
+    from ipcbus.archive.repair import repair
+    from ipcbus.stats.plain import to_plain
+    from ipcbus_tools.archive_info import Repairs
+
     opened = Archive(archive)
     done = Repairs(str(opened.path), opened.id, tuple(repair(opened)))
     if as_json:

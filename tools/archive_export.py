@@ -10,13 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import click
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ipcbus.archive import Archive
-from ipcbus.archive.choose import Choice, near
-from ipcbus.archive.exported import Exported, Missing  # noqa: TC001 - the schema looks the types up
 from ipcbus.errors import ArchiveDamaged
-from ipcbus.stats.plain import to_plain
+from ipcbus_tools import candidates
 from ipcbus_tools.common import Failure, Misuse, json_option, notes, number, output, plural, print_json, safe, size
 from ipcbus_tools.stopping import Stopper
 from ipcbus_tools.tables import Row, show_table
@@ -24,7 +20,11 @@ from ipcbus_tools.tables import Row, show_table
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from rich.progress import Progress
+
+    from ipcbus.archive import Archive
     from ipcbus.archive.export import Form
+    from ipcbus.archive.exported import Exported, Missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,14 @@ class Export:
 
 
 @click.command("export", short_help="Writes Parquet or Arrow files for Spark, DuckDB, Polars and pandas.")
-@click.argument("archive")
-@click.option("--to", metavar="FILE|DIRECTORY", required=True, help="A new FILE.parquet or FILE.arrow, or a directory.")
+@click.argument("archive", shell_complete=candidates.directories)
+@click.option(
+    "--to",
+    metavar="FILE|DIRECTORY",
+    required=True,
+    shell_complete=candidates.files,
+    help="A new FILE.parquet or FILE.arrow, or a directory.",
+)
 @click.option(
     "--format",
     "form",
@@ -84,6 +90,10 @@ def command(
       ipcbus archive export traffic --to quotes --topic 'quotes\\..*' --pattern
       duckdb -c "SELECT topic, count(*) FROM 'traffic.parquet' GROUP BY topic"
     """
+    from ipcbus.archive import Archive
+    from ipcbus.archive.choose import Choice
+    from ipcbus.stats.plain import to_plain
+
     try:
         from ipcbus.archive.export import export
     except ImportError as error:
@@ -124,6 +134,8 @@ def _look(archive: Archive, topics: tuple[str, ...], pattern: bool, skip_damaged
     Raises:
         ArchiveDamaged: a log cannot be read.
     """
+    from ipcbus.archive.choose import near
+
     total, there = 0, set[str]()
     for log in archive.logs():
         with contextlib.suppress(*([ArchiveDamaged] if skip_damaged else [])):
@@ -171,5 +183,7 @@ def _wanted(topics: tuple[str, ...], pattern: bool) -> Callable[[str], bool] | N
 
 
 def _progress() -> Progress:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
     columns = (BarColumn(None), MofNCompleteColumn(), TextColumn("{task.speed:.0f}/s", "dim"), TimeRemainingColumn())
     return Progress(*columns, console=notes(), transient=True, disable=not sys.stderr.isatty(), expand=True)

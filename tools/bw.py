@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ipcbus_tools.meter import Flow
 
 
-@click.command("bw", short_help="Bytes a second of a topic.")
+@click.command("bw")
 @looking_options
 @rate.window_option()
 @look_options

@@ -6,11 +6,10 @@ configuration; 130 ended by Ctrl-C; 143 ended by SIGTERM.
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import os
 import sys
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -18,31 +17,42 @@ import ipcbus
 from ipcbus_tools.common import Failure, Misuse
 from ipcbus_tools.stopping import Stopped
 
-MODULES: Final = {
-    "pub": "pub",
-    "echo": "echo",
-    "top": "top.command",
-    "list": "list",
-    "info": "info",
-    "hz": "hz",
-    "bw": "bw",
-    "delay": "delay",
-    "stats": "stats",
-    "monitor": "monitor",
-    "export": "export",
-    "doctor": "doctor",
-    "config": "config",
-    "record": "record",
-    "replay": "replay",
-    "archive": "archive",
-    "pipeline": "pipeline",
-    "resolver": "resolver",
-    "demo": "demo",
-    "demo-receiver": "demo_receiver",
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+COMMANDS: Final = {
+    "pub": ("pub", "Sends messages."),
+    "echo": ("echo", "Prints the messages of a topic."),
+    "top": ("top.command", "Shows every session live."),
+    "list": ("list", "Lists contexts, topics, receivers and recorders."),
+    "info": ("info", "Everything about one session."),
+    "hz": ("hz", "Messages a second of a topic."),
+    "bw": ("bw", "Bytes a second of a topic."),
+    "delay": ("delay", "Latency of the receivers of a topic."),
+    "stats": ("stats", "All counters of one session or recorder."),
+    "monitor": ("monitor", "Writes snapshots to a file."),
+    "export": ("export", "Serves the numbers for Prometheus."),
+    "doctor": ("doctor", "Checks this host, and removes what dead processes left."),
+    "config": ("config", "Checks a config file, shows options."),
+    "record": ("record", "Writes what comes on topics into an archive."),
+    "replay": ("replay", "Sends the messages of an archive or a file."),
+    "archive": ("archive", "Shows, verifies, repairs and exports recorded traffic."),
+    "pipeline": ("pipeline", "Reports on recorded traffic, with Spark."),
+    "resolver": ("resolver", "Lets contexts of several hosts find each other without multicast."),
+    "demo": ("demo", "Shows the bus at work and accounts for every message."),
+    "completion": ("completion", "Prints the script for completion with the Tab key."),
+    "demo-receiver": ("demo_receiver", ""),
 }
-"""Module of each command; its `command` is the command."""
+"""Module of each command, whose `command` is the command, and its line in the help; a command without one is hidden.
+
+The line stands here, and the modules import numpy, rich, psutil and the bus in their functions: help and completion
+load as little as they can. A test names what they may not load.
+"""
 
 _BROKEN_PIPE = 128 + 13
+
+COMPLETE_VARIABLE: Final = "_IPCBUS_COMPLETE"
+"""Set to the name of a shell by its script that asks what an unfinished line may go on with."""
 
 
 class Commands(click.Group):
@@ -51,22 +61,41 @@ class Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All names, in the order of their use."""
         del ctx
-        return list(MODULES)
+        return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         """The command of a name, or None."""
         del ctx
-        if name not in MODULES:
+        if name not in COMMANDS:
             return None
-        command = importlib.import_module(f"ipcbus_tools.{MODULES[name]}").command
+        command = importlib.import_module(f"ipcbus_tools.{COMMANDS[name][0]}").command
         return command if isinstance(command, click.Command) else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the list of commands into the help, without loading them."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items() if line])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Names of commands that begin so, without loading them, or options."""
+        from click.shell_completion import CompletionItem
+
+        found = [
+            CompletionItem(name, help=line)
+            for name, (_, line) in COMMANDS.items()
+            if line and name.startswith(incomplete)
+        ]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command that the arguments name, or what was probably meant."""
-        if args and args[0] not in MODULES and not args[0].startswith("-"):
-            close = difflib.get_close_matches(args[0], MODULES, n=1)
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            import difflib
+
+            close = difflib.get_close_matches(args[0], COMMANDS, n=1, cutoff=0.7)
             hint = f"did you mean {close[0]}?" if close else "see 'ipcbus --help'"
             raise Misuse(f"there is no command {args[0]!r}; {hint}")
         return super().resolve_command(ctx, args)
@@ -129,4 +158,9 @@ def _open_missing() -> None:
 def main() -> None:
     """Entry point of the console script."""
     _open_missing()
-    cli.main(prog_name="ipcbus")
+    if COMPLETE_VARIABLE in os.environ:
+        from ipcbus_tools.completing import answer
+
+        answer(cli)
+    else:
+        cli.main(prog_name="ipcbus")

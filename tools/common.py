@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ipcbus_tools import candidates
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
@@ -96,9 +98,9 @@ def checked_domain(_context: click.Context, _option: click.Parameter, given: _Do
     return given
 
 
-def _checked_config(_context: click.Context, _option: click.Parameter, given: str | None) -> None:
+def _checked_config(context: click.Context, _option: click.Parameter, given: str | None) -> None:
     """Callback of --config where nothing of it matters: a wrong file should not pass in silence all the same."""
-    if given is not None or os.environ.get("IPCBUS_CONFIG"):
+    if not context.resilient_parsing and (given is not None or os.environ.get("IPCBUS_CONFIG")):
         from ipcbus.config import Config  # without a file there is nothing to check, and it takes a while to load
 
         Config.load(given)
@@ -121,6 +123,7 @@ def _domain_option(function: _Function) -> _Function:
         show_default=True,
         metavar="NAME",
         callback=checked_domain,
+        shell_complete=candidates.domains,
         help="The domain of the bus to work in.",
     )(function)
 
@@ -130,6 +133,7 @@ def config_option(function: _Function, **more: Any) -> _Function:  # noqa: ANN40
     return click.option(
         "--config",
         metavar="FILE",
+        shell_complete=candidates.files,
         help="Options of the bus: TOML with sections [context], [source], [receiver], or lines 'scope option value'.",
         **more,
     )(function)
@@ -148,7 +152,10 @@ def json_option(function: _Function) -> _Function:
 def transport_option(function: _Function) -> _Function:
     """Adds --transport."""
     return click.option(
-        "--transport", metavar="NAME", help="lbtipc (batches; the default) or lbtsmx (each message at once)."
+        "--transport",
+        metavar="NAME",
+        shell_complete=candidates.transports,
+        help="lbtipc (batches; the default) or lbtsmx (each message at once).",
     )(function)
 
 

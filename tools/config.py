@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import click
-from rich.table import Table
-from rich.text import Text
 
 from ipcbus.config import SCOPES, Config
-from ipcbus_tools.common import config_option, json_option, output, print_json, visible
+from ipcbus_tools import candidates
+from ipcbus_tools.common import config_option, json_option, output, print_json, safe
 
 if TYPE_CHECKING:
     Row = dict[str, object]
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 _DEFAULT = "default"
 
 
-@click.group("config", short_help="Checks a config file, shows options.")
+@click.group("config")
 def command() -> None:
     """Checks a config file, and shows which options are in force.
 
@@ -30,7 +29,7 @@ def command() -> None:
 
 
 @command.command("check", short_help="Says what is wrong with a config file.")
-@click.argument("file")
+@click.argument("file", shell_complete=candidates.files)
 @json_option
 def check(file: str, as_json: bool) -> None:
     """Checks FILE, TOML or Ultra Messaging's flat form, as a context would; exit code 2 when it is refused."""
@@ -51,20 +50,26 @@ def check(file: str, as_json: bool) -> None:
         return
     console = output()
     found = ", ".join(f"{number} of scope {scope}" for scope, number in counts.items())
-    console.print(_text(f"{file}: good; options: {found or 'none'}"))
+    console.print(safe(f"{file}: good; options: {found or 'none'}"))
     for override in config.topics:
         parts = ", ".join(f"{len(section)} of scope {scope}" for scope, section in override.sections.items() if section)
-        console.print(_text(f"  {override.label}: {parts or 'no options'}"))
+        console.print(safe(f"  {override.label}: {parts or 'no options'}"))
     for ignored in config.ignored:
         console.print(
-            _text(f"  line {ignored.line}: {ignored.scope} {ignored.name}: known to Ultra Messaging, no effect here")
+            safe(f"  line {ignored.line}: {ignored.scope} {ignored.name}: known to Ultra Messaging, no effect here")
         )
 
 
 @command.command("show", short_help="Lists options: value, default, where it comes from.")
 @config_option
 @click.option("--scope", metavar="SCOPE", type=click.Choice(list(SCOPES)), help=f"Only one of: {', '.join(SCOPES)}.")
-@click.option("--topic", metavar="NAME", default="", help="For this topic, with the entries under topics that fit it.")
+@click.option(
+    "--topic",
+    metavar="NAME",
+    default="",
+    shell_complete=candidates.topics,
+    help="For this topic, with the entries under topics that fit it.",
+)
 @click.option("--changed", is_flag=True, help="Only what differs from its default.")
 @json_option
 def show(config: str | None, scope: str | None, topic: str, changed: bool, as_json: bool) -> None:
@@ -76,15 +81,17 @@ def show(config: str | None, scope: str | None, topic: str, changed: bool, as_js
     if as_json:
         print_json(rows)
         return
+    from rich.table import Table
+
     console = output()
     if not rows:
-        console.print(Text("every option has its default"))
+        console.print(safe("every option has its default"))
         return
     table = Table(box=None)
     for column in rows[0]:
         table.add_column(column, justify="right" if column in ("value", "default") else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(_text(_shown(value)) for value in row.values()))
+        table.add_row(*(safe(_shown(value)) for value in row.values()))
     console.print(table)
 
 
@@ -108,8 +115,3 @@ def _shown(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return str(value)
-
-
-def _text(line: str) -> Text:
-    """As Text: what a file holds must not be taken for markup, nor do anything to the terminal."""
-    return Text(visible(line.encode(errors="surrogateescape")))

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ipcbus.stats import Histogram  # noqa: TC001 - the schema looks the types up
-from ipcbus.stats.plain import to_plain
 from ipcbus_tools.common import duration, json_option, look_options, notes, number, output, print_json, safe
 from ipcbus_tools.rate import sources
 from ipcbus_tools.topics import looking_options, state, wait_for_topic
@@ -17,7 +15,7 @@ from ipcbus_tools.watching import watch
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ipcbus.stats import DomainSnapshot, SessionStats, SlotStats
+    from ipcbus.stats import DomainSnapshot, Histogram, SessionStats, SlotStats
 
 _NOTE = "note: latencies are of a session, from the begin of a datagram to its reading; --help tells more"
 
@@ -85,7 +83,7 @@ class TopicDelay:
     receivers: tuple[ReaderDelay, ...]
 
 
-@click.command("delay", short_help="Latency of the receivers of a topic.")
+@click.command("delay")
 @looking_options
 @look_options
 @json_option
@@ -109,6 +107,8 @@ def command(
       ipcbus delay quotes.AAPL --interval 10
       ipcbus delay ticks -n 1 --json | jq '.receivers[] | {pid, p99: .recent.p99_ns}'
     """
+    from ipcbus.stats.plain import to_plain
+
     wait_for_topic(domain, topic, timeout)
     console = output()
     if not as_json:

@@ -10,12 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 import ipcbus
-from ipcbus import stats
-from ipcbus_tools import demo_report, ledger, market, telemetry
+from ipcbus_tools import candidates, demo_report, ledger, market
 from ipcbus_tools.common import (
     Failure,
     Seconds,
@@ -32,6 +29,9 @@ from ipcbus_tools.stopping import Stopper
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from rich.console import Console
+    from rich.progress import Progress, TaskID
 
     from ipcbus.stats import Percentiles, SessionStats, SlotStats
 
@@ -73,7 +73,11 @@ def _show_result(console: Console, entries: list[ledger.Entry]) -> None:
 @click.option("--seconds", type=Seconds(0.1, 3600), default=6, show_default=True, help="How long to send.")
 @click.option("--messages", type=click.IntRange(1), metavar="N", help="Send N at full speed on each transport instead.")
 @click.option(
-    "--domain", metavar="NAME", callback=checked_domain, help="Where; by default in a domain that nobody else uses."
+    "--domain",
+    metavar="NAME",
+    callback=checked_domain,
+    shell_complete=candidates.domains,
+    help="Where; by default in a domain that nobody else uses.",
 )
 @config_option
 @click.option(
@@ -124,6 +128,8 @@ def command(
     else:
         _show_result(output(), entries)
     if svg is not None:
+        from rich.console import Console
+
         picture = Console(record=True, width=_PICTURE_WIDTH, file=io.StringIO())
         picture.print("[bold]$ ipcbus demo[/bold]")
         _show_result(picture, entries)
@@ -149,6 +155,8 @@ class Show:
             config: path of a file of options for processes that it starts, or None.
             archive: where a market is recorded; None for no market.
         """
+        from ipcbus_tools import telemetry
+
         self._domain, self._config, self._archive = context.domain, config, archive
         self._stopper = stopper
         self.recorded: dict[str, Any] = {}
@@ -218,6 +226,8 @@ class Show:
 
     def _record(self, archive: Path, seconds: float, crew: Crew, view: Progress) -> None:
         """Sends the market while it is recorded."""
+        from ipcbus_tools import telemetry
+
         topics = [*self._market, *telemetry.TOPICS]
         with demo_report.Recording(archive, topics, self._domain, self._config) as recording:
             self._wait_until([*self._market.values(), *self._telemetry], RECEIVERS + 1, recording)
@@ -278,12 +288,16 @@ class Show:
         now = time.monotonic()
         if now < self._next_telemetry:
             return
+        from ipcbus_tools import telemetry
+
         self._next_telemetry = now + _TELEMETRY_S
         told = {topic: telemetry.message(topic) for topic in telemetry.TOPICS}
         for source in self._telemetry:
             source.send(told[source.topic], flush=True)
 
     def _session(self, transport: str) -> SessionStats | None:
+        from ipcbus import stats
+
         return stats.take_snapshot(self._domain).session(self._feeds[transport].source)
 
     def _slots(self, transport: str) -> tuple[SlotStats, ...]:
@@ -350,6 +364,8 @@ class Bar:
 
 
 def _view() -> Progress:
+    from rich.progress import BarColumn, Progress, TextColumn
+
     columns = (TextColumn("{task.description}", "bold"), BarColumn(40), TextColumn("{task.fields[sent]}"))
     console = notes()
     if not console.is_terminal:

@@ -18,7 +18,7 @@ FINE_SAMPLES = {"context": {"latency_sampling_interval": 1}}
 """Without a config of the user's each datagram is timed; the demo is short."""
 
 
-@click.command("demo-receiver", hidden=True)
+@click.command("demo-receiver")
 @click.argument("topics", nargs=-1, required=True)
 @click.option("--name", default="")
 @bus_options

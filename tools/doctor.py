@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 import ipcbus
-from ipcbus.stats.plain import to_plain
-from ipcbus.stats.processes import user_name
-from ipcbus_tools import doctor_bus, doctor_host, doctor_kernel
+from ipcbus_tools import candidates
 from ipcbus_tools.common import (
     age,
     checked_domain,
@@ -38,10 +36,12 @@ from ipcbus_tools.tables import Row, show_table
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from ipcbus_tools.doctor_model import Leftover, OtherLayout, Unreadable
+
 _STYLES = {OK: "green", FINDING: "bold red", UNKNOWN: "yellow"}
 
 
-@click.command("doctor", short_help="Checks this host, and removes what dead processes left.")
+@click.command("doctor")
 @click.option(
     "--reclaim", is_flag=True, help="Remove what dead contexts left in shared memory; live ones are untouched."
 )
@@ -51,6 +51,7 @@ _STYLES = {OK: "green", FINDING: "bold red", UNKNOWN: "yellow"}
     multiple=True,
     metavar="NAME",
     callback=checked_domain,
+    shell_complete=candidates.domains,
     help="Look at the bus in this domain only; may be given several times.  [default: every domain]",
 )
 @config_check_option
@@ -88,6 +89,8 @@ def command(ctx: click.Context, reclaim: bool, domains: tuple[str, ...], as_json
     """
     found = diagnose(domains, reclaim=reclaim)
     if as_json:
+        from ipcbus.stats.plain import to_plain
+
         print_json(to_plain(found))
     else:
         _show(output(), found, reclaim=reclaim)
@@ -101,6 +104,9 @@ def diagnose(domains: tuple[str, ...], *, reclaim: bool) -> Diagnosis:
         domains: names of the domains whose contexts and leftovers are looked at; none are all.
         reclaim: remove leftovers too.
     """
+    from ipcbus.stats.processes import user_name
+    from ipcbus_tools import doctor_bus, doctor_host, doctor_kernel
+
     checks: tuple[Check, ...] = ()
     try:
         found = doctor_bus.look(domains)
@@ -166,7 +172,7 @@ def _line(console: Console, state: str, text: str, cure: str) -> None:
         console.print(safe(f"         cure: {cure}"), soft_wrap=True)
 
 
-def _leftover(each: doctor_bus.Leftover) -> Row:
+def _leftover(each: Leftover) -> Row:
     return {
         "domain": each.domain,
         "context": f"{each.context_id:08x}",
@@ -180,7 +186,7 @@ def _leftover(each: doctor_bus.Leftover) -> Row:
     }
 
 
-def _other(each: doctor_bus.OtherLayout) -> Row:
+def _other(each: OtherLayout) -> Row:
     return {
         "domain": each.domain,
         "context": f"{each.context_id:08x}",
@@ -193,7 +199,7 @@ def _other(each: doctor_bus.OtherLayout) -> Row:
     }
 
 
-def _closed(each: doctor_bus.Unreadable) -> Row:
+def _closed(each: Unreadable) -> Row:
     return {
         "domain": each.domain,
         "session": each.source or f"context {each.context_id:08x}",

@@ -12,6 +12,7 @@ import click
 
 import ipcbus
 from ipcbus import MessageType
+from ipcbus_tools import candidates
 from ipcbus_tools.common import Failure, Seconds, bus_options, json_option, safe, visible
 from ipcbus_tools.stopping import Stopper
 
@@ -68,8 +69,8 @@ class EchoLine(TypedDict):
     hex: NotRequired[str]
 
 
-@click.command("echo", short_help="Prints the messages of a topic.")
-@click.argument("topic")
+@click.command("echo")
+@click.argument("topic", shell_complete=candidates.topics)
 @click.option("-n", "--count", metavar="N", type=click.IntRange(min=1), help="End after N messages.")
 @click.option("--hex", "as_hex", is_flag=True, help="Show the bytes in hexadecimal.")
 @click.option("--timeout", metavar="SECONDS", type=Seconds(), help="Give up when nothing comes for so long.")

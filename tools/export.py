@@ -8,9 +8,9 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 import click
-from rich.text import Text
 
 from ipcbus.extras import how_to_install
+from ipcbus_tools import candidates
 from ipcbus_tools.common import Failure, Misuse, checked_domain, config_check_option, json_option, notes, print_json
 from ipcbus_tools.stopping import Stopper
 
@@ -23,7 +23,7 @@ PORT: Final = 19465
 """Outside of 9100 to 9999, of which Prometheus' list of exporters has nothing left to give away."""
 
 
-@click.command("export", short_help="Serves the numbers for Prometheus.")
+@click.command("export")
 @click.option("--address", metavar="HOST", default="127.0.0.1", show_default=True, help="Where to listen.")
 @click.option(
     "--port",
@@ -40,6 +40,7 @@ PORT: Final = 19465
     metavar="NAME",
     multiple=True,
     callback=checked_domain,
+    shell_complete=candidates.domains,
     help="A domain to show; may be repeated.",
 )
 @click.option("--all", "everywhere", is_flag=True, help="All domains of this host, also those to come.")
@@ -104,4 +105,6 @@ def _say(server: MetricsServer, domains: tuple[str, ...], as_json: bool) -> None
     if as_json:
         print_json({"url": server.url, "domains": list(domains)})
     else:
+        from rich.text import Text
+
         notes().print(Text(f"serving {server.url}; Ctrl-C ends it"))

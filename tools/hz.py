@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ipcbus_tools.meter import Flow
 
 
-@click.command("hz", short_help="Messages a second of a topic.")
+@click.command("hz")
 @looking_options
 @rate.window_option()
 @look_options

@@ -8,11 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.text import Text
 
-from ipcbus import stats
-from ipcbus.stats import SessionStats  # noqa: TC001 - the schema looks the types up
-from ipcbus_tools import over_udp
+from ipcbus_tools import candidates, over_udp
 from ipcbus_tools.common import age, duration, json_option, look_options, number, output, print_json, safe, size
 from ipcbus_tools.tables import Row, reader, show_table
 from ipcbus_tools.topics import full_name, pick_session, state
@@ -21,7 +18,7 @@ from ipcbus_tools.watching import interval_option, watch
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ipcbus.stats import Absent, DomainSnapshot
+    from ipcbus.stats import Absent, DomainSnapshot, SessionStats
 
 _LOOK_S = 0.25
 
@@ -78,6 +75,8 @@ class SessionInfo:
     @classmethod
     def of(cls, found: DomainSnapshot, session: SessionStats) -> SessionInfo:
         """What is known of a session of a snapshot."""
+        from ipcbus import stats
+
         missing = tuple(AbsentReader.of(each) for each in stats.absent(found, session))
         return cls(found.domain, found.taken_ns, found.seconds, session, missing)
 
@@ -92,8 +91,8 @@ class SessionInfo:
         }
 
 
-@click.command("info", short_help="Everything about one session.")
-@click.argument("session")
+@click.command("info")
+@click.argument("session", shell_complete=candidates.sessions)
 @interval_option(_LOOK_S)
 @look_options
 @json_option
@@ -123,6 +122,8 @@ def command(session: str, interval: float, domain: str, as_json: bool) -> None:
 
 
 def _show(found: SessionInfo) -> None:
+    from rich.text import Text
+
     console = output()
     session = found.session
     console.print(safe(session.source), style="bold")

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from rich import box
-from rich.table import Table
-
 from ipcbus_tools.common import duration, number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from rich.table import Table
 
     from ipcbus.stats import Percentiles
 
@@ -64,6 +63,9 @@ def verdict(entries: Sequence[Entry]) -> str:
 
 def table(entries: Sequence[Entry]) -> Table:
     """The account for people; fits a terminal of 80 columns."""
+    from rich import box
+    from rich.table import Table
+
     found = Table(box=box.SIMPLE_HEAD, padding=(0, 0), pad_edge=False)
     found.add_column("receiver", no_wrap=True)
     found.add_column("transport", no_wrap=True)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ipcbus import stats
 from ipcbus_tools.common import age, duration, json_option, look_options, number, output, print_json, safe, size
 from ipcbus_tools.over_udp import data_rate
 from ipcbus_tools.recorders import row as recorder_row
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 _NONE = "-"
 
 
-@click.command("list", short_help="Lists contexts, topics, receivers and recorders.")
+@click.command("list")
 @click.option("-v", "--verbose", is_flag=True, help="Also sessions, and who reads them with which lag and latency.")
 @click.option("--all", "everywhere", is_flag=True, help="All domains of this host.")
 @look_options
@@ -38,6 +37,8 @@ def command(verbose: bool, everywhere: bool, domain: str, as_json: bool) -> None
       ipcbus list -v --domain trading
       ipcbus list --all --json | jq '.[].contexts[].pid'
     """
+    from ipcbus import stats
+
     found = stats.take_snapshots() if everywhere else (stats.take_snapshot(domain),)
     if as_json:
         print_json([each.to_dict() for each in found] if everywhere else found[0].to_dict())

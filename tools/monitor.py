@@ -11,7 +11,7 @@ from ipcbus_tools.recorded import Log
 from ipcbus_tools.watching import interval_option, watch
 
 
-@click.command("monitor", short_help="Writes snapshots to a file.")
+@click.command("monitor")
 @click.option(
     "--log",
     "path",

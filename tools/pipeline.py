@@ -10,6 +10,7 @@ from typing import Final
 import click
 
 from ipcbus.extras import how_to_install
+from ipcbus_tools import candidates
 from ipcbus_tools.common import Failure, Misuse, Seconds, json_option, output, print_json
 from ipcbus_tools.stopping import Stopper
 
@@ -49,9 +50,15 @@ def _confs(context: click.Context, option: click.Parameter, values: tuple[str, .
     return found
 
 
-@click.command("pipeline", short_help="Reports on recorded traffic, with Spark.")
+@click.command("pipeline")
 @click.argument("name", type=click.Choice(NAMES))
-@click.option("--archive", metavar="DIR", required=True, help="The archive, as 'ipcbus record --to' wrote it.")
+@click.option(
+    "--archive",
+    metavar="DIR",
+    required=True,
+    shell_complete=candidates.directories,
+    help="The archive, as 'ipcbus record --to' wrote it.",
+)
 @click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="Where results go, as Parquet.")
 @click.option("--topic", "topics", metavar="TOPIC", multiple=True, help="Only this topic; may be repeated.")
 @click.option("--pattern", is_flag=True, help="Each TOPIC is a regular expression for whole names.")

@@ -11,6 +11,7 @@ import click
 
 import ipcbus
 from ipcbus.wire.properties import pack
+from ipcbus_tools import candidates
 from ipcbus_tools.common import (
     Misuse,
     Seconds,
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 
-@click.command("pub", short_help="Sends messages.")
-@click.argument("topic")
+@click.command("pub")
+@click.argument("topic", shell_complete=candidates.topics)
 @click.argument("texts", metavar="[TEXT]...", nargs=-1)
 @transport_option
 @click.option(

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ipcbus.stats.plain import to_plain
-from ipcbus.stats.rates import growth
 from ipcbus_tools.common import Seconds, output, print_json, safe
 from ipcbus_tools.meter import Flow, Growth, Meter
 from ipcbus_tools.topics import state, wait_for_topic
@@ -120,6 +118,8 @@ def sources(found: DomainSnapshot, topic: str) -> Iterator[tuple[SessionStats, S
 
 
 def _grew(before: SourceStats | None, after: SourceStats) -> Growth:
+    from ipcbus.stats.rates import growth
+
     earlier = before.counters if before else {}
     found = growth("source", earlier, after.counters)
     numbered = (after.counters["sequence_next"] - earlier.get("sequence_next", 0)) % _NUMBERS
@@ -147,6 +147,8 @@ def show(
     Raises:
         Failure: the topic has no source for `timeout` seconds.
     """
+    from ipcbus.stats.plain import to_plain
+
     wait_for_topic(domain, topic, timeout)
     meter = TopicMeter(topic, window)
     console = output()

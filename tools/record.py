@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 import ipcbus
-from ipcbus.archive import Archive, Limits
-from ipcbus.archive.recorder import Recorder
+from ipcbus_tools import candidates
 from ipcbus_tools.common import (
     Seconds,
     as_size,
@@ -28,14 +27,15 @@ from ipcbus_tools.common import (
 from ipcbus_tools.stopping import Stopped, Stopper
 
 if TYPE_CHECKING:
-    from ipcbus.archive.recorder import RecorderStats
+    from ipcbus.archive import Limits
+    from ipcbus.archive.recorder import Recorder, RecorderStats
 
 _LOOK_S: Final = 0.1
 _LONGEST_H: Final = 24 * 366 * 100
 
 
-@click.command("record", short_help="Writes what comes on topics into an archive.")
-@click.argument("topics", metavar="TOPIC...", nargs=-1, required=True)
+@click.command("record")
+@click.argument("topics", metavar="TOPIC...", nargs=-1, required=True, shell_complete=candidates.topics)
 @click.option("--pattern", is_flag=True, help="Every TOPIC is a regular expression; also topics to come are recorded.")
 @click.option(
     "--to",
@@ -97,6 +97,8 @@ def command(
       ipcbus record orders --to archive --lossless --sync always
       ipcbus record ticks --to archive --seconds 60 --json
     """
+    from ipcbus.archive import Archive, Recorder
+
     with Stopper() as stopper, ipcbus.Context(config, domain=domain, name="ipcbus record") as context:
         recorder = Recorder(
             context,
@@ -127,6 +129,8 @@ def _limits(
     retain_hours: float | None,
     sync: Any,  # noqa: ANN401 - one of three
 ) -> Limits:
+    from ipcbus.archive import Limits
+
     standard = Limits()
     return Limits(
         segment_bytes=standard.segment_bytes if segment_bytes is None else segment_bytes,

@@ -10,13 +10,14 @@ import stat
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from ipcbus.stats import DomainSnapshot
 from ipcbus_tools.common import Failure
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
     from typing import Self
+
+    from ipcbus.stats import DomainSnapshot
 
 LINE_MAX: Final = 1 << 28
 """No snapshot is longer; what is cannot fill the memory of whoever reads it."""
@@ -134,6 +135,8 @@ class Recording:
         Raises:
             OSError: the file cannot be read.
         """
+        from ipcbus.stats import DomainSnapshot
+
         self.damaged, self.reason = 0, ""
         number, cut = 0, False
         with self._path.open("rb") as file:

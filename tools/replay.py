@@ -9,7 +9,6 @@ from typing import Any, Final
 import click
 from click.core import ParameterSource
 
-from ipcbus_tools import replay_archive, replay_feed
 from ipcbus_tools.common import Misuse, Seconds, bus_options, json_option, transport_option
 from ipcbus_tools.replaying import speed_of
 
@@ -39,7 +38,7 @@ def _renamed(_context: click.Context, option: click.Parameter, given: tuple[str,
     return found
 
 
-@click.command("replay", short_help="Sends the messages of an archive or a file.")
+@click.command("replay")
 @click.argument("path", metavar="ARCHIVE|FILE", type=click.Path(exists=True, path_type=Path))
 @click.option(
     "--speed",
@@ -128,6 +127,8 @@ def command(context: click.Context, /, path: Path, **how: Any) -> None:  # noqa:
       ipcbus replay feed.gz --wait-receivers 3
       ipcbus replay /var/log/messages --topic log
     """
+    from ipcbus_tools import replay_archive, replay_feed
+
     is_archive = path.is_dir()
     foreign, kind, other = (_OF_FEEDS, "an archive", "files") if is_archive else (_OF_ARCHIVES, "a file", "archives")
     for name in foreign:

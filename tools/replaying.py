@@ -7,18 +7,18 @@ import time
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ipcbus import stats
 from ipcbus_tools.common import notes
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
+    from rich.progress import Progress
+
     from ipcbus import Source
     from ipcbus_tools.stopping import Stopper
 
-_Bar = TypeVar("_Bar", bound=Progress)
+_Bar = TypeVar("_Bar", bound="Progress")
 
 MAX_SPEED: Final = 0.0
 _LOOK_S: Final = 0.02
@@ -47,6 +47,8 @@ def wait_for_receivers(sources: Iterable[Source], count: int, timeout: float) ->
 
 def wait_until_read(domain: str, sources: Collection[Source], linger: float, stopper: Stopper) -> bool:
     """Waits until every reader of these sources' sessions is at the end; says whether they are."""
+    from ipcbus import stats
+
     mine = {source.source for source in sources}
     deadline = time.monotonic() + linger
     while True:
@@ -63,6 +65,8 @@ def wait_until_read(domain: str, sources: Collection[Source], linger: float, sto
 
 def progress(kind: type[_Bar]) -> _Bar:
     """A bar on stderr, where that is a terminal."""
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+
     columns: tuple[Any, ...] = (
         BarColumn(None),
         MofNCompleteColumn(),

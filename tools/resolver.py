@@ -29,7 +29,7 @@ _LONGEST = 65_536
 _LOOK_NS = _S // 4
 
 
-@click.command("resolver", short_help="Lets contexts of several hosts find each other without multicast.")
+@click.command("resolver")
 @click.option(
     "--interface",
     metavar="ADDRESS",

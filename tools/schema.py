@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NotRequired
 
+from ipcbus.archive.exported import Exported, Missing
 from ipcbus.stats import DomainSnapshot, Histogram, RecorderStats, counters_of
 from ipcbus.stats.model import Rates, SessionStats
 from ipcbus.stats.reference import TYPE_OF, meanings
@@ -49,6 +50,8 @@ Schema = dict[str, Any]
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _PLAIN: Final = {str: "string", int: "integer", float: "number", bool: "boolean"}
 _KIND_OF: Final = {kind: of for of, kind in TYPE_OF.items()}
+_NAMES: Final = {each.__name__: each for each in (Exported, Histogram, Missing, SessionStats)}
+"""Types that commands name without loading them at run time."""
 _PERCENTILES: Final = ("p50_ns", "p90_ns", "p99_ns", "p99.9_ns", "max_ns")
 
 
@@ -63,7 +66,7 @@ def schema(name: str) -> Schema:
 def _record(kind: Any, defs: dict[str, Schema]) -> Schema:  # noqa: ANN401 - a dataclass or a TypedDict
     """An object with the fields of a class, which tells nothing but them."""
     meaning = meanings(kind)
-    hints = typing.get_type_hints(kind, include_extras=True)
+    hints = typing.get_type_hints(kind, localns=_NAMES, include_extras=True)
     optional = {field for field, hint in hints.items() if typing.get_origin(hint) is NotRequired}
     inner = {field: _field(kind, hint, defs) for field, hint in hints.items()}
     inner |= _MORE.get(kind, {})

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ipcbus import stats
-from ipcbus.stats.plain import to_plain
+from ipcbus_tools import candidates
 from ipcbus_tools.common import Failure, duration, json_option, look_options, number, output, print_json, safe
 from ipcbus_tools.delay import ReaderDelay
 from ipcbus_tools.rate import figure
@@ -70,8 +69,8 @@ class SessionCounters:
     receivers: tuple[ReaderDelay, ...]
 
 
-@click.command("stats", short_help="All counters of one session or recorder.")
-@click.argument("session")
+@click.command("stats")
+@click.argument("session", shell_complete=candidates.sessions)
 @interval_option()
 @look_options
 @json_option
@@ -107,6 +106,8 @@ def command(session: str, interval: float, domain: str, as_json: bool) -> None:
 
 def _print(found: SessionCounters, as_json: bool) -> None:
     if as_json:
+        from ipcbus.stats.plain import to_plain
+
         print_json(to_plain(found))
     else:
         _show(found)
@@ -142,6 +143,8 @@ def counters_of(found: DomainSnapshot, session: SessionStats) -> SessionCounters
 def _lines(
     of: str, counted: Counters, rates: Rates, *, topic: str | None = None, slot: int | None = None
 ) -> Iterator[CounterLine]:
+    from ipcbus import stats
+
     for row in stats.counters_of(of):
         if row.name in counted:
             yield CounterLine(of, topic, slot, row.name, counted[row.name], rates.get(row.name), row.unit, row.meaning)

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.cells import cell_len
-from rich.text import Text
-
 from ipcbus_tools.common import duration, number, size
-from ipcbus_tools.top.table import clean, cut
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rich.console import Console
+    from rich.text import Text
 
     from ipcbus.stats import SessionStats, SlotStats
 
@@ -60,6 +57,11 @@ def lines(title: str, rows: list[Row], width: int | None, *, unicode: bool = Tru
         width: columns of the terminal; None where nothing limits it.
         unicode: whether what shows it knows more than ASCII.
     """
+    from rich.cells import cell_len
+    from rich.text import Text
+
+    from ipcbus_tools.top.table import clean, cut
+
     names = [name for name in (rows[0] if rows else {}) if any(str(row[name]) for row in rows)]
     if not names:
         return
@@ -98,6 +100,8 @@ def fitted(natural: dict[str, int], width: int) -> dict[str, int]:
 
 
 def _cell(text: str, width: int, left: bool) -> str:
+    from rich.cells import cell_len
+
     space = " " * (width - cell_len(text))
     return text + space if left else space + text
 

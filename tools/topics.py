@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ipcbus import stats
+from ipcbus_tools import candidates
 from ipcbus_tools.common import Failure, Seconds, notes, plural, safe
 from ipcbus_tools.stopping import Stopper
 from ipcbus_tools.watching import interval_option
@@ -34,7 +34,7 @@ def looking_options(function: _Function) -> _Function:
         ),
         click.option("-n", "--count", metavar="N", type=click.IntRange(min=1), help="End after N looks."),
         interval_option(),
-        click.argument("topic"),
+        click.argument("topic", shell_complete=candidates.topics),
     ):
         function = option(function)
     return function
@@ -101,6 +101,8 @@ def wait_for_topic(domain: str, topic: str, timeout: float | None) -> None:
     Raises:
         Failure: none came in `timeout` seconds.
     """
+    from ipcbus import stats
+
     deadline = None if timeout is None else time.monotonic() + timeout
     processes, told = stats.Processes(), False
     with Stopper() as stopper, stopper.allowed():

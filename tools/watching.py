@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ipcbus import stats
 from ipcbus_tools.common import Seconds
 from ipcbus_tools.stopping import Stopper
 
@@ -47,6 +46,8 @@ def watch(domain: str, interval: float, count: int | None = None, *, begin: bool
         count: how many; None goes on until a signal.
         begin: also the one from which the first rates are reckoned, at once and without rates; it is not counted.
     """
+    from ipcbus import stats
+
     processes, history = stats.Processes(), stats.History()
     with Stopper() as stopper, stopper.allowed():
         first = history.add(stats.take_snapshot(domain, processes))

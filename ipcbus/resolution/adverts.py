@@ -2,53 +2,16 @@
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass
 
 import numpy as np
 
+from ipcbus.resolution.source_string import Endpoint as Endpoint
+from ipcbus.resolution.source_string import over_udp as over_udp
+from ipcbus.resolution.source_string import source_string
 from ipcbus.wire import layout
-
-TRANSPORT_NAMES = {
-    layout.TRANSPORT_LBTIPC: "LBT-IPC",
-    layout.TRANSPORT_LBTSMX: "LBT-SMX",
-    layout.TRANSPORT_LBTRU: "LBT-RU",
-    layout.TRANSPORT_LBTRM: "LBT-RM",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """Where the source of a session over UDP is reached, and where it sends to.
-
-    Attributes:
-        host: numeric address of the source; requests and registrations go there.
-        port: its port.
-        group: numeric address of the multicast group that it sends to; empty when it sends to each receiver.
-        group_port: port of the group; 0 without one.
-    """
-
-    host: str
-    port: int
-    group: str = ""
-    group_port: int = 0
-
-    def text(self) -> str:
-        """As it stands in a registry."""
-        return f"{self.host} {self.port} {self.group} {self.group_port}" if self.group else f"{self.host} {self.port}"
-
-    @staticmethod
-    def of(text: str) -> Endpoint | None:
-        """From a registry; None when it says none, or something that is none."""
-        found = text.split(" ")
-        try:
-            hosts = [str(ipaddress.ip_address(host)) for host in found[::2]]
-            ports = [int(port) for port in found[1::2]]
-        except ValueError:
-            return None
-        if len(found) not in (2, 4) or not all(0 < port < 1 << 16 for port in ports):
-            return None
-        return Endpoint(hosts[0], ports[0], *((hosts[1], ports[1]) if len(found) == 4 else ()))
+from ipcbus.wire.transports import OVER_UDP
+from ipcbus.wire.transports import TRANSPORT_NAMES as TRANSPORT_NAMES
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,30 +32,12 @@ class SessionAdvert:
     @property
     def over_udp(self) -> bool:
         """Whether it goes over UDP alone."""
-        return self.transport in layout.OVER_UDP
+        return self.transport in OVER_UDP
 
     @property
     def source_string(self) -> str:
-        """Ultra Messaging's form.
-
-        For example `LBT-IPC:6481f8d4:20001`, `LBT-RU:127.0.0.1:14380:6481f8d4`,
-        `LBTRM:10.0.0.1:14390:6481f8d4:224.10.10.10:14400`.
-        """
-        if self.endpoint is not None and self.over_udp:
-            return over_udp(self.transport, self.session_id, self.endpoint)
-        return f"{TRANSPORT_NAMES.get(self.transport, '?')}:{self.session_id:08x}:{self.transport_id}"
-
-
-def over_udp(transport: int, session_id: int, endpoint: Endpoint) -> str:
-    """Source string of a session over UDP, or of the twin over UDP that one over a ring has."""
-    at = f"{_bracketed(endpoint.host)}:{endpoint.port}:{session_id:08x}"
-    if transport == layout.TRANSPORT_LBTRM:
-        return f"LBTRM:{at}:{_bracketed(endpoint.group)}:{endpoint.group_port}"
-    return f"LBT-RU:{at}"
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
+        """Its name."""
+        return source_string(self.transport, self.session_id, self.transport_id, self.endpoint)
 
 
 @dataclass(frozen=True, slots=True)

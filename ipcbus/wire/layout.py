@@ -69,6 +69,11 @@ from typing import Any
 
 import numpy as np
 
+from ipcbus.wire.transports import OVER_UDP as OVER_UDP
+from ipcbus.wire.transports import TRANSPORT_LBTIPC as TRANSPORT_LBTIPC
+from ipcbus.wire.transports import TRANSPORT_LBTRM as TRANSPORT_LBTRM
+from ipcbus.wire.transports import TRANSPORT_LBTRU as TRANSPORT_LBTRU
+from ipcbus.wire.transports import TRANSPORT_LBTSMX as TRANSPORT_LBTSMX
 from ringbuf import codegen, layout
 from ringbuf.layout import CACHE_LINE, struct
 
@@ -105,13 +110,6 @@ CLIENTS_SHOWN = 64
 
 UPLINK = 0xFFFFFFFFFFFFFFFF
 """Context id in the slot of what sends a session over UDP: no context has it."""
-
-TRANSPORT_LBTIPC = 1
-TRANSPORT_LBTSMX = 2
-TRANSPORT_LBTRU = 3
-TRANSPORT_LBTRM = 4
-OVER_UDP = (TRANSPORT_LBTRU, TRANSPORT_LBTRM)
-"""Transports without a ring that receivers map."""
 
 KIND_REGISTRY = 3
 

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 import ipcbus
-from ipcbus_tools.cli import MODULES, cli
+from ipcbus_tools.cli import COMMANDS, cli
 from tests.kit.bus import GIVE_UP_S
 
 if TYPE_CHECKING:
@@ -90,7 +90,12 @@ def test_help_names_the_commands() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in MODULES if name not in ("demo-receiver", "config", "resolver", "archive", "pipeline")]
+    "name",
+    [
+        name
+        for name in COMMANDS
+        if name not in ("demo-receiver", "completion", "config", "resolver", "archive", "pipeline")
+    ],
 )
 def test_help_of_each_command_has_examples_and_the_common_options(name: str) -> None:
     result = run(name, "-h")

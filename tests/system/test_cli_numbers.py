@@ -239,8 +239,9 @@ def test_stats(domain: str, source: Source) -> None:
 def test_session_of_another_user_is_told_with_its_reason(domain: str, source: Source) -> None:
     # What is imported late could not be read any more: the interpreter may belong to root alone.
     code = (
-        "import os, sys, rich.table, rich.console, importlib; from ipcbus_tools import cli; "
-        "[importlib.import_module('ipcbus_tools.' + name) for name in cli.MODULES.values()]; "
+        "import os, sys, rich.table, rich.console, importlib, ipcbus.stats.plain, ipcbus_tools.top.table; "
+        "from ipcbus_tools import cli; "
+        "[importlib.import_module('ipcbus_tools.' + name) for name, _ in cli.COMMANDS.values()]; "
         "rich.console.Console(file=open(os.devnull, 'w')).print('x', style='bold'); "
         f"os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY}); cli.main()"
     )

@@ -10,7 +10,7 @@ from ipcbus_tools.common import Misuse, json_option, look_options, print_json
 from ipcbus_tools.watching import interval_option, watch
 
 
-@click.command("top", short_help="Shows every session live.")
+@click.command("top")
 @interval_option()
 @click.option("--once", is_flag=True, help="Print one look, of two snapshots --interval apart, and end.")
 @click.option("-n", "--count", metavar="N", type=click.IntRange(min=1), help="End after N looks.")

@@ -1,0 +1,68 @@
+"""Source strings: the names of transport sessions, in Ultra Messaging's form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ipcbus.wire.transports import OVER_UDP, TRANSPORT_LBTRM, TRANSPORT_NAMES
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where the source of a session over UDP is reached, and where it sends to.
+
+    Attributes:
+        host: numeric address of the source; requests and registrations go there.
+        port: its port.
+        group: numeric address of the multicast group that it sends to; empty when it sends to each receiver.
+        group_port: port of the group; 0 without one.
+    """
+
+    host: str
+    port: int
+    group: str = ""
+    group_port: int = 0
+
+    def text(self) -> str:
+        """As it stands in a registry."""
+        return f"{self.host} {self.port} {self.group} {self.group_port}" if self.group else f"{self.host} {self.port}"
+
+    @staticmethod
+    def of(text: str) -> Endpoint | None:
+        """From a registry; None when the text is empty or not an endpoint."""
+        if not text:
+            return None
+        import ipaddress  # only sessions over UDP need it
+
+        found = text.split(" ")
+        try:
+            hosts = [str(ipaddress.ip_address(host)) for host in found[::2]]
+            ports = [int(port) for port in found[1::2]]
+        except ValueError:
+            return None
+        if len(found) not in (2, 4) or not all(0 < port < 1 << 16 for port in ports):
+            return None
+        return Endpoint(hosts[0], ports[0], *((hosts[1], ports[1]) if len(found) == 4 else ()))
+
+
+def source_string(transport: int, session_id: int, transport_id: int, endpoint: Endpoint | None) -> str:
+    """Name of a session.
+
+    For example `LBT-IPC:6481f8d4:20001`, `LBT-RU:127.0.0.1:14380:6481f8d4`,
+    `LBTRM:10.0.0.1:14390:6481f8d4:224.10.10.10:14400`.
+    """
+    if endpoint is not None and transport in OVER_UDP:
+        return over_udp(transport, session_id, endpoint)
+    return f"{TRANSPORT_NAMES.get(transport, '?')}:{session_id:08x}:{transport_id}"
+
+
+def over_udp(transport: int, session_id: int, endpoint: Endpoint) -> str:
+    """Source string of a session over UDP, or of the twin over UDP that one over a ring has."""
+    at = f"{_bracketed(endpoint.host)}:{endpoint.port}:{session_id:08x}"
+    if transport == TRANSPORT_LBTRM:
+        return f"LBTRM:{at}:{_bracketed(endpoint.group)}:{endpoint.group_port}"
+    return f"LBT-RU:{at}"
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,18 @@
+"""Numbers and names of transports: apart from the layout, so that looking up a name does not load numpy."""
+
+from typing import Final
+
+TRANSPORT_LBTIPC: Final = 1
+TRANSPORT_LBTSMX: Final = 2
+TRANSPORT_LBTRU: Final = 3
+TRANSPORT_LBTRM: Final = 4
+
+OVER_UDP: Final = (TRANSPORT_LBTRU, TRANSPORT_LBTRM)
+"""Transports without a ring that receivers map."""
+
+TRANSPORT_NAMES: Final = {
+    TRANSPORT_LBTIPC: "LBT-IPC",
+    TRANSPORT_LBTSMX: "LBT-SMX",
+    TRANSPORT_LBTRU: "LBT-RU",
+    TRANSPORT_LBTRM: "LBT-RM",
+}
