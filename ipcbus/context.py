@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
 from ipcbus import ending
 from ipcbus.config import Config, ConfigLike, WildcardReceiverOptions
 from ipcbus.errors import ClosedError, ConfigError, WrongProcess, WrongThread
+from ipcbus.lingering import linger, may_linger, tell_unheard
 from ipcbus.receiver import Receiver
 from ipcbus.resolution.sweep import OTHERS_OFF, sweep, sweep_others
 from ipcbus.runtime.aio import AsyncWaiters
@@ -136,7 +138,8 @@ class Context:
         check_callbacks(on_event=on_event)
         values = self._config.values("source", topic, **options)
         session, number, entry = self._outbox.open_topic(topic, values)
-        source = Source(self, topic, session, number, entry, on_event)
+        linger_ms = values.resolver_no_receiver_linger_timeout
+        source = Source(self, topic, session, number, entry, on_event, linger_ms)
         self._outbox.inform_of(source, session, values)
         self._sources[source] = None
         self._refresh()
@@ -231,7 +234,15 @@ class Context:
     def _close_source(self, source: Source) -> None:
         if self._forked or source not in self._sources:
             return
+        try:
+            if may_linger(list(_contexts)):
+                linger(self, [source], _driven_elsewhere(self))
+        finally:
+            self._end_source(source)
+
+    def _end_source(self, source: Source) -> None:
         source.batch.settle()  # may refuse, inside a callback; nothing is done then
+        tell_unheard([source])
         if self._sources.pop(source, _ABSENT) is _ABSENT:
             return  # another thread closed it meanwhile
         source.drop()
@@ -322,7 +333,8 @@ class Context:
         waited for. What waits in event queues is dropped there and counted. `on_delete` and the notifications of type
         DELETE, with which each receiver is told that its topics and sources end, are called by this call itself.
 
-        Sources publish their open batch; what is published stays readable by receivers that have joined.
+        Sources publish their open batch; what is published stays readable by receivers that have joined. While others
+        are about to join, the batch waits for them as in `Source.close`.
 
         Args:
             drain: deliver first what is published now, and leave what waits in event queues to who dispatches them.
@@ -333,14 +345,15 @@ class Context:
 
         A close that an exception such as KeyboardInterrupt cut short may be called again, and is at exit.
         """
-        ending.close(self, drain=drain)
+        patient = may_linger(list(_contexts))
+        ending.close(self, drain=drain, patient=patient, leave_out=_driven_elsewhere(self) | {self._id})
 
     def __enter__(self) -> Self:
         """The context itself; closed at the end of the block."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Closes the context."""
+        """Closes the context; after an exception it does not wait for receivers that are about to join."""
         self.close()
 
     def __repr__(self) -> str:
@@ -362,6 +375,10 @@ class Context:
         with self._driver.wheel():
             return self._inbox.info(interest)
 
+    def _sources_of(self, interest: Interest) -> int:
+        with self._driver.wheel():
+            return self._inbox.sources_of(interest)
+
     def _recorder_board(self, log: str) -> RecorderBoard:
         """Shows a recorder of this context in statistics, by the path of its log; for `ipcbus.archive`."""
         self._check()
@@ -378,7 +395,12 @@ class Context:
 
 def close_all() -> None:
     """Closes every open context of the process, as at its end."""
-    ending.close_all(list(_contexts))
+    ending.close_all(list(_contexts), patient=getattr(sys, "last_value", None) is None)
+
+
+def _driven_elsewhere(context: Context) -> set[int]:
+    """Ids of the contexts that the calling thread may have to drive, and which join nothing while it waits."""
+    return {other._id for other in list(_contexts) if other._sequential and other is not context}
 
 
 def _fork_child() -> None:

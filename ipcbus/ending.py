@@ -7,10 +7,11 @@ import threading
 from typing import TYPE_CHECKING
 
 from ipcbus.errors import WrongThread
+from ipcbus.lingering import linger, tell_unheard
 from ipcbus.resolution.sweep import sweep
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection
 
     from ipcbus.context import Context
     from ipcbus.receiver import Receiver
@@ -23,8 +24,15 @@ def silence(receiver: Receiver, *, queued: bool = True) -> None:
     receiver._sink.closed = True
 
 
-def close(context: Context, *, drain: bool = False) -> None:
-    """As `Context.close`."""
+def close(context: Context, *, drain: bool = False, patient: bool = False, leave_out: Collection[int] = ()) -> None:
+    """As `Context.close`.
+
+    Args:
+        context: the one.
+        drain: as there.
+        patient: the open batches wait for receivers that are about to join.
+        leave_out: ids of contexts that are not waited for.
+    """
     if context._ended or context._forked:
         return
     if not context._closed:
@@ -33,7 +41,16 @@ def close(context: Context, *, drain: bool = False) -> None:
         elif context._driver.is_driver():
             _settle(context)  # may refuse, inside a callback; nothing is done then
     _begin(context, queued=not drain)
+    try:
+        if patient:
+            linger(context, list(context._sources), leave_out)
+    finally:  # also when a signal has ended that
+        _end(context)
+
+
+def _end(context: Context) -> None:
     _settle(context)
+    tell_unheard(list(context._sources))
     context._waiters.close()
     for source in list(context._sources):
         source.drop()
@@ -60,13 +77,14 @@ def close(context: Context, *, drain: bool = False) -> None:
     context._forget()
 
 
-def close_all(contexts: Iterable[Context]) -> None:
+def close_all(contexts: Collection[Context], *, patient: bool = False) -> None:
     """Closes contexts, all of them also when one raises; while one is closed the others do not call back any more."""
+    own = {context._id for context in contexts}
     with contextlib.ExitStack() as closing:
         for context in contexts:
             if not context._forked:
                 _begin(context)
-            closing.callback(close, context)
+            closing.callback(close, context, patient=patient, leave_out=own)
 
 
 def _begin(context: Context, *, queued: bool = True) -> None:

@@ -345,6 +345,12 @@ class _Keeper:
             sink.owner._context._inbox.teller.failed(sink, error)
 
 
+def dispatches() -> bool:
+    """Whether the calling thread is inside a callback of an event queue."""
+    me = threading.get_ident()
+    return any(me in queue._inside for queue in list(_queues))
+
+
 def shelf_of(event_queue: Any, driver: Driver, on_message: Callable[..., object] | None) -> EventShelf | None:  # noqa: ANN401 - whatever the caller gave
     """Where the messages of a new receiver wait, if it was given an event queue.
 

@@ -12,7 +12,7 @@ from ipcbus.event_queue import shelf_of
 from ipcbus.runtime.faults import check_callbacks
 from ipcbus.runtime.following import Following
 from ipcbus.runtime.interests import Interest
-from ipcbus.runtime.timerfd import FOREVER_NS, bounded
+from ipcbus.runtime.timerfd import FOREVER_NS, LOOK_S, bounded
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -79,6 +79,37 @@ class Receiver:
     def dropped(self) -> int:
         """Messages and events of it that its event queue dropped so far."""
         return self._sink.dropped
+
+    def wait_for_sources(self, n: int = 1, timeout: float | None = None) -> None:
+        """Waits until this receiver has joined `n` sources of its topic, or of the topics that match its pattern.
+
+        Nothing is missed of what they send afterwards.
+
+        Args:
+            n: how many sources, those of this context included.
+            timeout: seconds; None waits for ever.
+
+        Raises:
+            TimeoutError: the receiver had joined fewer; the text says how many.
+            ClosedError: the receiver was closed.
+            WrongThread: the call would have to wait inside a callback of the same context.
+            WrongProcess: the context was made before a fork, in the parent.
+        """
+        timeout = bounded(timeout)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            self._check()
+            joined = self._context._sources_of(self._interest)
+            if joined >= n:
+                return
+            left = LOOK_S if deadline is None else min(LOOK_S, deadline - time.monotonic())
+            if left <= 0:
+                raise TimeoutError(
+                    f"{self._named()}: this receiver had joined {joined} of {n} sources after {timeout} s; start the "
+                    "others, check that they use the same domain, or wait longer; rcv.sessions says what could not be "
+                    "joined"
+                )
+            self._context._wait_a_little(left)
 
     def receive(self, timeout: float | None = None) -> Message | None:
         """The next message or event.
@@ -242,11 +273,22 @@ class Receiver:
         """Names the topic."""
         return f"<Receiver {self.topic!r}{' (closed)' if self.closed else ''}>"
 
-    def _check_pull(self) -> None:
+    def _named(self) -> str:
+        return f"topic {self.topic!r}"
+
+    def _check_process(self) -> None:
         if self._context._forked:
             raise WrongProcess(
-                f"the receiver of topic {self.topic!r} belongs to the parent of this fork; make a new Context here"
+                f"the receiver of {self._named()} belongs to the parent of this fork; make a new Context here"
             )
+
+    def _check(self) -> None:
+        self._check_process()
+        if self.closed:
+            raise ClosedError(f"the receiver of {self._named()} is closed; make a new one with ctx.receiver")
+
+    def _check_pull(self) -> None:
+        self._check_process()
         if not self._sink.pulls or self._sink.event_queue is not None:
             raise IpcBusError(f"the receiver of topic {self.topic!r} has a callback; make one without to pull messages")
         if self._sink.closed and not self._sink.queue:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ipcbus.errors import ClosedError, WrongProcess
 from ipcbus.message import SourceEvent, SourceEventType
+from ipcbus.runtime.timerfd import LOOK_S, bounded
 from ipcbus.topic.source import TopicSource
 
 if TYPE_CHECKING:
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from ipcbus.transport.sending import SendingSession
 
 log = logging.getLogger("ipcbus")
-
-_LOOK_S = 0.05
 
 
 class Source(TopicSource):
@@ -36,6 +35,7 @@ class Source(TopicSource):
         number: int,
         entry: int,
         on_event: Callable[[SourceEvent], object] | None,
+        linger_ms: int = 0,
     ) -> None:
         """Use `Context.source` instead."""
         super().__init__(session.batch, topic, number)
@@ -44,6 +44,11 @@ class Source(TopicSource):
         self._number = number
         self._entry = entry
         self._on_event = on_event
+        self._linger_ns = linger_ms * 1_000_000
+        self._opened_ns = time.time_ns()
+        self._met = False
+        self._unheard: int | None = None
+        self._claims = session.claims()
         self._known_receivers: dict[Hashable, tuple[int, str]] = {}
         self._known_evictions = session.evictor.count if session.evictor is not None else 0
 
@@ -55,7 +60,23 @@ class Source(TopicSource):
     @property
     def receivers(self) -> int:
         """How many receiving contexts are joined to this topic now."""
-        return self._session.receivers(self._number)
+        joined = self._session.receivers(self._number)
+        self._met = self._met or joined > 0
+        return joined
+
+    @property
+    def unheard(self) -> int:
+        """How many messages were sent although no receiver has ever joined the topic; 0 also when that is not known."""
+        if self._unheard is not None:
+            return self._unheard
+        # Nobody looks at every moment: who came to the session since and is not seen now may have received the topic.
+        known = self._met or self.receivers > 0 or self._claims != self._session.claims()
+        return 0 if known else self.sequence_number + 1
+
+    def _unpublished(self) -> int:
+        """How many of its messages are in the open batch."""
+        line = self._session.line(self._number)
+        return int(line["sequence_next"]) - int(line["published"])
 
     def wait_for_receivers(self, n: int = 1, timeout: float | None = None) -> None:
         """Waits until `n` receiving contexts have joined this topic; none of them misses what is sent afterwards.
@@ -69,12 +90,13 @@ class Source(TopicSource):
             ClosedError: the source was closed.
             WrongProcess: the context was made before a fork, in the parent.
         """
+        timeout = bounded(timeout)
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             self._check()
             if self.receivers >= n:
                 return
-            left = _LOOK_S if deadline is None else min(_LOOK_S, deadline - time.monotonic())
+            left = LOOK_S if deadline is None else min(LOOK_S, deadline - time.monotonic())
             if left <= 0:
                 raise TimeoutError(
                     f"topic {self.topic!r}: {self.receivers} of {n} receiving contexts had joined after {timeout} s; "
@@ -85,7 +107,9 @@ class Source(TopicSource):
     def close(self) -> None:
         """Publishes the open batch and ends the source; with the last source of a session the session ends.
 
-        What was published stays readable by joined receivers. Closing twice does nothing.
+        What was published stays readable by joined receivers. While receivers of the topic are about to join, the open
+        batch waits for them, for `resolver_no_receiver_linger_timeout` at most; a signal whose handler raises ends
+        that. Closing twice does nothing.
         """
         self._context._close_source(self)
 
@@ -103,6 +127,7 @@ class Source(TopicSource):
 
     def drop(self) -> None:
         """Refuses sends from now on."""
+        self._unheard = self.unheard
         self._session.infos.remove(self)
         super().drop()
 
@@ -125,6 +150,8 @@ class Source(TopicSource):
 
     def notice_receivers(self) -> None:
         """Compares who is joined with who was, and tells the differences."""
+        if not self._met:
+            self._met = self.receivers > 0
         if self._on_event is None:
             return
         joined = self._session.who_joined(self._number)

@@ -61,6 +61,9 @@ class WildcardReceiver(Receiver):
         """The pattern, as it was given; `topic` is the same."""
         return self.topic
 
+    def _named(self) -> str:
+        return f"pattern {self.topic!r}"
+
     def __repr__(self) -> str:
         """Names the pattern."""
         return f"<WildcardReceiver {self.pattern!r}{' (closed)' if self.closed else ''}>"

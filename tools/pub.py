@@ -86,6 +86,7 @@ def command(
             with stopper.allowed():
                 source.wait_for_receivers(wait_receivers, timeout)
                 sent.send_all(source, _messages(texts, repeat), interval, stopper)
+                source.close()  # here, where a signal may end its wait for receivers that are about to join
         except Stopped:
             _report(source, sent, as_json)
             raise
@@ -115,7 +116,6 @@ class Sent:
             source.send(message, headers=self._headers, flush=bool(interval))
             self.messages += 1
             self.bytes += len(message)
-        source.flush()
 
 
 def _headers(given: tuple[str, ...]) -> list[tuple[str, bytes]]:
@@ -155,6 +155,7 @@ def _report(source: ipcbus.Source, sent: Sent, as_json: bool) -> None:
                 "source": source.source,
                 "messages": sent.messages,
                 "bytes": sent.bytes,
+                "unheard": source.unheard,
                 "seconds": round(sent.seconds, 6),
             }
         )

@@ -382,6 +382,10 @@ class Inbox:
             finally:
                 session.leave()
 
+    def sources_of(self, interest: Interest) -> int:
+        """How many sources' messages a receiver gets."""
+        return sum(interest.sink in each.sinks for session in self.sessions() for each in session.topics())
+
     def drain(self) -> None:
         """Delivers what is published now, as far as receivers have room, and the ends of sessions behind it."""
         for session in filter(self._has, self.sessions()):

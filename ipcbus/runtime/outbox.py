@@ -314,6 +314,9 @@ class Outbox:
         now = clock.ticks()
         for session in self.sessions():
             interval = session.plan.batch_interval_ms * 1_000_000
+            if session.keeps:
+                left.append(interval)
+                continue
             rest = session.batch.flush_older(now, interval) if interval else -1
             if rest >= 0:
                 left.append(rest)

@@ -9,6 +9,9 @@ import time
 FOREVER_NS = 1 << 62
 """A time that never comes, and a wait without end, in ns."""
 
+LOOK_S = 0.05
+"""A wait for others to join looks so often, also when nothing tells of a change."""
+
 _LONGEST_S = 1e9
 
 _libc = ctypes.CDLL(None, use_errno=True)

@@ -109,6 +109,7 @@ class SendingSession:
         self._next_line = 0
         self._ropes = Ropes(domain, self.source_string)
         self.sources = 0
+        self._keepers: set[object] = set()
         self._pulse = Pulse(plan.sm_interval_ms * 1_000_000)
         self._slots_at = slots_offset(shape.control_user)
         self.evictor = Evictor(self, plan.evict_after_ms) if plan.evict_after_ms else None
@@ -181,6 +182,40 @@ class SendingSession:
         """How many contexts receive a topic."""
         over_udp = len(self.uplink.joined(number)) if self.uplink is not None else 0
         return self.joined_slots(number).bit_count() + over_udp
+
+    def joined_contexts(self, number: int) -> set[int]:
+        """Ids of the contexts that receive a topic."""
+        mask, slots = self.joined_slots(number), self.channel.slots
+        found = {slots.identity(slot).context_id for slot in range(slots.slots_max) if mask >> slot & 1}
+        return found | {client.context_id for client in self.uplink.joined(number)} if self.uplink else found
+
+    def claims(self) -> tuple[int, ...]:
+        """Changes whenever a context comes to receive the session, whatever topic."""
+        slots = self.channel.slots
+        changes = self.uplink.end.changes if self.uplink is not None else 0
+        return (changes, *(slots.generation(slot) for slot in range(slots.slots_max)))
+
+    @contextlib.contextmanager
+    def keeping(self) -> Iterator[None]:
+        """Keeps the open batch from its timer, for who is about to join, unless somebody receives the session."""
+        keeper = object()
+        try:
+            if not self._is_read():
+                self._keepers.add(keeper)
+            yield
+        finally:
+            self._keepers.discard(keeper)
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the open batch is kept from its timer."""
+        return bool(self._keepers)
+
+    def _is_read(self) -> bool:
+        mask = self.channel.slots.active_mask()
+        if self.uplink is not None:
+            return bool(mask & ~self.uplink.bit or self.uplink.end.addresses)
+        return bool(mask)
 
     def who_joined(self, number: int) -> dict[Hashable, tuple[int, str]]:
         """Process and name of each context that receives a topic, by what tells it from every other and later one."""

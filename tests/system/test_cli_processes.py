@@ -108,6 +108,42 @@ def test_pub_to_echo(domain: str, transport: str) -> None:
     assert objects(domain) == []
 
 
+_PUBLISH_AND_EXIT = """
+import sys, ipcbus
+context = ipcbus.Context(domain=sys.argv[1])
+source = context.source("t")
+for number in range(3):
+    source.send(b"%d" % number)
+"""
+
+
+@pytest.mark.parametrize("by", ["script", "pub"])
+def test_who_waits_already_gets_what_is_published_before_an_exit(domain: str, by: str) -> None:
+    """The publisher waits for nobody before it sends, and does not close anything itself."""
+    with started("echo", "t", "-n", "3", "--json", "--domain", domain) as echo:
+        until(lambda: receivers(domain) == ["t"], "the receiver of echo")
+        if by == "script":
+            subprocess.run([sys.executable, "-c", _PUBLISH_AND_EXIT, domain], check=True, timeout=GIVE_UP_S)
+        else:
+            with started("pub", "t", "0", "1", "2", "--wait-receivers", "0", "--json", "--domain", domain) as pub:
+                report, errors = pub.communicate()
+            assert (pub.returncode, json.loads(report)["unheard"], errors) == (0, 0, "")
+        output, errors = echo.communicate()
+        assert echo.returncode == 0, errors
+        got = [json.loads(line) for line in output.splitlines()]
+        assert [message["data"] for message in got if message["type"] == "DATA"] == ["0", "1", "2"]
+    assert objects(domain) == []
+
+
+def test_pub_says_that_it_sent_to_nobody(domain: str) -> None:
+    with started("pub", "t", "0", "1", "--wait-receivers", "0", "--json", "--domain", domain) as pub:
+        report, errors = pub.communicate()
+    assert pub.returncode == 0
+    assert json.loads(report)["unheard"] == 2
+    assert errors.count("messages were sent to nobody") == 1
+    assert "wait_for_receivers" in errors
+
+
 def test_list_of_processes(domain: str) -> None:
     with started("echo", "t", "--domain", domain) as echo:
         until(lambda: receivers(domain) == ["t"], "the receiver of echo")

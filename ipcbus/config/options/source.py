@@ -121,6 +121,16 @@ class SourceOptions(LbtruSource, LbtrmSource, ResolverSource, OptionValues, scop
         special_zero=True,
         meaning="How long after its last message a source goes on telling its last sequence number; 0 is for ever.",
     )
+    resolver_no_receiver_linger_timeout = Option(
+        default=1000,
+        unit="ms",
+        minimum=0,
+        maximum=MAX_MS,
+        special_zero=True,
+        meaning="How long a source that is closed keeps its open batch for receivers of its topic, exact or wildcard, "
+        "that its domain shows and that have not joined; counted from when both were there. 0 does not wait. A source "
+        "never waits inside a callback or while an exception is on its way. An addition to Ultra Messaging.",
+    )
     slow_receiver_behavior = Option(
         default="block",
         choices=("block", "evict"),

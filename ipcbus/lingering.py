@@ -1,0 +1,82 @@
+"""What a source does at its end for receivers that are about to join, and says when nobody ever did."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from ipcbus.event_queue import dispatches
+from ipcbus.runtime.awaited import Awaited
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from ipcbus.context import Context
+    from ipcbus.source import Source
+
+log = logging.getLogger("ipcbus")
+
+_LOOK_S = 0.01
+_NAMED = 3
+
+
+def may_linger(contexts: Iterable[Context]) -> bool:
+    """Whether the calling thread may wait a moment: not inside a callback, nor while an exception is on its way."""
+    inside = dispatches() or any(context._driver.is_driver() for context in contexts)
+    return not inside and sys.exc_info()[0] is None
+
+
+def linger(context: Context, sources: Iterable[Source], leave_out: Collection[int]) -> None:
+    """Keeps the open batch for receivers that are about to join, as long as option and batch last.
+
+    A receiver gets what is published after it has joined: what is in the open batch still reaches it if the batch is
+    published then. While nobody else reads the session, the batch is kept from its timer.
+
+    Args:
+        context: that of the sources.
+        sources: those that are being closed.
+        leave_out: ids of contexts that are not waited for.
+    """
+    waiting = [source for source in sources if source._linger_ns and source._unpublished()]
+    if not waiting:
+        return
+    begin_ns = time.monotonic_ns()
+    with contextlib.ExitStack() as kept:
+        for source in waiting:
+            kept.enter_context(source._session.keeping())
+        while True:
+            awaited, passed_ns = Awaited(context.domain, leave_out), time.monotonic_ns() - begin_ns
+            waiting = [each for each in waiting if passed_ns < each._linger_ns and _misses(each, awaited)]
+            if not waiting:
+                return
+            context._wait_a_little(_LOOK_S)
+
+
+def _misses(source: Source, awaited: Awaited) -> bool:
+    """Whether a receiver may still join in time to get something."""
+    if not source._unpublished():
+        return False
+    joined = source._session.joined_contexts(source._number)
+    now_ns = time.time_ns()
+    return any(
+        which not in joined and now_ns < max(since_ns, source._opened_ns) + source._linger_ns
+        for which, since_ns in awaited.of(source.topic).items()
+    )
+
+
+def tell_unheard(sources: Iterable[Source]) -> None:
+    """Warns of the sources that have sent to nobody."""
+    unheard = [source for source in sources if source.unheard]
+    if not unheard:
+        return
+    named = ", ".join(f"{source.topic!r} ({source.unheard} on {source.source})" for source in unheard[:_NAMED])
+    more = f" and {len(unheard) - _NAMED} more" if len(unheard) > _NAMED else ""
+    log.warning(
+        "messages were sent to nobody: no receiver had joined the topics %s%s before their sources were closed; call "
+        "wait_for_receivers() of a source before its first send",
+        named,
+        more,
+    )
