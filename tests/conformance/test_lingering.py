@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import ipcbus
-from ipcbus import MessageType, ending, lingering
+from ipcbus import MessageType, ending
 from ipcbus.runtime.awaited import Awaited
 from tests.kit.bus import GIVE_UP_S, LBTIPC, LBTIPC_SOURCE_PACED, LBTRU, LBTSMX, Bus, Kind
 from tests.kit.payload import body
