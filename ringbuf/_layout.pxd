@@ -41,7 +41,8 @@ typedef struct {
     uint32_t pid;
     uint32_t uid;
     uint64_t start_ns;
-    uint8_t pad_336[48];
+    uint32_t checksums;
+    uint8_t pad_340[44];
 } ipcbus_RingHeader;
 _Static_assert(sizeof(ipcbus_RingHeader) == 384, "RingHeader size");
 _Static_assert(offsetof(ipcbus_RingHeader, magic) == 0, "RingHeader.magic");
@@ -76,6 +77,7 @@ _Static_assert(offsetof(ipcbus_RingHeader, blocked_since) == 312, "RingHeader.bl
 _Static_assert(offsetof(ipcbus_RingHeader, pid) == 320, "RingHeader.pid");
 _Static_assert(offsetof(ipcbus_RingHeader, uid) == 324, "RingHeader.uid");
 _Static_assert(offsetof(ipcbus_RingHeader, start_ns) == 328, "RingHeader.start_ns");
+_Static_assert(offsetof(ipcbus_RingHeader, checksums) == 336, "RingHeader.checksums");
 typedef struct {
     uint64_t magic;
     uint32_t layout_id;
@@ -176,6 +178,13 @@ _Static_assert(sizeof(ipcbus_Record) == 16, "Record size");
 _Static_assert(offsetof(ipcbus_Record, frame) == 0, "Record.frame");
 _Static_assert(offsetof(ipcbus_Record, messages) == 4, "Record.messages");
 _Static_assert(offsetof(ipcbus_Record, send_ticks) == 8, "Record.send_ticks");
+typedef struct {
+    uint32_t checksum;
+    uint32_t length;
+} ipcbus_Trailer;
+_Static_assert(sizeof(ipcbus_Trailer) == 8, "Trailer size");
+_Static_assert(offsetof(ipcbus_Trailer, checksum) == 0, "Trailer.checksum");
+_Static_assert(offsetof(ipcbus_Trailer, length) == 4, "Trailer.length");
     """
     ctypedef struct RingHeader "ipcbus_RingHeader":
         uint64_t magic
@@ -210,6 +219,7 @@ _Static_assert(offsetof(ipcbus_Record, send_ticks) == 8, "Record.send_ticks");
         uint32_t pid
         uint32_t uid
         uint64_t start_ns
+        uint32_t checksums
 
     ctypedef struct ControlHeader "ipcbus_ControlHeader":
         uint64_t magic
@@ -259,6 +269,10 @@ _Static_assert(offsetof(ipcbus_Record, send_ticks) == 8, "Record.send_ticks");
         uint32_t messages
         uint64_t send_ticks
 
+    ctypedef struct Trailer "ipcbus_Trailer":
+        uint32_t checksum
+        uint32_t length
+
 cdef enum:
     KIND_RING = 1
     KIND_CONTROL = 2
@@ -275,6 +289,7 @@ cdef enum:
     SLOTS_MAX = 64
     RECORD_HEADER = 16
     RECORD_ALIGN = 8
+    RECORD_TRAILER = 8
     HISTOGRAM_SUB_BITS = 4
     HISTOGRAM_BUCKETS = 560
     VERSION = 1

@@ -30,6 +30,7 @@ class Shape:
         record_max: longest record in bytes, its header included.
         source_paced: pacing; see `ringbuf.ring`.
         evicts: whether readers may be evicted; not together with source_paced.
+        checksums: whether each record bears a checksum; `record_max` includes it.
         slots_max: how many readers may join, 1 to 64.
         ring_user: bytes for the layer above in the ring object.
         control_user: bytes for the layer above in the control block: 64-bit words in which bit i belongs to slot i.
@@ -45,6 +46,7 @@ class Shape:
     control_user: int
     group: str = ""
     evicts: bool = False
+    checksums: bool = False
 
 
 def fill(ring: Mapping, control: Mapping, shape: Shape) -> None:
@@ -66,6 +68,7 @@ def fill(ring: Mapping, control: Mapping, shape: Shape) -> None:
     header["record_max"], header["session_id"] = shape.record_max, shape.session_id
     header["clock"], header["version"] = clock.kind(), layout.VERSION
     header["pid"], header["uid"], header["start_ns"] = os.getpid(), os.geteuid(), time.time_ns()
+    header["checksums"] = shape.checksums
     header["magic"] = layout.MAGIC
 
 

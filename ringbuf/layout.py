@@ -33,6 +33,17 @@ A record::
 record is not published. The writer puts 0 where the next record's frame will be before it publishes this one, so a
 reader that stands at the end always finds 0 there, never old bytes.
 
+Where the ring header says `checksums`, a record is followed by a trailer on the next 8-byte boundary, which `frame`
+includes::
+
+     0               4
+    +---------------+---------------+
+    | checksum      | length        |
+    +---------------+---------------+
+
+`length` is the record's length without padding and trailer. `checksum` is the CRC-32C of `frame`, of all bytes behind
+it up to the trailer, and of `length`.
+
 Run `python -m ringbuf.layout` after a change (`--check` only compares).
 """
 
@@ -74,6 +85,7 @@ SLOTS_MAX = 64
 
 RECORD_HEADER = 16
 RECORD_ALIGN = 8
+RECORD_TRAILER = 8
 
 HISTOGRAM_SUB_BITS = 4
 HISTOGRAM_BUCKETS = 560
@@ -135,6 +147,7 @@ RING_HEADER = struct(
         ("pid", "<u4", 320),
         ("uid", "<u4", 324),
         ("start_ns", "<u8", 328),
+        ("checksums", "<u4", 336),
     ],
 )
 
@@ -197,8 +210,15 @@ SLOT = struct(
 )
 
 RECORD = struct(RECORD_HEADER, [("frame", "<u4", 0), ("messages", "<u4", 4), ("send_ticks", "<u8", 8)])
+TRAILER = struct(RECORD_TRAILER, [("checksum", "<u4", 0), ("length", "<u4", 4)])
 
-STRUCTS = {"RingHeader": RING_HEADER, "ControlHeader": CONTROL_HEADER, "Slot": SLOT, "Record": RECORD}
+STRUCTS = {
+    "RingHeader": RING_HEADER,
+    "ControlHeader": CONTROL_HEADER,
+    "Slot": SLOT,
+    "Record": RECORD,
+    "Trailer": TRAILER,
+}
 
 CONSTANTS = {
     name: globals()[name]
@@ -218,6 +238,7 @@ CONSTANTS = {
         "SLOTS_MAX",
         "RECORD_HEADER",
         "RECORD_ALIGN",
+        "RECORD_TRAILER",
         "HISTOGRAM_SUB_BITS",
         "HISTOGRAM_BUCKETS",
         "VERSION",

@@ -7,17 +7,17 @@ from libc.string cimport memcpy
 from ringbuf._layout cimport RECORD_HEADER, Record
 from ringbuf.clock cimport epoch_ns, ns_per_tick, ticks_of
 from ringbuf.ring cimport (
-    RingReader, RingWriter, aligned, reader_done, reader_next, reader_sample, writer_claim, writer_publish,
+    RingReader, RingWriter, aligned, reader_done, reader_next_sealed, reader_sample, writer_claim, writer_publish,
 )
 
 
 def take(RingReader reader):
-    cdef const Record *record = reader_next(&reader.r)
-    cdef uint32_t messages
+    cdef uint32_t messages, length
+    cdef const Record *record = reader_next_sealed(&reader.r, &length)
     cdef int64_t send_time_ns
     if record == NULL:
         return None
-    body = PyBytes_FromStringAndSize(<const char *>record + RECORD_HEADER, reader.r.frame - RECORD_HEADER)
+    body = PyBytes_FromStringAndSize(<const char *>record + RECORD_HEADER, length - RECORD_HEADER)
     messages, send_time_ns = record.messages, epoch_ns(record.send_ticks)
     reader.r.since_sample += 1
     reader_sample(&reader.r, record, ns_per_tick())

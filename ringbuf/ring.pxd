@@ -32,7 +32,9 @@ cdef struct Writer:
     uint32_t record_max
     uint32_t clock
     uint32_t slots_max
+    uint32_t behind         # bytes that have to be free behind a record: the next one's frame, and the trailer
     bint source_paced
+    bint checksums          # each record ends with a trailer
     bint fences             # the asymmetric fence is missing, so each publication fences
 
 cdef struct Reader:
@@ -54,6 +56,7 @@ cdef struct Reader:
     uint32_t frame          # of the record that reader_next returned, read once and checked
     uint32_t clock
     bint copies             # records are not read in place: the writer may overwrite them at any time
+    bint checksums          # each record ends with a trailer
     bint evicts             # it does so only after it evicted this reader; otherwise it is source-paced
     bint fences             # the asymmetric fence is missing, so each showing of the position fences
     bint stopped            # nothing more is read: evicted, or the ring holds what no writer of ours writes
@@ -63,6 +66,9 @@ cdef bint writer_make_room(Writer *w, uint64_t end) noexcept nogil
 cdef const Record *reader_copy(Reader *r) noexcept nogil
 cdef bint reader_must_look(const Reader *r) noexcept nogil
 cdef bint reader_in_step(Reader *r) noexcept nogil
+cdef const Record *reader_next_sealed(Reader *r, uint32_t *length) noexcept nogil
+cdef void writer_seal(Writer *w) noexcept nogil
+cdef uint32_t sealed_length(const Record *record, uint32_t frame) noexcept nogil
 cdef bint reader_show(Reader *r) noexcept nogil
 cdef void reader_sample(Reader *r, const Record *record, double ns_per_tick) noexcept nogil
 
@@ -81,9 +87,9 @@ cdef inline char *writer_claim(Writer *w, uint64_t length) noexcept nogil:
     Opens a record if none is open. Nothing is taken until the caller adds `length` to `used`.
     """
     cdef uint64_t used = w.used if w.used else RECORD_HEADER
-    # One more word: the frame of the record after this one is cleared when this one is published.
-    if w.head + used + length + RECORD_ALIGN > w.limit:
-        if not writer_make_room(w, w.head + used + length + RECORD_ALIGN):
+    # `behind`: the frame of the record after this one is cleared when this one is published.
+    if w.head + used + length + w.behind > w.limit:
+        if not writer_make_room(w, w.head + used + length + w.behind):
             return NULL
     if w.used == 0:
         w.used = RECORD_HEADER
@@ -101,10 +107,13 @@ cdef inline void writer_drop_empty(Writer *w) noexcept nogil:
 cdef inline uint64_t writer_publish(Writer *w) noexcept nogil:
     """Publishes the open record; returns the mask of parked readers that now have to be woken."""
     cdef Record *record = <Record *>(w.data + (w.head & w.mask))
-    cdef uint64_t next = w.head + aligned(w.used)
-    _atomics.store_relaxed32(w.data + (next & w.mask), 0)
+    cdef uint64_t next
     record.messages = w.messages
     record.send_ticks = w.open_ticks
+    if w.checksums:
+        writer_seal(w)
+    next = w.head + aligned(w.used)
+    _atomics.store_relaxed32(w.data + (next & w.mask), 0)
     _atomics.store_release32(&record.frame, <uint32_t>w.used)  # SYNC frame
     w.sent_records += 1
     w.sent_bytes += w.used
@@ -137,6 +146,11 @@ cdef inline const Record *reader_next(Reader *r) noexcept nogil:
         return NULL
     r.frame = frame
     return record
+
+
+cdef inline uint32_t record_length(const Reader *r, const Record *record) noexcept nogil:
+    """Length of the record that `reader_next` returned, without its trailer; 0 when its checksum contradicts it."""
+    return sealed_length(record, r.frame) if r.checksums else r.frame
 
 
 cdef inline bint reader_done(Reader *r) noexcept nogil:

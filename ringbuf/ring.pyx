@@ -3,12 +3,13 @@
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 from ringbuf cimport _atomics
+from ringbuf._checksum cimport crc32c
 from ringbuf._layout cimport (
-    RECEIVER_PACED, RECEIVER_PACED_EVICTS, SLOT_ACTIVE, SOURCE_PACED, WRITER_RUNS, WRITER_SLEEPS, WRITER_WANTS_EVENT,
-    ControlHeader, Record, RingHeader, Slot,
+    RECEIVER_PACED, RECEIVER_PACED_EVICTS, RECORD_TRAILER, SLOT_ACTIVE, SOURCE_PACED, WRITER_RUNS, WRITER_SLEEPS,
+    WRITER_WANTS_EVENT, ControlHeader, Record, RingHeader, Slot, Trailer,
 )
 from ringbuf.clock cimport clock_kind, monotonic_ns, ns_per_tick, read_ticks
 from ringbuf.headers cimport check_control, check_ring
@@ -59,6 +60,35 @@ cdef bint writer_make_room(Writer *w, uint64_t end) noexcept nogil:
     w.limit = slowest(w) + w.mask + 1
     _atomics.fence_release()  # SYNC evict
     return end <= w.limit
+
+
+cdef uint32_t checksum_of(const Record *record, uint32_t frame, uint32_t length) noexcept nogil:
+    cdef uint32_t sum = crc32c(0, &frame, sizeof(frame))
+    sum = crc32c(sum, &record.messages, aligned(length) - sizeof(frame))
+    return crc32c(sum, &length, sizeof(length))
+
+
+cdef void writer_seal(Writer *w) noexcept nogil:
+    """Puts the trailer behind the open record; it belongs to the record from then on."""
+    cdef Record *record = <Record *>(w.data + (w.head & w.mask))
+    cdef uint32_t length = <uint32_t>w.used
+    cdef Trailer *trailer = <Trailer *>(<char *>record + aligned(length))
+    memset(<char *>record + length, 0, aligned(length) - length)
+    w.used = aligned(length) + RECORD_TRAILER
+    trailer.length = length
+    trailer.checksum = checksum_of(record, <uint32_t>w.used, length)
+
+
+cdef uint32_t sealed_length(const Record *record, uint32_t frame) noexcept nogil:
+    """The length that the trailer of a record gives it; 0 when the checksum is not that of the record."""
+    cdef const Trailer *trailer = <const Trailer *>(<const char *>record + frame - RECORD_TRAILER)
+    cdef uint32_t length
+    if frame & (RECORD_ALIGN - 1) or frame < RECORD_HEADER + RECORD_TRAILER:
+        return 0
+    length = trailer.length
+    if length < RECORD_HEADER or aligned(length) != frame - RECORD_TRAILER:
+        return 0
+    return length if trailer.checksum == checksum_of(record, frame, length) else 0
 
 
 cdef bint writer_wait(Writer *w, uint64_t end, uint64_t spins, int64_t timeout_ns) noexcept nogil:
@@ -156,6 +186,23 @@ cdef bint reader_in_step(Reader *r) noexcept nogil:
     return not r.stopped
 
 
+cdef const Record *reader_next_sealed(Reader *r, uint32_t *length) noexcept nogil:
+    """As `reader_next`, for who does not look into records: without those whose checksum contradicts them."""
+    cdef const Record *record
+    while True:
+        record = reader_next(r)
+        if record == NULL:
+            return NULL
+        length[0] = record_length(r, record)
+        if length[0]:
+            return record
+        if not r.stopped:
+            _atomics.store_relaxed64(&r.slot.malformed, r.slot.malformed + 1)
+        if not reader_in_step(r):
+            return NULL
+        reader_done(r)
+
+
 cdef bint reader_show(Reader *r) noexcept nogil:
     """Publishes position and counters; wakes a sleeping writer; True when the writer wants an event."""
     cdef uint32_t was
@@ -214,6 +261,8 @@ cdef class RingWriter:
         self.w.record_max = header.record_max
         self.w.clock = clock_kind()
         self.w.source_paced = header.pacing == SOURCE_PACED
+        self.w.checksums = header.checksums != 0
+        self.w.behind = RECORD_ALIGN + (RECORD_TRAILER if self.w.checksums else 0)
         self.w.fences = not asymmetric()
         self.w.intent_step = min(header.capacity // 16, 65536)
 
@@ -241,8 +290,9 @@ cdef class RingWriter:
 
     def claim(self, Py_ssize_t length):
         cdef char *place
-        if length < 0 or RECORD_HEADER + length > self.w.record_max:
-            raise ValueError(f"a record of {length} bytes exceeds the ring's maximum of {self.w.record_max - RECORD_HEADER}")
+        cdef uint64_t around = RECORD_HEADER + self.w.behind - RECORD_ALIGN
+        if length < 0 or around + length > self.w.record_max:
+            raise ValueError(f"a record of {length} bytes exceeds the ring's maximum of {self.w.record_max - around}")
         if self.w.used:
             raise ValueError("a record is open already; commit or cancel it first")
         place = writer_claim(&self.w, aligned(length))
@@ -263,11 +313,11 @@ cdef class RingWriter:
 
     def has_room(self, uint64_t length):
         cdef uint64_t used = self.w.used if self.w.used else RECORD_HEADER
-        return bool(writer_make_room(&self.w, self.w.head + used + aligned(length) + RECORD_ALIGN))
+        return bool(writer_make_room(&self.w, self.w.head + used + aligned(length) + self.w.behind))
 
     def wait_room(self, uint64_t length, uint64_t spins, int64_t timeout_ns):
         cdef uint64_t used = self.w.used if self.w.used else RECORD_HEADER
-        cdef uint64_t end = self.w.head + used + aligned(length) + RECORD_ALIGN
+        cdef uint64_t end = self.w.head + used + aligned(length) + self.w.behind
         cdef bint fits
         with nogil:
             fits = writer_wait(&self.w, end, spins, timeout_ns)
@@ -281,7 +331,7 @@ cdef class RingWriter:
 
     def position_needed(self, uint64_t length):
         cdef uint64_t used = self.w.used if self.w.used else RECORD_HEADER
-        cdef uint64_t end = self.w.head + used + aligned(length) + RECORD_ALIGN
+        cdef uint64_t end = self.w.head + used + aligned(length) + self.w.behind
         return end - self.capacity if end > self.capacity else 0
 
     def count_blocked(self, uint64_t blocked_ns):
@@ -328,6 +378,7 @@ cdef class RingReader:
         self.r.mask = header.capacity - 1
         self.r.record_max = header.record_max
         self.r.clock = clock_kind()
+        self.r.checksums = header.checksums != 0
         self.r.copies = header.pacing != RECEIVER_PACED
         self.r.evicts = header.pacing == RECEIVER_PACED_EVICTS
         self.r.show_step = header.capacity // 32
@@ -377,10 +428,11 @@ cdef class RingReader:
         self.r.shown = position
 
     def read(self):
-        cdef const Record *record = reader_next(&self.r)
+        cdef uint32_t length
+        cdef const Record *record = reader_next_sealed(&self.r, &length)
         if record == NULL:
             return None
-        body = PyBytes_FromStringAndSize(<const char *>record + RECORD_HEADER, self.r.frame - RECORD_HEADER)
+        body = PyBytes_FromStringAndSize(<const char *>record + RECORD_HEADER, length - RECORD_HEADER)
         self.r.since_sample += 1
         reader_sample(&self.r, record, ns_per_tick())
         if reader_done(&self.r):

@@ -18,7 +18,7 @@ from ringbuf cimport _atomics
 from ringbuf._layout cimport RECORD_HEADER, Record
 from ringbuf.clock cimport ns_per_tick
 from ringbuf.ring cimport (
-    Reader, RingReader, aligned, reader_done, reader_in_step, reader_next, reader_sample, reader_show,
+    Reader, RingReader, aligned, reader_done, reader_in_step, reader_next, reader_sample, reader_show, record_length,
 )
 
 cdef extern from "Python.h":
@@ -238,14 +238,16 @@ cdef class Demux:
         """Takes the next record in hand; False when there is none."""
         cdef Reader *r = self.r
         cdef const Record *record
+        cdef uint32_t length
         while True:
             record = reader_next(r)
             if record == NULL:
                 if r.stopped or _atomics.load_acquire32(&r.header.closed):  # SYNC closed
                     self.attention = True
                 return False
-            if is_sound(
-                <const char *>record + RECORD_HEADER, <const char *>record + r.frame,
+            length = record_length(r, record)
+            if length and is_sound(
+                <const char *>record + RECORD_HEADER, <const char *>record + length,
                 record.messages if self.counted else NOT_COUNTED,
             ):
                 break
@@ -259,7 +261,7 @@ cdef class Demux:
             self.begun = True
             self.rare.begin()
         self.cursor = <const char *>record + RECORD_HEADER
-        self.end = <const char *>record + r.frame
+        self.end = <const char *>record + length
         self.send_ticks = record.send_ticks
         r.since_sample += 1
         if r.since_sample >= r.sample_every:

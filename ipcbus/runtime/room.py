@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from ipcbus.errors import MessageTooLarge, WouldBlock
-from ringbuf.layout import RECORD_ALIGN, RECORD_HEADER
+from ringbuf.layout import RECORD_ALIGN, RECORD_HEADER, RECORD_TRAILER
 
 if TYPE_CHECKING:
     from ipcbus.runtime.outbox import Outbox
@@ -52,7 +52,7 @@ class RoomPolicy:
         if not self._session.plan.source_paced:
             writer = self._session.channel.writer
             window = writer.capacity
-            if need + RECORD_HEADER + RECORD_ALIGN > window:
+            if need + RECORD_HEADER + RECORD_ALIGN + RECORD_TRAILER * self._session.plan.checksums > window:
                 raise MessageTooLarge(
                     f"topic {source.topic!r}: a message of {need} bytes with its headers exceeds the window of "
                     f"{window} of {self._session.source_string} and cannot be sent without waiting: raise "

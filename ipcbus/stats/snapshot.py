@@ -229,7 +229,9 @@ def _session(
         start_ns=header.get("start_ns", 0),
         pacing=_PACINGS[advert.source_paced or advert.over_udp],
         capacity=advert.window,
-        datagram_max=header["record_max"] - layout.RECORD_HEADER if header else 0,
+        datagram_max=header["record_max"] - layout.RECORD_HEADER - layout.RECORD_TRAILER * header["checksums"]
+        if header
+        else 0,
         slots_max=_room(advert, control, uplink),
         topics_max=advert.topics_max,
         tail=header.get("tail", 0),

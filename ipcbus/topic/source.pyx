@@ -182,7 +182,7 @@ cdef class TopicSource:
                 batch.pass_gate(self.topic, block)
                 self.pass_gate(block)
             alone = batch.policy.whole(
-                length + pieces * (RECORD_HEADER + MESSAGE_HEADER_BYTES + FRAGMENT_HEADER_BYTES + RECORD_ALIGN), block, self
+                length + pieces * (RECORD_HEADER + MESSAGE_HEADER_BYTES + FRAGMENT_HEADER_BYTES + batch.w.behind), block, self
             )
             if not (batch.gate or self.gate):
                 break

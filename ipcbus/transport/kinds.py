@@ -32,6 +32,7 @@ class SessionPlan:
     batch_minimum: int
     batch_interval_ms: int
     evict_after_ms: int = 0
+    checksums: bool = False
     udp: UdpPlan | None = None
     """How it goes over UDP: all of it, or, of a session over a ring, a twin for who cannot map the ring."""
 
@@ -54,6 +55,8 @@ class SessionPlan:
             "implicit_batching_interval": self.batch_interval_ms,
             "slow_receiver_behavior": "evict" if self.evict_after_ms else "block",
         }
+        if not self.over_udp:
+            options[f"{own}record_checksum"] = self.checksums
         if self.evict_after_ms:
             options["slow_receiver_timeout"] = self.evict_after_ms
         return options if self.udp is None else options | {"udp_fallback": self.udp.kind}

@@ -25,6 +25,7 @@ def _plan(context: ContextOptions, source: SourceOptions) -> SessionPlan:
         batch_minimum=0,
         batch_interval_ms=0,
         evict_after_ms=evict_after_ms(source),
+        checksums=source.transport_lbtsmx_record_checksum,
         # Messages are not cut into pieces there: one that exceeds what UDP carries could not be sent.
         udp=plan_twin(context, source) if datagram_max <= DATAGRAM_MAX else None,
     )

@@ -23,6 +23,7 @@ from ringbuf.layout import (
     CONTROL_HEADER,
     RECORD_ALIGN,
     RECORD_HEADER,
+    RECORD_TRAILER,
     RING_HEADER,
     SLOT,
     SLOTS_MAX,
@@ -116,11 +117,12 @@ class SendingSession:
 
     def _shape(self, session_id: int, group: str, port: Port | None) -> Shape:
         plan = self.plan
+        record_max = RECORD_HEADER + round_up(plan.datagram_max, RECORD_ALIGN) + RECORD_TRAILER * plan.checksums
         return Shape(
             session_id=session_id,
             # Room for two datagrams with their record headers, also where the window was given to the byte.
-            window=max(plan.window, 2 * (RECORD_HEADER + round_up(plan.datagram_max, RECORD_ALIGN))),
-            record_max=RECORD_HEADER + round_up(plan.datagram_max, RECORD_ALIGN),
+            window=max(plan.window, 2 * record_max),
+            record_max=record_max,
             source_paced=plan.source_paced,
             slots_max=min(plan.receivers_max + (port is not None), SLOTS_MAX),  # the last for the uplink
             ring_user=self.topics_max * layout.TOPIC_LINE.itemsize
@@ -128,6 +130,7 @@ class SendingSession:
             control_user=8 * self.topics_max,
             group=group,
             evicts=plan.evict_after_ms > 0,
+            checksums=plan.checksums,
         )
 
     def start(self, policy: Policy) -> None:

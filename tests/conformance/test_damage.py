@@ -145,3 +145,26 @@ def test_a_flipped_bit_in_sequence_number_info_loses_nothing(bus: Bus, bit: int)
     case.account(SENT + 1)
     assert case.lost == []
     case.source.close()
+
+
+@on_rings
+@pytest.mark.parametrize("at", [0, 3, 5, 16, 40, 79, 80, 84], ids=lambda at: f"byte {at}")
+def test_with_checksums_a_flipped_bit_anywhere_costs_its_datagram(bus: Bus, at: int) -> None:
+    case = Case(bus, **{f"transport_{bus.kind.transport}_record_checksum": True})
+    case.send(SENT)
+    case.damage(lambda memory: memory.flip_at(memory.message(9) + at // 4 * 4, at % 4 * 8 + 1))
+    case.check([9])
+    (session,) = case.receiver.sessions
+    assert session.counters["malformed"] == 1
+
+
+@on_rings
+def test_with_checksums_all_arrives_also_when_the_ring_wraps(bus: Bus) -> None:
+    options = bus.kind.small() | {f"transport_{bus.kind.transport}_record_checksum": True}
+    case = Case(bus, **options)
+    some = SENT // 2  # the smallest ring holds so many
+    for turn in range(3 * bus.kind.window // (some * 64)):
+        case.send(some, flush=bool(turn % 2))
+        case.account(some * (turn + 1))
+    assert case.lost == []
+    assert [number for number, _ in case.got] == list(range(len(case.got)))

@@ -25,7 +25,7 @@ class Memory:
         self.data = int(header["data_offset"])
         self.tail = int(header["tail"])
         self.lines = int(header["user_offset"])
-        self.checksum_bytes = int(header["checksum_bytes"]) if "checksum_bytes" in (header.dtype.names or ()) else 0
+        self.trailer = layout.RECORD_TRAILER * int(header["checksums"])
 
     def record(self, number: int) -> int:
         """Where a record is."""
@@ -38,7 +38,7 @@ class Memory:
         """Where the header of a message is, of all records."""
         at, record = self.data, 0
         while True:
-            end = at + self.words.load32(at) - self.checksum_bytes
+            end = at + self.words.load32(at) - self.trailer
             at += layout.RECORD_HEADER
             while at < end:
                 if number == 0:

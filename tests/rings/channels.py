@@ -42,6 +42,7 @@ class Options(TypedDict, total=False):
 
     source_paced: bool
     evicts: bool
+    checksums: bool
     window: int
     record_max: int
     slots_max: int
@@ -70,6 +71,7 @@ def shape(**options: Unpack[Options]) -> Shape:
         control_user=options.get("control_user", 64),
         group=options.get("group", ""),
         evicts=options.get("evicts", False),
+        checksums=options.get("checksums", False),
     )
 
 

@@ -35,6 +35,14 @@ class SourceOptions(LbtruSource, LbtrmSource, ResolverSource, OptionValues, scop
         meaning="receiver_paced: the source waits for the slowest receiver; source_paced: it never "
         "waits, and a slow receiver loses data, counted. Ultra Messaging: source_paced.",
     )
+    transport_lbtipc_record_checksum = Option(
+        default=False,
+        meaning="Each datagram in the ring of an LBT-IPC session bears a checksum (CRC-32C), and receivers skip a "
+        "datagram whose checksum is wrong: it counts as malformed, and its messages are reported lost. "
+        "For machines whose memory or programs are not trusted. It takes about 9 ns a message of 64 bytes "
+        "on each side, and 0.15 ns a byte of longer ones, on a processor with an instruction for it. An "
+        "addition to Ultra Messaging.",
+    )
     transport_lbtipc_transmission_window_size = Option(
         default=4 * MIB,
         unit="bytes",
@@ -68,6 +76,14 @@ class SourceOptions(LbtruSource, LbtrmSource, ResolverSource, OptionValues, scop
         minimum=0,
         maximum=MAX_ID,
         meaning="Id of the LBT-SMX session to use; 0 takes the next of the pool.",
+    )
+    transport_lbtsmx_record_checksum = Option(
+        default=False,
+        meaning="Each datagram in the ring of an LBT-SMX session bears a checksum (CRC-32C), and receivers skip a "
+        "datagram whose checksum is wrong: it counts as malformed, and its messages are reported lost. "
+        "For machines whose memory or programs are not trusted. It takes about 22 ns for sending and 14 "
+        "ns for receiving a message of 64 bytes, and 0.15 ns a byte of longer ones, on a processor with "
+        "an instruction for it. An addition to Ultra Messaging.",
     )
     transport_lbtsmx_transmission_window_size = Option(
         default=MIB,

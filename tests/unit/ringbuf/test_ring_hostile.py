@@ -207,3 +207,14 @@ def test_nonsense_in_the_headers_refuses_a_joiner_or_lets_it_in_but_never_crashe
 
     with Children() as children:
         assert children.run(damage).result() > 0
+
+
+@EACH
+def test_with_checksums_a_damaged_record_is_skipped_and_counted(domain: str, pacing: str) -> None:
+    with owned(domain, **{**PACINGS[pacing], "checksums": True}) as channel, joined(domain) as reader:
+        bodies = [b"x" * length for length in range(20)]
+        for body in bodies:
+            assert channel.writer.write(body)
+        data_of(channel)[sum(layout.round_up(24 + len(body), 8) for body in bodies[:7]) + layout.RECORD_HEADER] ^= 1
+        assert read_all(reader) == bodies[:7] + bodies[8:]
+        assert slots_of(channel)["malformed"][0] == 1
