@@ -16,6 +16,19 @@ WORKERS ?= $(shell echo $$(($$(nproc) + 2)))
 # again, and pytest rewrites all assertions again: a quarter of the time of `make test`.
 unexport PYTHONDONTWRITEBYTECODE
 
+# What `test` and `stress` run.
+TESTS ?= tests
+
+# For targets of several parts: `part NAME COMMAND...` runs one, and at the end, also after a failure, each part's time
+# is shown.
+PARTS := taken=(); trap 'printf "== %s\n" "$${taken[@]}"' EXIT; \
+    part() { \
+        local name=$$1 begun=$$SECONDS code=0 how=; shift; printf '== %s\n' "$$name"; \
+        "$$@" || { code=$$?; how=', failed'; }; \
+        taken+=("$$(printf '%-32s %5d s%s' "$$name" $$((SECONDS - begun)) "$$how")"); \
+        return $$code; \
+    };
+
 # bash for pipefail: the compile step filters its output and must still fail when the compiler does.
 SHELL := bash
 .SHELLFLAGS := -e -o pipefail -c
@@ -32,19 +45,22 @@ demo: $(STAMPS)/installed ## a live run: three receiving processes, both transpo
 	$(BIN)/ipcbus demo --report build/demo $(ARGS)
 
 test: $(STAMPS)/installed ## all tests but the long ones, WORKERS at a time (two more than there are cores)
-	$(BIN)/python -m pytest -n $(WORKERS) -q -m "not long and not spark" tests $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) -q -m "not long and not spark" $(TESTS) $(ARGS)
 
 test-spark: $(STAMPS)/installed ## the tests that need Spark, one after the other, as it takes all cores itself
 	$(BIN)/python -m pytest -q -m "spark and not long" tests $(ARGS)
 
-stress: $(STAMPS)/installed ## the long tests (many minutes), two at a time
-	$(BIN)/python -m pytest -n 2 -m "long and not spark" --durations=0 tests $(ARGS)
-	$(BIN)/python -m pytest -m "long and spark" --durations=0 tests $(ARGS)
+stress: $(STAMPS)/installed ## the long tests (many minutes), two at a time; TESTS=tests/conformance is a part of them
+	@$(PARTS) \
+	part "long tests without Spark" $(BIN)/python -m pytest -n 2 -m "long and not spark" --durations=0 $(TESTS) $(ARGS); \
+	$(if $(filter tests tests/spark%,$(TESTS)), \
+	part "long tests with Spark" $(BIN)/python -m pytest -m "long and spark" --durations=0 $(TESTS) $(ARGS))
 
 sim: $(STAMPS)/installed ## ten thousand buses, sessions over UDP and archives in virtual time, each from a seed (ARGS="--seed 7" is one of them)
-	$(BIN)/python -m tests.sim $(ARGS)
-	$(BIN)/python -m tests.sim.reliability $(ARGS)
-	$(BIN)/python -m tests.sim.archive $(ARGS)
+	@$(PARTS) \
+	part "buses in virtual time" $(BIN)/python -m tests.sim $(ARGS); \
+	part "sessions over UDP" $(BIN)/python -m tests.sim.reliability $(ARGS); \
+	part "archives" $(BIN)/python -m tests.sim.archive $(ARGS)
 
 lint: $(STAMPS)/installed ## style, format, types, and what is generated: layouts, reference pages, schemas
 	$(BIN)/ruff check .

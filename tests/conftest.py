@@ -14,6 +14,7 @@ from hypothesis import settings
 
 from ipcbus.resolution.sweep import OTHERS_OFF
 from tests.kit.leftovers import looking_around
+from tests.kit.reports import Reports
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +26,7 @@ settings.register_profile("ipcbus", deadline=None, print_blob=True)
 settings.load_profile("ipcbus")
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Starts multiprocessing's resource tracker, else it looks like a leak of its first user.
 
     And forgets the config file of whoever runs the tests: the tests are about the defaults, in child processes too. No
@@ -34,6 +35,7 @@ def pytest_configure() -> None:
     os.environ.pop("IPCBUS_CONFIG", None)
     os.environ[OTHERS_OFF] = "0"
     multiprocessing.resource_tracker.ensure_running()
+    config.pluginmanager.register(Reports(), "ipcbus-reports")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -52,9 +52,9 @@ def test_what_waits_has_its_own_bytes(bus: Bus, queue: EventQueue) -> None:
     source = bus.source()
     bus.joined(source)
     source.send(b"kept", flush=True)
-    bus.until(lambda: len(queue) == 2, "the message")
-    bus.close()
-    assert queue.dispatch(0) == 2
+    source.close()
+    bus.until(lambda: len(queue) == 3, "the message and the end")
+    assert queue.dispatch(0) == 3
     assert (kept[1].data, bytes(kept[1].view), kept[1].topic) == (b"kept", b"kept", "t")
 
 

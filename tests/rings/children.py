@@ -47,6 +47,8 @@ class Child(Generic[T]):
         os.close(write_end)
         self._status: int | None = None
         self._sent = b""
+        self.killed = False
+        """Whether the test has killed it."""
 
     def result(self) -> T:
         """Waits for the end; what `work` returned.
@@ -90,6 +92,7 @@ class Child(Generic[T]):
 
     def kill(self) -> None:
         """Ends it by SIGKILL."""
+        self.killed = True
         if not self.ended():
             os.kill(self.pid, signal.SIGKILL)
             self.wait()
@@ -145,6 +148,21 @@ class Children:
                     running.remove(child)
         return [child.result() for child in children]
 
+    def until(self, flag: Flag) -> None:
+        """Waits until somebody raises a flag.
+
+        Raises:
+            ChildFailedError: a child has failed, so that the flag may never be raised; the text says why.
+        """
+        running = [child for child in self._all if not child.killed]
+        while not flag.is_up():
+            select.select([flag.fileno(), *(child.fileno() for child in running)], [], [])
+            for child in select.select(running, [], [], 0)[0]:
+                if not child.take():
+                    child.result()
+                    running.remove(child)
+        flag.wait()
+
     def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Child[T]:
         """Starts one more."""
         child = Child(work, *args, **kwargs)
@@ -173,6 +191,10 @@ class Flag:
     def wait(self) -> None:
         """Waits until somebody raises it."""
         os.read(self._read, 1)
+
+    def fileno(self) -> int:
+        """Readable when somebody has raised it."""
+        return self._read
 
     def is_up(self) -> bool:
         """Whether somebody has raised it."""

@@ -67,7 +67,7 @@ def test_readers_beside_a_writer_that_is_killed(tmp_path: Path, lives: int) -> N
         for life in range(lives):
             with Flag() as wrote:
                 child = children.run(write, tmp_path, life, wrote)
-                wrote.wait()
+                children.until(wrote)
                 child.kill()
             assert archive.writing("host") is None
             shown = archive.log("host/0").bounds()[1]
@@ -110,7 +110,7 @@ def test_recorders_that_start_at_once_get_logs_of_their_own(tmp_path: Path, roun
             ]
             for flag, raised in ((ready, go), (tried, until)):
                 for _ in racing:
-                    flag.wait()
+                    children.until(flag)
                 for _ in racing:
                     raised.raise_it()
             found = children.results(racing)

@@ -77,9 +77,9 @@ def read_evicted(domain: str, evictions: int) -> tuple[int, int]:
 def evict_often(domain: str, evictions: int) -> None:
     with Children() as children, Flag() as ready, Flag() as done:
         writer = children.run(write_and_evict, domain, ready, done)
-        ready.wait()
+        children.until(ready)
         readers = [children.run(read_evicted, domain, evictions) for _ in range(2)]
-        results = [reader.result() for reader in readers]
+        results = children.results(readers)
         done.raise_it()
         written, evicted = writer.result()
         print(f"{written} written, {results} read and evicted")

@@ -103,18 +103,18 @@ def run(domain: str, count: int, before: int, stops: int) -> None:
         Flag() as all_joined,
     ):
         writer = children.run(write, domain, count, 20_000_000 if stops else -1, ready, go, all_joined)
-        ready.wait()
+        children.until(ready)
         readers = []
         for number in range(READERS):
             if number == before:
                 go.raise_it()
             readers.append(children.run(read, domain, number, joined))
             if number < before:
-                joined.wait()
+                children.until(joined)
         if before == READERS:
             go.raise_it()
         for _ in range(READERS - before):
-            joined.wait()
+            children.until(joined)
         for _ in range(stops):
             stop_and_go_on(domain, writer, readers[0])
         all_joined.raise_it()

@@ -112,12 +112,12 @@ def read_lapped(domain: str, load: Load, laps: int, work: int, joined: Flag, don
 def lap(domain: str, load: Load, laps: int) -> None:
     with Children() as children, Flag() as ready, Flag() as joined, Flag() as done, Flag() as stop:
         writer = children.run(write_until, domain, load, ready, stop)
-        ready.wait()
+        children.until(ready)
         readers = [children.run(read_lapped, domain, load, laps // 2, work, joined, done) for work in (0, 20)]
         for _ in readers:
-            joined.wait()
+            children.until(joined)
         for _ in readers:
-            done.wait()
+            children.until(done)
         stop.raise_it()
         written = writer.result()
         for reader in readers:

@@ -124,10 +124,10 @@ def race(domain: str, cycles: int, kills: int) -> None:
     print(f"seed {seed}")
     with Children() as children, Flag() as ready, Flag() as joined, Flag() as done, Flag() as stop:
         writer = children.run(write_until, domain, ready, stop)
-        ready.wait()
+        children.until(ready)
         keepers = [children.run(keep, domain, joined) for _ in range(2)]
         for _ in keepers:
-            joined.wait()
+            children.until(joined)
         reclaimers = [children.run(reclaim_until, domain, done) for _ in range(2)]
         churners = [children.run(churn, domain, cycles, seed + number) for number in range(2)]
         for number in range(kills):

@@ -140,7 +140,7 @@ def wait_for_room(domain: str, edges: int, by_event: bool) -> None:
     seed = new_seed()
     with Children() as children, Flag() as ready, Flag() as joined:
         writer = children.run(write_halves, domain, edges, ready, joined, by_event)
-        ready.wait()
+        children.until(ready)
         reader = children.run(read_halves, domain, edges, seed, joined)
         waited, events = children.results([writer, reader])
     print(f"{edges} records, waited {waited} times, {events} events")
@@ -217,7 +217,7 @@ def ask_and_echo(domain: str, transport: str, mode: str, edges: int) -> None:
     seed = new_seed()
     with Children() as children, Flag() as ready:
         other = children.run(echo, domain, transport, edges, ready)
-        ready.wait()
+        children.until(ready)
         asking = children.run(ask, domain, transport, mode, edges, seed)
         assert children.results([other, asking]) == [edges, edges]
 

@@ -313,7 +313,7 @@ def test_sleeping_writer_goes_on_when_a_killed_reader_is_reclaimed_by_a_third_pr
     count = 5 * WINDOW // 100
     with Children() as children, Flag() as ready, Flag() as go, Notes() as notes:
         writer = children.run(blocked_writer, domain, ready, go, count)
-        ready.wait()
+        children.until(ready)
         children.run(work, domain, Steps(at, kill_myself, notes)).wait()
         go.raise_it()
         while not writer.ended():
@@ -359,7 +359,7 @@ def test_reader_of_a_killed_owner_can_still_leave(domain: str) -> None:
 
     with Children() as children, Flag() as ready, Flag() as never:
         owner = children.run(own, ready, never)
-        ready.wait()
+        children.until(ready)
         reader: JoinedChannel = join(domain)
         owner.kill()
         assert not reader.owner_lives()

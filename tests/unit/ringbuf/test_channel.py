@@ -148,7 +148,7 @@ def test_owner_killed_leaves_what_it_published_readable(domain: str) -> None:
 
     with Children() as children, Flag() as ready, Flag() as go:
         child = children.run(publish, ready, go)
-        ready.wait()
+        children.until(ready)
         reader = join(domain)
         assert reader.owner_lives()
         go.raise_it()

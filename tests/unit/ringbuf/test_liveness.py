@@ -90,7 +90,7 @@ def test_lock_goes_with_the_last_descriptor(name: str, fd: int) -> None:
 def test_kill_releases_the_lock(name: str, fd: int) -> None:
     with Children() as children, Flag() as taken, Flag() as never:
         child = children.run(hold, name, taken, never)
-        taken.wait()
+        children.until(taken)
         assert liveness.held_by_other(fd, BYTE)
         child.kill()
         assert not liveness.held_by_other(fd, BYTE)
@@ -100,7 +100,7 @@ def test_kill_releases_the_lock(name: str, fd: int) -> None:
 def test_a_stopped_process_keeps_its_lock(name: str, fd: int) -> None:
     with Children() as children, Flag() as taken, Flag() as until:
         child = children.run(hold, name, taken, until)
-        taken.wait()
+        children.until(taken)
         child.stop()
         assert liveness.held_by_other(fd, BYTE)
         assert not liveness.take(fd, BYTE)
@@ -113,7 +113,7 @@ def test_a_stopped_process_keeps_its_lock(name: str, fd: int) -> None:
 def test_lock_survives_the_removal_of_the_name(name: str, fd: int) -> None:
     with Children() as children, Flag() as taken, Flag() as until:
         child = children.run(hold, name, taken, until)
-        taken.wait()
+        children.until(taken)
         segment.remove(name)
         assert liveness.held_by_other(fd, BYTE)
         until.raise_it()

@@ -59,7 +59,7 @@ def leave_dead(domain: str, count: int = 1) -> None:
     with Children() as children, Flag() as has_joined, Flag() as never:
         readers = [children.run(die_joined, domain, has_joined, never) for _ in range(count)]
         for _ in readers:
-            has_joined.wait()
+            children.until(has_joined)
         for reader in readers:
             reader.kill()
 

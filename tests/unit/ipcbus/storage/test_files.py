@@ -184,7 +184,7 @@ def test_one_of_many_makes_the_file(tmp_path: Path) -> None:
     with Children() as children, Flag() as ready, Flag() as go:
         racing = [children.run(create, tmp_path / "file", bytes([n]), ready, go) for n in range(4)]
         for _ in racing:
-            ready.wait()
+            children.until(ready)
         for _ in racing:
             go.raise_it()
         first = [child.result() for child in racing]
@@ -206,7 +206,7 @@ def test_a_lock_goes_with_its_process(tmp_path: Path) -> None:
     assert DISK.holder(path) is None
     with Children() as children, Flag() as taken, Flag() as never:
         child = children.run(hold, path, taken, never)
-        taken.wait()
+        children.until(taken)
         assert DISK.lock(path) is None
         assert (DISK.holder(path) or "").startswith(f"pid {child.pid} on ")
         child.kill()
@@ -230,7 +230,7 @@ def test_a_forked_child_does_not_keep_the_lock(tmp_path: Path) -> None:
     assert lock is not None
     with Children() as children, Flag() as runs, Flag() as until:
         children.run(stay, runs, until)
-        runs.wait()
+        children.until(runs)
         lock.release()
         assert DISK.holder(tmp_path / "lock") is None
         until.raise_it()
