@@ -6,6 +6,7 @@ import gc
 import multiprocessing.resource_tracker
 import os
 import secrets
+import signal
 import string
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,9 @@ def pytest_configure(config: pytest.Config) -> None:
     context clears other domains away, in which another worker's test may be looking at what a dead process left.
     """
     os.environ.pop("IPCBUS_CONFIG", None)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell starts what it runs in the background like that. Processes of tests would inherit it, and not end.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ[OTHERS_OFF] = "0"
     multiprocessing.resource_tracker.ensure_running()
     config.pluginmanager.register(Reports(), "ipcbus-reports")
