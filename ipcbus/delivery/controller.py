@@ -216,17 +216,36 @@ class DeliveryController(Controller):
         if until == self.expected:
             return
         first, self.expected = self.expected, until
-        self._gaps.open(first, until - 1, now_ns + self.rules.recovery_ns)
+        self._gaps.open(first, until - 1, now_ns + self.rules.recovery_ns, self._budget.opened(self))
 
     def _settle(self, now_ns: int) -> None:
         """Delivers what can be, gives up what is due or too much."""
         self._drain()
-        while self._gaps and (self._gaps.due_ns <= now_ns or self._holds_too_much()):
+        while self._gaps and (self._gaps.due_ns <= now_ns or 0 < self.rules.caching < len(self._map)):
             self._give_up()
-
-    def _holds_too_much(self) -> bool:
         self._count_entries()
-        return self._budget.exceeded or 0 < self.rules.caching < len(self._map)
+        while self._budget.exceeded and (holder := self._budget.oldest()) is not None:
+            if holder is self:
+                self._give_up()
+                self._count_entries()
+                continue
+            try:
+                holder.give_up_oldest()
+            except BaseException as error:  # of a callback there: this message has its turn all the same
+                self._raised = error
+
+    @property
+    def oldest_gap(self) -> int | None:
+        """When its first gap opened, see `Budget.opened`; None without a gap."""
+        return self._gaps.turn
+
+    def give_up_oldest(self) -> None:
+        """Gives its first gap up, because the context holds too much and no gap is older."""
+        try:
+            self._give_up()
+        finally:
+            self._end()
+            self._losses.changed()
 
     def _drain(self) -> None:
         """Delivers from the order map up to the first gap."""
@@ -278,6 +297,7 @@ class DeliveryController(Controller):
             self._gaps = Gaps()
             for partial in list(self._partials.values()):
                 self._close(partial)
+            self._budget.forget(self)
         self._count_entries()
         self.plain = self.started and not (self._gaps or self._map or self._partials)
 

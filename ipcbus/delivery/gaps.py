@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Gaps:
-    """Ranges of missing numbers, ascending, each with the time at which it is given up.
+    """Ranges of missing numbers, ascending, each with the time at which it is given up, and when it opened.
 
     Gaps open at the end of the stream, so later ones are given up later.
     """
@@ -18,7 +18,7 @@ class Gaps:
     def __init__(self) -> None:
         """Nothing is missing."""
         self._firsts: list[int] = []
-        self._rest: list[tuple[int, int]] = []  # last number and due time, beside each first
+        self._rest: list[tuple[int, int, int]] = []  # last number, due time and turn, beside each first
 
     def __len__(self) -> int:
         """How many ranges there are."""
@@ -34,10 +34,15 @@ class Gaps:
         """When the first range is given up; there is one."""
         return self._rest[0][1]
 
-    def open(self, first: int, last: int, due_ns: int) -> None:
-        """Numbers behind all others are missing."""
+    @property
+    def turn(self) -> int | None:
+        """What `open` was told of the first range; None when there is none."""
+        return self._rest[0][2] if self._rest else None
+
+    def open(self, first: int, last: int, due_ns: int, turn: int = 0) -> None:
+        """Numbers behind all others are missing; `turn` grows from gap to gap, over all topics."""
         self._firsts.append(first)
-        self._rest.append((last, due_ns))
+        self._rest.append((last, due_ns, turn))
 
     def fill(self, number: int) -> bool:
         """A number has come; False when it was not missing."""
@@ -45,7 +50,7 @@ class Gaps:
         if at < 0:
             return False
         first = self._firsts[at]
-        last, due_ns = self._rest[at]
+        last, *rest = self._rest[at]
         if number > last:
             return False
         if first == last:
@@ -53,16 +58,16 @@ class Gaps:
         elif number == first:
             self._firsts[at] = number + 1
         elif number == last:
-            self._rest[at] = (number - 1, due_ns)
+            self._rest[at] = (number - 1, *rest)
         else:
-            self._rest[at] = (number - 1, due_ns)
+            self._rest[at] = (number - 1, *rest)
             self._firsts.insert(at + 1, number + 1)
-            self._rest.insert(at + 1, (last, due_ns))
+            self._rest.insert(at + 1, (last, *rest))
         return True
 
     def give_up(self) -> tuple[int, int]:
         """Takes the first range away; returns its first and last number."""
-        last, _ = self._rest.pop(0)
+        last = self._rest.pop(0)[0]
         return self._firsts.pop(0), last
 
     def cover(self, first: int, last: int) -> bool:

@@ -30,6 +30,9 @@ class Losses(Rare, Protocol):
     def lost(self, controller: Controller, first: int, last: int, burst: bool) -> None:
         """Messages `first` to `last` of a topic are lost for good."""
 
+    def changed(self) -> None:
+        """What a controller counts has changed, although nothing came for it."""
+
 
 class Way(Protocol):
     """What is known of the way from a source to the demux: which numbers its messages may have."""

@@ -161,6 +161,10 @@ class DeliverySession:
                 self._tell(controller, MessageType.UNRECOVERABLE_LOSS, number, number)
         self._raise()
 
+    def changed(self) -> None:
+        """Shows what a controller counts, when nothing came that leads to it."""
+        self.demux.show_tally()
+
     def _give_bos(self, controller: Controller) -> None:
         if not self._begun:
             return

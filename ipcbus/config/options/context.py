@@ -118,8 +118,8 @@ class ContextOptions(LbtruContext, LbtrmContext, ResolverContext, OptionValues, 
         minimum=0,
         maximum=MAX_COUNT,
         special_zero=True,
-        meaning="Most messages waiting behind gaps, and gaps, of all topics of the context; above it the oldest gap "
-        "of the topic that needs one more is given up. 0 is no limit.",
+        meaning="Most messages waiting behind gaps, and gaps, of all topics of the context; above it the gap of "
+        "the context that opened first is given up, whatever topic it is of. 0 is no limit.",
     )
     delivery_control_maximum_reassembly_bytes = Option(
         default=2**31,

@@ -255,6 +255,40 @@ def test_the_bound_of_a_context_is_kept_by_all_topics_together() -> None:
     assert desk.budget.entries == 3
 
 
+def test_over_the_bound_the_oldest_gap_of_the_context_goes_not_that_of_the_topic_that_came_last() -> None:
+    desk = Desk(budget=Budget(entries_max=5), recovery_ns=LONG)
+    desk.receive(2, Sink(desk.note, 1))
+    assert desk.feed(whole(1, topic=2), whole(1), whole(2)) == []  # topic 2 has the older gap, topic 1 holds more
+    assert desk.budget.entries == 5
+    assert desk.feed(whole(3)) == lost(0) + data(1)  # of topic 2
+    assert [message.topic for message in desk.messages[-2:]] == ["topic 2", "topic 2"]
+    assert desk.budget.entries == desk.tally.order_map_entries == 4
+    assert desk.feed(whole(5, topic=2)) == lost(0) + data(1, 2, 3)  # the gap 2..4 of topic 2 is younger
+    assert {message.topic for message in desk.messages[-4:]} == {"topic 1"}
+
+
+def test_the_oldest_gap_may_be_one_that_a_topic_has_filled_in_part() -> None:
+    desk = Desk(budget=Budget(entries_max=4), recovery_ns=LONG)
+    desk.receive(2, Sink(desk.note, 1))
+    desk.feed(whole(2), whole(1, topic=2))
+    assert desk.feed(whole(0)) == data(0)  # of the gap 0..1 the rest is as old as all of it
+    assert desk.feed(whole(2, topic=2)) == lost(1) + data(2)
+    assert desk.budget.entries == 3
+
+
+def test_a_topic_without_gaps_is_passed_over_and_one_that_is_received_no_more_too() -> None:
+    desk = Desk(budget=Budget(entries_max=4), recovery_ns=LONG)
+    desk.receive(2, Sink(desk.note, 1))
+    desk.receive(3, Sink(desk.note, 1))
+    desk.feed(whole(1), whole(0))  # its gap is filled
+    desk.feed(whole(1, topic=3))
+    desk.session.remove_topic(3)
+    desk.feed(whole(1, topic=2), whole(2, topic=2), whole(3, topic=2))
+    assert desk.budget.entries == 4
+    assert desk.feed(whole(3)) == lost(0) + data(1, 2, 3)  # of topic 2
+    assert {message.topic for message in desk.messages[-4:]} == {"topic 2"}
+
+
 @pytest.mark.parametrize("ordered", UNORDERED)
 def test_gaps_alone_count_against_the_bound(ordered: int) -> None:
     desk = Desk(ordered=ordered, budget=Budget(entries_max=2), recovery_ns=LONG)

@@ -42,6 +42,9 @@ class Notes:
     def lost(self, controller: Controller, first: int, last: int, burst: bool) -> None:
         self.gaps.append((controller.topic_number, first, last))
 
+    def changed(self) -> None:
+        pass
+
     def failed(self, sink: Sink, error: Exception) -> None:
         self.failures.append(repr(error))
 
