@@ -42,7 +42,8 @@ class EventQueueStatistics:
     Attributes:
         queued: wait now.
         queued_by_kind: the same by kind; empty without option queue_count_enabled.
-        total: came; equal to `dispatched` + `dropped` + `queued`.
+        total: came; equal to `dispatched` + `dropped` + `queued`. An event that was joined to one that waits is not
+            counted again.
         dispatched: given to callbacks.
         dropped: given to none, for want of room or because the receiver or the queue was closed.
         age_min, age_mean, age_max: waited before their callback; None before the first and without option
@@ -80,12 +81,13 @@ class EventQueue:
 
     - `block`: the sessions of its receivers are not read on, so that a receiver-paced source waits and a source-paced
       one laps the reader. They are read on when half of the queue is free.
-    - `drop_oldest`: the oldest message gives its place to what comes, and is counted. Events (BOS, EOS, loss) are never
-      dropped, and the newest message is not either.
+    - `drop_oldest`: the oldest message gives its place to the message that comes, and is counted.
 
-    With both, events find a place in a full queue: it may exceed its maximum by as many events as wait. Those are few,
-    one for the beginning and the end of a session on each topic, and at most `delivery_control_maximum_burst_loss` for
-    a gap in the numbers.
+    Events (BOS, EOS, loss) take no room from messages and are never dropped. In a full queue the events of a topic are
+    joined, so that they stay few however long nobody dispatches: losses that touch become one
+    `UNRECOVERABLE_LOSS_BURST` with their range, and a session that ends, begins and ends again while nobody looks ends
+    once. Where a queue with `drop_oldest` has dropped all messages between two losses, they become one too. Its range
+    then spans the dropped messages as well; `Receiver.lost` and `Receiver.dropped` tell them apart.
 
     A callback runs on the thread that dispatches, which drives no context: it may send and wait for room, wait for
     receivers, and pull. Do not wait there for room on a topic that a blocking queue with a single dispatching thread
@@ -108,8 +110,9 @@ class EventQueue:
         """An empty queue.
 
         Args:
-            maximum: the most messages and events that wait, 1 to 2147483647. The default of 10,000 keeps the memory
-                of a queue of 1 KiB messages near 10 MiB, however slow the callbacks are.
+            maximum: the most messages that wait, 1 to 2147483647; also so many events wait before they are joined.
+                The default of 10,000 keeps the memory of a queue of 1 KiB messages near 10 MiB, however slow the
+                callbacks are.
             policy: what a full queue does, `block` or `drop_oldest`.
             config: as for `Context`; options of scope event_queue are read.
             **options: options of scope event_queue; they override the config.

@@ -38,7 +38,7 @@ class EventShelf:
         """An empty shelf.
 
         Args:
-            maximum: most messages and events on it.
+            maximum: most messages on it; with as many, or as many events, events are joined to those that wait.
             drops: whether a full one drops its oldest message instead of having the contexts wait.
             keeper: asked to wake somebody, to tell of room, and told of what a user should know.
             sleepers: not empty while a thread sleeps until something comes.
@@ -58,8 +58,7 @@ class EventShelf:
     def put(self, sink: Sink, message: Message) -> None:
         """Keeps a message or event for the callback of a sink.
 
-        An event always finds a place. When messages are dropped for room the newest one is kept, also on a shelf full
-        of events. A closed shelf drops everything.
+        An event always finds a place, beside the messages. A closed shelf drops everything.
         """
 
     def call_back(self, limit_ns: int) -> int:

@@ -4,6 +4,7 @@ cimport cython
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
+from ipcbus.delivery.coalesce cimport KIND_BOS, KIND_EOS, extend, is_event, is_loss
 from ipcbus.delivery.message cimport Message
 from ipcbus.delivery.sink cimport Sink
 from ipcbus.delivery.types import MessageType
@@ -18,8 +19,9 @@ cdef extern from "Python.h":
 # no other thread comes in between, and without it the section keeps the others out.
 
 
-cdef inline bint is_event(Message message) noexcept:
-    return message.kind != 0 and message.kind != 2 and message.kind != 3   # data, request, response
+cdef inline size_t place_of(Entry entry) noexcept:
+    """Tells sinks and topics apart, nearly; a number, because making one runs no Python."""
+    return <size_t><PyObject *>entry.sink * 31 + <size_t><PyObject *>entry.message.origin
 
 
 cdef void note(Spread *spread, uint64_t ticks) noexcept:
@@ -64,6 +66,11 @@ cdef class Chain:
         return entry
 
 
+@cython.final
+cdef class Tail:
+    """The last events of one topic that wait behind every message."""
+
+
 cdef class EventShelf:
     def __init__(
         self, uint64_t maximum, bint drops, keeper, sleepers, *, bint times_age=True, bint times_service=True,
@@ -75,6 +82,7 @@ cdef class EventShelf:
         self.sleepers = sleepers
         self.messages = Chain()
         self.events = Chain()
+        self.front = {}
         self.times_age = times_age
         self.times_service = times_service
         self.counts = counts
@@ -85,30 +93,47 @@ cdef class EventShelf:
         return self.size
 
     def is_full(self):
-        if self.drops or self.closed or self.size < self.maximum:
+        if self.drops or self.closed or self.data < self.maximum:
             return False
         self.room_wanted = True
         return True
 
     def put(self, Sink sink, Message message):
         cdef Entry entry = Entry.__new__(Entry), gone = None
-        cdef bint crosses = False
+        cdef bint crosses = False, rare = is_event(message)
+        cdef tuple key = None
+        cdef Tail spare = None
+        cdef dict rear = None
+        if rare:
+            key = (sink, message.origin.topic, message.origin.source)
+            spare = Tail.__new__(Tail)
+            rear = {}
         entry.sink = sink
         entry.message = message
         if self.times_age or self.delay_warning_ns:
             entry.ticks = read_ticks(clock_kind())
         with cython.critical_section(self):
-            entry.number = self.total
-            self.total += 1
+            entry.number = self.came
+            self.came += 1
             if self.closed:
+                self.total += 1
                 gone = entry
             else:
-                if self.drops and self.size >= self.maximum and self.messages.first is not None:
-                    gone = self.messages.pop()
-                    self.leave(gone)
-                (self.events if is_event(message) else self.messages).append(entry)
-                self.size += 1
-                self.waiting[message.kind & 127] += 1
+                if not rare:
+                    if self.drops and self.data >= self.maximum:
+                        gone = self.drop_oldest()
+                    rear, self.rear = self.rear, None
+                    self.messages.append(entry)
+                    self.enter(entry)
+                elif self.data < self.maximum and self.size - self.data < self.maximum:
+                    self.events.append(entry)
+                    self.enter(entry)
+                else:
+                    if self.rear is None:
+                        self.rear = rear
+                    if not self.joins(entry, key, spare):
+                        self.events.append(entry)
+                        self.enter(entry)
                 if self.size_warning and self.size > self.size_warning and not self.crowded:
                     crosses = self.crowded = True
             if gone is not None:
@@ -119,7 +144,103 @@ cdef class EventShelf:
             self.keeper.wake()
 
     @cython.final
+    cdef void enter(self, Entry entry) noexcept:
+        self.total += 1
+        self.size += 1
+        self.data += not is_event(entry.message)
+        self.waiting[entry.message.kind & 127] += 1
+        entry.waits = True
+
+    @cython.final
+    cdef bint joins(self, Entry entry, tuple key, Tail spare) except? True:
+        """Whether an event that came to a full shelf need not wait, because one that waits tells it too now."""
+        cdef Tail tail = self.rear.get(key)
+        cdef Message message = entry.message
+        if tail is None:
+            tail = self.rear[key] = spare
+        if is_loss(message):
+            if tail.loss is not None and tail.loss.waits:
+                if message.first_sequence == tail.loss.message.sequence + 1:
+                    self.join(tail.loss, entry)
+                    return True
+            tail.loss = entry
+        elif message.kind == KIND_EOS:
+            if tail.ended is not None and tail.ended.waits and tail.begun is not None and tail.begun.waits:
+                # It ended, began and ended again: what waits is one end.
+                tail.ended.message.following = message.following
+                if not tail.begun.void:
+                    tail.begun.void = True
+                    self.leave(tail.begun)
+                    self.total -= 1
+                return True
+            tail.ended, tail.begun = entry, None
+        elif message.kind == KIND_BOS:
+            if tail.begun is not None and tail.begun.waits and tail.begun.void:
+                tail.begun.void = False
+                self.enter(tail.begun)
+                return True
+            tail.begun = entry
+        return False
+
+    @cython.final
+    cdef void join(self, Entry waiting, Entry entry) noexcept:
+        """Makes one loss that waits out of two."""
+        self.waiting[waiting.message.kind & 127] -= 1
+        extend(waiting.message, entry.message)
+        self.waiting[waiting.message.kind & 127] += 1
+        waiting.reach = max(waiting.reach, entry.message.sequence)
+
+    @cython.final
+    cdef Entry drop_oldest(self):
+        """Takes the oldest message away; losses before and behind it become one where nothing else was between them."""
+        cdef Entry gone, known
+        self.gather()
+        gone = self.messages.pop()
+        self.leave(gone)
+        if self.front_last is not None:
+            known = self.front.get(place_of(gone))
+            if known is not None and known.waits and gone.message.first_sequence == known.reach + 1:
+                if known.sink is gone.sink and known.message.origin is gone.message.origin:
+                    known.reach = gone.message.sequence
+            self.gather()
+        return gone
+
+    @cython.final
+    cdef int gather(self) except -1:
+        """Finds the events that come before every message now, and joins their losses."""
+        cdef Entry entry, known
+        while True:
+            entry = self.events.first if self.front_last is None else self.front_last.next
+            if entry is None or (self.messages.first is not None and entry.number > self.messages.first.number):
+                return 0
+            if is_loss(entry.message):
+                known = self.front.get(place_of(entry))
+                if known is not None and known.waits and entry.message.first_sequence == known.reach + 1:
+                    if known.sink is entry.sink and known.message.origin is entry.message.origin:
+                        self.join(known, entry)
+                        self.front_last.next = entry.next
+                        if self.events.last is entry:
+                            self.events.last = self.front_last
+                        self.leave(entry)
+                        self.total -= 1
+                        continue
+                entry.reach = entry.message.sequence
+                self.front[place_of(entry)] = entry
+            self.front_last = entry
+
+    @cython.final
+    cdef Entry pop_event(self):
+        cdef Entry entry = self.events.pop()
+        entry.waits = False
+        if entry is self.front_last:
+            self.front_last = None
+            self.front.clear()
+        return entry
+
+    @cython.final
     cdef void leave(self, Entry entry) noexcept:
+        entry.waits = entry.void  # which stays in the chain, and may be told after all
+        self.data -= not is_event(entry.message)
         self.size -= 1
         self.waiting[entry.message.kind & 127] -= 1
 
@@ -134,10 +255,12 @@ cdef class EventShelf:
         cdef Entry entry = None, event, message
         cdef bint has_room = False
         with cython.critical_section(self):
+            while self.events.first is not None and self.events.first.void:
+                self.pop_event()
             event, message = self.events.first, self.messages.first
             if event is not None or message is not None:
                 if message is None or (event is not None and event.number < message.number):
-                    entry = self.events.pop()
+                    entry = self.pop_event()
                 else:
                     entry = self.messages.pop()
                 self.leave(entry)
@@ -148,7 +271,7 @@ cdef class EventShelf:
                 if self.crowded and self.size <= self.size_warning // 2:
                     self.crowded = False
                 # Not at the first free place: contexts go on seldom and with much room.
-                if self.room_wanted and self.size <= self.maximum // 2:
+                if self.room_wanted and self.data <= self.maximum // 2:
                     self.room_wanted = False
                     has_room = True
         if has_room:
@@ -207,16 +330,18 @@ cdef class EventShelf:
         with cython.critical_section(self):
             self.closed = True
             messages, events = self.messages.first, self.events.first
-            self.messages.first = self.messages.last = self.events.first = self.events.last = None
+            self.messages.first = self.messages.last = self.events.first = self.events.last = self.front_last = None
+            rear, self.rear = self.rear, None
         self.drop_all(messages)
         self.drop_all(events)
 
     @cython.final
     cdef void drop_all(self, Entry entry) noexcept:
         while entry is not None:
-            with cython.critical_section(self):
-                self.leave(entry)
-                self.drop(entry)
+            if not entry.void:
+                with cython.critical_section(self):
+                    self.leave(entry)
+                    self.drop(entry)
             entry = entry.next
 
     def waiting_by_kind(self):

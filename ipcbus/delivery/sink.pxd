@@ -27,6 +27,7 @@ cdef class Sink:
     cdef Mapping line_mapping
 
     cdef int count_fragments(self, Message message) except -1
+    cdef bint joins(self, Message event) except? True
     cdef int keep(self, Message message) except -1
     cdef bint queue_is_full(self) except? True
     cpdef int fail(self, error, rare) except -1

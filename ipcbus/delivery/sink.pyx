@@ -8,6 +8,7 @@ cimport cython
 
 from collections import deque
 
+from ipcbus.delivery.coalesce cimport KIND_BOS, KIND_EOS, KIND_NO_SOURCE, extend, is_event, is_loss, same_origin
 from ipcbus.delivery.message cimport Message, message_bytes
 from ipcbus.wire._layout cimport RegistryEntry
 from ringbuf cimport _atomics
@@ -51,9 +52,44 @@ cdef class Sink:
         self.rows_open = False
         if self.event_queue is not None:
             self.event_queue.put(self, message)
-        else:
+        elif not (is_event(message) and <uint64_t>len(self.queue) >= self.queue_max and self.joins(message)):
             self.queue.append(message)
         return 0
+
+    @cython.final
+    cdef bint joins(self, Message event) except? True:
+        """Whether an event need not be kept, because those that wait behind the last message tell it too now.
+
+        A receiver that nobody pulls is told of losses, ends and beginnings all the same. Of each topic of a session one loss, an
+        end and a beginning wait at most.
+        """
+        cdef Message waiting
+        cdef Py_ssize_t place = 0, begun = 0    # from the end, which is -1
+        cdef bint ended = False
+        cdef object queue = self.queue
+        if event.kind == KIND_BOS:
+            return False
+        with cython.critical_section(queue):
+            for each in reversed(queue):
+                waiting = <Message>each
+                place -= 1
+                if not same_origin(waiting, event):
+                    continue
+                if waiting.kind == KIND_BOS and not begun and not ended:
+                    begun = place
+                elif waiting.kind == KIND_EOS and not ended:
+                    ended = True
+                    if begun and event.kind == KIND_EOS:
+                        # It ended, began and ended again: what waits is one end.
+                        waiting.following = event.following
+                        del queue[len(queue) + begun]
+                        return True
+                elif is_loss(waiting) and is_loss(event) and event.first_sequence == waiting.sequence + 1:
+                    extend(waiting, event)
+                    return True
+                else:
+                    return waiting.kind == KIND_NO_SOURCE == event.kind
+        return False
 
     @cython.final
     cdef int count_fragments(self, Message message) except -1:

@@ -211,7 +211,12 @@ COUNTERS: Final = (
         "numbers",
         "Sequence numbers lost for good, as told to the receiver: one a message, or one a fragment.",
     ),
-    _row(RECEIVER, "events", "events", "Events delivered: BOS, EOS, losses."),
+    _row(
+        RECEIVER,
+        "events",
+        "events",
+        "Events that came for it: BOS, EOS, losses; those that wait in a full queue may be joined.",
+    ),
     _row(RECEIVER, "callback_errors", "errors", "Exceptions that the callback raised."),
     _row(RECORDER, "messages", "messages", "Messages that it has written into its log."),
     _row(RECORDER, "bytes", "bytes", "Bytes of these messages with their headers."),

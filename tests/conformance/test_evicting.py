@@ -133,6 +133,20 @@ def test_what_is_sent_while_nobody_reads_is_lost_to_the_last_message(bus: Bus) -
     assert slow.ledger.lost > 0
 
 
+def test_a_receiver_that_nobody_pulls_holds_few_events_however_much_it_loses(bus: Bus) -> None:
+    source = bus.source(**evicting(bus))
+    slow = Reader(bus)
+    bus.joined(source)
+    for _ in range(10):
+        lost = slow.receiver.lost
+        sent = send_some(source)
+        bus.until(lambda: slow.receiver.lost > lost, "more losses")  # noqa: B023 - runs here only
+    assert len(slow.receiver._sink.queue) <= 3  # a beginning, perhaps a message, and what it has lost
+    source.close()
+    slow.finish(sent)
+    assert slow.receiver.lost == slow.ledger.lost > 0
+
+
 def test_a_topic_that_ends_while_its_receiver_is_evicted_is_accounted_for(bus: Bus) -> None:
     context = bus.context("sending")
     source = bus.source("t", context, **evicting(bus, number=700))

@@ -60,8 +60,8 @@ class ReceiverOptions(LbtruReceiver, LbtrmReceiver, ResolverReceiver, OptionValu
         unit="messages",
         minimum=1,
         maximum=2**24,
-        meaning="How many messages a pull receiver holds before it leaves the rest in the ring. An "
-        "addition to Ultra Messaging.",
+        meaning="How many messages a pull receiver holds before it leaves the rest in the ring; with as many, "
+        "events that wait are joined. An addition to Ultra Messaging.",
     )
     use_udp_fallback = Option(
         default=True,

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 ORIGIN = Origin("t", "LBT-IPC:1:1")
 BOS, DATA, EOS, LOSS = MessageType.BOS, MessageType.DATA, MessageType.EOS, MessageType.UNRECOVERABLE_LOSS
+BURST = MessageType.UNRECOVERABLE_LOSS_BURST
 
 
 class Notes:
@@ -60,14 +61,27 @@ class Stand:
         return Sink(callback, 1, self.shelf)
 
     def note(self, message: Message) -> None:
-        self.got.append(message.sequence_number if message.type is DATA else message.type)
+        self.noting(self.got)(message)
 
-    def put(self, *what: int | MessageType, sink: Sink | None = None) -> None:
+    def noting(self, got: list[object]) -> Callable[[Message], None]:
+        def note(message: Message) -> None:
+            first, last = message.first_sequence_number, message.sequence_number
+            if message.type is DATA:
+                got.append(last)
+            else:
+                got.append(message.type if first < 0 else (first, last))
+
+        return note
+
+    def put(self, *what: int | MessageType, sink: Sink | None = None, origin: Origin = ORIGIN) -> None:
         for each in what:
             if isinstance(each, MessageType):
-                self.shelf.put(sink or self.sink, event(ORIGIN, each, -1, -1))
+                self.shelf.put(sink or self.sink, event(origin, each, -1, -1))
             else:
-                self.shelf.put(sink or self.sink, whole_message(ORIGIN, b"x", each, each, 0, 0, None))
+                self.shelf.put(sink or self.sink, whole_message(origin, b"x", each, each, 0, 0, None))
+
+    def lose(self, first: int, last: int, origin: Origin = ORIGIN, sink: Sink | None = None) -> None:
+        self.shelf.put(sink or self.sink, event(origin, LOSS if first == last else BURST, first, last))
 
     def balanced(self) -> None:
         shelf = self.shelf
@@ -148,19 +162,107 @@ def test_the_oldest_message_gives_its_place_and_events_never_do() -> None:
     stand = Stand(3, drops=True)
     stand.put(BOS, 0, 1, 2, 3, LOSS)
     assert not stand.shelf.is_full()
-    assert (len(stand.shelf), stand.shelf.dropped, stand.sink.dropped) == (3, 3, 3)
+    assert (len(stand.shelf), stand.shelf.dropped, stand.sink.dropped) == (5, 1, 1)
     stand.balanced()
     stand.shelf.call_back(-1)
-    assert stand.got == [BOS, 3, LOSS]
+    assert stand.got == [BOS, 1, 2, 3, LOSS]
 
 
-def test_among_events_only_the_newest_message_stays() -> None:
+def test_events_take_no_room_from_messages() -> None:
     stand = Stand(2, drops=True)
     stand.put(BOS, EOS, BOS, EOS, BOS, 0, 1, 2)
-    assert len(stand.shelf) == 6
-    assert stand.shelf.call_back(-1) == 6
-    assert stand.got == [BOS, EOS, BOS, EOS, BOS, 2]
+    assert stand.shelf.call_back(-1) == 7
+    assert stand.got == [BOS, EOS, BOS, EOS, BOS, 1, 2]
     stand.balanced()
+    blocking = Stand(2)
+    blocking.put(BOS, EOS, BOS, 0)
+    assert not blocking.shelf.is_full()
+
+
+# Losses, ends and beginnings that wait are as few as tell the same.
+
+
+def test_on_a_full_shelf_losses_that_touch_are_one() -> None:
+    stand = Stand(1)
+    stand.put(0)
+    for number in (*range(1, 500), 501):
+        stand.lose(number, number)
+    stand.put(502)
+    stand.lose(503, 503)  # behind a message
+    assert len(stand.shelf) == 5
+    stand.balanced()
+    stand.shelf.call_back(-1)
+    assert stand.got == [0, (1, 499), (501, 501), 502, (503, 503)]
+    assert stand.shelf.waiting_by_kind() == {}
+    stand.balanced()
+
+
+def test_a_session_that_ends_again_and_again_is_told_of_once() -> None:
+    stand = Stand(1)
+    other = Origin("u", "LBT-IPC:1:1")
+    stand.put(0)
+    for turn in range(100):
+        for origin in (ORIGIN, other):
+            stand.lose(10 * turn, 10 * turn + 9, origin)
+            stand.put(EOS, BOS, origin=origin)
+            assert len(stand.shelf) <= 7
+            stand.balanced()
+    stand.put(EOS)
+    assert stand.shelf.waiting_by_kind() == {DATA: 1, BURST: 2, EOS: 2, BOS: 1}
+    stand.shelf.call_back(-1)
+    assert stand.got == [0, (0, 999), EOS, (0, 999), EOS, BOS]
+    stand.put(BOS)
+    stand.shelf.call_back(-1)
+    assert stand.got[-1] == BOS
+    assert len(stand.shelf) == 0
+    stand.balanced()
+
+
+def test_an_event_that_was_taken_is_not_added_to() -> None:
+    stand = Stand(1)
+    stand.put(0)
+    stand.lose(1, 1)
+    stand.shelf.call_back(0)
+    stand.shelf.call_back(0)
+    stand.put(2)
+    stand.lose(3, 3)
+    stand.shelf.call_back(-1)
+    stand.lose(4, 4)
+    stand.put(5)
+    stand.shelf.call_back(-1)
+    assert stand.got == [0, (1, 1), 2, (3, 3), (4, 4), 5]
+
+
+@pytest.mark.parametrize("sinks", [1, 2])
+def test_losses_between_messages_that_were_dropped_are_one(sinks: int) -> None:
+    stand = Stand(4, drops=True)
+    got: list[list[object]] = [[] for _ in range(sinks)]
+    several = [stand.make_sink(stand.noting(each)) for each in got]
+    for number in range(0, 4000, 2):
+        for sink in several:
+            stand.put(number, sink=sink)
+            stand.lose(number + 1, number + 1, sink=sink)
+        assert len(stand.shelf) <= 8 + sinks
+        stand.balanced()
+    stand.shelf.call_back(-1)
+    kept = 4 // sinks
+    first = 4000 - 2 * kept  # the oldest message that is there
+    assert got == sinks * [[(1, first - 1), *(each for n in range(first, 4000, 2) for each in (n, (n + 1, n + 1)))]]
+    stand.balanced()
+
+
+def test_a_range_has_no_number_that_was_called_back() -> None:
+    stand = Stand(2, drops=True)
+    stand.put(0)
+    stand.lose(1, 1)
+    stand.put(2)
+    stand.shelf.call_back(-1)
+    stand.lose(3, 3)
+    stand.put(4, 5, 6)  # 4 is dropped
+    stand.lose(7, 7)
+    stand.put(8, 9)
+    stand.shelf.call_back(-1)
+    assert stand.got == [0, (1, 1), 2, (3, 7), 8, 9]
 
 
 def test_a_silent_sink_is_not_called_back() -> None:
@@ -269,9 +371,9 @@ def test_times_are_measured_unless_they_are_not_wanted() -> None:
 def test_what_waits_is_counted_by_kind() -> None:
     stand = Stand(3, drops=True)
     stand.put(BOS, 0, 1, 2)
-    assert stand.shelf.waiting_by_kind() == {BOS: 1, DATA: 2}
+    assert stand.shelf.waiting_by_kind() == {BOS: 1, DATA: 3}
     stand.shelf.call_back(0)
-    assert stand.shelf.waiting_by_kind() == {DATA: 2}
+    assert stand.shelf.waiting_by_kind() == {DATA: 3}
 
 
 @pytest.mark.parametrize("close", [False, True])
