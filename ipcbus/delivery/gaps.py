@@ -50,7 +50,7 @@ class Gaps:
         if at < 0:
             return False
         first = self._firsts[at]
-        last, *rest = self._rest[at]
+        last, due_ns, turn = self._rest[at]
         if number > last:
             return False
         if first == last:
@@ -58,11 +58,11 @@ class Gaps:
         elif number == first:
             self._firsts[at] = number + 1
         elif number == last:
-            self._rest[at] = (number - 1, *rest)
+            self._rest[at] = (number - 1, due_ns, turn)
         else:
-            self._rest[at] = (number - 1, *rest)
+            self._rest[at] = (number - 1, due_ns, turn)
             self._firsts.insert(at + 1, number + 1)
-            self._rest.insert(at + 1, (last, *rest))
+            self._rest.insert(at + 1, (last, due_ns, turn))
         return True
 
     def give_up(self) -> tuple[int, int]:
