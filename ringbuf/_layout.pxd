@@ -29,7 +29,8 @@ typedef struct {
     uint8_t pad_136[56];
     uint32_t closed;
     uint32_t activity;
-    uint8_t pad_200[56];
+    uint64_t batches_timed_out;
+    uint8_t pad_208[48];
     uint64_t send_blocked;
     uint64_t send_would_block;
     uint64_t blocked_ns;
@@ -66,6 +67,7 @@ _Static_assert(offsetof(ipcbus_RingHeader, fragments_sent) == 96, "RingHeader.fr
 _Static_assert(offsetof(ipcbus_RingHeader, intent) == 128, "RingHeader.intent");
 _Static_assert(offsetof(ipcbus_RingHeader, closed) == 192, "RingHeader.closed");
 _Static_assert(offsetof(ipcbus_RingHeader, activity) == 196, "RingHeader.activity");
+_Static_assert(offsetof(ipcbus_RingHeader, batches_timed_out) == 200, "RingHeader.batches_timed_out");
 _Static_assert(offsetof(ipcbus_RingHeader, send_blocked) == 256, "RingHeader.send_blocked");
 _Static_assert(offsetof(ipcbus_RingHeader, send_would_block) == 264, "RingHeader.send_would_block");
 _Static_assert(offsetof(ipcbus_RingHeader, blocked_ns) == 272, "RingHeader.blocked_ns");
@@ -208,6 +210,7 @@ _Static_assert(offsetof(ipcbus_Trailer, length) == 4, "Trailer.length");
         uint64_t intent
         uint32_t closed
         uint32_t activity
+        uint64_t batches_timed_out
         uint64_t send_blocked
         uint64_t send_would_block
         uint64_t blocked_ns

@@ -134,6 +134,7 @@ RING_HEADER = struct(
         # line 3: changes rarely; idle readers look here
         ("closed", "<u4", 192),
         ("activity", "<u4", 196),
+        ("batches_timed_out", "<u8", 200),
         # line 4: what the writer counts off the hot path
         ("send_blocked", "<u8", 256),
         ("send_would_block", "<u8", 264),

@@ -15,6 +15,7 @@ from ipcbus.runtime.faults import as_ipcbus_error
 from ipcbus.runtime.refusals import Refusals
 from ipcbus.runtime.room import RoomPolicy
 from ipcbus.runtime.timerfd import FOREVER_NS
+from ipcbus.topic.interval import look
 from ipcbus.transport.lbtipc import LBTIPC
 from ipcbus.transport.lbtrm import LBTRM
 from ipcbus.transport.lbtru import LBTRU
@@ -314,18 +315,16 @@ class Outbox:
         now = clock.ticks()
         for session in self.sessions():
             interval = session.plan.batch_interval_ms * 1_000_000
+            if not interval:
+                continue
             if session.keeps:
                 left.append(interval)
                 continue
-            rest = session.batch.flush_older(now, interval) if interval else -1
-            if rest >= 0:
-                left.append(rest)
-            elif session.batch.held == 0:
-                # Cleared first and looked at again: a send in between either sees the flag or is seen here.
-                session.batch.on_timer = False
-                if session.batch.ring.open_bytes and interval:
-                    session.batch.on_timer = True
-                    left.append(interval)
+            again_ns, timed_out = look(session.batch, now, interval, session.plan.explicit_batch_ms * 1_000_000)
+            if timed_out:
+                session.tell_timed_out()
+            if again_ns is not None:
+                left.append(again_ns)
         return min(left) if left else None
 
 

@@ -117,6 +117,12 @@ COUNTERS: Final = (
         "receivers",
         "Receivers evicted because they kept the source waiting for too long.",
     ),
+    _row(
+        SESSION,
+        "batches_timed_out",
+        "datagrams",
+        "Datagrams of explicit batches that were published before their end, after explicit_batching_interval.",
+    ),
     _row(SESSION, "position_errors", "looks", "Impossible positions found in slots, and ignored."),
     _row(SESSION, "activity", "signs", "Signs of life of an idle session, in place of session messages."),
     _row(

@@ -1,4 +1,4 @@
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from ipcbus.wire._layout cimport TopicLine
 from ringbuf cimport _atomics
@@ -24,11 +24,14 @@ cdef class BatchWriter:
     cdef readonly int held          # explicit batches that are open
     cdef object reserver            # ident of the thread that GATE_RESERVED lets in
     cdef TopicLine *lines
+    cdef int64_t interval_ns        # age at which the end of an explicit batch publishes it; 0 never does
     cdef readonly uint64_t infos_sent
     cdef public bint on_timer
 
     cdef int pass_gate(self, str topic, bint block) except -1
     cdef double ns_per_tick(self) noexcept
+    cdef int64_t age_ns(self, uint64_t now_ticks) noexcept
+    cdef int ended(self) except -1
 
 
 cdef inline int batch_publish(BatchWriter batch) except -1:

@@ -32,6 +32,7 @@ class BatchWriter:
         datagram_max: int,
         topics_max: int,
         topics_offset: int,
+        interval_ns: int = 0,
     ) -> None:
         """Over a ring of this process.
 
@@ -42,13 +43,24 @@ class BatchWriter:
             datagram_max: most bytes of a datagram, message headers included.
             topics_max: lines in the ring's user area; a power of two.
             topics_offset: where the lines begin in the ring object, in bytes.
+            interval_ns: an explicit batch that is at least this old is published when it ends; 0 leaves that to
+                `flush_older`.
         """
 
     def flush(self) -> bool:
         """Publishes the open record; says whether there was one. Waits for nothing."""
 
-    def flush_older(self, now_ticks: int, age_ns: int) -> int:
-        """Publishes the open record if it is that old; returns the ns left until it will be, or -1 without one."""
+    def flush_older(self, now_ticks: int, age_ns: int, explicit_ns: int = 0) -> int:
+        """Publishes the open record if it is old enough.
+
+        Args:
+            now_ticks: the time, by the clock of the ring.
+            age_ns: most age of what is in no explicit batch.
+            explicit_ns: most age of an explicit batch; 0 is no limit.
+
+        Returns:
+            The ns until the next look; -1 without an open record, -2 when an explicit batch was published unfinished.
+        """
 
     def inform(self, sources: Iterable[TopicSource]) -> int:
         """Sends topic sequence number info for these sources, in as few datagrams as hold it.

@@ -10,13 +10,13 @@ from ipcbus.errors import ClosedError, ReservationError, WrongProcess
 from ipcbus.wire._layout cimport TopicLine
 from ringbuf._layout cimport RECORD_HEADER
 from ringbuf.clock cimport ns_per_tick
-from ringbuf.ring cimport VIRTUAL_CLOCK, RingWriter, Writer, aligned, writer_drop_empty
+from ringbuf.ring cimport VIRTUAL_CLOCK, RingWriter, Writer, aligned, writer_drop_empty, writer_ticks
 
 
 cdef class BatchWriter:
     def __init__(
         self, RingWriter ring, policy, *, uint64_t minimum_length, uint64_t datagram_max, uint32_t topics_max,
-        uint64_t topics_offset,
+        uint64_t topics_offset, int64_t interval_ns=0,
     ):
         self.record_limit = RECORD_HEADER + aligned(datagram_max)
         if self.record_limit > ring.w.record_max or topics_max & (topics_max - 1):
@@ -25,6 +25,7 @@ cdef class BatchWriter:
         self.w = &ring.w
         self.policy = policy
         self.minimum_length = minimum_length
+        self.interval_ns = interval_ns
         self.datagram_max = datagram_max
         self.topics_max = topics_max
         self.lines = <TopicLine *>(ring.ring.base + topics_offset)
@@ -70,15 +71,31 @@ cdef class BatchWriter:
         batch_publish(self)
         return True
 
-    def flush_older(self, uint64_t now_ticks, int64_t age_ns):
+    @cython.final
+    cdef int64_t age_ns(self, uint64_t now_ticks) noexcept:
+        return <int64_t>(<double>(<int64_t>(now_ticks - self.w.open_ticks)) * self.ns_per_tick())
+
+    @cython.final
+    cdef int ended(self) except -1:
+        """An explicit batch has ended: nobody looks at one that is older than the interval before another passes."""
+        if not (self.held or self.gate) and self.w.used and self.interval_ns:
+            if self.age_ns(writer_ticks(self.w)) >= self.interval_ns:
+                batch_publish(self)
+        return 0
+
+    def flush_older(self, uint64_t now_ticks, int64_t age_ns, int64_t explicit_ns=0):
         cdef int64_t age
-        if not self.w.used or self.gate or self.held:
+        cdef bint held = self.held != 0
+        if not self.w.used or self.gate:
             return -1
-        age = <int64_t>(<double>(<int64_t>(now_ticks - self.w.open_ticks)) * self.ns_per_tick())
-        if age < age_ns:
+        age = self.age_ns(now_ticks)
+        if not held and age < age_ns:
             return age_ns - age
+        if held and not (explicit_ns and age >= explicit_ns):
+            # Its end lets a new datagram begin, whose interval has to be watched: no look comes later than that.
+            return max(1, min(age_ns - age if age < age_ns else age_ns, explicit_ns - age if explicit_ns else age_ns))
         self.flush()
-        return -1
+        return -2 if held else -1
 
     def inform(self, sources):
         cdef uint64_t before = self.infos_sent

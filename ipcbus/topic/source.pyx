@@ -264,6 +264,8 @@ cdef class TopicSource:
         except BaseException:
             self.hold(held)  # a message that was not sent neither begins nor ends a batch
             raise
+        if end_batch:
+            self.batch.ended()
 
     @cython.final
     cdef int send_flagged(self, data, bytes front, uint32_t flags, bint flush, bint block) except -1:

@@ -31,6 +31,7 @@ class SessionPlan:
     sm_interval_ms: int
     batch_minimum: int
     batch_interval_ms: int
+    explicit_batch_ms: int = 0
     evict_after_ms: int = 0
     checksums: bool = False
     udp: UdpPlan | None = None
@@ -53,6 +54,7 @@ class SessionPlan:
             f"{own}sm_interval": self.sm_interval_ms,
             "implicit_batching_minimum_length": self.batch_minimum,
             "implicit_batching_interval": self.batch_interval_ms,
+            "explicit_batching_interval": self.explicit_batch_ms,
             "slow_receiver_behavior": "evict" if self.evict_after_ms else "block",
         }
         if not self.over_udp:

@@ -27,6 +27,7 @@ def _plan(context: ContextOptions, source: SourceOptions) -> SessionPlan:
         sm_interval_ms=source.transport_lbtipc_sm_interval,
         batch_minimum=source.implicit_batching_minimum_length,
         batch_interval_ms=source.implicit_batching_interval,
+        explicit_batch_ms=source.explicit_batching_interval,
         evict_after_ms=0 if source_paced else evict_after_ms(source),
         checksums=source.transport_lbtipc_record_checksum,
         udp=udp,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 from typing import TYPE_CHECKING
 
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from ipcbus.transport.kinds import SessionPlan
     from ipcbus.transport.port import Port
     from ipcbus.transport.uplink import Uplink
+
+log = logging.getLogger("ipcbus")
 
 _CONTEXT_ID = 72  # offset of Slot.context_id
 _PARKED = 64  # offset of ControlHeader.parked
@@ -142,6 +145,7 @@ class SendingSession:
             datagram_max=self.plan.datagram_max,
             topics_max=self.topics_max,
             topics_offset=RING_HEADER.itemsize,
+            interval_ns=self.plan.batch_interval_ms * 1_000_000,
         )
         self.infos = SequenceInfos(self.batch)
 
@@ -242,6 +246,17 @@ class SendingSession:
         line = self.line(number)
         numbers = int(line["sequence_next"]), int(line["published"])
         return (max(numbers), min(numbers)) if int(line["topic"]) == number else None
+
+    def tell_timed_out(self) -> None:
+        """An explicit batch was published before its end: counted, and said the first time."""
+        self._header["batches_timed_out"] += 1
+        if self._header["batches_timed_out"] == 1:
+            log.warning(
+                "%s: an explicit batch was open for longer than explicit_batching_interval = %d ms, and is published "
+                "before its end; more are only counted. End it with end_batch, or raise the option",
+                self.source_string,
+                self.plan.explicit_batch_ms,
+            )
 
     def wake(self, mask: int) -> None:
         """Wakes the sleeping readers of these slots, and sends what is published over UDP to whom is reached so."""

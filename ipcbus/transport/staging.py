@@ -35,5 +35,6 @@ def staged(transport: int, udp: UdpPlan, source: SourceOptions, *, datagram_max:
         sm_interval_ms=10_000,
         batch_minimum=source.implicit_batching_minimum_length,
         batch_interval_ms=source.implicit_batching_interval,
+        explicit_batch_ms=source.explicit_batching_interval,
         udp=udp,
     )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 import pytest
 
+from ipcbus import stats
 from tests.kit.bus import LBTIPC, LBTIPC_SOURCE_PACED, LBTRU, LBTSMX, on_rings
 from tests.kit.forms import CallbackTaker
 from tests.kit.look import datagrams, published
@@ -98,7 +100,11 @@ def test_a_send_with_flush_takes_the_batch_along(bus: Bus) -> None:
 @batching
 def test_an_explicit_batch_waits_for_its_end_whatever_its_size_and_age(bus: Bus) -> None:
     context = bus.context("sending")
-    options = {"implicit_batching_interval": 3, "implicit_batching_minimum_length": 500}
+    options = {
+        "implicit_batching_interval": 3,
+        "implicit_batching_minimum_length": 500,
+        "explicit_batching_interval": 0,
+    }
     source = bus.source("held", context, **options)
     clock = bus.source("clock", context, **options)  # another session: tells when the interval is over
     taker, ticks = CallbackTaker(bus, "held"), CallbackTaker(bus, "clock")
@@ -112,6 +118,27 @@ def test_an_explicit_batch_waits_for_its_end_whatever_its_size_and_age(bus: Bus)
     source.send(body(2, 600), end_batch=True)
     assert taker.data(3) == [body(number, 600) for number in range(3)]
     assert datagrams(taker.receiver) == 1
+
+
+@batching
+def test_an_explicit_batch_without_an_end_is_published_after_its_interval(
+    bus: Bus, caplog: pytest.LogCaptureFixture
+) -> None:
+    context = bus.context("sending")
+    options = {"explicit_batching_interval": 5, **bus.kind.id(100)}
+    one, other = (bus.source(topic, context, **options) for topic in "ab")
+    first, second = CallbackTaker(bus, "a"), CallbackTaker(bus, "b")
+    bus.joined(one)
+    bus.joined(other)
+    with caplog.at_level(logging.WARNING, "ipcbus"):
+        for number in range(1, 4):
+            one.send(body(number), start_batch=True)
+            other.send(body(number))
+            bus.until(lambda number=number: (first.count(), second.count()) == (number, number), "both")  # type: ignore[misc]
+    (session,) = stats.take_snapshot(bus.domain).sessions
+    assert session.counters["batches_timed_out"] == 3
+    (record,) = [record for record in caplog.records if "explicit_batching_interval" in record.getMessage()]
+    assert one.source in record.getMessage()
 
 
 @batching

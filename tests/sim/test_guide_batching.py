@@ -141,7 +141,7 @@ def test_a_burst_longer_than_the_minimum_is_cut_there_and_flushed_at_its_end() -
 
 
 def test_an_explicit_batch_is_held_beyond_the_minimum_and_the_interval_until_it_is_complete() -> None:
-    desk = Desk(minimum_length=500, datagram_max=8192)
+    desk = Desk(minimum_length=500, datagram_max=8192, explicit_interval=0)
     receiver = Receiver(desk.sender)
     receiver.receive(desk.source, 0)
     desk.send(400, start_batch=True)
@@ -163,6 +163,45 @@ def test_a_complete_explicit_batch_below_the_minimum_still_waits_for_implicit_ba
     assert desk.sizes == []
     desk.world.run(200 * MS)
     assert desk.sizes == [208]
+
+
+def test_an_explicit_batch_that_took_longer_than_the_interval_is_sent_with_its_end() -> None:
+    desk = Desk(minimum_length=2000)
+    desk.send(104, start_batch=True)
+    desk.world.run(450 * MS)
+    desk.send(104, end_batch=True)
+    assert desk.sizes == [208]
+    # And the interval of what follows is watched from its first message on.
+    desk.send(104)
+    desk.world.run(649 * MS)
+    assert desk.sizes == [208]
+    desk.world.run(650 * MS)
+    assert desk.sizes == [208, 104]
+
+
+def test_an_explicit_batch_holds_up_its_session_for_its_own_interval_at_most() -> None:
+    desk = Desk(minimum_length=2000)
+    other = desk.sender.topic("b")
+    desk.send(104, start_batch=True)
+    desk.world.run(300 * MS)
+    desk.send(104, other)
+    desk.world.run(999 * MS)
+    assert desk.sizes == []
+    desk.world.run(1000 * MS)
+    assert (desk.sizes, desk.sender.timed_out) == ([208], 1)
+    # The batch goes on, and so does its limit.
+    desk.world.run(1500 * MS)
+    desk.send(104)
+    desk.world.run(2499 * MS)
+    assert desk.sizes == [208]
+    desk.world.run(2500 * MS)
+    assert (desk.sizes, desk.sender.timed_out) == ([208, 104], 2)
+    # After its end everything is as before.
+    desk.send(104, end_batch=True)
+    desk.world.run(2699 * MS)
+    assert desk.counts == [2, 1]
+    desk.world.run(2700 * MS)
+    assert (desk.counts, desk.sender.timed_out) == ([2, 1, 1], 2)
 
 
 def test_an_explicit_batch_may_span_datagrams() -> None:

@@ -16,6 +16,7 @@ from ipcbus.delivery.rules import Rules
 from ipcbus.delivery.session import DeliverySession
 from ipcbus.delivery.sink import Sink
 from ipcbus.topic.batch import BatchWriter
+from ipcbus.topic.interval import look
 from ipcbus.topic.source import TopicSource
 from ipcbus.topic.tsni import SequenceInfos
 from ipcbus.wire import layout
@@ -62,6 +63,7 @@ class Terms:
     datagram_max: int = 1500
     minimum_length: int = 2048
     batching_interval: int = 200 * MS
+    explicit_interval: int = 1000 * MS
     tsni_interval: int = 5 * SECOND
     tsni_active: int = 60 * SECOND
     sm_minimum: int = 200 * MS
@@ -90,7 +92,9 @@ class Sender:
             datagram_max=terms.datagram_max,
             topics_max=TOPICS_MAX,
             topics_offset=RING_HEADER.itemsize,
+            interval_ns=terms.batching_interval,
         )
+        self.timed_out = 0
         self.infos = SequenceInfos(self.batch)
         self.sent: list[bytes] = []
         self.journal: list[tuple[int, str]] = []
@@ -164,12 +168,11 @@ class Sender:
         return self.world.now_ns
 
     def _flush_due(self) -> None:
-        rest = self.batch.flush_older(self._now(), self.terms.batching_interval)
+        again_ns, timed_out = look(self.batch, self._now(), self.terms.batching_interval, self.terms.explicit_interval)
+        self.timed_out += timed_out
         self.pump()
-        if rest >= 0:
-            self.world.after(rest, self._flush_due)
-        else:
-            self.batch.on_timer = False
+        if again_ns is not None:
+            self.world.after(again_ns, self._flush_due)
 
     def _rest(self) -> None:
         """A datagram was sent: session messages and sequence number info wait again."""

@@ -176,3 +176,13 @@ class SourceOptions(LbtruSource, LbtrmSource, ResolverSource, OptionValues, scop
         maximum=MAX_MS,
         meaning="A batch is sent at the latest this long after its first message. Not on LBT-SMX.",
     )
+    explicit_batching_interval = Option(
+        default=1000,
+        unit="ms",
+        minimum=0,
+        maximum=MAX_MS,
+        special_zero=True,
+        meaning="How long an explicit batch (start_batch) may keep back its messages, and those of all topics of its "
+        "session; after that they are published before its end and counted (batches_timed_out), which the session says "
+        "once in the log. 0 is no limit. Not on LBT-SMX. An addition to Ultra Messaging.",
+    )

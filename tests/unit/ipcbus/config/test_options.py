@@ -94,6 +94,7 @@ DEFAULTS: dict[str, dict[str, bool | int | str]] = {
         "transport_topic_sequence_number_info_interval": 5000,
         "transport_topic_sequence_number_info_active_threshold": 60,
         "resolver_no_receiver_linger_timeout": 1000,
+        "explicit_batching_interval": 1000,
         "slow_receiver_behavior": "block",
         "slow_receiver_timeout": 5000,
         "implicit_batching_minimum_length": 2048,
