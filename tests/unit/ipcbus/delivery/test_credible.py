@@ -9,10 +9,8 @@ from tests.kit.desk import Desk, Seen, data, lost, whole
 class Known:
     """What the test says of the way (delivery.rare.Way)."""
 
-    counted = False
-
-    def __init__(self) -> None:
-        self.end, self.lost = 1 << 62, 0
+    def __init__(self, *, counted: bool = True) -> None:
+        self.end, self.lost, self.counted = 1 << 62, 0, counted
 
     def numbers_end(self, number: int) -> int:
         """Of topic 1."""
@@ -51,6 +49,15 @@ def test_as_many_numbers_as_were_lost_on_the_way_may_be_passed_over_once() -> No
     assert desk.feed(whole(8)) == lost(3, 4, 5, 6, 7) + data(8)
     assert desk.feed(whole(10)) == []
     assert desk.tally.malformed == 1
+
+
+def test_what_was_found_missing_long_before_it_is_read_explains_more_than_one_gap() -> None:
+    way = Known(counted=False)
+    desk = desk_of(way)
+    way.lost = 2
+    assert desk.feed(whole(4)) == lost(3) + data(4)
+    assert desk.feed(whole(6)) == lost(5) + data(6)
+    assert desk.feed(whole(6 ^ 1 << 38)) == []
 
 
 def test_a_number_that_the_next_message_bears_out_was_right() -> None:
