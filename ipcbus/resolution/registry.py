@@ -149,7 +149,7 @@ class Registry:
         with self._lock:
             if not self._free:
                 self._grow(int(self._header["entries"]))
-            free = heapq.heappop(self._free)
+            free = self._free[0]
             with self._changing():
                 entry = self._entry(free)
                 state = fields.pop("state")
@@ -159,7 +159,7 @@ class Registry:
                 for field, value in fields.items():
                     entry[field] = value
                 entry["state"] = state
-            return free
+            return heapq.heappop(self._free)
 
     def _grow(self, count: int) -> None:
         size = min(layout.registry_bytes(2 * count), _RESERVE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import threading
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from ringbuf.ring import nudge_writer
 from tests.rings.channels import WINDOW, control_of, header_of, join, joined, owned, read_all, slots_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from ringbuf.channel import OwnedChannel
 
@@ -108,6 +109,35 @@ def test_waiting_for_room_looks_before_it_sleeps(channel: OwnedChannel, domain: 
         fill(channel)
         read_all(reader)
         assert channel.writer.wait_room(len(BODY), 1, -1)
+
+
+def slept(work: Callable[[], object]) -> bool:
+    """Whether the calling thread gave up its processor of its own accord, each time of several."""
+    # A single time may have to do with the machine: the system call before the sleep takes a lock of the kernel's.
+    return min(_switches(work) for _ in range(10)) > 0
+
+
+def _switches(work: Callable[[], object]) -> int:
+    before = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
+    work()
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw - before
+
+
+def test_writer_that_has_said_that_it_sleeps_looks_once_more(channel: OwnedChannel, domain: str) -> None:
+    """The reader made room after the writer's last look, and before it could see that the writer sleeps."""
+    with joined(domain) as reader:
+
+        def wait() -> None:
+            fill(channel)
+            read_all(reader)
+            assert int(control_of(channel)["writer_waits"]) == layout.WRITER_RUNS
+            # No turn of the loop that looks; so the only look is the one after the announcement.
+            assert channel.writer.wait_room(len(BODY), 0, 20 * MILLISECOND)
+
+        assert not slept(wait)
+        fill(channel)
+        # The measure sees a sleep when there is one.
+        assert slept(lambda: channel.writer.wait_room(len(BODY), 0, MILLISECOND))
 
 
 @pytest.mark.parametrize("leave", [False, True])

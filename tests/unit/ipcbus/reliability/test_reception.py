@@ -1,10 +1,16 @@
 from __future__ import annotations
 
 from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
 
 from ipcbus.reliability.loss_map import NakTerms
 from ipcbus.reliability.reception import Reception, ReceptionTerms
 from ipcbus.wire import packets
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 MS = 1_000_000
 
@@ -122,3 +128,23 @@ def test_silence_ends_it() -> None:
     assert found.over(60_005 * MS)
     found.session_message(1, 0, 60_004 * MS)
     assert not found.over(60_005 * MS)
+
+
+@pytest.mark.parametrize(
+    "sign",
+    [
+        lambda found, now: found.data(1, 0, 10, now),
+        lambda found, now: found.data(0, 0, 10, now),
+        lambda found, now: found.session_message(3, 0, now),
+        lambda found, now: found.ncf([0], 1, now),
+        lambda found, now: found.ncf([], 1, now),
+        lambda found, now: found.heard(now),
+    ],
+    ids=["data", "a duplicate", "a session message", "an NCF", "an NCF of nothing that is missing", "what was shed"],
+)
+def test_whatever_the_source_sends_is_a_sign_of_life(sign: Callable[[Reception, int], object]) -> None:
+    found = reception(activity_timeout=10)
+    found.data(0, 0, 10, 0)
+    assert (found.over(9), found.over(10)) == (False, True)
+    sign(found, 9)
+    assert (found.over(18), found.over(19)) == (False, True)

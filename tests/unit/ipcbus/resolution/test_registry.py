@@ -109,6 +109,20 @@ def test_a_registry_grows_and_entries_stay_where_they_are(owned: Registry, peer:
     assert [receiver.topic for receiver in read(peer).receivers] == ["topic 499"]
 
 
+def test_an_entry_that_cannot_be_written_leaves_the_registry_as_it_was(owned: Registry, peer: PeerRegistry) -> None:
+    """Else its version stays odd, and nobody can read it any more; or each failure costs an entry for good."""
+    owned.add_receiver("before")
+    before = peer.version()
+    for _ in range(3):
+        with pytest.raises(OverflowError):
+            owned.add_source(0, "t", 1 << 70)
+    assert peer.version() % 2 == 0
+    assert peer.version() != before
+    assert read(peer).sources == ()
+    assert owned.add_receiver("after") == 1
+    assert [each.topic for each in read(peer).receivers] == ["before", "after"]
+
+
 def test_the_version_changes_with_every_entry(owned: Registry, peer: PeerRegistry) -> None:
     versions = [peer.version()]
     entry = owned.add_receiver("a")
