@@ -108,7 +108,7 @@ class RingMedium:
         Should one of them be damaged, until the source writes it again, the other says what is safe to believe.
         """
         line = self._line(number)
-        return self._lines.load64(line + 8), self._lines.load64(line)
+        return self._lines.load64(line + 8), self._lines.load64(line)  # SYNC published
 
     def mark(self) -> Callable[[], bool]:
         """Says later whether everything that is published now has been read."""
