@@ -76,7 +76,7 @@ def verify_command(ctx: click.Context, archive: str, as_json: bool) -> None:
     from ipcbus_tools.archive_info import Findings
     from ipcbus_tools.tables import show_table
 
-    opened = Archive(archive)
+    opened = Archive(archive, lenient=True)
     found = Findings(str(opened.path), opened.id, tuple(verify(opened)))
     if as_json:
         print_json(to_plain(found))
@@ -118,8 +118,9 @@ def repair_command(archive: str, as_json: bool) -> None:
     from ipcbus.stats.plain import to_plain
     from ipcbus_tools.archive_info import Repairs
 
-    opened = Archive(archive)
-    done = Repairs(str(opened.path), opened.id, tuple(repair(opened)))
+    opened = Archive(archive, lenient=True)
+    repaired = tuple(repair(opened))
+    done = Repairs(str(opened.path), opened.id, repaired)
     if as_json:
         print_json(to_plain(done))
         return

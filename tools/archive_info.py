@@ -64,6 +64,8 @@ class LogInfo:
         losses: rows that tell of losses.
         lost: sequence numbers that are lost by them.
         holes: offsets between first and next that a power loss took, or may have taken.
+        missing: offsets between first and next whose segments are missing, although neither retention nor a power loss
+            took them; `ipcbus archive verify` names them.
         damaged: blocks whose record is damaged; `ipcbus archive verify` looks closer.
         topics: its topics.
         sessions: source strings of its transport sessions.
@@ -84,6 +86,7 @@ class LogInfo:
     losses: int
     lost: int
     holes: int
+    missing: int
     damaged: int
     topics: tuple[TopicInfo, ...]
     sessions: tuple[str, ...]
@@ -94,8 +97,11 @@ class LogInfo:
         """What is known of a log."""
         first, end = log.bounds()
         segments = tuple(log.segments())
+        gaps = log.missing()
         if segments:  # rows may have come, or gone, in between
-            first, end = max(first, segments[0].base), max(end, segments[-1].end)
+            begins = [segments[0].base, *(begin for begin, _ in gaps)]
+            first, end = max(first, min(begins)), max(end, segments[-1].end)
+        missing = sum(stop - begin for begin, stop in gaps)
         rows = sum(segment.rows for segment in segments)
         filled = [segment for segment in segments if segment.last_receive_ns]
         return cls(
@@ -112,7 +118,8 @@ class LogInfo:
             last_receive_ns=max((segment.last_receive_ns for segment in filled), default=None),
             losses=sum(segment.losses for segment in segments),
             lost=sum(segment.lost for segment in segments),
-            holes=end - first - rows,
+            holes=max(0, end - first - rows - missing),
+            missing=missing,
             damaged=sum(segment.damaged for segment in segments),
             topics=_topics(log, first, end, count=count),
             sessions=tuple(log.sessions().values()),
@@ -271,6 +278,7 @@ def _log(log: LogInfo, now_ns: int) -> Row:
         "losses": number(log.losses),
         "lost": number(log.lost),
         "holes": number(log.holes) if log.holes else "",
+        "missing": number(log.missing) if log.missing else "",
         "damaged": number(log.damaged) if log.damaged else "",
         "from": _moment(log.first_receive_ns),
         "to": _moment(last),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import re
 import socket
@@ -12,7 +11,7 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ipcbus.archive import cursors
+from ipcbus.archive import cursors, documents
 from ipcbus.archive.cursors import Cursors
 from ipcbus.archive.layout import FORMAT
 from ipcbus.archive.limits import Limits
@@ -28,9 +27,12 @@ NAME: Final = "archive.json"
 PARTITIONS: Final = "partitions"
 LOCK: Final = "lock"
 
-_SIZE_MAX: Final = 1 << 16
+SIZE_MAX: Final = 1 << 16
+"""Longest `archive.json` in bytes."""
 _PARTITION: Final = re.compile(r"0|[1-9]\d{0,8}", re.ASCII)
 _ID: Final = re.compile(r"[0-9a-f]{32}", re.ASCII)
+IDENTITY: Final = {"created_ns", "format", "host", "id"}
+"""The keys of `archive.json`, besides its checksum."""
 _RESERVED: Final = (NAME, PARTITIONS, cursors.FOLDER)
 
 
@@ -39,13 +41,19 @@ class Archive:
 
     Attributes:
         id: 32 hexadecimal digits that no other archive has.
+        damage: what is wrong with `archive.json`, where it was opened all the same; empty for nothing.
         path: its directory.
         cursors: how far its consumers are.
         files: where its files are.
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], *, expect_id: str | None = None, files: Files | None = None
+        self,
+        path: str | os.PathLike[str],
+        *,
+        expect_id: str | None = None,
+        files: Files | None = None,
+        lenient: bool = False,
     ) -> None:
         """Opens an archive.
 
@@ -53,15 +61,23 @@ class Archive:
             path: its directory.
             expect_id: the id that it has to have; None: any.
             files: where its files are; None: on the disk.
+            lenient: open it also where `archive.json` is damaged, for who verifies or repairs it: `damage` says what
+                is wrong, and `id` is empty.
 
         Raises:
             ArchiveMissing: there is none, or it is another one.
-            ArchiveDamaged: `archive.json` cannot be read, or is of another format.
+            ArchiveDamaged: `archive.json` is damaged, or of another format.
             StorageError: the system refuses.
         """
         self.files = Disk() if files is None else files
         self.path = _real(path)
-        self.id = self._read_id()
+        self.id = self.damage = ""
+        try:
+            self.id = self._read_id()
+        except ArchiveDamaged as error:
+            if not lenient:
+                raise
+            self.damage = str(error)
         self.cursors = Cursors(self.path, self.files)
         if expect_id is not None and expect_id != self.id:
             raise ArchiveMissing(
@@ -91,8 +107,13 @@ class Archive:
                 "host": socket.gethostname(),
                 "id": uuid.uuid4().hex,
             }
-            where.create(root / NAME, json.dumps(made, sort_keys=True, separators=(",", ":")).encode())
-        return cls(path, files=where)
+            where.create(root / NAME, documents.pack(made))
+        opened = cls(path, files=where)
+        found = documents.read_bytes(where, root / NAME, SIZE_MAX)
+        sealed = documents.pack(documents.unpack(found))
+        if found != sealed:  # of a release that wrote no checksum
+            where.replace(root / NAME, sealed)
+        return opened
 
     def logs(self) -> list[Log]:
         """All logs, sorted by partition.
@@ -196,11 +217,16 @@ class Archive:
     def _read_id(self) -> str:
         path = self.path / NAME
         try:
-            found = cursors.read_json(self.files, path, _SIZE_MAX)
+            found = documents.read(self.files, path, SIZE_MAX)
         except FileMissing as error:
             raise ArchiveMissing(
                 f"{self.path} on host {socket.gethostname()} is no archive; give the directory that 'ipcbus record "
                 "--to' wrote, on the host or the shared storage of its recorder"
+            ) from error
+        except ArchiveDamaged as error:
+            raise ArchiveDamaged(
+                f"{error}, or run 'ipcbus archive repair', which mends a single flipped bit; without the file the next "
+                "'ipcbus record' gives the archive a new id, and consumers have to begin anew"
             ) from error
         if found.get("format") != FORMAT:
             raise ArchiveDamaged(

@@ -1,17 +1,17 @@
 """Cursors: how far each consumer of an archive is; what they still need is held while the hard cap allows it.
 
-A cursor is a file of canonical JSON, `consumers/<group>.json`, replaced as a whole. One that is damaged holds nothing:
-which rows it means is not known, and to hold all of them would fill the disk for somebody who may be gone. It is listed
-by `damaged` (`ipcbus archive info` and `verify` show it), and the next commit of its group mends it.
+A cursor is a file of JSON with a checksum, `consumers/<group>.json`, replaced as a whole. One that is damaged holds
+nothing: which rows it means is not known, and to hold all of them would fill the disk for somebody who may be gone. It
+is listed by `damaged` (`ipcbus archive info` and `verify` show it), and the next commit of its group mends it.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import time
-from typing import TYPE_CHECKING, Final, TypeGuard
+from typing import TYPE_CHECKING, Final
 
+from ipcbus.archive import documents
 from ipcbus.errors import ArchiveDamaged, ConfigError, StorageError
 from ipcbus.storage.files import is_name
 
@@ -25,7 +25,7 @@ FOLDER: Final = "consumers"
 FORMAT: Final = 1
 SIZE_MAX: Final = 1 << 20
 
-_OFFSET_MAX: Final = 1 << 63
+_KEYS: Final = {"format", "group", "offsets", "partitions", "time_ns"}
 _SUFFIX: Final = ".json"
 
 
@@ -78,15 +78,14 @@ class Cursors:
         path = self._path(group)
         plain = {str(key): int(offset) for key, offset in offsets.items()}
         for key, offset in plain.items():
-            if not 0 <= offset < _OFFSET_MAX:
+            if not 0 <= offset <= documents.WHOLE_MAX:
                 raise ConfigError(f"consumer {group}: offset {offset} of log {key} is none; give a number from 0 on")
         when = time.time_ns() if time_ns is None else time_ns
         found: dict[str, object] = {"format": FORMAT, "group": group, "offsets": plain, "time_ns": when}
         if partitions is not None:
             found["partitions"] = sorted(map(int, partitions))
-        text = json.dumps(found, sort_keys=True, separators=(",", ":"))
         self._files.make_dir(self._folder)
-        self._files.replace(path, text.encode())
+        self._files.replace(path, documents.pack(found))
 
     def all(self) -> dict[str, Cursor]:
         """The good ones, by group."""
@@ -125,49 +124,29 @@ class Cursors:
         """A cursor, what is wrong with it, or None when it is gone."""
         path = self._path(group)
         try:
-            found = read_json(self._files, path, SIZE_MAX)
+            found = documents.read(self._files, path, SIZE_MAX)
         except (ArchiveDamaged, StorageError) as error:
             if not self._there(path):
                 return None
-            return "is no JSON object" if isinstance(error, ArchiveDamaged) else str(error)
+            damaged = isinstance(error, ArchiveDamaged)
+            return "is not the JSON object that was written" if damaged else str(error)
         offsets, when = found.get("offsets"), found.get("time_ns")
-        if found.get("format") != FORMAT or not isinstance(offsets, dict) or not _whole(when):
+        if (
+            not found.keys() <= _KEYS
+            or found.get("format") != FORMAT
+            or not isinstance(offsets, dict)
+            or not documents.is_whole(when)
+        ):
             return f"is no cursor of format {FORMAT}"
         for key, offset in offsets.items():
-            if not _whole(offset):
+            if not documents.is_whole(offset):
                 return f"offset {offset!r} of log {key!a} is no whole number from 0 on"
         partitions = found.get("partitions")
         if partitions is None:
             return Cursor(offsets, when)
-        if not isinstance(partitions, list) or not all(map(_whole, partitions)):
+        if not isinstance(partitions, list) or not all(map(documents.is_whole, partitions)):
             return f"partitions {str(partitions)[:100]!a} are no list of whole numbers from 0 on"
         return Cursor(offsets, when, tuple(partitions))
 
     def _there(self, path: Path) -> bool:
         return path.name in self._files.names(self._folder)
-
-
-def _whole(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _OFFSET_MAX
-
-
-def read_json(files: Files, path: Path, size_max: int) -> dict[str, object]:
-    """The object in a small JSON file.
-
-    Raises:
-        ArchiveDamaged: it is none.
-        FileMissing: there is no file.
-        StorageError: the system refuses.
-    """
-    file = files.open(path)
-    try:
-        data = file.read_at(0, size_max + 1)
-    finally:
-        file.close()
-    try:
-        found = json.loads(data) if len(data) <= size_max else None
-    except (ValueError, RecursionError) as error:
-        raise ArchiveDamaged(f"{path}: is no JSON ({error}); restore it from a copy") from error
-    if not isinstance(found, dict):
-        raise ArchiveDamaged(f"{path}: is no JSON object of at most {size_max} bytes; restore it from a copy")
-    return found

@@ -8,6 +8,7 @@ An archive is a directory, with a log for each stream that is recorded into it::
     <stream>/lock                           held by the one process that writes the log of the stream
     <stream>/<partition>/                   the log
         names                               checksummed records: number and name of each topic and session
+        gone.json                           what of the log is gone, and why (`ipcbus.archive.gone`)
         watermark                           Watermark: the offset that follows the last published row
         <base offset, 20 digits>.dat        a segment: the bytes of its messages, one after the other
         <base offset, 20 digits>.idx        its Rows, one after the other
@@ -15,8 +16,9 @@ An archive is a directory, with a log for each stream that is recorded into it::
 
 The row of offset `o` stands in the segment of the highest base up to `o`, at row `o - base`. Offsets of a log grow by
 one a row and are never given twice. Where a segment does not begin at the offset that follows the one before it, the
-offsets between are lost (a disk lost what had been published), and readers are told. A segment is there when its
-`.blk` is: that file is made last and removed first.
+offsets between are gone, and readers are told: in a hole that a power loss left, if gone.json names it, else because
+somebody or something took a segment away. A segment is there when its `.blk` is: that file is made last and removed
+first.
 
 A row is a message, or a loss (LOSS_TYPES). A message's bytes are its header block (`headers` bytes, as
 `wire.properties` describes them, mostly none) and then its value (`length` bytes); they begin at `position` of the
@@ -135,7 +137,7 @@ WATERMARK = _struct(
         ("time_ns", "<u8", 56),  # when it was written
         ("boot", "V16", 64),  # Files.boot_id of the writer: while it is the same, no power was lost
         ("serial", "<u8", 80),  # grows with each that is written after a sync
-        ("reserved", "<u4", 88),
+        ("gone", "<u4", 88),  # 1 where the writer keeps gone.json
         ("crc", "<u4", 92),  # of the 92 bytes before it
     ],
 )

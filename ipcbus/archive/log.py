@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from ipcbus.archive import gone
 from ipcbus.archive import names as naming
 from ipcbus.archive import watermark as marks
 from ipcbus.archive.layout import ROW, SEGMENT_BYTES_MAX
 from ipcbus.archive.segments import Chunk, ChunkLimits, Damage, OpenSegment, bases
 from ipcbus.archive.summary import Segment, summary
-from ipcbus.errors import ArchiveDamaged, OffsetsExpired
+from ipcbus.errors import ArchiveDamaged, OffsetsExpired, StorageError
 from ipcbus.storage.files import FileMissing
 
 if TYPE_CHECKING:
@@ -23,13 +24,19 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ipcbus.archive.blocks import Block
+    from ipcbus.archive.gone import Gone
     from ipcbus.archive.watermark import Watermark
     from ipcbus.storage.files import Files
 
 _TABLE: Final = 1 << 16  # records of blocks that are looked through at once
 _REPAIR: Final = "'ipcbus archive verify' lists all damage, 'ipcbus archive repair' takes it out and notes the loss"
 
-Told = "Callable[[int, int, str], None]"
+_TAKEN: Final = "their segment is missing, and neither retention nor a power loss took it"
+_LOST: Final = {
+    "hole": "a power loss took them before they were on the disk",
+    "retention": "retention removed them",
+    "unknown": "a power loss took them, or somebody removed their segment (the log keeps no list that says which)",
+}
 
 
 class Log:
@@ -63,7 +70,7 @@ class Log:
         """
         mark = self.watermark()
         found = self._bases(mark)
-        return found[0] if found else mark.next_offset, mark.next_offset
+        return self._first(found, mark, self.gone(mark)), mark.next_offset
 
     def watermark(self) -> Watermark:
         """How far the log is published.
@@ -82,6 +89,49 @@ class Log:
             file.close()
         if found is None:
             raise ArchiveDamaged(f"{path}: the watermark of log {self.key} is damaged; {_REPAIR}")
+        return found
+
+    def gone(self, mark: Watermark) -> Gone | None:
+        """What the log no longer has, and why; None where it keeps no list of that, or the list is damaged.
+
+        To be asked for after the directory was listed, as retention notes first what it will remove.
+
+        Raises:
+            StorageError: the system refuses.
+        """
+        return gone.load(self._files, self.folder) if mark.gone else None
+
+    def missing(self) -> list[tuple[int, int]]:
+        """First offset and end of what no segment holds although neither retention nor a power loss took it.
+
+        Raises:
+            ArchiveDamaged: the watermark is damaged.
+            StorageError: the system refuses.
+        """
+        mark = self.watermark()
+        gaps = self.gaps(mark)
+        known = self.gone(mark)
+        if known is None:
+            return []
+        return [(begin, end) for gap in gaps for begin, end, why in known.why(*gap) if why == "damage"]
+
+    def gaps(self, mark: Watermark) -> list[tuple[int, int]]:
+        """First offset and end of each stretch, from 0 to a watermark, that no segment holds.
+
+        Raises:
+            StorageError: the system refuses.
+        """
+        found, at = [], 0
+        for base, limit in self._spans(mark):
+            if base > at:
+                found.append((at, base))
+            try:
+                with self._open(base, mark) as opened:
+                    at = self._end(opened, mark, limit)
+            except StorageError:
+                at = limit  # damage that whoever reads the segment is told, or taken away just now
+        if at < mark.next_offset:
+            found.append((at, mark.next_offset))
         return found
 
     def topics(self) -> dict[int, str]:
@@ -112,7 +162,9 @@ class Log:
         """
         mark = self.watermark()
         found: list[Segment] = []
-        for base, limit in self._spans(mark):
+        spans = self._spans(mark)
+        known = self.gone(mark)
+        for base, limit in spans:
             if closed and base == mark.base:
                 continue
             before = found[-1].end if found else base
@@ -125,7 +177,10 @@ class Log:
                     continue  # taken away by retention just now
                 if segment.closed:
                     self._segments[base] = segment
-            found.append(dataclasses.replace(segment, hole=max(0, base - before)))
+            hole = max(0, base - before)
+            if hole and known is not None:
+                hole = sum(end - begin for begin, end, why in known.why(before, base) if why != "damage")
+            found.append(dataclasses.replace(segment, hole=hole))
         return found
 
     def offset_at(self, time_ns: int) -> int:
@@ -180,8 +235,8 @@ class Log:
             on_hole: called with first offset and end instead of `OffsetsExpired` for a hole; see `Segment.hole`.
 
         Raises:
-            OffsetsExpired: the log does not have all of these offsets.
-            ArchiveDamaged: bytes contradict their checksums.
+            OffsetsExpired: the log does not have all of these offsets any more, or a power loss took some.
+            ArchiveDamaged: bytes contradict their checksums, or a segment is missing.
             StorageError: the system refuses.
             ValueError: `start` or a limit makes no sense.
         """
@@ -189,11 +244,13 @@ class Log:
             raise ValueError(f"offsets {start} to {end}, max_rows {max_rows}, max_bytes {max_bytes}: nothing to read")
         mark = self.watermark()
         spans = self._spans(mark)
-        first = spans[0][0] if spans else mark.next_offset
+        known = self.gone(mark)
+        first = self._first([base for base, _ in spans], mark, known)
         if start < end and (start < first or end > mark.next_offset):
             raise self._expired(start, end, first, mark.next_offset)
         limits = ChunkLimits(max_rows, max_bytes if messages else SEGMENT_BYTES_MAX, verify, messages, wants)
-        return self._read(start, end, mark, spans, limits, on_damage, on_hole)
+        tell = _Told(self, known, on_damage, on_hole)
+        return self._read(start, end, mark, spans, limits, tell)
 
     def size(self, start: int, end: int) -> int:
         """Bytes of the messages from offset `start` up to `end`, headers included, as their rows say, unchecked.
@@ -242,10 +299,10 @@ class Log:
         mark: Watermark,
         spans: list[tuple[int, int]],
         limits: ChunkLimits,
-        on_damage: Callable[[int, int, str], None] | None,
-        on_hole: Callable[[int, int], None] | None,
+        tell: _Told,
     ) -> Iterator[Chunk]:
         kinds = self.names().kinds()
+        tell.gap(start, min(end, spans[0][0] if spans else mark.next_offset))
         for base, limit in spans:
             if limit <= start or base >= end:
                 continue
@@ -256,7 +313,7 @@ class Log:
                     raise self._expired(start, end, *self.bounds()) from None
                 # Retention takes the records of blocks first, so that this is none.
                 lost = Damage(max(start, base), min(end, limit), "blk", 0, str(missing))
-                self._tell(lost, base, on_damage)
+                tell.damage(lost, f"segment {base:020d}")
                 continue
             with opened:
                 last = self._end(opened, mark, limit)
@@ -264,31 +321,19 @@ class Log:
                     if isinstance(piece, Chunk):
                         yield piece
                     else:
-                        self._tell(piece, base, on_damage)
-            hole = max(start, last), min(end, limit)
-            if hole[0] >= hole[1]:
-                continue
-            if on_hole is None:
-                raise OffsetsExpired(
-                    f"log {self.key} in {self.folder.parents[1]} lost offsets {hole[0]} to {hole[1] - 1} in a power "
-                    f"loss before they were on the disk; read on from {hole[1]}"
-                )
-            on_hole(*hole)
+                        tell.damage(piece, f"segment {base:020d}")
+            tell.gap(max(start, last), min(end, limit))
+
+    def _first(self, found: list[int], mark: Watermark, known: Gone | None) -> int:
+        """The first offset that is kept, or should be."""
+        there = found[0] if found else mark.next_offset
+        return there if known is None else min(there, known.kept)
 
     def _expired(self, start: int, end: int, first: int, next_offset: int) -> OffsetsExpired:
         return OffsetsExpired(
             f"log {self.key} in {self.folder.parents[1]} has offsets {first} to {next_offset - 1}, asked for were "
             f"{start} to {end - 1}; start from {first}, keep data longer (retain_bytes, retain_seconds), or give the "
             "consumer a cursor that holds it"
-        )
-
-    def _tell(self, damage: Damage, base: int, on_damage: Callable[[int, int, str], None] | None) -> None:
-        if on_damage is not None:
-            on_damage(damage.first, damage.end, damage.reason)
-            return
-        raise ArchiveDamaged(
-            f"log {self.key} in {self.folder.parents[1]}: rows {damage.first} to {damage.end - 1} in segment "
-            f"{base:020d} cannot be read: {damage.reason}; {_REPAIR}"
         )
 
     def _open(self, base: int, mark: Watermark) -> OpenSegment:
@@ -331,6 +376,46 @@ class Log:
                 f"{path}: has names up to {self._names.highest}, and rows use names up to {used}; {_REPAIR}"
             )
         return self._names
+
+
+class _Told:
+    """Tells a reader what cannot be read: by calling it, or as an error."""
+
+    def __init__(
+        self,
+        log: Log,
+        known: Gone | None,
+        on_damage: Callable[[int, int, str], None] | None,
+        on_hole: Callable[[int, int], None] | None,
+    ) -> None:
+        self._name = f"log {log.key} in {log.folder.parents[1]}"
+        self._known = known
+        self._on_damage = on_damage
+        self._on_hole = on_hole
+
+    def damage(self, damage: Damage, where: str) -> None:
+        """Rows that are damaged."""
+        if self._on_damage is not None:
+            self._on_damage(damage.first, damage.end, damage.reason)
+            return
+        raise ArchiveDamaged(
+            f"{self._name}: rows {damage.first} to {damage.end - 1} in {where} cannot be read: {damage.reason}; "
+            f"{_REPAIR}"
+        )
+
+    def gap(self, begin: int, end: int) -> None:
+        """Offsets that no segment holds; none where `begin` is not before `end`."""
+        if begin >= end:
+            return
+        for first, after, why in [(begin, end, "unknown")] if self._known is None else self._known.why(begin, end):
+            if why == "damage":
+                self.damage(Damage(first, after, "blk", 0, _TAKEN), "no segment")
+            elif self._on_hole is None:
+                raise OffsetsExpired(
+                    f"{self._name} lost offsets {first} to {after - 1}: {_LOST[why]}; read on from {after}"
+                )
+            else:
+                self._on_hole(first, after)
 
 
 def leave_out(*_: object) -> None:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ipcbus.archive import blocks, recovery, retention
+from ipcbus.archive import blocks, gone, recovery, retention
 from ipcbus.archive import names as naming
 from ipcbus.archive import watermark as marks
 from ipcbus.archive.blocks import ROW_SIZE
+from ipcbus.archive.gone import Gone
 from ipcbus.archive.layout import (
     BLOCK_BYTES_MAX,
     NAME_SESSION,
@@ -85,6 +86,7 @@ class LogWriter:
             self._reserve_rows = RESERVE_MIN
             self._synced_offset = self.next_offset
             self._synced_ns = time.monotonic_ns()
+            self._note_holes()
             newest = marks.synced(self._marks)
             self._serial = 0 if newest is None else newest.serial
             self._put_synced(self._mark())
@@ -145,7 +147,9 @@ class LogWriter:
             segment.write(rows, view, _cuts(rows))
             self._advance(segment, first + len(rows))
         except StorageError:
-            segment.cut(before)
+            # After a failed sync a watermark that counts these rows may be on the disk: the next writer finds out.
+            if not self._failed:
+                segment.cut(before)
             raise
         except BaseException:  # Ctrl-C, perhaps after readers were told: only what is on the disk knows
             self._failed = self._failed or "it was interrupted while it wrote"
@@ -331,7 +335,22 @@ class LogWriter:
             names=self._names.highest,
             time_ns=time.time_ns(),
             boot=self._boot,
+            gone=True,
         )
+
+    def _note_holes(self) -> None:
+        """Notes what a power loss took; of a log that has no list yet, whatever its segments do not hold."""
+        published = marks.published(self._marks)
+        known = self.log.gone(published) if published is not None else None
+        if known is not None and not self.recovered.lost_power:
+            return
+        end = self.next_offset
+        gaps = self.log.gaps(Watermark(next_offset=end, limit=end, base=end))
+        if known is None:
+            found = Gone.of(gaps)
+        else:
+            found = known.with_holes((max(begin, self.recovered.safe), end) for begin, end in gaps)
+        gone.save(self._files, self._folder, found)
 
     def _put_synced(self, mark: Watermark) -> None:
         """Writes what is synced where the older of the two stands, and syncs that."""

@@ -49,6 +49,8 @@ class Recovered:
     """Whether power may have been lost while the log was open."""
     hole: int
     """Offsets before `next_offset` that were given, or may have been, and are lost."""
+    safe: int
+    """Offsets before it had been synced: no power loss took them."""
     cut_bytes: int
     """Bytes that were cut or removed because they were not published, or not whole."""
 
@@ -96,16 +98,19 @@ def recover(files: Files, folder: Path, file: File) -> Recovered:
     if synced is not None and synced.closed:  # written after all else was synced, and the next writer replaces it first
         exact = synced
     elif live is not None and live.boot == files.boot_id():
-        exact = live
+        # A writer that was killed between the two writes had synced rows that it had not shown yet. To cut them would
+        # leave a watermark that says they are safe.
+        ahead = synced is not None and synced.boot == live.boot and synced.next_offset > live.next_offset
+        exact = synced if ahead else live
     recover_names(files, folder, max(mark.names for mark in known))
     if exact is not None:
-        return Recovered(exact.next_offset, False, 0, _cut_unpublished(files, folder, exact))
+        return Recovered(exact.next_offset, False, 0, exact.next_offset, _cut_unpublished(files, folder, exact))
     safe = 0 if synced is None else synced.next_offset
     end, cut = _cut_bad(files, folder, safe)
     # With both synced ones damaged, what was reserved last is not known, but it is at most so much.
     limit = max(mark.limit for mark in known) + (RESERVE_MAX if synced is None else 0)
     next_offset = max(limit, end)
-    return Recovered(next_offset, True, next_offset - max(end, safe), cut)
+    return Recovered(next_offset, True, next_offset - max(end, safe), safe, cut)
 
 
 def recover_names(files: Files, folder: Path, highest: int) -> None:

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ipcbus.archive import blocks, recovery
+from ipcbus.archive import blocks, documents, gone, recovery
 from ipcbus.archive import names as naming
 from ipcbus.archive import watermark as marks
-from ipcbus.archive.archive import PARTITIONS
+from ipcbus.archive.archive import IDENTITY, NAME, PARTITIONS, SIZE_MAX, Archive
 from ipcbus.archive.blocks import ROW_SIZE
 from ipcbus.archive.cursors import FOLDER
 from ipcbus.archive.layout import BLOCK, BLOCK_BYTES_MAX, NAME_SESSION, NAME_TOPIC, ROW, TYPE_LOSS_DAMAGE
@@ -26,8 +26,9 @@ from ipcbus.archive.limits import Limits
 from ipcbus.archive.log_writer import LogWriter
 from ipcbus.archive.names import Entry
 from ipcbus.archive.segments import SUFFIXES, Damage, OpenSegment, bases, file_of, orphans
-from ipcbus.archive.verify import claim, survey
+from ipcbus.archive.verify import claim, identity_flaw, survey
 from ipcbus.archive.watermark import Watermark
+from ipcbus.errors import ArchiveDamaged
 from ipcbus.storage.files import FileMissing
 from ipcbus.storage.records import salvage
 
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ipcbus.archive.archive import Archive
     from ipcbus.archive.blocks import Block
     from ipcbus.archive.log import Log
     from ipcbus.storage.files import File
@@ -66,7 +66,7 @@ def repair(archive: Archive) -> list[Repair]:
 
     Raises:
         ArchiveLocked: a log is being written; nothing was changed.
-        ArchiveDamaged: two logs have the same partition.
+        ArchiveDamaged: two logs have the same partition, or `archive.json` has more damage than a flipped bit.
         StorageError: the system refuses.
     """
     done: list[Repair] = []
@@ -74,6 +74,7 @@ def repair(archive: Archive) -> list[Repair]:
         logs = archive.logs()
         for stream in sorted({log.stream for log in logs}):
             locks.callback(archive.lock(stream).release)
+        done += _identity(archive)
         for group in archive.cursors.damaged():
             archive.cursors.remove(group)
             done.append(Repair(f"{FOLDER}/{group}.json", "", "removed the damaged cursor; it held nothing any more"))
@@ -85,6 +86,22 @@ def repair(archive: Archive) -> list[Repair]:
                 done.append(Repair(finding.file, log.key, "noted whose partition this is"))
             done += _Mender(archive, log).all()
     return done
+
+
+def _identity(archive: Archive) -> list[Repair]:
+    """Mends `archive.json`; nothing else says which archive it is, so that it has to be as it was written."""
+    if not identity_flaw(archive):
+        return []
+    path = archive.path / NAME
+    data = documents.read_bytes(archive.files, path, SIZE_MAX)
+    found = documents.corrected(data)
+    if found is None and archive.damage:
+        raise ArchiveDamaged(archive.damage)
+    if found is None:  # without a checksum, and edited by somebody
+        found = documents.pack({key: value for key, value in documents.unpack(data).items() if key in IDENTITY})
+    archive.files.replace(path, found)
+    archive.id, archive.damage = Archive(archive.path, files=archive.files).id, ""
+    return [Repair(NAME, "", "wrote it as it had been")]
 
 
 class _Held:
@@ -112,6 +129,8 @@ class _Mender:
         found = [base for base in bases(self._files.names(self._folder)) if base < next_offset]
         for base, limit in itertools.pairwise([*found, next_offset]):
             self._segment(base, limit)
+        for first, end in self._archive.log(self._log.key).missing():
+            self._missing(first, end)
         for suffix, base in orphans(self._files.names(self._folder), next_offset):
             self._files.remove(file_of(self._folder, base, suffix))
             self._tell(file_of(self._folder, base, suffix), "removed; it belonged to no segment any more")
@@ -133,6 +152,10 @@ class _Mender:
         if known:
             return max(mark.names for mark in known)
         next_offset = self._behind_all()
+        kept = gone.load(self._files, self._folder)
+        if kept is not None:
+            end = next_offset - recovery.RESERVE_MAX if bases(self._files.names(self._folder)) else 0
+            gone.save(self._files, self._folder, kept.with_holes([(end, next_offset)]))
         highest = self._highest()
         recovery.start(
             self._files,
@@ -143,6 +166,7 @@ class _Mender:
                 base=next_offset,
                 names=highest,
                 boot=self._files.boot_id(),
+                gone=kept is not None,
                 closed=True,
             ),
         )
@@ -208,6 +232,10 @@ class _Mender:
 
     def _recover(self) -> int:
         """Does what each writer does first; the offset that the next row will have."""
+        mark = self._log.watermark()
+        if mark.gone and self._log.gone(mark) is None:
+            what = "made it anew; offsets that no segment holds count as lost in a power loss"
+            self._tell(self._folder / gone.NAME, what)
         with LogWriter(self._log, Limits(), self._archive.cursors, self._files, _Held()) as writer:
             found = writer.recovered
         if found.cut_bytes:
@@ -222,7 +250,18 @@ class _Mender:
 
     # ---------------------------------------------------------------------------------------- segments
 
-    def _segment(self, base: int, limit: int) -> None:
+    def _missing(self, first: int, end: int) -> None:
+        """Makes losses of offsets whose segment is missing."""
+        if end - first <= blocks.ROWS_MAX:
+            self._segment(first, end, is_missing=True)
+            return
+        kept = (
+            gone.load(self._files, self._folder) or gone.Gone()
+        )  # no segment had so many: the offsets were never given
+        gone.save(self._files, self._folder, kept.with_holes([(first, end)]))
+        self._tell(self._folder, f"offsets {first} to {end - 1} are in no segment; now a hole", end - first)
+
+    def _segment(self, base: int, limit: int, *, is_missing: bool = False) -> None:
         """Turns what is damaged in a segment into losses, and cuts what stands behind its last block."""
         for suffix in SUFFIXES:
             path = file_of(self._folder, base, suffix)
@@ -233,8 +272,10 @@ class _Mender:
                 self._tell(path, "made an empty file where it was missing")
         kinds = self._log.names().kinds()
         with OpenSegment(self._files, self._folder, base) as opened:
-            end = min(limit, opened.end())
-            pieces = list(survey(opened, end, kinds))
+            end = limit if is_missing else min(limit, opened.end())
+            pieces: list[Block | Damage] = (
+                [Damage(base, limit, "blk", 0, "is missing")] if is_missing else list(survey(opened, end, kinds))
+            )
             if any(isinstance(piece, Damage) for piece in pieces):
                 good = self._rewrite(opened, pieces, kinds)
             else:

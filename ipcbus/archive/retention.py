@@ -6,7 +6,9 @@ import dataclasses
 import itertools
 from typing import TYPE_CHECKING
 
-from ipcbus.archive import segments
+from ipcbus.archive import gone, segments
+from ipcbus.archive.gone import Gone
+from ipcbus.errors import StorageFull
 
 if TYPE_CHECKING:
     from ipcbus.archive.cursors import Cursor
@@ -62,7 +64,9 @@ def retain(
             break
         removed.append(segment)
         total -= segment.disk_bytes
-    remove(files, log, [segment.base for segment in removed])
+    if removed:
+        following = (base for base in segments.bases(files.names(log.folder)) if base > removed[-1].base)
+        remove(files, log, [segment.base for segment in removed], next(following, log.watermark().next_offset))
     missed = {
         group: sum(max(0, segment.end - max(segment.base, offset)) for segment in removed)
         for group, offset in fresh.items()
@@ -75,9 +79,18 @@ def retain(
     )
 
 
-def remove(files: Files, log: Log, bases: list[int]) -> None:
-    """Removes segments."""
+def remove(files: Files, log: Log, bases: list[int], first: int) -> None:
+    """Removes segments, and notes before that the log is kept from an offset on."""
+    mark = log.watermark()
+    noted = (log.gone(mark) or Gone.of(log.gaps(mark))).removed(first)
+    full = False
+    try:
+        gone.save(files, log.folder, noted)
+    except StorageFull:
+        full = True  # there is room when the first segment is removed
     for base in bases:
         segments.remove(files, log.folder, base)
-    if bases:
-        files.sync_dir(log.folder)
+        if full:
+            gone.save(files, log.folder, noted)
+            full = False
+    files.sync_dir(log.folder)

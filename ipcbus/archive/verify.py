@@ -10,10 +10,10 @@ import dataclasses
 import itertools
 from typing import TYPE_CHECKING
 
-from ipcbus.archive import blocks
+from ipcbus.archive import blocks, documents, gone
 from ipcbus.archive import names as naming
 from ipcbus.archive import watermark as marks
-from ipcbus.archive.archive import PARTITIONS
+from ipcbus.archive.archive import IDENTITY, NAME, PARTITIONS, SIZE_MAX
 from ipcbus.archive.blocks import ROW_SIZE
 from ipcbus.archive.cursors import FOLDER
 from ipcbus.archive.segments import SUFFIXES, Damage, OpenSegment, bases, file_of, leftovers, orphans
@@ -60,7 +60,9 @@ def verify(archive: Archive) -> list[Finding]:
     Raises:
         StorageError: the system refuses to list it.
     """
-    found = [
+    flaw = identity_flaw(archive)
+    found = [Finding(NAME, 0, "", None, None, flaw)] if flaw else []
+    found += [
         Finding(
             f"{FOLDER}/{group}.json", 0, "", None, None, f"{reason}; it holds nothing until its consumer commits again"
         )
@@ -74,6 +76,17 @@ def verify(archive: Archive) -> list[Finding]:
         found += claim(archive, log)
         found += (dataclasses.replace(each, log=log.key) for each in _Verifier(archive, log).all())
     return found
+
+
+def identity_flaw(archive: Archive) -> str:
+    """What is wrong with `archive.json`; empty for nothing."""
+    if archive.damage:
+        return archive.damage
+    data = documents.read_bytes(archive.files, archive.path / NAME, SIZE_MAX)
+    # Older releases wrote no checksum, but these keys and no others, in this form.
+    if documents.unpack(data).keys() == IDENTITY and documents.is_canonical(data):
+        return ""
+    return "is not as it was written; its id can be read all the same"
 
 
 def claim(archive: Archive, log: Log) -> Iterator[Finding]:
@@ -116,11 +129,20 @@ class _Verifier:
         spans = list(
             itertools.pairwise([*(base for base in bases(listed) if base < mark.next_offset), mark.next_offset])
         )
+        taken = self._log.missing()
+        for first, end in taken:
+            what = (
+                "is missing, and neither retention nor a power loss took its segment; restore the segment from a copy "
+                "if there is one, because repair makes losses of its rows"
+            )
+            yield self._finding(file_of(self._folder, first, "blk"), 0, what, (first, end))
+        if mark.gone and self._log.gone(mark) is None:
+            yield self._finding(self._folder / gone.NAME, 0, "is missing or damaged: holes cannot be told from damage")
         for base, limit in spans:
             with contextlib.suppress(FileMissing):
                 yield from self._segment(base, limit, mark, names.kinds())
         for suffix, base in (*leftovers(listed, mark.next_offset), *orphans(listed, mark.next_offset)):
-            if not self._is_written:
+            if not self._is_written and base not in {first for first, _ in taken}:
                 yield self._finding(file_of(self._folder, base, suffix), 0, "belongs to no segment that is published")
 
     def _finding(self, path: Path, at: int, what: str, rows: tuple[int, int] | None = None) -> Finding:

@@ -45,6 +45,8 @@ class Watermark:
     """`Files.boot_id` of the writer."""
     serial: int = 0
     """Grows with each that is written after a sync."""
+    gone: bool = False
+    """Whether the writer keeps `gone.json` (`ipcbus.archive.gone`); older releases do not."""
     closed: bool = False
     """Whether the writer ended in order; all is synced then."""
 
@@ -54,7 +56,7 @@ class Watermark:
         record["magic"] = WATERMARK_MAGIC
         record["format"] = FORMAT
         record["bytes"] = self.data_bytes
-        for field in ("next_offset", "limit", "base", "blocks", "names", "time_ns", "serial", "closed"):
+        for field in ("next_offset", "limit", "base", "blocks", "names", "time_ns", "serial", "gone", "closed"):
             record[field] = getattr(self, field)
         record["boot"] = np.void(self.boot)
         data = record.tobytes()[:_CHECKED]
@@ -87,6 +89,7 @@ def unpack(data: bytes) -> Watermark | None:
         time_ns=record["time_ns"],
         boot=bytes(record["boot"]),
         serial=record["serial"],
+        gone=record["gone"] == 1,
         closed=bool(record["closed"]),
     )
     return found if found.base <= found.next_offset <= found.limit < OFFSET_END else None

@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ipcbus.archive import gone
 from ipcbus.archive.layout import ROW
-from ipcbus.storage.files import DiskFile
+from ipcbus.archive.segments import SUFFIXES, file_of
+from ipcbus.storage.files import Disk, DiskFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
     import pytest
     from numpy.typing import NDArray
@@ -58,6 +61,15 @@ def add(writer: LogWriter, values: Sequence[bytes], *, topic: str = "t", first: 
     """Appends values in one block."""
     number, session = writer.topic(topic), writer.session("LBT-IPC:1:1")
     return writer.append(*made(values, topic=number, session=session, first=first, time_ns=time_ns))
+
+
+def lose_in_power_loss(folder: Path, base: int, end: int) -> None:
+    """Removes a segment of a log, as if a power loss had taken it: the log knows of the hole."""
+    for suffix in SUFFIXES:
+        file_of(folder, base, suffix).unlink()
+    known = gone.load(Disk(), folder)
+    assert known is not None
+    gone.save(Disk(), folder, known.with_holes([(base, end)]))
 
 
 def values_of(chunks: Iterable[Chunk]) -> list[bytes]:

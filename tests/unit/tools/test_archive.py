@@ -72,7 +72,7 @@ def test_info_for_programs(path: Path) -> None:
 
 def test_info_for_people(path: Path) -> None:
     shown = run("info", str(path), "--count").stdout
-    for text in ("feed/0", "1host/1", "quotes.1", "LBT-IPC:1:1", "spark", "the log is gone", "is no JSON"):
+    for text in ("feed/0", "1host/1", "quotes.1", "LBT-IPC:1:1", "spark", "the log is gone", "is not the JSON object"):
         assert text in shown
     with Archive(path).writer("feed"):
         assert "pid" in run("info", str(path)).stdout

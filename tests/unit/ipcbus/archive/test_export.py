@@ -14,6 +14,7 @@ from ipcbus.archive.choose import Choice
 from ipcbus.archive.columns import chosen
 from ipcbus.archive.export import export as exported
 from ipcbus.errors import ArchiveDamaged, ConfigError, StorageError, StorageFull
+from tests.kit.archives import lose_in_power_loss
 from tests.kit.records import Record, append, as_rows, counted
 
 if TYPE_CHECKING:
@@ -154,8 +155,7 @@ def test_a_hole_is_a_row_with_events(tmp_path: Path, lost: int) -> None:
         for begin in (0, 10, 20):
             append(writer, counted(10, begin))
             writer.roll()
-    for path in (tmp_path / "a" / "host" / "0").glob(f"{lost:020d}.*"):
-        path.unlink()
+    lose_in_power_loss(tmp_path / "a" / "host" / "0", lost, lost + 10)
     exported(archive, tmp_path / "out.parquet", choice=Choice(events=True))
     rows = pq.read_table(tmp_path / "out.parquet", columns=["offset", "type", "numbers"]).to_pylist()
     assert [row["offset"] for row in rows] == [*range(lost), lost, *range(lost + 10, 30)]

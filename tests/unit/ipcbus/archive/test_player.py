@@ -16,7 +16,7 @@ from ipcbus import ArchiveDamaged, ArchiveMissing, ConfigError, MessageType
 from ipcbus.archive import Archive, Limits
 from ipcbus.archive.player import Player
 from ipcbus.wire.properties import pack
-from tests.kit.archives import Watch, made
+from tests.kit.archives import Watch, lose_in_power_loss, made
 from tests.kit.recording import until
 
 if TYPE_CHECKING:
@@ -302,11 +302,21 @@ def test_what_an_archive_has_lost_is_counted(context: ipcbus.Context, archive: A
         for number in range(10):
             write(writer, "a", [bytes([number]) * 3000])
     middle = sorted(tmp_path.rglob("*.blk"))[4]
-    for suffix in ("blk", "idx", "dat"):
-        middle.with_suffix(f".{suffix}").unlink()
+    lose_in_power_loss(middle.parent, 4, 5)
     player = Player(archive, context, speed=0)
     assert len(Got(context).play(player)) == 9
     assert player.missing == 1
+
+
+def test_a_segment_that_somebody_deleted_ends_it(context: ipcbus.Context, archive: Archive, tmp_path: Path) -> None:
+    with archive.writer("s", limits=Limits(segment_bytes=4096)) as writer:
+        for number in range(3):
+            write(writer, "a", [bytes([number]) * 3000])
+    sorted(tmp_path.rglob("*.blk"))[1].unlink()
+    player = Player(archive, context, speed=0)
+    with pytest.raises(ArchiveDamaged, match="neither retention nor a power loss"):
+        player.play()
+    assert player.sent == 1
 
 
 def test_damage_ends_it(context: ipcbus.Context, archive: Archive, tmp_path: Path) -> None:

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import random
+import zlib
 from pathlib import Path
 
 import pytest
 
 from ipcbus.archive import Archive, Limits
-from ipcbus.archive.layout import LOSS_TYPES, TYPE_LOSS_DAMAGE
+from ipcbus.archive.layout import LOSS_TYPES, TYPE_LOSS_DAMAGE, WATERMARK_AT
 from ipcbus.archive.repair import repair
 from ipcbus.archive.verify import verify
 from ipcbus.errors import ArchiveDamaged, ArchiveLocked, OffsetsExpired
@@ -139,16 +140,121 @@ def test_a_missing_file_costs_its_segment(disk: FaultyDisk, suffix: str) -> None
     assert verify(archive) == []
 
 
-def test_a_segment_without_records_of_blocks_is_a_hole(disk: FaultyDisk) -> None:
-    disk.spoil(segment(disk, 1, "blk"), None)
+@pytest.mark.parametrize("suffixes", [("blk",), ("blk", "idx", "dat")])
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_a_deleted_segment_is_damage(disk: FaultyDisk, number: int, suffixes: tuple[str, ...]) -> None:
+    """And no power loss: the log knows which offsets power losses and retention took."""
+    base = int(segment(disk, number, "blk").stem)
+    end = ROWS if number == 2 else int(segment(disk, number + 1, "blk").stem)
+    for suffix in suffixes:
+        disk.spoil(FOLDER / f"{base:020d}.{suffix}", None)
     archive = Archive(ROOT, files=disk)
-    assert len(verify(archive)) == 2
-    with pytest.raises(OffsetsExpired, match="lost"):
-        list(archive.log("host/0").read(0, ROWS))
-    repair(archive)
+    log = archive.log("host/0")
+    assert log.bounds() == (0, ROWS)
+    assert log.missing() == [(base, end)]
+    (finding,) = verify(archive)
+    assert (finding.file, finding.first, finding.end) == (f"host/0/{base:020d}.blk", base, end)
+    assert "neither retention nor a power loss" in finding.what
+    with pytest.raises(ArchiveDamaged, match=f"rows {base} to {end - 1} .*neither retention nor a power loss"):
+        list(log.read(0, ROWS))
+    told: list[tuple[int, int]] = []
+    rows = log.read(0, ROWS, on_damage=lambda first, end, _why: told.append((first, end)))
+    assert len(values_of(rows)) == ROWS - (end - base)
+    assert told == [(base, end)]
+    with archive.writer("host"):  # the next recorder does not take it for a hole either
+        pass
+    assert archive.log("host/0").missing() == [(base, end)]
+    assert sum(each.lost for each in repair(archive)) == end - base
     assert verify(archive) == []
     found, lost, holes = read_all(archive)
-    assert (lost, len(found) + holes) == ([], ROWS)
+    assert (lost, holes, len(found)) == (list(range(base, end)), 0, ROWS - (end - base))
+
+
+def test_retention_is_told_from_damage_and_a_power_loss_from_both(disk: FaultyDisk) -> None:
+    archive = Archive(ROOT, files=disk)
+    archive.cursors.remove("spark")  # it would hold all segments
+    with archive.writer("host", limits=Limits(retain_bytes=20_000)) as writer:
+        assert writer.retain(0).segments == 1
+        kept = writer.log.bounds()[0]
+        add(writer, words(10, ROWS))
+    assert (kept > 0, verify(archive), archive.log("host/0").missing()) == (True, [], [])
+    with pytest.raises(OffsetsExpired, match=f"has offsets {kept} to"):
+        archive.log("host/0").read(0, ROWS)
+    writer = archive.writer("host", limits=Limits(sync="never"))
+    add(writer, words(10, ROWS + 10))
+    after = disk.lost_power()
+    archive = Archive(ROOT, files=after)
+    with archive.writer("host") as writer:
+        assert writer.recovered.hole
+        add(writer, words(1, 0))
+    log = archive.log("host/0")
+    assert (log.missing(), verify(archive)) == ([], [])
+    with pytest.raises(OffsetsExpired, match="a power loss took them"):
+        list(log.read(*log.bounds()))
+    last = sorted(path for path in after.content() if path.suffix == ".blk")[-1]
+    after.spoil(last, None)
+    assert archive.log("host/0").missing() == [(int(last.stem), int(last.stem) + 1)]
+
+
+def test_an_archive_of_an_older_release_is_read_and_gets_what_it_lacks(disk: FaultyDisk) -> None:
+    """No checksum in `archive.json` and cursors, no list of what is gone."""
+    archive = Archive(ROOT, files=disk)
+    text = b'{"created_ns":1,"format":1,"host":"h","id":"%s"}' % archive.id.encode()
+    disk.spoil(ROOT / "archive.json", text)
+    disk.spoil(ROOT / "consumers" / "spark.json", b'{"format":1,"group":"spark","offsets":{"host/0":7},"time_ns":9}')
+    older = bytearray(disk.content()[FOLDER / "watermark"])
+    for at in WATERMARK_AT:
+        older[at + 88 : at + 92] = bytes(4)
+        older[at + 92 : at + 96] = zlib.crc32(older[at : at + 92]).to_bytes(4, "little")
+    disk.spoil(FOLDER / "watermark", bytes(older))
+    disk.spoil(FOLDER / "gone.json", None)
+    disk.spoil(segment(disk, 1, "blk"), None)
+    archive = Archive(ROOT, files=disk)
+    assert archive.cursors.all()["spark"].offsets == {"host/0": 7}
+    assert all("belongs to no segment" in finding.what for finding in verify(archive))
+    with pytest.raises(OffsetsExpired, match="or somebody removed their segment"):
+        list(archive.log("host/0").read(0, ROWS))
+    with Archive.create(ROOT, files=disk).writer("host"):
+        pass
+    assert disk.content()[ROOT / "archive.json"] != text
+    with pytest.raises(OffsetsExpired, match="a power loss took them"):  # what else, as nothing else is known
+        list(archive.log("host/0").read(0, ROWS))
+    assert Archive(ROOT, files=disk).id == archive.id
+
+
+@pytest.mark.parametrize("name", ["archive.json", "consumers/spark.json", "host/0/gone.json"])
+def test_any_flipped_bit_of_a_small_file_is_found_and_mended(name: str) -> None:
+    disk = FaultyDisk(random.Random(1))
+    with Archive.create(ROOT, files=disk).writer("host") as writer:
+        add(writer, words(1, 0))
+    Archive(ROOT, files=disk).cursors.commit("spark", {"host/0": 1})
+    good = disk.content()[ROOT / name]
+    ident = Archive(ROOT, files=disk).id
+    for at in range(8 * len(good)):
+        changed = bytearray(good)
+        changed[at // 8] ^= 1 << at % 8
+        disk.spoil(ROOT / name, bytes(changed))
+        archive = Archive(ROOT, files=disk, lenient=True)
+        assert [finding.file for finding in verify(archive)] == [name], at
+        if at % 29 == 0:
+            repair(archive)
+            assert verify(archive) == []
+            assert archive.id == ident
+            if name == "archive.json":
+                assert disk.content()[ROOT / name] == good
+
+
+def test_an_archive_whose_identity_is_lost_is_not_given_another_one(disk: FaultyDisk) -> None:
+    good = disk.content()[ROOT / "archive.json"]
+    disk.spoil(ROOT / "archive.json", good.replace(b'"id":"', b'"id":"00')[:-3] + b'"}')
+    with pytest.raises(ArchiveDamaged, match="restore it from a copy, or run 'ipcbus archive repair'"):
+        Archive(ROOT, files=disk)
+    with pytest.raises(ArchiveDamaged):
+        Archive.create(ROOT, files=disk)
+    archive = Archive(ROOT, files=disk, lenient=True)
+    assert (archive.id, len(archive.log("host/0").segments())) == ("", 3)
+    with pytest.raises(ArchiveDamaged, match="checksum"):
+        repair(archive)
 
 
 def test_a_missing_watermark_is_made_anew(disk: FaultyDisk) -> None:

@@ -62,8 +62,10 @@ def ship(recording: Recording, to: Path, marks: Path) -> None:
     """The order of the page."""
     root = recording.archive.path
     copy(recording, marks, [path for path in files(root) if path.name == "watermark"])
-    copy(recording, to, [path for path in files(root) if path.name != "watermark" and path.suffix != ".blk"])
+    late = ("watermark", "gone.json")
+    copy(recording, to, [path for path in files(root) if path.name not in late and path.suffix != ".blk"])
     copy(recording, to, [path for path in files(root) if path.suffix == ".blk"])
+    copy(recording, to, [path for path in files(root) if path.name == "gone.json"])
     for path in files(marks):
         shutil.copyfile(marks / path, to / path)
 
