@@ -216,15 +216,20 @@ class LogWriter:
         if self._lock is None:
             return
         lock, self._lock = self._lock, None
-        try:
-            if not self._failed and self._pid == os.getpid():
-                self._close_in_order()
-        finally:
-            self._failed = self._failed or "it was closed"
-            if self._segment is not None:
-                self._segment.close()
-            self._open.close()
-            lock.release()
+        with contextlib.ExitStack() as until_done:  # each of them, whatever the others raise
+            until_done.callback(lock.release)
+            until_done.callback(self._open.close)
+            until_done.callback(self._close_segment)
+            try:
+                if not self._failed and self._pid == os.getpid():
+                    self._close_in_order()
+            finally:
+                self._failed = self._failed or "it was closed"
+
+    def _close_segment(self) -> None:
+        if self._segment is not None:
+            segment, self._segment = self._segment, None
+            segment.close()
 
     def _close_in_order(self) -> None:
         if self._segment is not None:

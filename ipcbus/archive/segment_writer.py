@@ -125,6 +125,7 @@ class SegmentWriter:
         segments.remove(self._files, self._folder, self.base)
 
     def close(self) -> None:
-        """Closes its files."""
-        for file in (self._dat, self._idx, self._blk):
-            file.close()
+        """Closes its files, each whatever the others raise."""
+        with contextlib.ExitStack() as until_done:
+            for file in (self._dat, self._idx, self._blk):
+                until_done.callback(file.close)

@@ -54,7 +54,7 @@ RECORDED: dict[str, Any] = {
             1,
             (
                 LogInfo(
-                    *("feed/0", "feed", 0, "", 0, 1, 1, 1, 400, 5, 5, 1, 7, 0, 0),
+                    *("feed/0", "feed", 0, "", 0, 1, 1, 1, 400, 5, 5, 1, 7, 0, 0, 0),
                     topics=(TopicInfo("t", None, None, None, None),),
                     sessions=(FAST,),
                     segments=(Segment(0, 1, 1, 400, True, 5, 5, 1, 7, 0, 0),),

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import random
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -11,8 +12,12 @@ from ipcbus.archive import Archive, Limits, LogWriter, blocks, layout, log_write
 from ipcbus.archive import names as naming
 from ipcbus.archive.verify import verify
 from ipcbus.errors import ClosedError, ConfigError, StorageError, StorageFull, WrongProcess
+from ipcbus.storage.files import DiskFile
 from tests.kit.archives import add, made, values_of
-from tests.kit.disks import CutOff, FaultyDisk
+from tests.kit.disks import CutOff, FaultyDisk, FaultyFile
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 ROOT = Path("/archive")
 FOLDER = ROOT / "host" / "0"
@@ -284,3 +289,80 @@ def test_no_more_names_than_readers_take(disk: FaultyDisk, monkeypatch: pytest.M
         assert add(writer, [b"last"], topic="t" * 900) > 1
     assert everything(disk)[-1] == b"last"
     opened(disk).close()
+
+
+def test_a_watermark_that_is_refused_publishes_nothing(disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The writer goes on at the same offset; with another one readers would find a gap and be told `OffsetsExpired`."""
+    with opened(disk) as writer:
+        add(writer, [b"one"])
+        write_at = FaultyFile.write_at
+
+        def refused(file: FaultyFile, offset: int, data: Buffer) -> None:
+            if file.path.name == "watermark":
+                raise StorageFull(f"{file.path}: no room")
+            write_at(file, offset, data)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(FaultyFile, "write_at", refused)
+            with pytest.raises(StorageFull):
+                add(writer, [b"two", b"three"])
+        assert writer.next_offset == 1
+        assert add(writer, [b"two", b"three"]) == 1
+        assert everything(disk) == [b"one", b"two", b"three"]
+    assert verify(Archive(ROOT, files=disk)) == []
+
+
+def test_no_offset_is_given_twice_where_no_synced_watermark_is_left(
+    disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power loss leaves the oldest watermark of readers, both synced ones are damaged, and no row is there."""
+    monkeypatch.setattr(log_writer, "RESERVE_MIN", 8)
+    writer = opened(disk, sync_seconds=1e9)
+    add(writer, [b"x"])
+    mark = disk.content()[FOLDER / "watermark"][: layout.WATERMARK.itemsize]
+    for _ in range(50):
+        add(writer, [b"y"])
+    shown = writer.next_offset
+    after = disk.lost_power()
+    after.spoil(FOLDER / "watermark", mark + bytes(layout.WATERMARK_AT[-1]))
+    for suffix in ("dat", "idx", "blk"):
+        after.spoil(FOLDER / f"{0:020d}.{suffix}", b"")
+    with opened(after) as again:
+        assert again.recovered.lost_power
+        assert again.next_offset >= shown
+        assert add(again, [b"z"]) >= shown
+
+
+@pytest.mark.parametrize("closing", ["works", "is refused"])
+def test_a_writer_that_failed_leaves_no_file_open_and_gives_its_lock_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closing: str
+) -> None:
+    writer = Archive.create(tmp_path).writer("host", limits=Limits(sync="always"))
+    add(writer, [b"one"])
+    close = DiskFile.close
+
+    def failing_sync(file: DiskFile) -> None:
+        raise StorageError(f"{file.path}: cannot sync it")
+
+    def failing_close(file: DiskFile) -> None:
+        close(file)
+        raise StorageError(f"{file.path}: cannot close it")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DiskFile, "sync", failing_sync)
+        with pytest.raises(StorageError, match="made anew"):
+            add(writer, [b"two"])
+        if closing == "works":
+            writer.close()
+        else:
+            patch.setattr(DiskFile, "close", failing_close)
+            with pytest.raises(StorageError, match="cannot close"):
+                writer.close()
+    links = [
+        os.readlink(f"/proc/self/fd/{fd}")
+        for fd in os.listdir("/proc/self/fd")
+        if os.path.islink(f"/proc/self/fd/{fd}")
+    ]
+    assert [link for link in links if link.startswith(str(tmp_path))] == []
+    with Archive(tmp_path).writer("host") as again:
+        assert again.next_offset in (1, 2)
