@@ -6,6 +6,7 @@ import contextlib
 import os
 import sys
 import threading
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from ipcbus import ending
@@ -19,8 +20,9 @@ from ipcbus.runtime.duties import Duties
 from ipcbus.runtime.faults import check_callbacks, check_topic
 from ipcbus.runtime.inbox import Inbox
 from ipcbus.runtime.network import Network
-from ipcbus.runtime.opening import keep_driving, open_driver, open_registry
+from ipcbus.runtime.opening import open_driver, open_registry
 from ipcbus.runtime.outbox import Outbox
+from ipcbus.runtime.own_thread import OwnThread
 from ipcbus.runtime.recorder_board import RecorderBoard
 from ipcbus.source import Source
 from ipcbus.version import __version__
@@ -45,11 +47,18 @@ _NOT_DRIVEN = (
     "embedded mode the context's own thread delivers"
 )
 
-_contexts: set[Context] = set()
+_contexts: weakref.WeakSet[Context] = weakref.WeakSet()
 
 
 class Context:
-    """One or a few per process; sources and receivers are made by it and live as long as it does."""
+    """One or a few per process; sources and receivers are made by it and live as long as it does.
+
+    Close it, or use it in a `with` block. It lives as long as anybody refers to it, to one of its sources or receivers,
+    or to an event queue of its receivers. One to which nobody refers any more is closed with a `ResourceWarning` when
+    the garbage collector finds it, which it does not while messages come without a pause.
+    """
+
+    _made = False
 
     def __init__(
         self,
@@ -110,10 +119,13 @@ class Context:
         self._processes = self._sequential or self._driver.split
         self._waiters = AsyncWaiters(self._driver, (lambda: self.process_events(0)) if self._processes else None)
         self._duties.attach(self._driver, self._inbox, self._outbox, self._waiters, self._network)
-        _contexts.add(self)
+        self._over = threading.Event()
         self._thread: threading.Thread | None = None
+        self._own = OwnThread(weakref.ref(self._driver), options, domain)
+        _contexts.add(self)
+        self._made = True
         if not self._sequential:
-            self._thread = threading.Thread(target=self._run, name=f"ipcbus {name or domain}", daemon=True)
+            self._thread = threading.Thread(target=self._own.run, name=f"ipcbus {name or domain}", daemon=True)
             self._thread.start()
 
     # ------------------------------------------------------------------ handles
@@ -227,6 +239,7 @@ class Context:
             self._check()  # again: another thread may have closed the context meanwhile
             self._inbox.open(receiver._interest)
             self._receivers[receiver] = None
+            receiver._serve(True)
             self._inbox.scan()
         if self._closed:  # another thread began to close it after the check, and may not have seen the receiver
             ending.silence(receiver)
@@ -254,6 +267,7 @@ class Context:
         if self._forked or self._receivers.pop(receiver, _ABSENT) is _ABSENT:
             return
         receiver._sink.closed = True
+        receiver._serve(False)
         with self._driver.wheel():
             self._inbox.remove(receiver._interest)
         self._waiters.wake(receiver._sink)
@@ -298,9 +312,6 @@ class Context:
         if not self._processes:
             raise WrongThread(_NOT_DRIVEN.format("fileno"))
         return self._driver.fileno()
-
-    def _run(self) -> None:
-        keep_driving(self._driver, self._options, self.domain, lambda: self._closed)
 
     def _wheel_of(self, sink: Sink, timeout: float | None = None) -> AbstractContextManager[Driver | None]:
         """The driver for a thread that pulls; None when somebody else filled the queue or closed it meanwhile."""
@@ -361,8 +372,14 @@ class Context:
         state = " (closed)" if self._closed else ""
         return f"<Context {self.name!r} in domain {self.domain!r}{state}>"
 
+    def __del__(self) -> None:
+        """Has a context closed that nobody refers to any more."""
+        if self._made:
+            ending.drop(self)
+
     def _forget(self) -> None:
         _contexts.discard(self)
+        self._over.set()
 
     def _check(self) -> None:
         if self._forked:
@@ -395,7 +412,8 @@ class Context:
 
 def close_all() -> None:
     """Closes every open context of the process, as at its end."""
-    ending.close_all(list(_contexts), patient=getattr(sys, "last_value", None) is None)
+    ending.await_dropped()
+    ending.close_all([*_contexts, *ending.dropped], patient=getattr(sys, "last_value", None) is None)
 
 
 def _driven_elsewhere(context: Context) -> set[int]:
@@ -404,7 +422,7 @@ def _driven_elsewhere(context: Context) -> set[int]:
 
 
 def _fork_child() -> None:
-    for context in list(_contexts):
+    for context in [*_contexts, *ending.dropped]:
         context._after_fork()
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
+import functools
+import logging
 import threading
+import warnings
 from typing import TYPE_CHECKING
 
 from ipcbus.errors import WrongThread
@@ -11,10 +15,18 @@ from ipcbus.lingering import linger, tell_unheard
 from ipcbus.resolution.sweep import sweep
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from ipcbus.context import Context
     from ipcbus.receiver import Receiver
+
+
+log = logging.getLogger("ipcbus")
+
+_PATIENCE_S = 5.0
+
+dropped: set[Context] = set()
+"""Contexts that nobody referred to any more, until they are closed."""
 
 
 def silence(receiver: Receiver, *, queued: bool = True) -> None:
@@ -56,10 +68,11 @@ def _end(context: Context) -> None:
         source.drop()
         source.batch.flush()
     context._driver.stop()
-    if context._thread is not None and context._thread is not threading.current_thread():
+    if context._thread is not None and context._thread.ident != threading.get_ident():
         context._thread.join()
     with context._driver.wheel():  # a thread that pulls lets go first
         for receiver in list(context._receivers):
+            receiver._serve(False)
             receiver._sink.closed = True
             receiver._sink.stop_counting()
             context._waiters.wake(receiver._sink)
@@ -74,6 +87,7 @@ def _end(context: Context) -> None:
     context._receivers.clear()
     sweep(context.domain)
     context._ended = True
+    dropped.discard(context)
     context._forget()
 
 
@@ -115,3 +129,46 @@ def _drain(context: Context) -> None:
             context._inbox.drain()
         finally:
             driver.quiet = driver.split
+
+
+def drop(context: Context) -> None:
+    """Has a context closed that nobody refers to any more; for its finalizer.
+
+    That runs in any thread, and inside whatever lock it has: nothing is waited for here, and no lock is taken.
+    """
+    if context._ended or context._forked:
+        return
+    text = (
+        f"{context!r} was not closed, and nobody refers to it any more: it is closed now; call close(), or use the "
+        "context in a with block"
+    )
+    dropped.add(context)
+    closing = functools.partial(_close_dropped, context)
+    thread = context._thread
+    if thread is not None and thread.is_alive():
+        context._own.handed.append(closing)
+        context._driver.interrupt()
+    else:
+        with contextlib.suppress(RuntimeError):  # no thread to be had: it is closed at exit
+            _thread.start_new_thread(_start, (closing,))
+    warnings.warn(text, ResourceWarning, source=context, stacklevel=2)
+
+
+def await_dropped() -> None:
+    """Waits until the contexts that nobody referred to are closed, as at exit."""
+    for context in list(dropped):
+        context._over.wait(_PATIENCE_S)
+
+
+def _start(closing: Callable[[], object]) -> None:
+    # What waits for a thread to start cannot stand in the finalizer; what logs has to be in a thread that has a name.
+    threading.Thread(target=closing, name="ipcbus closing", daemon=True).start()
+
+
+def _close_dropped(context: Context) -> None:
+    try:
+        if context._thread is not None and context._thread.ident == threading.get_ident():
+            context._driver.rouse()
+        close(context)
+    except Exception:
+        log.exception("a context of domain %r that was not closed could not be closed", context.domain)

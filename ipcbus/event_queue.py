@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from ipcbus.delivery.sink import Sink
     from ipcbus.message import MessageType
+    from ipcbus.receiver import Receiver
     from ipcbus.runtime.driver import Driver
 
 log = logging.getLogger("ipcbus")
@@ -140,6 +141,7 @@ class EventQueue:
             delay_warning_ns=values.queue_delay_warning * 1000,
         )
         self._inside: set[int] = set()
+        self._receivers: set[Receiver] = set()
         self._forked = False
         _queues.add(self)
 

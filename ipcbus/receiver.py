@@ -46,6 +46,7 @@ class Receiver:
         check_callbacks(on_message=on_message, source_notification=source_notification)
         self.topic = topic
         self._context = context
+        self._queue = event_queue
         shelf = shelf_of(event_queue, context._driver, on_message)
         self._sink = Sink(on_message, options.receive_queue_maximum, shelf)
         self._sink.owner = self
@@ -272,6 +273,11 @@ class Receiver:
     def __repr__(self) -> str:
         """Names the topic."""
         return f"<Receiver {self.topic!r}{' (closed)' if self.closed else ''}>"
+
+    def _serve(self, serves: bool) -> None:
+        """Has the event queue, if there is one, keep this receiver and its context alive, or not any more."""
+        if self._queue is not None:
+            (self._queue._receivers.add if serves else self._queue._receivers.discard)(self)
 
     def _named(self) -> str:
         return f"topic {self.topic!r}"

@@ -7,12 +7,13 @@ rings nor calls receivers back, and sleeps without the wheel, so that a guest ha
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import select
 import threading
 import time
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ipcbus.runtime import timerfd
 from ipcbus.runtime.timerfd import FOREVER_NS, bounded
@@ -25,11 +26,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ipcbus.transport.receiving import ReceivingSession
+    from ringbuf.poller import Poller
+
+    Rest = Callable[[], object]
+    """Waits for something to do."""
 
 log = logging.getLogger("ipcbus")
 
 SLICE_NS = 10_000_000
 """A spinning wait looks up after so long: for signals, and for threads that want in."""
+_LONGEST_SPIN_NS = 100_000_000
 NETWORK_SLICE_NS = 50_000
 """The same where there are sockets, at which a spinning wait does not look."""
 
@@ -97,6 +103,8 @@ class Driver(Wheel):
         self.network_is_busy = False
         """Something is sent or received over the network; else its sockets are looked at rarely between rings."""
         self._outer: select.epoll | None = None
+        self._rests = False
+        """The context's own thread waits for something to do, with the wheel; `rouse` ends that."""
         self._hurried = False
         self._next_timer_ns = 0
         self._looks = 0
@@ -156,12 +164,8 @@ class Driver(Wheel):
         now = time.monotonic_ns()
         deadline = now + timeout_ns
         while True:
-            self._housekeeping(now)
-            left = max(0, min(self._due(), deadline) - now)
-            brief = once or self._work.someone_waits() or self._guests > 0
-            self._hear(rarely=now < self._hear_again_ns)
-            slice_ns = NETWORK_SLICE_NS if self.network_is_busy else SLICE_NS
-            handled = self._account(self.pump.run(min(left, slice_ns), self.loops, brief), brief)
+            brief = once or self._brief()
+            handled = self._pass(now, deadline, brief)
             total += handled
             now = time.monotonic_ns()
             if self._must_stop() or (once and total) or now >= deadline:
@@ -171,6 +175,18 @@ class Driver(Wheel):
                 if once and total:
                     return total
                 now = time.monotonic_ns()
+
+    def _brief(self) -> bool:
+        """Whether somebody wants to know soon what a turn brings."""
+        return self._work.someone_waits() or self._guests > 0
+
+    def _pass(self, now: int, deadline: int, brief: bool) -> int:
+        """One turn of driving; returns messages and events."""
+        self._housekeeping(now)
+        left = max(0, min(self._due(), deadline) - now)
+        self._hear(rarely=now < self._hear_again_ns)
+        slice_ns = NETWORK_SLICE_NS if self.network_is_busy else SLICE_NS
+        return self._account(self.pump.run(min(left, slice_ns), self.loops, brief), brief)
 
     def _account(self, handled: int, brief: bool) -> int:
         """What is to be done after each turn; returns messages and events."""
@@ -192,19 +208,63 @@ class Driver(Wheel):
 
     def run(self) -> None:
         """The loop of the context's own thread; returns when the context closes."""
-        me = self._own_thread = threading.get_ident()
+        rest: Rest | None = None
         while not self.closing:
-            if not self._take_own_turn(me):
-                continue
-            try:
-                if self.split:
-                    self._look_after()
-                else:
-                    self.drive(FOREVER_NS, once=False)
-            finally:
-                self.give()
+            rest = self.turn(rest() if rest is not None else None)
+        self.rouse()
+
+    def turn(self, woken: object) -> Rest | None:
+        """One turn of the context's own thread.
+
+        Args:
+            woken: what the rest after the turn before has returned; None without one.
+
+        Returns:
+            What to do before the next turn: it waits for something to do, and has no hold on this driver. None when
+            there is nothing to wait for.
+        """
+        me = self._own_thread = threading.get_ident()
+        rested, self._rests = self._rests, False
+        if not rested and not self._take_own_turn(me):
+            return None
+        try:
             if self.split:
-                self._rest()
+                self._look_after()
+            else:
+                rest = self._drive_until_rest(woken if rested else None)
+                self._rests = rest is not None
+        finally:
+            if not self._rests:
+                self.give()
+        # A split context rests without the wheel, so that a guest has it at once.
+        return functools.partial(_poll, self._epolls[1], self._due()) if self.split else rest
+
+    def rouse(self) -> None:
+        """Ends the rest of the context's own thread; for that thread only."""
+        if self._rests:
+            self._rests = False
+            self._disarm()
+            self.give()
+
+    def _drive_until_rest(self, woken: Any) -> Rest | None:  # noqa: ANN401 - whatever the rest returned
+        """Delivers until there is nothing to do, or somebody else needs the wheel."""
+        if woken is not None:
+            self._account(self._rise(woken), self._brief())
+        now = time.monotonic_ns()
+        while not self._must_stop():
+            handled = self._pass(now, FOREVER_NS, self._brief())
+            now = time.monotonic_ns()
+            if handled or self._must_stop():
+                continue
+            if self._spins:
+                if not self.network_is_busy:
+                    return functools.partial(_spin, self.pump.poller, self.loops, self._due())
+                continue
+            seconds = self._doze(self._due() - now)
+            if seconds is not None:
+                return functools.partial(self._epoll.poll, seconds)
+            now = time.monotonic_ns()
+        return None
 
     def _look_after(self) -> None:
         """The context's own work without a look at the rings."""
@@ -214,11 +274,6 @@ class Driver(Wheel):
         self._housekeeping(time.monotonic_ns())
         if self._outer is not None and not (self._arm() and not woken and not self.pump.attention):
             os.eventfd_write(self._ready_fd, 1)
-
-    def _rest(self) -> None:
-        """Sleeps without the wheel until there is work for `_look_after`."""
-        with contextlib.suppress(OSError, ValueError):  # ValueError: closed
-            self._epolls[1].poll(max(0, self._due() - time.monotonic_ns()) / 1e9)
 
     def process(self, timeout: float | None) -> int:
         """Drives for a caller of the application until something was delivered; returns messages and events.
@@ -313,14 +368,34 @@ class Driver(Wheel):
 
     def _sleep(self, timeout_ns: int) -> int:
         """Sleeps until woken; delivers first what it was woken for, then clears up. Returns messages delivered."""
-        if timeout_ns <= 0:
+        seconds = self._doze(timeout_ns)
+        if seconds is None:
             return 0
         try:
-            if not self._arm():
-                return 0
-            # Without the system's fence nothing promises that a source saw this context fall asleep.
-            limit = timeout_ns if self._fenced else min(timeout_ns, 1_000_000)
-            woken = self._epoll.poll(limit / 1e9)
+            woken = self._epoll.poll(seconds)
+        except BaseException:
+            self._disarm()
+            raise
+        return self._rise(woken)
+
+    def _doze(self, timeout_ns: int) -> float | None:
+        """Shows every session that this context sleeps, for so many seconds; None when there is something to do."""
+        if timeout_ns <= 0:
+            return None
+        armed = False
+        try:
+            armed = self._arm()
+        finally:
+            if not armed:
+                self._disarm()
+        # Without the system's fence nothing promises that a source saw this context fall asleep.
+        return (timeout_ns if self._fenced else min(timeout_ns, 1_000_000)) / 1e9 if armed else None
+
+    def _rise(self, woken: Any) -> int:  # noqa: ANN401 - what the poll returned; a spin returns no list
+        """Delivers what the context was woken for, then clears up; returns messages delivered."""
+        if isinstance(woken, bool):
+            return 0
+        try:
             if woken:
                 self._hear()
             handled = self.pump.run(0, 0, True) if woken else 0
@@ -395,3 +470,14 @@ class Driver(Wheel):
 def _clear(fd: int) -> None:
     with contextlib.suppress(BlockingIOError):
         os.eventfd_read(fd)
+
+
+def _poll(epoll: select.epoll, until_ns: int) -> None:
+    """Rests until something happens or the time is come."""
+    with contextlib.suppress(OSError, ValueError):  # ValueError: closed
+        epoll.poll(max(0, until_ns - time.monotonic_ns()) / 1e9)
+
+
+def _spin(poller: Poller, loops: int, until_ns: int) -> bool:
+    """Looks at the rings until one has something, or the time is come."""
+    return poller.spin(loops, max(0, min(until_ns - time.monotonic_ns(), _LONGEST_SPIN_NS)))

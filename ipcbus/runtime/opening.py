@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import secrets
 from typing import TYPE_CHECKING
 
@@ -15,8 +14,6 @@ from ringbuf.doorbell import Doorbell
 from ringbuf.errors import RingError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ipcbus.config import ContextOptions
     from ipcbus.runtime.driver import Work
 
@@ -84,19 +81,3 @@ def _spins(options: ContextOptions) -> bool:
         options.transport_lbtipc_receiver_thread_behavior,
         options.transport_lbtsmx_receiver_thread_behavior,
     )
-
-
-def keep_driving(driver: Driver, options: ContextOptions, domain: str, closed: Callable[[], bool]) -> None:
-    """What the thread of a context's own does until the context is closed."""
-    cpu = options.thread_cpu
-    if cpu >= 0:
-        try:
-            os.sched_setaffinity(0, {cpu})
-        except OSError as error:
-            log.warning("thread_cpu = %d cannot be used (%s); the thread runs on any processor", cpu, error)
-    while not closed():
-        try:
-            driver.run()
-        except BaseException:  # also SystemExit from a callback: only its own context's end stops this thread
-            log.exception("the thread of context %r in domain %r goes on after", options.context_name, domain)
-            driver.wait_changed(0.01)

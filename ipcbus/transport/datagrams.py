@@ -98,6 +98,10 @@ class DatagramCounts:
     dgrams_overrun: int = 0
 
 
+_open: set[socket.socket] = set()
+"""The garbage collector closes sockets that nobody refers to before their context can say goodbye through them."""
+
+
 class DatagramSocket:
     """A UDP socket that never blocks; make it with `unicast` or `group_member`."""
 
@@ -118,6 +122,7 @@ class DatagramSocket:
         self._batched = Batched(sock.fileno(), sock.family == socket.AF_INET6, PAYLOAD_MAX + 1)
         self.address: Address = sock.getsockname()
         """What it is bound to."""
+        _open.add(sock)
 
     def peer(self, host: str, port: int) -> Address:
         """The address of somebody else as this socket writes it: equal to that of what comes from there.
@@ -191,6 +196,7 @@ class DatagramSocket:
         """Gives the port back; what is sent afterwards is dropped. Does nothing the second time."""
         self._batched.close()
         self._socket.close()
+        _open.discard(self._socket)
 
     def _overrun(self) -> int:
         try:
