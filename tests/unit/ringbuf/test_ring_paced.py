@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import resource
 import threading
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ringbuf.channel import OwnedChannel
+    from ringbuf.ring import RingReader
 
 BODY = b"x" * 48
 STEP = layout.RECORD_HEADER + len(BODY)
@@ -313,3 +315,48 @@ def test_joining_wakes_a_writer_that_waited_for_the_joiner(domain: str) -> None:
         assert int(control_of(channel)["writer_waits"]) == layout.WRITER_RUNS
         assert channel.writer.write(BODY)
         reader.leave()
+
+
+def test_reader_that_pauses_says_that_the_writer_wants_an_event(channel: OwnedChannel, domain: str) -> None:
+    with joined(domain) as reader:
+        fill(channel)
+        assert channel.writer.want_event(len(BODY))
+        assert reader.slots.pause(reader.reader.slot_index)
+        assert channel.writer.write(BODY)
+
+
+class LateReader:
+    """A reader that joins so slowly that the writer goes on each time after it looked at the tail."""
+
+    def __init__(self, reader: RingReader, write_on: Callable[[int], None]) -> None:
+        self._reader, self._write_on = reader, write_on
+        self._rings = [1.5, 1.4]
+        self.capacity = reader.capacity
+
+    @property
+    def tail(self) -> int:
+        found = self._reader.tail
+        if self._rings:
+            self._write_on(int(self._rings.pop(0) * WINDOW))
+        return found
+
+    def start(self, position: int) -> None:
+        self._reader.start(position)
+
+
+def test_slow_joiner_shows_its_place_again_until_the_writer_heeds_it(channel: OwnedChannel, domain: str) -> None:
+    """The writer ignores a place that is more than two rings behind it, and overwrites what a reader there reads."""
+    numbers = itertools.count()
+
+    def write_on(size: int) -> None:
+        for _ in range(size // STEP):
+            channel.writer.write(next(numbers).to_bytes(len(BODY), "little"))
+
+    with joined(domain) as reader:
+        reader.slots.pause(reader.reader.slot_index)
+        begin = reader.slots.join(reader.reader.slot_index, LateReader(reader.reader, write_on))
+        assert channel.writer.head - begin <= WINDOW
+        write_on(WINDOW // 2)
+        found = [int.from_bytes(body, "little") for body in read_all(reader)]
+        assert found == list(range(found[0], next(numbers)))
+        assert len(found) == WINDOW // 2 // STEP

@@ -73,3 +73,26 @@ def test_the_longest_silent_is_dropped_first() -> None:
     assert found.turn(12) == 2
     assert found.addresses == ("a",)
     assert found.next_ns == 18
+
+
+def test_pages_of_an_older_list_do_not_mix_with_those_of_a_newer_one() -> None:
+    found = clients()
+    found.connect("a", found.cookie("a", 0), 0)
+    client = found.get("a")
+    assert client is not None
+    found.ack(client, ack([1], 7, 0, 2))
+    found.ack(client, ack([9], 6, 1, 2))
+    assert client.topics == frozenset()
+    found.ack(client, ack([2], 7, 1, 2))
+    assert client.topics == {1, 2}
+
+
+def test_a_topic_that_is_received_again_starts_again() -> None:
+    found = clients()
+    found.connect("a", found.cookie("a", 0), 0)
+    client = found.get("a")
+    assert client is not None
+    found.ack(client, ack([1, 2], 1))
+    client.starts.update({1: 10, 2: 20})
+    found.ack(client, ack([2], 2))
+    assert client.starts == {2: 20}

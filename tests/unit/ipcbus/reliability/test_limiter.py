@@ -64,3 +64,11 @@ def test_at_the_time_it_names_it_can_be_taken(size: int) -> None:
     limiter = Limiter(8_000_000, 10 * MS)
     assert limiter.take(33_333, 0)
     assert limiter.take(size, limiter.next_ns(size, 3 * MS))
+
+
+def test_intervals_stay_where_they_are_whenever_it_is_asked() -> None:
+    limiter = Limiter(8_000_000, 10 * MS)
+    assert limiter.take(10_000, 19 * MS)
+    # That was the second interval, and the third begins in a millisecond.
+    assert limiter.next_ns(10_000, 19 * MS) == 20 * MS
+    assert limiter.take(10_000, 20 * MS)

@@ -113,3 +113,12 @@ def test_backoffs_are_drawn_from_half_to_one_and_a_half(seed: int) -> None:
     found.due(now)
     assert found.next_ns is not None
     assert 100 * MS <= found.next_ns - now <= 300 * MS
+
+
+def test_a_timer_from_before_a_refusal_means_nothing() -> None:
+    """The number was to be asked for again at 250 ms; the NCF puts that off, and no request breaks it."""
+    found = lost(7)
+    assert found.due(50 * MS) == ([7], [])
+    assert found.ncf([7], 100 * MS) == 1
+    assert found.due(300 * MS) == ([], [])
+    assert asked(found, 2000 * MS) == [(1300, [7]), (1500, [7]), (1700, [7]), (1900, [7])]

@@ -81,3 +81,31 @@ def test_a_forged_request_makes_it_send_no_more_than_its_limits() -> None:
     found = source(100, retransmit_rate=8_000, rate_interval=100 * MS)  # 100 bytes each 100 ms
     sent = sum(len(found.nak(range(100), now * MS)[0]) for now in range(1000))
     assert sent <= 11
+
+
+def test_a_refusal_is_said_again_after_the_ignore_interval() -> None:
+    found = source(5, ignore_interval=100 * MS)
+    for begin in (0, 100 * MS, 200 * MS):
+        assert [each.number for each in found.nak([3], begin)[0]] == [3]
+        assert found.nak([3], begin + 10 * MS) == ([], [Refusal(NCF_IGNORED, [3])])
+        assert found.nak([3], begin + 20 * MS) == ([], [])
+
+
+def test_what_waits_already_is_put_off_and_not_shed() -> None:
+    # The rate allows one of these an interval, and one may wait.
+    found = source(5, retransmit_rate=8000, rate_interval=100 * MS, queue_max=1, ignore_interval=50 * MS)
+    again, refused = found.nak([0, 1], 0)
+    assert ([each.number for each in again], refused) == ([0], [Refusal(NCF_SHED, [1])])
+    assert found.nak([1], 60 * MS) == ([], [Refusal(NCF_RX_DELAY, [1])])
+    before = found.counts.naks_rx_delay_ignored, found.counts.naks_shed
+    assert found.nak([1], 70 * MS) == ([], [])
+    assert (found.counts.naks_rx_delay_ignored, found.counts.naks_shed) == (before[0] + 1, before[1])
+
+
+def test_nothing_overtakes_what_waits_for_the_data_rate() -> None:
+    found = source(data_rate=8000, rate_interval=100 * MS)  # 100 bytes each 100 ms
+    assert found.send(b"a" * 60, 0) == 0
+    assert found.send(b"b" * 60, 0) == -1
+    assert found.send(b"c" * 10, 0) == -1
+    sent, _ = found.turn(100 * MS)
+    assert [(each.number, each.data[:1]) for each in sent] == [(1, b"b"), (2, b"c")]

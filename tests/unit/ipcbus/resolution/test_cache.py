@@ -195,3 +195,12 @@ def test_what_is_paid_is_what_is_known(events: list[tuple[str, int, int, int, st
         assert cost <= cache.bytes <= min(bytes_max // 2, cost + 3 * CONTEXT_BYTES)
     cache.turn(now_ns + TTL_MAX * S)
     assert (cache.bytes, len(cache), cache.sources(), cache.next_ns) == (0, 0, {}, None)
+
+
+def test_a_session_of_which_no_topic_has_room_costs_nothing() -> None:
+    cache = Cache(4 * (CONTEXT_BYTES + SESSION_BYTES + TOPIC_BYTES), 4)
+    cache.advert("h", advert(1, {5: "x" * 200}), 0)
+    assert (cache.refused, cache.contexts(), dict(cache.sources())) == (1, {}, {})
+    assert cache.bytes == CONTEXT_BYTES
+    cache.turn(1000 * S)
+    assert cache.bytes == 0

@@ -137,3 +137,9 @@ def test_refuses_other_layouts() -> None:
 def test_refuses_shares_beyond_one(share: float) -> None:
     with pytest.raises(ValueError, match="between 0 and 1"):
         Histogram.empty().percentile(share)
+
+
+def test_one_that_began_anew_has_no_past() -> None:
+    assert histogram([5, 7]).since(histogram([5, 5, 7])) is None
+    found = histogram([5, 7, 7]).since(histogram([5, 7]))
+    assert found == histogram([7])

@@ -181,3 +181,12 @@ def test_receivers_over_udp_hold_nobody_up() -> None:
     session = made.session(slots=(slot,), wait="blocked")
     assert session.held_up_by is None
     assert session.fill is None
+
+
+def test_what_waited_for_the_data_rate_before_counts_once() -> None:
+    """It had waited for half a second already, and waits for another quarter."""
+    before = made.snapshot(made.context(uplinked(0, 0, since=SECOND // 2)), at=0)
+    after = made.snapshot(made.context(uplinked(SECOND, SECOND * 3 // 4)), at=SECOND)
+    (session,) = stats.rates(before, after).sessions
+    assert session.uplink is not None
+    assert session.uplink.limited == pytest.approx(0.25)

@@ -192,6 +192,11 @@ def test_for_how_long_the_same_one_holds_it_up() -> None:
     other = rates(found, looked(5, 0.9, lag=10))
     assert only(other).held_up_for_ns == pytest.approx(0.9 * SECOND)
     assert only(rates(looked(0, 0), looked(1, 0))).held_up_for_ns == 0
+    # A source that goes on for most of the time is held up again and again, not all the time.
+    found = looked(0, 0.4)
+    for second in range(1, 5):
+        found = rates(found, looked(second, 0.4))
+    assert only(found).held_up_for_ns == pytest.approx(0.4 * SECOND)
 
 
 def test_a_counter_that_fell_back_leaves_no_ratio() -> None:

@@ -120,3 +120,20 @@ def test_nobody_is_late_who_was_never_in_the_way_for_that_long(turns: list[tuple
             assert now - since >= PATIENCE
             since = now if position < needed else None
             needed = position
+
+
+def test_a_reader_that_has_come_just_as_far_as_was_needed_is_in_the_way_anew() -> None:
+    clock = Clock()
+    for _ in range(8):
+        assert clock.look(500, a=499) == []
+    # Both looks find it where the first matter has ended; the second matter has its own time.
+    assert [clock.look(1000, a=500) for _ in range(11)] == [[]] * 10 + [["a"]]
+
+
+def test_the_next_look_comes_when_the_first_reader_would_be_late() -> None:
+    clock = Clock(step=100)
+    assert clock.holdups.next_look_ns == PATIENCE // LOOKS_MIN
+    for _ in range(10):
+        clock.look(500, a=100)
+    # It has been in the way for 900 of 1000: another quarter would be too late.
+    assert clock.holdups.next_look_ns == 100

@@ -119,3 +119,15 @@ def test_what_was_left_out_while_somebody_wrote_in_place_is_told_at_the_next_loo
         assert desk.tell(100 * MS) == ([], 100 * MS)
     desk.sender.pump()
     assert desk.tell(150 * MS)[0] == [(0, 1)]
+
+
+def test_the_next_look_is_for_the_source_that_is_due_first() -> None:
+    desk = Desk()
+    first, second = desk.sender.topic("a"), desk.sender.topic("b")
+    desk.sender.send(first, b"x")
+    desk.sender.channel.writer.set_time(2 * SECOND)
+    second.send(b"y")
+    desk.sender.pump()
+    assert desk.tell(3 * SECOND) == ([], 2 * SECOND)
+    assert desk.tell(5 * SECOND) == ([(0, 1)], 2 * SECOND)
+    assert desk.tell(7 * SECOND) == ([(1, 1)], 3 * SECOND)
