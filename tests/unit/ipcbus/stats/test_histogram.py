@@ -143,3 +143,9 @@ def test_one_that_began_anew_has_no_past() -> None:
     assert histogram([5, 7]).since(histogram([5, 5, 7])) is None
     found = histogram([5, 7, 7]).since(histogram([5, 7]))
     assert found == histogram([7])
+
+
+def test_nothing_since_is_longer_than_the_longest_of_all() -> None:
+    """The middle of the bucket of 1000 lies above it."""
+    found = histogram([1000, 1000]).since(histogram([1000]))
+    assert found == histogram([1000])
