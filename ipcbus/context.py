@@ -254,7 +254,8 @@ class Context:
             self._end_source(source)
 
     def _end_source(self, source: Source) -> None:
-        source.batch.settle()  # may refuse, inside a callback; nothing is done then
+        # Inside a callback this may refuse; nothing is done then.
+        source.batch.settle(self._options.acquire_close_timeout * 1_000_000)
         tell_unheard([source])
         if self._sources.pop(source, _ABSENT) is _ABSENT:
             return  # another thread closed it meanwhile

@@ -111,7 +111,7 @@ def _begin(context: Context, *, queued: bool = True) -> None:
 def _settle(context: Context) -> None:
     """Publishes what the sources have sent, and waits until no other thread writes in place."""
     for source in list(context._sources):
-        source.batch.settle()
+        source.batch.settle(context._options.acquire_close_timeout * 1_000_000)
 
 
 def _drain(context: Context) -> None:

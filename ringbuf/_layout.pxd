@@ -141,7 +141,8 @@ typedef struct {
     uint64_t order_map_entries;
     uint64_t reassembly_bytes;
     uint64_t fragments_rcved;
-    uint8_t pad_264[56];
+    uint64_t views_kept;
+    uint8_t pad_272[48];
     uint64_t latency[560];
 } ipcbus_Slot;
 _Static_assert(sizeof(ipcbus_Slot) == 4800, "Slot size");
@@ -170,6 +171,7 @@ _Static_assert(offsetof(ipcbus_Slot, reassembly_refused) == 232, "Slot.reassembl
 _Static_assert(offsetof(ipcbus_Slot, order_map_entries) == 240, "Slot.order_map_entries");
 _Static_assert(offsetof(ipcbus_Slot, reassembly_bytes) == 248, "Slot.reassembly_bytes");
 _Static_assert(offsetof(ipcbus_Slot, fragments_rcved) == 256, "Slot.fragments_rcved");
+_Static_assert(offsetof(ipcbus_Slot, views_kept) == 264, "Slot.views_kept");
 _Static_assert(offsetof(ipcbus_Slot, latency) == 320, "Slot.latency");
 typedef struct {
     uint32_t frame;
@@ -265,6 +267,7 @@ _Static_assert(offsetof(ipcbus_Trailer, length) == 4, "Trailer.length");
         uint64_t order_map_entries
         uint64_t reassembly_bytes
         uint64_t fragments_rcved
+        uint64_t views_kept
         uint64_t latency[560]
 
     ctypedef struct Record "ipcbus_Record":

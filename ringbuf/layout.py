@@ -206,6 +206,7 @@ SLOT = struct(
         ("reassembly_bytes", "<u8", 248),
         # line 4: still rarer ones
         ("fragments_rcved", "<u8", 256),
+        ("views_kept", "<u8", 264),
         ("latency", ("<u8", (HISTOGRAM_BUCKETS,)), 320),
     ],
 )

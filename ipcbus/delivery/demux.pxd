@@ -4,10 +4,11 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from ipcbus.delivery.message cimport Message, Origin
 from ipcbus.delivery.sink cimport Sink
 from ipcbus.wire._layout cimport MessageHeader
+from ringbuf.lending cimport Lender
 from ringbuf.ring cimport Reader, RingReader
 
 cdef class Tally:
-    cdef public uint64_t duplicates, malformed, msgs_reassembled, reassembly_refused, fragments_rcved
+    cdef public uint64_t duplicates, malformed, msgs_reassembled, reassembly_refused, fragments_rcved, views_kept
     cdef public uint64_t completed      # messages whose last fragment came since `show_tally` was called
     cdef public uint64_t order_map_entries, reassembly_bytes        # now
 
@@ -49,9 +50,11 @@ cdef class Demux:
     cdef public bint stop               # set from inside a callback: return after this message
     cdef object rare
     cdef Message spare
+    cdef Lender lender                  # of places in the ring; None where no message lies in it
     cdef readonly Tally tally
     cdef readonly uint64_t messages, no_topic, lost
 
+    cdef int read_from(self, RingReader ring) except -1
     cdef long poll(self, long limit) except -1
     cdef bint next_record(self) except -1
     cdef int skip(self, uint64_t length) except -1

@@ -101,6 +101,12 @@ class Demux:
             ValueError: a datagram of the ring before is in hand still (`holds`).
         """
 
+    def secure(self) -> None:
+        """Before the slot is given back inside a callback: what the callback still looks at gets memory of its own.
+
+        Without this the source would write there next.
+        """
+
     def set_controller(self, controller: Controller) -> None: ...
     def controller(self, topic_number: int) -> Controller | None: ...
     def remove_controller(self, topic_number: int) -> Controller | None: ...

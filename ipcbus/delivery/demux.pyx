@@ -17,6 +17,7 @@ from ipcbus.wire._layout cimport (
 from ringbuf cimport _atomics
 from ringbuf._layout cimport RECORD_HEADER, Record
 from ringbuf.clock cimport ns_per_tick
+from ringbuf.lending cimport Lender, own_pages
 from ringbuf.ring cimport (
     Reader, RingReader, aligned, reader_done, reader_in_step, reader_next, reader_sample, reader_show, record_length,
 )
@@ -104,15 +105,14 @@ cdef class Controller:
 
 cdef class Demux:
     def __init__(self, RingReader ring, uint32_t topics_max, rare):
-        self.ring = ring
+        self.rare = rare
         if ring is not None:
-            self.r = &ring.r
+            self.read_from(ring)
         self.topics_max = topics_max
         self.controllers = [None] * topics_max
         self.table = <PyObject **>calloc(topics_max, sizeof(PyObject *))
         if self.table == NULL:
             raise MemoryError()
-        self.rare = rare
         self.tally = Tally()
 
     def __dealloc__(self):
@@ -122,8 +122,7 @@ cdef class Demux:
         if self.cursor != NULL:
             raise ValueError("a datagram is in hand still; go on with it before another ring is read")
         self.trust(way)
-        self.ring = ring
-        self.r = &ring.r
+        self.read_from(ring)
         self.spare = None   # it may look into the mapping of the ring before
         self.left = False
         self.show_tally()
@@ -136,6 +135,22 @@ cdef class Demux:
         self.skipped += ANY_NUMBER
         self.tally.malformed += 1
         self.show_tally()
+
+    @cython.final
+    cdef int read_from(self, RingReader ring) except -1:
+        self.ring = ring
+        self.r = &ring.r
+        self.lender = None
+        if not ring.r.copies:
+            self.lender = Lender(ring.ring, ring.r.data - ring.ring.base, False, self.rare.view_kept)
+        return 0
+
+    def secure(self):
+        cdef Reader *r = self.r
+        if self.cursor == NULL or self.lender is None:
+            return
+        self.lender.secure()
+        own_pages(<char *>r.data + (r.position & r.mask), r.frame)
 
     def set_controller(self, Controller controller):
         self.controllers[controller.topic_number & (self.topics_max - 1)] = controller
@@ -221,6 +236,7 @@ cdef class Demux:
         _atomics.store_relaxed64(&self.r.slot.duplicates, tally.duplicates)
         _atomics.store_relaxed64(&self.r.slot.msgs_reassembled, tally.msgs_reassembled)
         _atomics.store_relaxed64(&self.r.slot.reassembly_refused, tally.reassembly_refused)
+        _atomics.store_relaxed64(&self.r.slot.views_kept, tally.views_kept)
         _atomics.store_relaxed64(&self.r.slot.order_map_entries, tally.order_map_entries)
         _atomics.store_relaxed64(&self.r.slot.reassembly_bytes, tally.reassembly_bytes)
 
@@ -450,8 +466,7 @@ cdef class Demux:
             return 0
         if message is None:
             message = Message.__new__(Message)
-            if self.r != NULL and not self.r.copies:
-                message.mapping = self.ring.ring
+            message.lender = self.lender
         else:
             self.spare = None
         if message.origin is not controller.origin:

@@ -1,7 +1,7 @@
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint64_t
 
-from ringbuf.memory cimport Mapping
+from ringbuf.lending cimport Lender, Loan
 
 cdef class Origin:
     cdef readonly str topic
@@ -19,7 +19,8 @@ cdef class Message:
     cdef const char *start      # in the ring or in the reader's copy, valid while `lent`
     cdef Py_ssize_t length      # of the value, without the header block
     cdef bint lent
-    cdef Mapping mapping        # what `start` lies in; None when it is the reader's copy
+    cdef Lender lender          # of the ring that `start` lies in; None when it lies in the reader's copy
+    cdef Loan loan              # what `shown` shows, where that is the ring
     cdef bytes own              # the value, where the message has a copy of its own
     cdef bytes block            # the header block, checked; None without headers
     cdef object shown           # the memoryview given out, if any

@@ -34,9 +34,15 @@ class Message:
     def view(self) -> memoryview:
         """The payload, read-only.
 
-        Inside a callback on a receiver-paced session it lies in the ring and is released when the callback returns;
-        using it later raises ValueError. An array made from it and kept shows whatever the ring holds then; keep
-        `data` instead. Elsewhere, and of a message with headers, it is of the message's own bytes.
+        Inside a callback on a receiver-paced session the view lies in the ring, without a copy, until the callback
+        returns. Then the view is released, and using it raises ValueError. An array made from the view, such as
+        `numpy.frombuffer(message.view)`, may be kept: when the callback returns, the array gets memory of its own with
+        the same bytes at the same address, and never shows a later message. That costs more than a copy, so that some
+        of the views that follow are copies; it is counted (`views_kept`) and logged once a session. An object that
+        remembers the address without holding the buffer, as the tensors of some libraries do, must not be kept.
+
+        In every other form of receiving, on sessions that are source-paced or evict, and of a message with headers or
+        in fragments, the view is of the message's own bytes and stays valid.
         """
 
     @property

@@ -8,7 +8,6 @@ from ipcbus.wire._layout cimport FLAG_PROPERTIES
 from ipcbus.wire.properties cimport block_copy
 from ipcbus.wire.properties import unpack
 from ringbuf.clock cimport epoch_ns
-from ringbuf.memory cimport Mapping, window_view
 
 cdef dict _types = {int(kind): kind for kind in MessageType}
 cdef object _data = MessageType.DATA
@@ -34,10 +33,9 @@ cdef class Message:
     @property
     def view(self):
         if self.shown is None:
-            if self.lent and self.mapping is not None:
-                self.shown = window_view(self.mapping, <char *>self.start, self.length, False)
-            else:
-                self.shown = memoryview(self.data)
+            if self.lent and self.lender is not None:
+                self.loan = self.lender.lend(self.start, self.length)
+            self.shown = memoryview(self.loan if self.loan is not None else self.data)
         return self.shown
 
     @property
@@ -95,7 +93,7 @@ cdef class Message:
         self.take_view()
         self.start = NULL
         self.lent = False
-        self.mapping = None
+        self.lender = None
         return 0
 
     cdef int take_back(self) except -1:
@@ -108,13 +106,15 @@ cdef class Message:
 
     cdef int take_view(self) except -1:
         if self.shown is not None:
-            if self.lent and self.mapping is not None:
+            if self.lent and self.lender is not None:
                 try:
                     self.shown.release()
                 except BufferError:
-                    # An array made from the view lives on; it holds the mapping.
-                    pass
+                    pass  # an array made from it lives on
             self.shown = None
+            if self.loan is not None:
+                loan, self.loan = self.loan, None
+                loan.settle()
         return 0
 
 

@@ -23,6 +23,9 @@ class Rare(Failures, Protocol):
     def begin(self) -> None:
         """The session's first datagram is there."""
 
+    def view_kept(self) -> None:
+        """An array made of a message's view outlives the callback; it has memory of its own now."""
+
 
 class Losses(Rare, Protocol):
     """What a delivery controller tells its session."""

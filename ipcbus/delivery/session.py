@@ -47,6 +47,7 @@ class DeliverySession:
         self.source_string = source_string
         self.demux = Demux(ring, topics_max, self)
         self.failed = failed
+        self.on_view_kept: Callable[[], None] = lambda: None
         self._budget, self._told = budget, told
         self._begun = begun
         self._had_bos: dict[int, set[Sink]] = {}
@@ -147,6 +148,13 @@ class DeliverySession:
         for controller in self.topics():
             self._give_bos(controller)
         self._raise()
+
+    def view_kept(self) -> None:
+        """An array made of a message's view outlives the callback: counted, and told of once."""
+        self.demux.tally.views_kept += 1
+        self.demux.show_tally()
+        if self.demux.tally.views_kept == 1:
+            self.on_view_kept()
 
     def lost(self, controller: Controller, first: int, last: int, burst: bool) -> None:
         """Tells of lost messages: one event a message, or one for all when there are very many."""

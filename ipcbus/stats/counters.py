@@ -196,6 +196,7 @@ COUNTERS: Final = (
     _row(SLOT, "reassembly_refused", "messages", "Fragmented messages for which there was no memory; reported lost."),
     _row(SLOT, "order_map_entries", "entries, now", "Messages and fragments that wait behind a gap, and gaps."),
     _row(SLOT, "reassembly_bytes", "bytes, now", "Memory of messages of which fragments are missing."),
+    _row(SLOT, "views_kept", "messages", "Messages of whose `view` an array was kept after the callback, at a cost."),
     _row(SLOT, "latency_samples", "samples", "Samples in the latency histogram."),
     _row(SLOT, "latency_max", "ns", "The longest latency sampled."),
     _row(SLOT, "parks", "times", "How often the reader went to sleep."),

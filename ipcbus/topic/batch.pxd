@@ -2,6 +2,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from ipcbus.wire._layout cimport TopicLine
 from ringbuf cimport _atomics
+from ringbuf.lending cimport Lender
 from ringbuf.ring cimport RingWriter, Writer, writer_publish
 
 cdef enum:
@@ -23,6 +24,8 @@ cdef class BatchWriter:
     cdef readonly int gate
     cdef readonly int held          # explicit batches that are open
     cdef object reserver            # ident of the thread that GATE_RESERVED lets in
+    cdef object reservation         # the acquire() block that is open
+    cdef Lender lender              # of places in the ring
     cdef TopicLine *lines
     cdef int64_t interval_ns        # age at which the end of an explicit batch publishes it; 0 never does
     cdef readonly uint64_t infos_sent
@@ -32,6 +35,7 @@ cdef class BatchWriter:
     cdef double ns_per_tick(self) noexcept
     cdef int64_t age_ns(self, uint64_t now_ticks) noexcept
     cdef int ended(self) except -1
+    cdef int end_reservation(self, bint cancelled) except -1
 
 
 cdef inline int batch_publish(BatchWriter batch) except -1:

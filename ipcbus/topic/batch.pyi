@@ -71,8 +71,13 @@ class BatchWriter:
             How many sources were told of.
         """
 
-    def settle(self) -> None:
-        """Waits until no other thread writes in place any more, and publishes what is open."""
+    def settle(self, timeout_ns: int) -> None:
+        """Waits until no other thread writes in place any more, and publishes what is open.
+
+        Args:
+            timeout_ns: after so long the other thread's reservation is cancelled: what the thread writes from then on
+                does not reach the ring, and its `acquire` block ends with ClosedError.
+        """
 
     def close(self) -> None:
         """Refuses sends from now on; the open record must have been flushed."""

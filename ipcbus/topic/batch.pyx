@@ -9,7 +9,8 @@ cimport cython
 from ipcbus.errors import ClosedError, ReservationError, WrongProcess
 from ipcbus.wire._layout cimport TopicLine
 from ringbuf._layout cimport RECORD_HEADER
-from ringbuf.clock cimport ns_per_tick
+from ringbuf.clock cimport monotonic_ns, ns_per_tick
+from ringbuf.lending cimport Lender
 from ringbuf.ring cimport VIRTUAL_CLOCK, RingWriter, Writer, aligned, writer_drop_empty, writer_ticks
 
 
@@ -23,6 +24,7 @@ cdef class BatchWriter:
             raise ValueError(f"datagrams of {datagram_max} bytes or {topics_max} topics do not fit the ring")
         self.ring = ring
         self.w = &ring.w
+        self.lender = Lender(ring.ring, ring.w.data - ring.ring.base, True)
         self.policy = policy
         self.minimum_length = minimum_length
         self.interval_ns = interval_ns
@@ -109,10 +111,25 @@ cdef class BatchWriter:
             batch_publish(self)
         return self.infos_sent - before
 
-    def settle(self):
+    cdef int end_reservation(self, bint cancelled) except -1:
+        self.gate &= ~GATE_RESERVED
+        self.reserver = None
+        self.reservation = None
+        if cancelled:
+            writer_drop_empty(self.w)
+        return 0
+
+    def settle(self, int64_t timeout_ns):
+        cdef int64_t until = <int64_t>monotonic_ns + timeout_ns
         while self.gate & GATE_RESERVED and not self.gate & GATE_FORKED:
             if self.reserver == PyThread_get_thread_ident():
                 return  # its own block is left after the close, and quietly
+            if self.reservation is not None and <int64_t>monotonic_ns >= until:
+                # The other thread writes on, but no longer to the ring.
+                self.lender.secure()
+                self.end_reservation(True)
+                self.policy.released()
+                break
             self.policy.reserved(True)
         self.flush()
 
@@ -121,3 +138,4 @@ cdef class BatchWriter:
 
     def fork_child(self):
         self.gate |= GATE_FORKED
+        self.lender.secure()    # the child may be inside the block

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ipcbus.errors import MessageTooLarge
+from ipcbus.errors import ClosedError, MessageTooLarge
 from ipcbus.wire.layout import MESSAGE_HEADER_BYTES, MESSAGE_MAX
 
 
@@ -49,4 +49,12 @@ def too_large_in_place(topic: str, length: int, message_max: int) -> MessageTooL
         f"topic {topic!r}: {length} bytes to be written in place exceed {message_max}, the datagram maximum of "
         f"{message_max + MESSAGE_HEADER_BYTES} less {MESSAGE_HEADER_BYTES} for the header; raise "
         "transport_*_datagram_max_size of its transport, or use send"
+    )
+
+
+def cancelled(topic: str) -> ClosedError:
+    """A reservation that another thread did not wait for when it closed the source or the context."""
+    return ClosedError(
+        f"topic {topic!r}: the source was closed while this acquire() block was open, and the block took longer than "
+        "acquire_close_timeout; its message was not sent. Leave the block before the source is closed, or raise the option"
     )

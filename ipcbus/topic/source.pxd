@@ -2,6 +2,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from ipcbus.topic.batch cimport BatchWriter
 from ipcbus.wire._layout cimport TopicLine
+from ringbuf.lending cimport Loan
 
 cdef enum:
     SOURCE_CLOSED = 1
@@ -44,4 +45,6 @@ cdef class TopicSource:
 cdef class Reservation:
     cdef TopicSource source
     cdef uint64_t length
+    cdef Loan loan                  # the place in the ring that `view` shows
+    cdef object aside               # memory that it shows where nothing is lent; copied into the ring at the end
     cdef object view

@@ -80,8 +80,13 @@ class TopicSource:
     def acquire(self, length: int) -> Reservation:
         """Reserves `length` bytes in the ring for writing in place.
 
-        Used as `with src.acquire(n) as buf:`. At the block's end the message is published; an exception cancels it,
-        and its number is not used.
+        Used as `with src.acquire(n) as buf:`. `buf` is a writable memoryview of old bytes, to be overwritten. At the
+        block's end the message is published; an exception cancels it, and its number is not used. Then `buf` is
+        released, and using it raises ValueError. An array made from `buf` may be kept, but what is written to it after
+        the block does not reach the ring: at the block's end the array gets memory of its own with the same bytes.
+
+        When another thread closes the source or the context meanwhile, closing waits for the block for
+        `acquire_close_timeout`; after that the message is not sent, and the block ends with ClosedError.
 
         Raises:
             ipcbus.MessageTooLarge: `length` exceeds `message_max`: what is written in place is not fragmented.

@@ -2,6 +2,7 @@
 """Messages into the open datagram; see the stub for the words."""
 from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_SIMPLE, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
+from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 from cpython.pythread cimport PyThread_get_thread_ident
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy
@@ -18,7 +19,6 @@ from ipcbus.wire._layout cimport (
 from ipcbus.wire.properties import pack
 from ringbuf cimport _atomics
 from ringbuf._layout cimport RECORD_ALIGN, RECORD_HEADER
-from ringbuf.memory cimport window_view
 from ringbuf.ring cimport Writer, aligned, writer_claim, writer_drop_empty, writer_ticks
 
 
@@ -393,25 +393,41 @@ cdef class Reservation:
         place = source.place(self.length, True)
         batch.gate |= GATE_RESERVED
         batch.reserver = PyThread_get_thread_ident()
-        self.view = window_view(batch.ring.ring, place + MESSAGE_HEADER_BYTES, self.length, True)
+        batch.reservation = self
+        try:
+            self.loan = batch.lender.lend(place + MESSAGE_HEADER_BYTES, self.length)
+            if self.loan is None:
+                self.aside = memoryview(bytearray(self.length))
+            self.view = memoryview(self.loan if self.loan is not None else self.aside)
+        except BaseException:
+            batch.end_reservation(True)
+            batch.policy.released()
+            raise
         return self.view
 
     def __exit__(self, kind, error, trace):
         cdef BatchWriter batch = self.source.batch
+        cdef bint sends = kind is None
         cdef char *place
-        if batch.gate & GATE_FORKED:
-            return
-        batch.gate &= ~GATE_RESERVED
-        batch.reserver = None
         try:
             self.view.release()
         except BufferError:
-            # An array made from the view lives on; it holds the mapping and looks at whatever comes there next.
-            pass
-        if kind is None:
-            place = batch.w.data + (batch.w.head & batch.w.mask) + batch.w.used
-            self.source.put(place, self.length, 0)
-            batch_publish(batch)
-        else:
-            writer_drop_empty(batch.w)
-        batch.policy.released()
+            pass  # an array made from it lives on
+        try:
+            if self.loan is not None:
+                self.loan.settle()
+        except BaseException:
+            sends = False
+            raise
+        finally:
+            if not batch.gate & GATE_FORKED and batch.reservation is self:
+                place = batch.w.data + (batch.w.head & batch.w.mask) + batch.w.used
+                batch.end_reservation(not sends)
+                if sends:
+                    if self.aside is not None:
+                        memcpy(place + MESSAGE_HEADER_BYTES, PyMemoryView_GET_BUFFER(self.aside).buf, self.length)
+                    self.source.put(place, self.length, 0)
+                    batch_publish(batch)
+                batch.policy.released()
+            elif sends and not batch.gate & GATE_FORKED:
+                raise refused.cancelled(self.source.topic)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 from typing import TYPE_CHECKING
 
 from ipcbus.delivery.rules import Rules
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from ipcbus.resolution.adverts import SessionAdvert, SourceAdvert
     from ipcbus.transport.medium import Medium
 
+log = logging.getLogger("ipcbus")
+
 _COUNTERS = (
     "msgs_rcved",
     "bytes_rcved",
@@ -36,6 +39,7 @@ _COUNTERS = (
     "fragments_rcved",
     "order_map_entries",
     "reassembly_bytes",
+    "views_kept",
 )
 
 _COUNTED_ON = frozenset(_COUNTERS) - {"msgs_rcved", "bytes_rcved", "overruns"}
@@ -102,6 +106,7 @@ class ReceivingSession:
             told=told,
             begun=begun,
         )
+        self.delivery.on_view_kept = self._warn_of_kept_view
         self.demux = self.delivery.demux
         self.demux.trust(medium)
         self._told = told
@@ -347,12 +352,22 @@ class ReceivingSession:
     def leave(self) -> bool:
         """Leaves the session; True when the source waits for an event."""
         self.demux.show()
+        self.demux.secure()
         self.demux.left = True  # called back from the middle of a record, it reads no further
         return self.medium.leave()
 
     def abandon(self) -> None:
         """Closes descriptors only; for a child after a fork."""
+        self.demux.secure()  # the child may be inside a callback; the parent reads on
         self.medium.abandon()
+
+    def _warn_of_kept_view(self) -> None:
+        log.warning(
+            "an array made of the view of a message of %s was kept after the callback; the array keeps its bytes, but "
+            "costs more than a copy, and later views of the session may be copies: keep message.data, or copy the array "
+            "inside the callback. More of this kind are only counted (views_kept)",
+            self.source_string,
+        )
 
 
 def _together(name: str, before: int, now: int) -> int:

@@ -173,7 +173,7 @@ def test_an_array_of_the_place_may_outlive_everything(bus: Bus) -> None:
         kept[:] = 7
     source.send(body(1), flush=True)
     bus.close()
-    assert kept.sum() >= 0  # whatever lies there now; the mapping lives as long as the array
+    assert kept.tolist() == [7] * 8  # in memory of its own
 
 
 def test_a_context_closed_inside_the_block_ends_it_quietly(bus: Bus) -> None:
@@ -218,3 +218,68 @@ def test_a_source_that_cannot_be_closed_now_can_be_closed_later(bus: Bus) -> Non
     neighbour.send(b"not closed")
     neighbour.close()
     assert neighbour.closed
+
+
+@pytest.mark.parametrize("closes", ["source", "context"])
+@pytest.mark.parametrize("kept", [False, True], ids=["", "kept"])
+def test_close_waits_for_another_threads_block_for_a_while_only(bus: Bus, closes: str, kept: bool) -> None:
+    context = bus.context("both", acquire_close_timeout=50)
+    source, neighbour = (bus.source(topic, context, **bus.kind.id(100)) for topic in "ab")
+    taker = CallbackTaker(bus, "b")
+    bus.joined(neighbour)
+    reserved, leave = threading.Event(), threading.Event()
+    raised: list[BaseException] = []
+    array: list[np.ndarray[tuple[int], np.dtype[np.uint8]]] = []
+
+    def reserve() -> None:
+        try:
+            with source.acquire(64) as place:
+                if kept:
+                    array.append(np.frombuffer(place, np.uint8))
+                reserved.set()
+                leave.wait(GIVE_UP_S)
+                place[:] = body(77)  # beside the ring
+        except ipcbus.IpcBusError as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=reserve)
+    thread.start()
+    try:
+        assert reserved.wait(GIVE_UP_S)
+        if closes == "context":
+            context.close()
+        else:
+            source.close()
+            neighbour.send(body(1), flush=True)  # takes the place that the block still writes to
+    finally:
+        leave.set()
+        thread.join(GIVE_UP_S)
+    assert [type(error) for error in raised] == [ipcbus.ClosedError]
+    assert "acquire_close_timeout" in str(raised[0])
+    if closes == "source":
+        neighbour.send(body(2), flush=True)
+        assert taker.data(2) == [body(1), body(2)]
+
+
+def test_an_exception_inside_a_cancelled_block_goes_on(bus: Bus) -> None:
+    context = bus.context("both", acquire_close_timeout=0)
+    source = bus.source("a", context)
+    reserved, leave = threading.Event(), threading.Event()
+    raised: list[BaseException] = []
+
+    def reserve() -> None:
+        try:
+            with source.acquire(8):
+                reserved.set()
+                leave.wait(GIVE_UP_S)
+                _ = 1 / 0
+        except ZeroDivisionError as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=reserve)
+    thread.start()
+    assert reserved.wait(GIVE_UP_S)
+    source.close()
+    leave.set()
+    thread.join(GIVE_UP_S)
+    assert len(raised) == 1

@@ -104,6 +104,15 @@ class ContextOptions(LbtruContext, LbtrmContext, ResolverContext, OptionValues, 
         "nobody else to do it: it looks at 256 contexts at most, for 5 ms. In its own domain it always does. The "
         "environment variable IPCBUS_RECLAIM_OTHER_DOMAINS=0 turns it off too. An addition to Ultra Messaging.",
     )
+    acquire_close_timeout = Option(
+        default=1000,
+        unit="ms",
+        minimum=0,
+        maximum=3_600_000,
+        meaning="How long closing a source or the context waits for another thread that is inside an acquire block. "
+        "After it the message of that block is not sent, and the block ends with ClosedError. An addition to Ultra "
+        "Messaging.",
+    )
     resolution_scan_interval = Option(
         default=1000,
         unit="ms",

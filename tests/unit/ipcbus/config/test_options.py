@@ -24,6 +24,7 @@ DEFAULTS: dict[str, dict[str, bool | int | str]] = {
         "registry_hidden": False,
         "liveness_check_interval": 250,
         "reclaim_other_domains": True,
+        "acquire_close_timeout": 1000,
         "resolution_scan_interval": 1000,
         "delivery_control_maximum_total_map_entries": 200_000,
         "delivery_control_maximum_reassembly_bytes": 2**31,

@@ -33,11 +33,15 @@ class Notes:
 
     def __init__(self) -> None:
         self.begun = 0
+        self.kept = 0
         self.gaps: list[tuple[int, int, int]] = []
         self.failures: list[str] = []
 
     def begin(self) -> None:
         self.begun += 1
+
+    def view_kept(self) -> None:
+        self.kept += 1
 
     def lost(self, controller: Controller, first: int, last: int, burst: bool) -> None:
         self.gaps.append((controller.topic_number, first, last))
