@@ -422,9 +422,21 @@ def _driven_elsewhere(context: Context) -> set[int]:
     return {other._id for other in list(_contexts) if other._sequential and other is not context}
 
 
+def _before_fork() -> None:
+    for context in list(_contexts):
+        if context._driver.is_driver():  # else no callback goes on in the child
+            context._inbox.before_fork()
+
+
+def _fork_parent() -> None:
+    for context in list(_contexts):
+        if context._driver.is_driver():
+            context._inbox.after_fork()
+
+
 def _fork_child() -> None:
     for context in [*_contexts, *ending.dropped]:
         context._after_fork()
 
 
-os.register_at_fork(after_in_child=_fork_child)
+os.register_at_fork(before=_before_fork, after_in_parent=_fork_parent, after_in_child=_fork_child)

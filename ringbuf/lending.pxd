@@ -11,7 +11,7 @@ cdef class Twin:
     cdef uint32_t kept              # atomic: loans with pages of their own that somebody still looks at
 
     cdef bint is_taken(self, size_t first, size_t length) noexcept
-    cdef int replace(self, char *start, size_t length) except -1
+    cdef int replace(self, size_t first, size_t length, const char *content) except -1
 
 cdef class Loan:
     cdef char *start
@@ -37,4 +37,4 @@ cdef class Lender:
 
     cdef Loan lend(self, const char *start, Py_ssize_t length)
 
-cdef int own_pages(char *start, size_t length) except -1
+cdef int own_pages(char *start, size_t length, const char *content) except -1

@@ -6,6 +6,8 @@ from libc.stdint cimport uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
+cimport cython
+
 from ringbuf cimport _atomics
 from ringbuf.memory cimport Mapping
 
@@ -52,14 +54,14 @@ cdef uint32_t add(uint32_t *word, uint32_t more) noexcept nogil:
             return was
 
 
-cdef int own_pages(char *start, size_t length) except -1:
-    """Replaces the pages of these bytes by private ones, in which everything around the bytes is zero."""
+cdef int own_pages(char *start, size_t length, const char *content) except -1:
+    """Replaces the pages of `length` bytes by private ones with this content, in which everything else is zero."""
     cdef size_t before = <size_t>start & (PAGE - 1)
     cdef size_t size = (before + length + PAGE - 1) & ~(PAGE - 1)
     cdef char *own = <char *>mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
     if own == <char *>MAP_FAILED:
         raise MemoryError(f"no {size} bytes of memory for a view that outlives its message")
-    memcpy(own + before, start, length)
+    memcpy(own + before, content, length)
     if ib_move_pages(own, size, start - before):
         munmap(own, size)
         raise MemoryError(f"the system does not replace {size} bytes of a mapping; see vm.max_map_count")
@@ -81,9 +83,9 @@ cdef class Twin:
                 return True
         return False
 
-    cdef int replace(self, char *start, size_t length) except -1:
-        cdef size_t page, first = start - self.base
-        own_pages(start, length)
+    cdef int replace(self, size_t first, size_t length, const char *content) except -1:
+        cdef size_t page
+        own_pages(self.base + first, length, content)
         self.pieces += 1
         for page in range(first // PAGE, (first + length - 1) // PAGE + 1):
             self.taken[page] = 1
@@ -103,6 +105,7 @@ cdef Twin twin_of(char *data, size_t capacity):
     return None if ib_map_again(data, capacity, twin.base + capacity) else twin
 
 
+@cython.freelist(4)
 cdef class Loan:
     def __getbuffer__(self, Py_buffer *buffer, int flags):
         cdef uint32_t was
@@ -149,8 +152,9 @@ cdef class Loan:
         return True
 
     cdef int secure(self) except -1:
-        if not self.twin.is_taken(self.start - self.twin.base, self.length):
-            self.twin.replace(self.start, self.length)
+        cdef size_t first = self.start - self.twin.base
+        if not self.twin.is_taken(first, self.length):
+            self.twin.replace(first, self.length, self.lender.data + first)
         return 0
 
 

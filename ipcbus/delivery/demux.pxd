@@ -50,6 +50,7 @@ cdef class Demux:
     cdef public bint stop               # set from inside a callback: return after this message
     cdef object rare
     cdef Message spare
+    cdef bytes saved                    # the record in hand, while the process forks
     cdef Lender lender                  # of places in the ring; None where no message lies in it
     cdef readonly Tally tally
     cdef readonly uint64_t messages, no_topic, lost

@@ -23,6 +23,7 @@ class Tally:
     msgs_reassembled: int
     reassembly_refused: int
     fragments_rcved: int
+    views_kept: int
     completed: int
     """Messages in fragments that became whole, or whose last fragment was delivered raw, and stand not in
     `Demux.messages` yet; `Demux.show_tally` adds them there."""
@@ -100,6 +101,12 @@ class Demux:
         Raises:
             ValueError: a datagram of the ring before is in hand still (`holds`).
         """
+
+    def before_fork(self) -> None:
+        """A callback forks: notes the record in hand for the child, whose parent goes on before the child does."""
+
+    def after_fork(self) -> None:
+        """In the parent: forgets it again."""
 
     def secure(self) -> None:
         """Before the slot is given back inside a callback: what the callback still looks at gets memory of its own.

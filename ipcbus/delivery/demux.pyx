@@ -2,7 +2,7 @@
 """From datagrams to receivers; see the stub for the words."""
 cimport cython
 from cpython.buffer cimport PyBUF_READ
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint32_t, uint64_t
@@ -145,12 +145,20 @@ cdef class Demux:
             self.lender = Lender(ring.ring, ring.r.data - ring.ring.base, False, self.rare.view_kept)
         return 0
 
+    def before_fork(self):
+        if self.cursor != NULL and self.lender is not None:
+            self.saved = PyBytes_FromStringAndSize(self.r.data + (self.r.position & self.r.mask), self.r.frame)
+
     def secure(self):
-        cdef Reader *r = self.r
+        cdef char *place
         if self.cursor == NULL or self.lender is None:
             return
+        place = <char *>self.r.data + (self.r.position & self.r.mask)
+        own_pages(place, self.r.frame, place if self.saved is None else PyBytes_AS_STRING(self.saved))
         self.lender.secure()
-        own_pages(<char *>r.data + (r.position & r.mask), r.frame)
+
+    def after_fork(self):
+        self.saved = None
 
     def set_controller(self, Controller controller):
         self.controllers[controller.topic_number & (self.topics_max - 1)] = controller

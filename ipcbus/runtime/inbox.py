@@ -410,6 +410,16 @@ class Inbox:
         self._moves.keep(())
         self._peers.forget_all()
 
+    def before_fork(self) -> None:
+        """Inside a callback that forks: the child goes on with it, and no source waits for the child."""
+        for session in self.sessions():
+            session.demux.before_fork()
+
+    def after_fork(self) -> None:
+        """The same in the parent, afterwards."""
+        for session in self.sessions():
+            session.demux.after_fork()
+
     def abandon(self) -> None:
         """For a child after a fork."""
         for session in self._sessions.values():

@@ -56,5 +56,6 @@ def cancelled(topic: str) -> ClosedError:
     """A reservation that another thread did not wait for when it closed the source or the context."""
     return ClosedError(
         f"topic {topic!r}: the source was closed while this acquire() block was open, and the block took longer than "
-        "acquire_close_timeout; its message was not sent. Leave the block before the source is closed, or raise the option"
+        "acquire_close_timeout; its message was not sent. Leave the block before the source is closed, or raise "
+        "the option"
     )

@@ -364,8 +364,8 @@ class ReceivingSession:
     def _warn_of_kept_view(self) -> None:
         log.warning(
             "an array made of the view of a message of %s was kept after the callback; the array keeps its bytes, but "
-            "costs more than a copy, and later views of the session may be copies: keep message.data, or copy the array "
-            "inside the callback. More of this kind are only counted (views_kept)",
+            "costs more than a copy, and later views of the session may be copies: keep message.data, or copy the "
+            "array inside the callback. More of this kind are only counted (views_kept)",
             self.source_string,
         )
 

@@ -14,8 +14,6 @@ from ringbuf.lending import Lender
 from ringbuf.memory import Mapping
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ringbuf.lending import Loan
 
 CAPACITY = 16 * layout.PAGE
@@ -58,9 +56,9 @@ class Stand:
 
 
 @pytest.fixture
-def stand() -> Iterator[Stand]:
+def stand() -> Stand:
     """A fresh one."""
-    yield Stand()
+    return Stand()
 
 
 def test_a_loan_shows_the_ring_itself(stand: Stand) -> None:
