@@ -5,7 +5,7 @@ from libc.stddef cimport size_t
 
 from ringbuf cimport _atomics
 from ringbuf._layout cimport (
-    HISTOGRAM_BUCKETS, HISTOGRAM_SUB_BITS, RECORD_ALIGN, RECORD_HEADER, ControlHeader, Record, RingHeader, Slot,
+    HISTOGRAM_BUCKETS, HISTOGRAM_SUB_BITS, SLOTS_MAX, RECORD_ALIGN, RECORD_HEADER, ControlHeader, Record, RingHeader, Slot,
 )
 from ringbuf.clock cimport read_ticks
 from ringbuf.memory cimport Mapping
@@ -28,6 +28,8 @@ cdef struct Writer:
     uint64_t sent_bytes
     uint64_t sent_messages
     uint64_t intent_step
+    uint64_t seen[SLOTS_MAX]                # by slot: the last position that was believed
+    uint32_t seen_generation[SLOTS_MAX]     # of the reader that was believed; 0 for none
     uint32_t messages       # in the open record
     uint32_t record_max
     uint32_t clock

@@ -68,6 +68,13 @@ class RingWriter:
     def position_needed(self, length: int) -> int:
         """Position that every reader must have reached before `length` more bytes fit."""
 
+    def believed(self, slot: int, position: int, generation: int) -> int | None:
+        """Where the writer takes a reader to be whose slot shows this position.
+
+        Returns:
+            The position; the last one that was possible where this one is not; None where there was none before.
+        """
+
     def count_blocked(self, blocked_ns: int) -> None:
         """Counts a send that had to wait, and for how long."""
 

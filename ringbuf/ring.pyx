@@ -28,21 +28,44 @@ cdef inline Slot *slot_at(char *slots, uint32_t index) noexcept nogil:
     return <Slot *>(slots + <size_t>index * SLOT_BYTES)
 
 
+cdef bint is_possible(const Writer *w, uint64_t position, bint known) noexcept nogil:
+    """Whether a reader may be there.
+
+    One that joins may be more than one ring behind for a moment; one that was believed once is protected from then on.
+    """
+    cdef uint64_t rings = 1 if known else 2
+    return position & (RECORD_ALIGN - 1) == 0 and w.head - position <= rings * (w.mask + 1)
+
+
 cdef uint64_t slowest(Writer *w) noexcept nogil:
-    """Position of the slowest active reader; the head when there is none."""
+    """Position of the slowest active reader; the head when there is none.
+
+    Each reader's word is compared with what was believed of it last. One that is impossible was not written by the
+    reader: the reader then counts as standing where it was believed to stand, until it shows its position again. A
+    position that lies too far ahead, but not beyond the head, cannot be told from a true one.
+    """
     cdef uint64_t least = w.head, position
-    cdef uint32_t i
+    cdef uint32_t i, generation
+    cdef bint known
     cdef Slot *slot
     for i in range(w.slots_max):
         slot = slot_at(w.slots, i)
         if _atomics.load_acquire32(&slot.state) != SLOT_ACTIVE:  # SYNC state
             continue
+        generation = _atomics.load_relaxed32(&slot.generation)
+        known = w.seen_generation[i] == generation
         position = _atomics.load_acquire64(&slot.position)  # SYNC position
-        if w.head - position > 2 * (w.mask + 1):
-            # Ahead of the writer or two rings behind: no reader of ours says that (one that joins may be more than
-            # one behind for a moment). It holds up nobody.
+        if (known and position == w.seen[i]) or is_possible(w, position, known):
+            if known and position < w.seen[i]:
+                _atomics.store_relaxed64(&w.header.position_errors, w.header.position_errors + 1)
+            # A lower one too: it holds back more, and the one before it may be the one that was not true.
+            w.seen[i] = position
+            w.seen_generation[i] = generation
+        else:
             _atomics.store_relaxed64(&w.header.position_errors, w.header.position_errors + 1)
-            continue
+            if not known:
+                continue
+            position = w.seen[i]
         if position < least:
             least = position
     return least
@@ -333,6 +356,13 @@ cdef class RingWriter:
         cdef uint64_t used = self.w.used if self.w.used else RECORD_HEADER
         cdef uint64_t end = self.w.head + used + aligned(length) + self.w.behind
         return end - self.capacity if end > self.capacity else 0
+
+    def believed(self, uint32_t slot, uint64_t position, uint32_t generation):
+        if slot >= self.w.slots_max:
+            raise ValueError(f"slot {slot} does not exist: the ring has {self.w.slots_max}")
+        if is_possible(&self.w, position, self.w.seen_generation[slot] == generation):
+            return position
+        return self.w.seen[slot] if self.w.seen_generation[slot] == generation else None
 
     def count_blocked(self, uint64_t blocked_ns):
         _atomics.store_relaxed64(&self.w.header.send_blocked, self.w.header.send_blocked + 1)

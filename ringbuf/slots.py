@@ -142,6 +142,7 @@ class SlotTable:
     def pause(self, index: int) -> bool:
         """Makes an own slot count no more, and keeps it, for `join` later; True when the writer wants an event."""
         self._words.store32(self._state(index), layout.SLOT_JOINING)
+        self._slots[index]["generation"] += 1  # it may go on from before what the writer has seen of it
         return nudge_writer(self._control)
 
     def leave(self, index: int) -> bool:

@@ -334,6 +334,8 @@ class Inbox:
                 self._mend(session)
                 if not self._has(session):
                     continue
+            if session.demux.show():  # again, as another program may have changed the words of the slot
+                self._peers.ring(session.advert.context_id)
             if session.owner_died():
                 if session.drain():
                     self._end(session)

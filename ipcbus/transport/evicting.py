@@ -53,13 +53,13 @@ class Evictor:
         writer, slots = self._session.channel.writer, self._session.channel.slots
         if need is not None:
             self._needed = writer.position_needed(need)
-        head = writer.head
         twin = self._session.uplink.slot if self._session.uplink is not None else -1
         positions = {
-            (index, slots.generation(index)): position
-            for index, position in slots.positions().items()
-            # Others are impossible, and the writer waits for none of them.
-            if position <= head <= position + 2 * writer.capacity and index != twin
+            (index, generation): position
+            for index, shown in slots.positions().items()
+            # Whom the writer does not believe it does not wait for.
+            if index != twin
+            and (position := writer.believed(index, shown, generation := slots.generation(index))) is not None
         }
         late = self._holdups.look(self._needed, positions, now_ns)
         return [who for reader in late if (who := self._evict(*reader)) is not None]

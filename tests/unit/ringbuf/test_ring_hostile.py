@@ -60,16 +60,52 @@ def test_possible_frame_around_nonsense_is_read_within_the_ring(domain: str, pac
         assert len(body) == frame - layout.RECORD_HEADER
 
 
-@pytest.mark.parametrize("behind", [-10 * WINDOW, -(1 << 62), 2 * WINDOW + 1, 3 * WINDOW, 1 << 62])
-def test_impossible_position_holds_up_nobody_and_is_counted(domain: str, behind: int) -> None:
+IMPOSSIBLE = pytest.mark.parametrize("behind", [-8, -10 * WINDOW, -(1 << 62), 4, 2 * WINDOW + 8, 3 * WINDOW, 1 << 62])
+
+
+@IMPOSSIBLE
+def test_an_impossible_position_of_a_new_reader_holds_up_nobody_and_is_counted(domain: str, behind: int) -> None:
+    with owned(domain) as channel:
+        for _ in range(5 * WINDOW // 100):
+            channel.writer.write(b"x" * 84)
+        with joined(domain):
+            slots_of(channel)["position"][0] = (channel.writer.head - behind) % (1 << 64)
+            for _ in range(3 * WINDOW // 100):
+                assert channel.writer.write(b"x" * 84)
+            assert int(header_of(channel)["position_errors"]) > 0
+
+
+@IMPOSSIBLE
+def test_an_impossible_position_of_a_known_reader_lets_nobody_overwrite_what_it_reads(domain: str, behind: int) -> None:
     with owned(domain) as channel, joined(domain) as reader:
         for _ in range(5 * WINDOW // 100):
             channel.writer.write(b"x" * 84)
             read_all(reader)
+        reader.reader.show()
+        assert channel.writer.has_room(WINDOW // 2)  # looks at the slots
         slots_of(channel)["position"][0] = (channel.writer.head - behind) % (1 << 64)
-        for _ in range(WINDOW // 100):
-            assert channel.writer.write(b"x" * 84)
+        sent = 0
+        while channel.writer.write(sent.to_bytes(84, "little")):
+            sent += 1
+            assert sent <= WINDOW // 100
         assert int(header_of(channel)["position_errors"]) > 0
+        assert [int.from_bytes(body, "little") for body in read_all(reader)] == list(range(sent))
+        reader.reader.show()
+        assert channel.writer.write(b"x" * 84)  # believed again
+
+
+def test_a_position_that_goes_back_holds_the_writer_up_until_it_is_shown_again(domain: str) -> None:
+    with owned(domain) as channel, joined(domain) as reader:
+        for _ in range(5 * WINDOW // 100):
+            channel.writer.write(b"x" * 84)
+            read_all(reader)
+        reader.reader.show()
+        assert channel.writer.has_room(WINDOW // 2)
+        slots_of(channel)["position"][0] -= WINDOW // 2
+        assert not channel.writer.has_room(WINDOW // 2)
+        assert int(header_of(channel)["position_errors"]) > 0
+        reader.reader.show()
+        assert channel.writer.has_room(WINDOW // 2)
 
 
 def test_impossible_position_of_one_reader_does_not_hurt_another(domain: str) -> None:
