@@ -60,7 +60,7 @@ def test_possible_frame_around_nonsense_is_read_within_the_ring(domain: str, pac
         assert len(body) == frame - layout.RECORD_HEADER
 
 
-IMPOSSIBLE = pytest.mark.parametrize("behind", [-8, -10 * WINDOW, -(1 << 62), 4, 2 * WINDOW + 8, 3 * WINDOW, 1 << 62])
+IMPOSSIBLE = pytest.mark.parametrize("behind", [-10 * WINDOW, -(1 << 62), 4, 2 * WINDOW + 8, 3 * WINDOW, 1 << 62])
 
 
 @IMPOSSIBLE
