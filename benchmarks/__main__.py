@@ -182,7 +182,11 @@ def _verdict(row: Row, value: float) -> str:
 
 
 def _figure(value: float, unit: str) -> str:
-    """Three digits and the unit, with M and G where they help."""
+    """Three digits and the unit, with M and G where they help; bytes by powers of 1024."""
+    if unit.startswith("B"):
+        for power, letter in ((30, "Gi"), (20, "Mi"), (10, "Ki")):
+            if abs(value) >= 1 << power:
+                return f"{value / (1 << power):.3g} {letter}{unit}"
     for size, letter in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
         if abs(value) >= size and unit != "ns":
             return f"{value / size:.3g}{letter}{unit}"

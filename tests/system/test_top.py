@@ -61,7 +61,10 @@ def test_keys(screen: Screen, domain: str, peers: Peers) -> None:
     first = screen.until(lambda text: re.search(r"^> ", text, re.MULTILINE), "a chosen line")
     screen.keys("Down").until(lambda text: _chosen(text) != _chosen(first), "the other line")
     screen.keys("Up").until(lambda text: _chosen(text) == _chosen(first), "the first line again")
-    screen.keys("s").shows("sort MB/s")
+    screen.keys("s").shows("sort MiB/s")
+    screen.keys("L").shows("sort p99")
+    screen.keys("L").shows("sort p99 reversed")
+    screen.keys("M").shows("sort msg/s")
     screen.keys("f").shows("filter: ")
     screen.type("SMX").lacks(source)
     screen.keys("Enter").shows("'SMX'")
@@ -78,6 +81,68 @@ def test_keys(screen: Screen, domain: str, peers: Peers) -> None:
     screen.keys("p").lacks("PAUSED")
     screen.lacks(other)
     screen.keys("q").shows("ended 0")
+
+
+@IN_TERMINAL
+def test_messages_without_a_receiver(screen: Screen, domain: str, peers: Peers) -> None:
+    (sender,) = peers.several(1)
+    source = sender.do("source", topic="quotes.AAPL")
+    screen.shows(source)
+    screen.keys("Enter").shows("without a receiver")
+    sender.do("send", topic="quotes.AAPL", count=30)
+    screen.shows("30 seen")
+    (session,) = stats.take_snapshot(domain).sessions
+    assert session.receivers == ()
+    screen.keys("p").shows("PAUSED")
+    screen.keys("p", "Escape").shows("20 slots")
+    sender.end()
+    screen.lacks(source)
+    assert "Traceback" not in screen.text()
+
+
+@IN_TERMINAL
+def test_another_domain(screen: Screen, domain: str, peers: Peers) -> None:
+    (sender,) = peers.several(1)
+    sender.do("source", topic="here")
+    with ipcbus.Context(domain=f"0{domain[1:]}") as context:  # the first one in the list
+        source = context.source("there")
+        screen.shows(" here ")
+        screen.keys("D").shows("this one")
+        screen.keys("Home").until(lambda text: re.search(rf"^> {context.domain}", text, re.MULTILINE), "its line")
+        screen.keys("Enter").shows(source.source)
+        screen.lacks(" here ")
+
+
+@IN_TERMINAL
+@pytest.mark.parametrize("way", ["q", "C-c"])
+def test_the_mouse_sorts_and_chooses_and_is_given_back(screen: Screen, peers: Peers, way: str) -> None:
+    (sender,) = peers.several(1)
+    sources = [
+        sender.do("source", topic=topic, transport="lbtsmx", transport_lbtsmx_id=30000 + i)
+        for i, topic in enumerate("ab")
+    ]
+    screen.until(lambda text: all(source in text for source in sources), "both")
+    assert reports(screen) == "1"
+
+    def click(column: int, line: int) -> None:
+        screen.type(f"\x1b[<0;{column + 1};{line + 1}M\x1b[<0;{column + 1};{line + 1}m")
+
+    text = screen.text().split("\n")
+    (line,) = (i for i, each in enumerate(text) if each.startswith("  session "))
+    click(text[line].index("p99"), line)
+    screen.shows("sort p99")
+    click(4, line + 2)
+    other = screen.until(lambda text: text.split("\n")[line + 2].startswith("> "), "the second line")
+    screen.type("\x1b[<64;5;5M").until(lambda text: _chosen(text) != _chosen(other), "the wheel")
+    screen.keys("m").until(lambda _: reports(screen) == "0", "the mouse left to the terminal")
+    screen.keys("m").until(lambda _: reports(screen) == "1", "the mouse again")
+    screen.keys(way).shows("ended")
+    assert reports(screen) == "0"
+
+
+def reports(screen: Screen) -> str:
+    """Whether the terminal sends clicks to the program."""
+    return screen._tmux("display-message", "-p", "#{mouse_standard_flag}").strip()
 
 
 def _chosen(text: str) -> str:
@@ -121,13 +186,13 @@ def test_sizes(screen: Screen, peers: Peers) -> None:
             screen.shows("too small")
             continue
 
-        def filled(text: str, height: int = height) -> bool:
+        def filled(text: str, width: int = width, height: int = height) -> bool:
             lines = text.rstrip("\n").split("\n")
-            return source in text and "choose" in lines[-1] and len(lines) == height
+            placed = lines[0].startswith("ipcbus top") and "q quit" in lines[-1] and len(lines) == height
+            heads = [line for line in lines if line.startswith("  session ")]
+            return placed and source in text and len(heads) == 1 and ("user" in heads[0]) == (width == 200)
 
-        text = screen.until(filled, "the footer on the last line")
-        (head,) = (line for line in text.split("\n") if line.startswith("  session "))
-        assert ("user" in head) == (width == 200)
+        screen.until(filled, "the footer on the last line, and the columns that fit")
 
 
 @IN_TERMINAL

@@ -35,25 +35,25 @@ def whole(value: float | None) -> str:
     return f"{value:.0f}" if value is not None and value < 99999.5 else count(value)
 
 
-def megabytes(value: float | None) -> str:
-    """Bytes in MB, three digits of them: `0`, `0.02`, `1.3`, `205`, `1.21k`."""
+def mebibytes(value: float | None) -> str:
+    """Bytes in MiB, three digits of them: `0`, `0.02`, `1.3`, `205`, `1.21k`."""
     if value is None:
         return NONE
-    value /= 1e6
+    value /= 1 << 20
     if value < 0.005:
         return "0" if value == 0 else "<0.01"
     return f"{value:.2f}" if value < 0.995 else count(value)
 
 
 def size(value: float | None) -> str:
-    """Bytes: `17`, `4.0k`, `64k`, `1.2M`, by steps of 1024."""
+    """Bytes: `17B`, `4.0KiB`, `64KiB`, `1.2MiB`."""
     if value is None:
         return NONE
-    for unit in ("", "k", "M", "G", "T", "P"):
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB", "PiB"):
         if value < 999.5:
-            return f"{value:.1f}{unit}" if unit and value < 9.95 else f"{value:.0f}{unit}"
+            return f"{value:.1f}{unit}" if unit != "B" and value < 9.95 else f"{value:.0f}{unit}"
         value /= 1024
-    return f"{value:.0f}E"
+    return f"{value:.0f}EiB"
 
 
 def share(value: float | None) -> str:
@@ -102,3 +102,19 @@ def _bar(value: float | None, highest: float, marks: str) -> str:
     if value <= 0 or highest <= 0:
         return marks[0]
     return marks[max(1, min(len(marks) - 1, math.ceil(math.sqrt(value / highest) * len(marks)) - 1))]
+
+
+def chart(values: Sequence[float | None], width: int, height: int, *, unicode: bool) -> list[str]:
+    """The latest values as bars over several lines, the highest of them as high as all lines; a blank where unknown."""
+    marks = f" {_BLOCKS}" if unicode else " .:|"
+    steps = len(marks) - 1
+    shown = list(values)[-width:] if width > 0 else []
+    highest = max((value for value in shown if value is not None), default=0.0)
+    bars = [
+        0 if value is None or value <= 0 or highest <= 0 else max(1, round(value / highest * height * steps))
+        for value in shown
+    ]
+    return [
+        "".join(marks[min(steps, max(0, bar - line * steps))] for bar in bars).rjust(max(0, width))
+        for line in range(height - 1, -1, -1)
+    ]

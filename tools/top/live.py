@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import math
 import time
 from collections import deque
 from pathlib import Path
@@ -16,16 +18,18 @@ from ipcbus_tools.recorded import Recording
 from ipcbus_tools.stopping import Stopper
 from ipcbus_tools.top import host
 from ipcbus_tools.top import view as views
+from ipcbus_tools.top.messages import INTERVAL_S, Messages, Watching
 from ipcbus_tools.top.roster import Roster
-from ipcbus_tools.top.screen import Frame, Size, page_rows, report, screen
+from ipcbus_tools.top.screen import Frame, Size, clicked, page_rows, report, screen
 from ipcbus_tools.top.terminal import Terminal
+from ipcbus_tools.top.trails import Trails
 from ipcbus_tools.top.view import View
 from ipcbus_tools.watching import watch
 
 if TYPE_CHECKING:
     from ipcbus.stats import DomainSnapshot
 
-_PICTURE = (130, 22)
+_PICTURE = (130, 32)
 
 
 class Looks:
@@ -38,18 +42,19 @@ class Looks:
 
     def __init__(self, domain: str, interval: float) -> None:
         """Has seen nothing yet."""
-        self._domain = domain
+        self.domain = domain
         self._interval = interval
         self._processes, self._history, self._roster = stats.Processes(), stats.History(), Roster()
+        self._trails = Trails()
 
     def look(self) -> Frame | None:
         """What is there now, with rates since the look before."""
-        return self.frame(self._history.add(stats.take_snapshot(self._domain, self._processes)), host.look())
+        return self.frame(self._history.add(stats.take_snapshot(self.domain, self._processes)), host.look())
 
     def frame(self, found: DomainSnapshot, machine: host.Host | None) -> Frame:
         """A snapshot with its rates, as the screen wants it."""
         rows = self._roster.rows(found, round(self._interval * 1e9))
-        trails = {(each.context_id, each.source): self._history.trail(each) for each in found.sessions}
+        trails = self._trails.add(found, self._history)
         others = () if found.contexts or machine is None else stats.domains()
         roster = self._roster
         return Frame(
@@ -121,7 +126,7 @@ class Reel:
 
 _LOOKS = 600
 _REEL = 60_000
-"""About 60 MB: a kilobyte each."""
+"""About 60 MiB: a KiB each."""
 
 
 def _weight(frame: Frame) -> int:
@@ -138,23 +143,29 @@ def run(looks: Looks, interval: float, count: int | None) -> None:
     first = looks.look()
     if first is None:
         raise Failure("the recording has no snapshot; is it a file that 'ipcbus monitor --log' wrote?")
-    reel = Reel(first)
-    with Stopper() as stopper, Terminal() as terminal, stopper.allowed():
+    with Stopper() as stopper, Terminal() as terminal, stopper.allowed(), contextlib.closing(Aside(looks)) as aside:
+        reel = Reel(first)
         # The first rates come soon, whatever the interval: an empty screen tells nothing.
         due = time.monotonic() + min(interval, 0.5)
         view, seen = View(), 0
         while not view.ended:
             size = Size.of(terminal.console)
             shown, view = reel.shown(view)
+            shown = aside.beside(shown, view)
+            terminal.use_mouse(view.mouse)
             terminal.show(screen(shown, view, size))
-            keys = terminal.keys(due - time.monotonic())
+            keys = terminal.keys(min(due - time.monotonic(), aside.patience))
             if keys is None:
                 return
             for key in keys:
                 at_last = view.paused and view.back == 0
-                view = views.press(view, key, views.shown(shown.rows, view), page_rows(size))
+                view = _pressed(shown, view, key, size)
                 if key == "]" and at_last and not looks.follows:
                     _next(looks, reel)
+            if view.switch:
+                looks, view = Looks(view.switch, interval), View(mouse=view.mouse, sort=view.sort)
+                reel, due = Reel(looks.look() or shown), time.monotonic() + min(interval, 0.5)
+                aside.turn_to(looks)
             if time.monotonic() >= due:
                 due = max(due + interval, time.monotonic())
                 seen += 1
@@ -162,6 +173,62 @@ def run(looks: Looks, interval: float, count: int | None) -> None:
                     return
                 if (looks.follows or not view.paused) and not _next(looks, reel):
                     view = dataclasses.replace(view, paused=True)
+
+
+def _pressed(shown: Frame, view: View, key: str, size: Size) -> View:
+    """The view after a key or a click."""
+    if key.startswith("click "):
+        _, x, y = key.split()
+        return clicked(shown, view, size, int(x), int(y))
+    return views.press(view, key, views.shown(shown.rows, view), page_rows(size), shown.domains)
+
+
+class Aside:
+    """What pages show that is in no snapshot: other domains, and messages."""
+
+    def __init__(self, looks: Looks) -> None:
+        """Looks at nothing yet."""
+        self._looks = looks
+        self._watching: Watching | None = None
+        self._messages: Messages | None = None
+        self._domains: tuple[str, ...] = ()
+        self._page = ""
+
+    @property
+    def patience(self) -> float:
+        """Seconds until there may be something new."""
+        return INTERVAL_S if self._watching is not None else math.inf
+
+    def beside(self, frame: Frame, view: View) -> Frame:
+        """A look with what its page wants."""
+        if view.page == views.DOMAINS and self._page != views.DOMAINS:
+            self._domains = stats.domains() if self._looks.follows else ()
+        self._page = view.page
+        wanted = view.looked_at if view.page == views.MESSAGES else None
+        if self._watching is not None and self._watching.topic != wanted:
+            self.close()
+        if wanted is None:
+            return dataclasses.replace(frame, domains=self._domains)
+        if not self._looks.follows:
+            return dataclasses.replace(
+                frame, messages=Messages(wanted, reason="a recording of numbers has no messages")
+            )
+        if self._watching is None:
+            self._watching = Watching(self._looks.domain, wanted)
+        if not view.paused or self._messages is None:
+            self._messages = self._watching.look()
+        return dataclasses.replace(frame, messages=self._messages)
+
+    def turn_to(self, looks: Looks) -> None:
+        """Goes to another domain."""
+        self.close()
+        self._looks, self._page = looks, ""
+
+    def close(self) -> None:
+        """Looks at no messages any more."""
+        if self._watching is not None:
+            self._watching.close()
+        self._watching = self._messages = None
 
 
 def _next(looks: Looks, reel: Reel) -> bool:

@@ -6,18 +6,26 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rich.cells import cell_len
+
 from ipcbus import stats
 from ipcbus_tools.top import figures
-from ipcbus_tools.top.table import Column
+from ipcbus_tools.top.table import ELLIPSIS, Column
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ipcbus.stats import Absent, Percentiles, SessionStats, SlotStats, SourceStats
     from ipcbus_tools.top.roster import Row
+    from ipcbus_tools.top.trails import Trail
 
-_SOURCE, _SOURCE_MOST = 22, 32
-"""Columns of a source string: one of a ring has room, one over UDP most of the time."""
+_SOURCE, _SOURCE_MOST = 22, 12
+"""Columns of a source string, in which one of a ring has room, and how many more it may get."""
+
+_TOPIC, _TOPIC_MOST = 16, 32
+"""Columns of a topic, and how many more it may get."""
+_LATER = 7
+"""Columns from this rank on come after topics that are written out."""
 
 BAD, WARN, DIM = "bold red", "yellow", "dim"
 _STATES = {"dead": BAD, "gone": DIM, "blocked": WARN, "refused": WARN, "idle": DIM, "evicted": BAD, "stopped": BAD}
@@ -79,52 +87,63 @@ class Reader:
         return self.slot.doing if self.slot else "absent"
 
 
-Trails = dict[tuple[int, str], tuple[float | None, ...]]
-"""Messages a second over the last minute, by context and source string."""
-
-
-def sessions(trails: Trails, rows: Sequence[Row], *, unicode: bool) -> list[Column[Row]]:
+def sessions(
+    trails: dict[tuple[int, str], Trail], rows: Sequence[Row], width: int, *, unicode: bool, wanted: str = ""
+) -> list[Column[Row]]:
     """Columns of the table of sessions.
 
+    Topics get the room that they need before columns that matter less than them get any.
+
     Args:
-        trails: messages a second over the last minute.
+        trails: how the sessions went over the last minute.
         rows: what is to be shown; what concerns UDP alone has columns only where there is something over UDP.
+        width: columns of the screen for the table.
         unicode: whether the terminal knows more than ASCII.
+        wanted: text of the filter; of several topics, one that has it is shown.
     """
     udp = any(row.session.uplink.counters for row in rows if row.session is not None and row.session.uplink is not None)
-    longest = max([_SOURCE, *(len(_source(row)) for row in rows if udp)])
 
     def trail(row: Row, width: int) -> str:
-        values = trails.get((row.session.context_id, row.session.source), ()) if row.session and _runs(row) else ()
-        return figures.sparkline(values, width, unicode=unicode)
+        found = trails.get((row.session.context_id, row.session.source)) if row.session and _runs(row) else None
+        return figures.sparkline(found.rate if found else (), width, unicode=unicode)
 
-    return [
-        Column("session", min(longest, _SOURCE_MOST), 0, lambda row, _: _source(row), left=True),
+    columns: list[Column[Row]] = [
+        Column("session", _SOURCE, 0, lambda row, width: _ends(_source(row), width, unicode), left=True),
         Column("state", 7, 1, lambda row, _: row.state, left=True, style=_state_style),
-        Column("pid", 7, 4, lambda row, _: f"{row.session.pid}" if row.session else ""),
-        Column("topic", 10, 3, lambda row, _: _first_topic(row), left=True, spread=2),
-        Column("user", 8, 14, lambda row, _: row.session.user if row.session else "", left=True),
-        Column("context", 8, 12, lambda row, _: row.session.context_name if row.session else "", left=True),
+        Column("pid", 7, 7, lambda row, _: f"{row.session.pid}" if row.session else ""),
+        Column("topic", _TOPIC, 1, lambda row, _: first_topic(row, wanted), left=True, spread=4),
+        Column("user", 8, 15, lambda row, _: row.session.user if row.session else "", left=True),
+        Column("context", 8, 14, lambda row, _: row.session.context_name if row.session else "", left=True),
         Column(
             "command",
-            14,
             10,
+            11,
             lambda row, _: figures.program(row.session.command) if row.session else "",
             left=True,
-            spread=3,
+            spread=1,
         ),
         Column("topics", 6, 13, lambda row, _: f"{len(row.session.sources)}" if row.session else ""),
         Column("rcv", 3, 6, lambda row, _: _count(row, "num_clients")),
         Column("msg/s", 6, 0, lambda row, _: _rate(row, "lbm_msgs_sent")),
-        Column("MB/s", 6, 2, lambda row, _: _megabytes(row)),
-        Column("dgram/s", 7, 8, lambda row, _: _rate(row, "msgs_sent")),
-        Column("msg/dg", 6, 9, lambda row, _: figures.count(_session(row, "messages_per_datagram"))),
-        Column("fill%", 5, 5, lambda row, _: figures.share(_session(row, "fill"))),
-        Column("blkd%", 5, 4, lambda row, _: figures.share(_session(row, "blocked")), style=_blocked_style),
-        Column("lost", 6, 7, lambda row, _: _lost(row), style=_lost_style),
+        Column("MiB/s", 6, 4, lambda row, _: figures.mebibytes(_bytes(row))),
+        Column("p50", 6, 5, lambda row, _: figures.time(_worst(row, "p50"))),
+        Column("p99", 6, 2, lambda row, _: figures.time(_worst(row, "p99"))),
+        Column("lag", 6, 3, lambda row, _: figures.size(lag(row.session) if row.session and _runs(row) else None)),
+        Column("dgram/s", 7, 9, lambda row, _: _rate(row, "msgs_sent")),
+        Column("msg/dg", 6, 10, lambda row, _: figures.count(_session(row, "messages_per_datagram"))),
+        Column("fill%", 5, 7, lambda row, _: figures.share(_session(row, "fill"))),
+        Column("blkd%", 5, 3, lambda row, _: figures.share(_session(row, "blocked")), style=_blocked_style),
+        Column("lost", 6, 5, lambda row, _: _lost(row), style=_lost_style),
         *(_OVER_UDP if udp else ()),
-        Column("last minute", 11, 11, trail, spread=2),
+        Column("last minute", 10, 8, trail, spread=2),
     ]
+    # What names a line is written out before columns that matter less: the topic, then the session.
+    spare = max(0, width - sum(column.width + 1 for column in columns if column.rank < _LATER) + 1)
+    topic = min(spare, max((cell_len(first_topic(row, wanted)) for row in rows), default=0) - _TOPIC, _TOPIC_MOST)
+    spare -= max(0, topic)
+    session = min(spare, max((len(_source(row)) for row in rows), default=0) - _SOURCE, _SOURCE_MOST)
+    more = {"topic": max(0, topic), "session": max(0, session)}
+    return [dataclasses.replace(each, width=each.width + more.get(each.title, 0)) for each in columns]
 
 
 def _of_uplink(row: Row, name: str) -> float | None:
@@ -140,15 +159,15 @@ _OVER_UDP: tuple[Column[Row], ...] = (
     Column(
         "NAK/s",
         6,
-        4,
+        6,
         lambda row, _: figures.count(_of_uplink(row, "naks_rcved")),
         style=lambda row: WARN if _of_uplink(row, "naks_rcved") else "",
     ),
-    Column("again/s", 7, 6, lambda row, _: figures.count(_of_uplink(row, "rxs_sent"))),
+    Column("again/s", 7, 8, lambda row, _: figures.count(_of_uplink(row, "rxs_sent"))),
     Column(
         "lmtd%",
         5,
-        6,
+        8,
         lambda row, _: figures.share(_limited(row)),
         style=lambda row: WARN if (_limited(row) or 0) > 0.01 else "",
     ),
@@ -199,7 +218,9 @@ _READERS: list[Column[Reader]] = [
     Column("command", 12, 10, lambda row, _: figures.program(row.command), left=True, spread=1),
     Column("layer", 6, 9, lambda row, _: row.layer, left=True),
     Column("msg/s", 6, 0, lambda row, _: figures.count(_reader_rate(row, "lbm_msgs_rcved"))),
-    Column("lag", 6, 1, lambda row, _: figures.size(row.slot.lag if row.slot else None), style=lambda row: _lag(row)),
+    Column(
+        "lag", 6, 1, lambda row, _: figures.size(row.slot.lag if row.slot else None), style=lambda row: _lag_style(row)
+    ),
     Column("lag msg", 7, 4, lambda row, _: figures.whole(row.slot.lag_messages if row.slot else None)),
     Column("lost", 6, 2, lambda row, _: figures.whole(_lost_of(row)), style=lambda row: BAD if _lost_of(row) else ""),
     Column("p50", 6, 3, lambda row, _: figures.time(_latency(row, "p50"))),
@@ -214,7 +235,7 @@ SOURCES: list[Column[tuple[Row, SourceStats]]] = [
     Column("pid", 7, 5, lambda pair, _: f"{pair[0].session.pid}" if pair[0].session else ""),
     Column("rcv", 3, 2, lambda pair, _: f"{pair[1].receivers}" if pair[1].counters else figures.NONE),
     Column("msg/s", 6, 0, lambda pair, _: figures.count(_topic_rate(pair, "lbm_msgs_sent"))),
-    Column("MB/s", 6, 1, lambda pair, _: figures.megabytes(_topic_rate(pair, "bytes_sent"))),
+    Column("MiB/s", 6, 1, lambda pair, _: figures.mebibytes(_topic_rate(pair, "bytes_sent"))),
     Column("messages", 8, 4, lambda pair, _: figures.whole(pair[1].counters.get("lbm_msgs_sent"))),
     Column("waited", 6, 6, lambda pair, _: figures.whole(pair[1].counters.get("send_blocked"))),
     Column("refused", 7, 7, lambda pair, _: figures.whole(pair[1].counters.get("send_would_block"))),
@@ -230,9 +251,17 @@ def _source(row: Row) -> str:
     return row.session.source if row.session else f"context {row.context_id:08x}"
 
 
-def _first_topic(row: Row) -> str:
-    topics = row.session.sources if row.session else ()
-    return (topics[0].topic + (f" +{len(topics) - 1}" if len(topics) > 1 else "")) if topics else ""
+def _ends(text: str, width: int, unicode: bool) -> str:
+    """Beginning and end of a source string that is too long: its end tells it from others."""
+    end = width // 2 - 1
+    return text if len(text) <= width else text[: width - 1 - end] + ELLIPSIS[unicode] + text[len(text) - end :]
+
+
+def first_topic(row: Row, wanted: str = "") -> str:
+    """A topic of a session, one that has the wanted text where there is one, and how many more there are."""
+    topics = [source.topic for source in row.session.sources] if row.session else []
+    fitting = [topic for topic in topics if wanted.casefold() in topic.casefold()] or topics
+    return (fitting[0] + (f" +{len(topics) - 1}" if len(topics) > 1 else "")) if topics else ""
 
 
 def _state_style(row: Row) -> str:
@@ -253,8 +282,23 @@ def _rate(row: Row, name: str) -> str:
     return figures.count(_per_second(row.session, name) if _runs(row) else None)
 
 
-def _megabytes(row: Row) -> str:
-    return figures.megabytes(_per_second(row.session, "bytes_sent") if _runs(row) else None)
+def _bytes(row: Row) -> float | None:
+    return _per_second(row.session, "bytes_sent") if _runs(row) else None
+
+
+def lag(session: SessionStats) -> int | None:
+    """Bytes that the receiver furthest behind has not read; None without a receiver."""
+    return max((slot.lag for slot in session.receivers if slot.alive), default=None)
+
+
+def latency(session: SessionStats, name: str) -> int | None:
+    """A percentile of the receiver that reads latest, since the last look; None where nobody has read anything."""
+    found = [slot.recent.percentiles() for slot in session.receivers if slot.recent is not None and slot.alive]
+    return max((getattr(each, name) for each in found if each is not None), default=None)
+
+
+def _worst(row: Row, name: str) -> int | None:
+    return latency(row.session, name) if row.session and _runs(row) else None
 
 
 def _per_second(session: SessionStats | None, name: str) -> float | None:
@@ -279,7 +323,7 @@ def _lost_of(row: Reader) -> int | None:
     return row.slot.counters.get("lost") if row.slot else None
 
 
-def _lag(row: Reader) -> str:
+def _lag_style(row: Reader) -> str:
     return WARN if row.held or (row.slot and row.capacity and row.slot.lag > row.capacity // 2) else ""
 
 

@@ -49,7 +49,7 @@ COLUMNS: list[Column[RecorderRow]] = [
     Column("user", 8, 9, lambda row, _: row.user, left=True),
     Column("command", 12, 8, lambda row, _: figures.program(row.command), left=True, spread=1),
     Column("msg/s", 6, 1, lambda row, _: figures.count(_rate(row, "messages"))),
-    Column("MB/s", 6, 6, lambda row, _: figures.megabytes(_rate(row, "bytes"))),
+    Column("MiB/s", 6, 6, lambda row, _: figures.mebibytes(_rate(row, "bytes"))),
     Column(
         "behind",
         6,

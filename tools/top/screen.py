@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ from rich.text import Text
 
 from ipcbus import stats
 from ipcbus_tools import over_udp
-from ipcbus_tools.top import details, figures, panes, recorders, table
+from ipcbus_tools.top import charts, details, figures, messages, panes, recorders, table
 from ipcbus_tools.top import view as views
 from ipcbus_tools.top.view import View
 from ipcbus_tools.topics import UNREAD
@@ -24,8 +25,13 @@ if TYPE_CHECKING:
     from ipcbus.stats import DomainSnapshot, SessionStats, SlotStats, SourceStats
     from ipcbus_tools.top.host import Host
     from ipcbus_tools.top.roster import RecorderRow, Row
+    from ipcbus_tools.top.trails import SessionKey, Trail
 
 HEADER = 3
+_WIDE = 100
+"""Columns from which the header tells how much of shared memory is in use, not only which share."""
+_PROCESSORS = 4
+"""More processors than these are not shown one by one."""
 _TRAIL = 10
 """Fewer seconds than these are no trail."""
 SMALLEST = (30, 8)
@@ -40,25 +46,29 @@ class Frame:
         host: the machine; None where a recorded log is shown.
         found: the snapshot with its rates.
         rows: the lines of the table of sessions.
-        trails: messages a second over the last minute, by context and source string.
+        trails: how each session went over the last minute.
         interval: seconds between two looks.
         lost: messages lost for good by all receivers since the first look, and before by those that are still there.
         hidden_dead: contexts that are dead and not shown any more.
         title: where the looks are from, if not from the domain itself.
         others: domains that there are, where this one is empty.
         recorders: the lines of the table of recorders.
+        domains: the lines of the page of domains.
+        messages: what was seen of the topic whose messages are looked at.
     """
 
     host: Host | None
     found: DomainSnapshot
     rows: tuple[Row, ...]
-    trails: panes.Trails
+    trails: dict[SessionKey, Trail]
     interval: float
     lost: int = 0
     hidden_dead: int = 0
     title: str = ""
     others: tuple[str, ...] = ()
     recorders: tuple[RecorderRow, ...] = ()
+    domains: tuple[str, ...] = ()
+    messages: messages.Messages | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +98,11 @@ def screen(frame: Frame, view: View, size: Size) -> Group:
         lines = details.session_lines(row, size.width)
     elif view.page == views.TOPICS:
         lines = _topics(views.topics(rows, view), view, size, body)
+    elif view.page == views.DOMAINS:
+        lines = _domains(frame, view, body)
+    elif view.page == views.MESSAGES:
+        seen = frame.messages
+        lines = messages.lines(seen, size.width, body, unicode=size.unicode) if seen is not None else []
     else:
         lines = _main(frame, rows, view, size, body)
     if view.page in (views.HELP, views.DETAILS):
@@ -141,9 +156,13 @@ def _header(frame: Frame, view: View, size: Size) -> list[Text]:
     sessions = [row.session for row in frame.rows if row.session and row.state not in ("dead", "gone")]
     second = Text()
     if frame.host:
-        busy = " ".join(f"{part:.0f}" for part in frame.host.processors[: max(1, size.width // 16)])
-        second.append(f"CPU {busy} %  ")
-        second.append(f"/dev/shm {figures.size(frame.host.memory_used)}/{figures.size(frame.host.memory_total)}  ")
+        second.append(f"{_processors(frame.host.processors)}  ")
+        used, total = frame.host.memory_used, frame.host.memory_total
+        wide = size.width >= _WIDE
+        how_full = (
+            f"{figures.size(used)} of {figures.size(total)}" if wide else f"{figures.share(used / max(1, total))}%"
+        )
+        second.append(f"/dev/shm {how_full}  ")
     alive = sum(context.alive for context in found.contexts)
     second.append(f"contexts {alive}  sessions {len(sessions)}  topics {sum(len(each.sources) for each in sessions)}")
     second.append(f"  receivers {sum(len(context.receivers) for context in found.contexts if context.alive)}")
@@ -154,9 +173,17 @@ def _header(frame: Frame, view: View, size: Size) -> list[Text]:
     return [first, second, third]
 
 
-def _sum(trails: panes.Trails) -> list[float | None]:
-    """The trails of all sessions, second by second; unknown only where all are."""
-    columns = [[value for value in column if value is not None] for column in zip(*trails.values(), strict=False)]
+def _processors(busy: tuple[float, ...]) -> str:
+    """How busy the processors of the machine are, each, or where they are many the mean and the busiest."""
+    if len(busy) <= _PROCESSORS:
+        return " ".join(f"CPU{place} {share:.0f}%" for place, share in enumerate(busy))
+    return f"{len(busy)} CPUs {sum(busy) / len(busy):.0f}%, busiest {max(busy):.0f}%"
+
+
+def _sum(trails: dict[SessionKey, Trail]) -> list[float | None]:
+    """The throughput of all sessions, second by second; unknown only where all are."""
+    rates = [trail.rate for trail in trails.values()]
+    columns = [[value for value in column if value is not None] for column in zip(*rates, strict=False)]
     return [sum(column) if column else None for column in columns]
 
 
@@ -171,7 +198,7 @@ def _clock(time_ns: int, *, dated: bool) -> str:
 def _totals(frame: Frame, sessions: list[SessionStats]) -> Text:
     readers = [slot for session in sessions for slot in session.receivers]
     text = Text(f"{figures.count(sum(each.per_second.get('lbm_msgs_sent', 0.0) for each in sessions))} msg/s", "bold")
-    text.append(f"  {figures.megabytes(sum(each.per_second.get('bytes_sent', 0.0) for each in sessions))} MB/s")
+    text.append(f"  {figures.mebibytes(sum(each.per_second.get('bytes_sent', 0.0) for each in sessions))} MiB/s")
     lost = frame.lost
     rate = sum(slot.per_second.get("lost", 0.0) for slot in readers)
     text.append(f"  lost {figures.whole(lost)}", panes.BAD if lost else "")
@@ -205,11 +232,19 @@ def _footer(view: View, size: Size) -> Text:
         return Text.assemble(
             ("filter: ", "bold"), table.clean(view.filter), ("_", "blink"), ("   Enter: keep  Esc: drop", "dim")
         )
-    arrows = "↑↓" if size.unicode else "up/down"
-    text = Text(f"q quit  ? help  {arrows} choose  f filter", "dim")
+    if view.page in (views.MESSAGES, views.DOMAINS):
+        more = "p pause" if view.page == views.MESSAGES else "Enter go there"
+        return Text(f"q quit  Esc back  ? help  {more}", "dim")
+    text = Text("q quit  ? help  f filter", "dim")
     if view.filter:
         text.append(f" {table.clean(view.filter)!r}", "bold")
-    text.append(f"  t topics  d details  p pause  s sort {view.sort}{' reversed' if view.reverse else ''}", "dim")
+    arrows = "↑↓" if size.unicode else "up/down"
+    for each in (
+        f"> sort {view.sort}{' reversed' if view.reverse else ''}",
+        *("Enter messages", "t topics", "d details", "D domain", "p pause", f"{arrows} choose", "m mouse"),
+    ):
+        if text.cell_len + 2 + len(each) <= size.width:
+            text.append(f"  {each}", "dim")
     return text
 
 
@@ -217,18 +252,67 @@ def _main(frame: Frame, rows: list[Row], view: View, size: Size, body: int) -> l
     place = views.position(rows, view)
     session = rows[place].session if rows else None
     readers = _readers(frame.found, session)
-    sources = views.topics([rows[place]], views.View()) if rows else []
-    wants = (1 + max(1, len(rows)), 2 + max(1, len(readers)), 2 + max(1, len(sources)), _high(frame))
-    parts = _share(body, wants, (5, 4, 3, 3))
-    lines = _sessions(frame, rows, place, size, parts[0])
+    sources = views.topics([rows[place]], View(filter=view.filter, only=rows[place].key)) if rows else []
+    parts = _parts(frame, rows, len(readers), len(sources), body)
+    lines = _sessions(frame, rows, place, size, parts[0], view)
     if parts[1]:
         lines += _receivers(session, readers, view.receivers, size, parts[1])
     if parts[2]:
-        lines += _sources(session, sources, size, parts[2])
+        lines += _sources(session, sources, view, size, parts[2])
+    if rows:
+        order = [rows[place], *(row for i, row in enumerate(rows) if i != place)]
+        free = body - len(lines) - parts[3]
+        lines += charts.draw(order, frame.trails, size.width, free, unicode=size.unicode)
     if parts[3]:
         # At the bottom, wherever what stands above it ends.
         lines += [Text()] * (body - len(lines) - parts[3])
         lines += _recorders(frame, size, parts[3])
+    return lines
+
+
+def _parts(frame: Frame, rows: list[Row], readers: int, sources: int, body: int) -> list[int]:
+    """Lines of the tables of sessions, receivers, topics and recorders."""
+    wants = (1 + max(1, len(rows)), 2 + max(1, readers), 2 + max(1, sources), _high(frame))
+    return _share(body, wants, (5, 4, 3, 3))
+
+
+def clicked(frame: Frame, view: View, size: Size, x: int, y: int) -> View:
+    """The view after a click at a place of the screen: a title sorts, a line is chosen."""
+    body, line = size.height - HEADER - 1, y - HEADER
+    if view.typing or not 0 <= line < body:
+        return view
+    rows = views.shown(frame.rows, view)
+    if view.page == views.SESSIONS:
+        if line == 0:
+            fitted = table.fit(_columns(frame, rows, view, size), size.width - 2)
+            return views.sorted_by(view, table.title_at(fitted, x - 2))
+        place = views.position(rows, view)
+        session = rows[place].session if rows else None
+        sources = views.topics([rows[place]], View(filter=view.filter, only=rows[place].key)) if rows else []
+        room = _parts(frame, rows, len(_readers(frame.found, session)), len(sources), body)[0]
+        chosen = table.window(place, place - room // 2, room - 1, len(rows)) + line - 1
+        if line < room and chosen < len(rows):
+            return dataclasses.replace(view, chosen=rows[chosen].key, receivers=0)
+    elif view.page == views.TOPICS and line:
+        count = len(views.topics(rows, view))
+        place = min(view.topic, max(0, count - 1))
+        chosen = table.window(place, place - body // 2, body - 1, count) + line - 1
+        return dataclasses.replace(view, topic=min(chosen, max(0, count - 1)))
+    elif view.page == views.DOMAINS and line:
+        return dataclasses.replace(view, line=min(line - 1, max(0, len(frame.domains) - 1)))
+    return view
+
+
+def _domains(frame: Frame, view: View, body: int) -> list[Text]:
+    lines = [Text("  domain", table.HEAD)]
+    place = min(view.line, max(0, len(frame.domains) - 1))
+    first = table.window(place, place - body // 2, body - 1, len(frame.domains))
+    for i, domain in enumerate(frame.domains[first : first + body - 1], first):
+        here = "  this one" if domain == frame.found.domain else ""
+        mark, style = ("> ", table.CHOSEN) if i == place else ("  ", "")
+        lines.append(_marked(Text(table.clean(domain) + here, end=""), mark, style))
+    if not frame.domains:
+        lines.append(Text("  no other domain can be shown", "dim"))
     return lines
 
 
@@ -259,9 +343,14 @@ def _share(room: int, wants: tuple[int, ...], least: tuple[int, ...]) -> list[in
     return given
 
 
-def _sessions(frame: Frame, rows: list[Row], place: int, size: Size, room: int) -> list[Text]:
-    fitted = table.fit(panes.sessions(frame.trails, rows, unicode=size.unicode), size.width - 2)
-    lines = [_marked(table.head(fitted), "  ")]
+def _columns(frame: Frame, rows: list[Row], view: View, size: Size) -> list[table.Column[Row]]:
+    return panes.sessions(frame.trails, rows, size.width - 2, unicode=size.unicode, wanted=view.filter)
+
+
+def _sessions(frame: Frame, rows: list[Row], place: int, size: Size, room: int, view: View | None = None) -> list[Text]:
+    view = view or View(sort="msg/s")
+    fitted = table.fit(_columns(frame, rows, view, size), size.width - 2)
+    lines = [_marked(table.head(fitted, view.sort), "  ")]
     first = table.window(max(0, place), place - room // 2, room - 1, len(rows))
     for i, row in enumerate(rows[first : first + room - 1], first):
         if row.session is not None and row.session.counters:
@@ -356,10 +445,14 @@ def _about(session: SessionStats | None) -> Text:
     return text
 
 
-def _sources(session: SessionStats | None, pairs: list[tuple[Row, SourceStats]], size: Size, room: int) -> list[Text]:
+def _sources(
+    session: SessionStats | None, pairs: list[tuple[Row, SourceStats]], view: View, size: Size, room: int
+) -> list[Text]:
     columns = [column for column in panes.SOURCES if column.title not in ("session", "pid")]
     fitted = table.fit(columns, size.width - 2)
     title = f"{len(pairs)} topic{'' if len(pairs) == 1 else 's'}"
+    if session is not None and len(pairs) < len(session.sources):
+        title = f"{len(pairs)} of {len(session.sources)} topics, with {table.clean(view.filter)!r}"
     if len(pairs) > room - 2:
         title += f", {room - 2} shown, t shows all"
     lines = [_title(Text(title if session else "topics"), size), _marked(table.head(fitted), "  ")]

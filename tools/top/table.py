@@ -58,9 +58,23 @@ def fit(columns: Sequence[Column[_T]], width: int) -> list[tuple[Column[_T], int
     return found
 
 
-def head(fitted: Sequence[tuple[Column[_T], int]]) -> Text:
-    """The line above."""
-    return Text(" ".join(_cell(column.title, width, column.left) for column, width in fitted), HEAD, end="")
+def head(fitted: Sequence[tuple[Column[_T], int]], marked: str = "") -> Text:
+    """The line above; the title of one column may be marked."""
+    text = Text(end="")
+    for i, (column, width) in enumerate(fitted):
+        text.append(" " if i else "", HEAD)
+        text.append(_cell(column.title, width, column.left), f"{HEAD} reverse" if column.title == marked else HEAD)
+    return text
+
+
+def title_at(fitted: Sequence[tuple[Column[_T], int]], place: int) -> str:
+    """Title of the column at a place of the line; empty between columns and behind them."""
+    begin = 0
+    for column, width in fitted:
+        if begin <= place < begin + width:
+            return column.title
+        begin += width + 1
+    return ""
 
 
 def line(fitted: Sequence[tuple[Column[_T], int]], row: _T, *, unicode: bool) -> Text:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import select
 import signal
 import sys
@@ -32,6 +33,11 @@ _SEQUENCES: Final = {
     b"[6~": "pagedown",
 }
 _NAMES: Final = {"\r": "enter", "\n": "enter", "\x7f": "backspace", "\x08": "backspace"}
+_CLICK: Final = re.compile(rb"\[<(\d{1,3});(\d{1,5});(\d{1,5})M")
+_BUTTONS: Final = {0: "click", 64: "up", 65: "down"}
+"""The left button and the wheel; other buttons do nothing."""
+_MOUSE: Final = {True: "\x1b[?1000h\x1b[?1006h", False: "\x1b[?1006l\x1b[?1000l"}
+"""Clicks come as sequences with decimal numbers, or not at all (xterm, modes 1000 and 1006)."""
 _SETTLE_S: Final = 0.1
 _ESCAPE_S: Final = 0.05
 """A lone escape key is one after which nothing has come for so long; slow lines send sequences in pieces."""
@@ -43,7 +49,7 @@ def decode(data: bytes) -> tuple[list[str], bytes]:
     while data:
         if data[0] == 0x1B:
             length = _sequence_length(data)
-            key = _SEQUENCES.get(data[1:length], "escape" if length == 1 else "")
+            key = _SEQUENCES.get(data[1:length], "escape" if length == 1 else _clicked(data[1:length]))
         else:
             length = _utf8_length(data)
             text = data[:length].decode(errors="ignore")
@@ -53,6 +59,15 @@ def decode(data: bytes) -> tuple[list[str], bytes]:
         keys += [key] if key else []
         data = data[length:]
     return keys, data
+
+
+def _clicked(sequence: bytes) -> str:
+    """What the mouse has done: `click COLUMN LINE`, both from 0, or a key that a wheel stands for."""
+    found = _CLICK.fullmatch(sequence)
+    if found is None:
+        return ""
+    button = _BUTTONS.get(int(found[1]), "")
+    return f"{button} {int(found[2]) - 1} {int(found[3]) - 1}" if button == "click" else button
 
 
 def _utf8_length(data: bytes) -> int:
@@ -93,6 +108,7 @@ class Terminal:
         self._wakeup = -1
         self._suspend = False
         self._settling = False
+        self._mouse = False
 
     def __enter__(self) -> Self:
         """Takes the screen, and keys without waiting for the end of a line."""
@@ -117,6 +133,12 @@ class Terminal:
     def show(self, lines: RenderableType) -> None:
         """Draws a screen full of lines."""
         self._screen.update(lines)
+
+    def use_mouse(self, wanted: bool) -> None:
+        """Has clicks come as keys, or leaves the mouse to the terminal, which marks text with it."""
+        if wanted != self._mouse:
+            self._mouse = wanted
+            self._tell_mouse(wanted)
 
     def keys(self, timeout: float) -> list[str] | None:
         """Keys that were pressed, as soon as there are any.
@@ -155,11 +177,19 @@ class Terminal:
         tty.setcbreak(self._fd, termios.TCSADRAIN)
         self._screen = self.console.screen(hide_cursor=True)
         self._screen.__enter__()
+        if self._mouse:
+            self._tell_mouse(True)
 
     def _give_back(self) -> None:
         with contextlib.suppress(OSError, termios.error):
+            if self._mouse:
+                self._tell_mouse(False)
             self._screen.__exit__(None, None, None)
             termios.tcsetattr(self._fd, termios.TCSADRAIN, self._modes)
+
+    def _tell_mouse(self, wanted: bool) -> None:
+        self.console.file.write(_MOUSE[wanted])
+        self.console.file.flush()
 
     def _resized(self, _number: int, _frame: FrameType | None) -> None:
         """The wait has ended, and the next drawing asks for the size."""

@@ -12,23 +12,46 @@ if TYPE_CHECKING:
     from ipcbus.stats import SessionStats, SourceStats
     from ipcbus_tools.top.roster import Key, Row
 
-SORTS: Final = ("msg/s", "MB/s", "fill", "blocked", "lost", "source", "pid", "NAK/s")
-"""What the sessions can be sorted by; `s` goes through them."""
+SORTS: Final = {
+    "msg/s": "M",
+    "MiB/s": "B",
+    "p99": "L",
+    "lag": "G",
+    "fill%": "F",
+    "blkd%": "W",
+    "lost": "X",
+    "session": "N",
+    "topic": "T",
+    "pid": "P",
+    "rcv": "R",
+    "NAK/s": "K",
+}
+"""Titles of the columns that sessions can be sorted by, with the key of each; `s` or `>` goes through them."""
 
 SESSIONS: Final = "sessions"
 TOPICS: Final = "topics"
 DETAILS: Final = "details"
+MESSAGES: Final = "messages"
+DOMAINS: Final = "domains"
 HELP: Final = "help"
 
 KEYS: Final = (
-    ("up down", "choose a line; PgUp, PgDn, Home, End go further"),
+    ("up down", "choose a line; PgUp, PgDn, Home, End go further; a click or the wheel does so too"),
     ("left right", "scroll the receivers of the chosen session"),
-    ("s, S", "sort by the next column; the other way round"),
-    ("f", "filter: source, topic, command, user, pid or context has the text"),
+    ("Enter", "messages of the chosen topic, live; of a session with several topics these first"),
+    ("d", "all counters of the chosen session, or the way back"),
     ("t", "topics of all sessions, or sessions again"),
-    ("d, Enter", "all counters of the chosen session, or the way back"),
+    ("D", "another domain"),
+    ("f, /", "filter: source, topic, command, user, pid or context has the text"),
+    ("> <", "sort by the next column, or the one before; s is as >"),
+    *(
+        (" ".join(SORTS[title] for title in titles), f"sort by {', '.join(titles)}")
+        for titles in (list(SORTS)[:6], list(SORTS)[6:])
+    ),
+    ("S, I", "the other way round, as the same key again does; a click on a title sorts too"),
     ("p, Space", "pause, or go on"),
     ("[ ]", "pause, and go back and forth through the looks of late"),
+    ("m", "leave the mouse to the terminal, to mark and copy text, or take it again"),
     ("?", "this help"),
     ("Esc", "back; without a way back, drop the filter"),
     ("q", "quit"),
@@ -37,11 +60,28 @@ KEYS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic whose messages are looked at.
+
+    Attributes:
+        context_id: the context that sends.
+        source: source string of the session.
+        number: the session's number of the topic.
+        name: the topic.
+    """
+
+    context_id: int
+    source: str
+    number: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class View:
     """What is looked at.
 
     Attributes:
-        page: `sessions`, `topics`, `details` or `help`.
+        page: `sessions`, `topics`, `details`, `messages`, `domains` or `help`.
         chosen: key of the session that is chosen; None for the first.
         topic: number of the topic line that is chosen on the page of topics.
         receivers: how far the receivers are scrolled.
@@ -52,6 +92,12 @@ class View:
         typing: whether keys go into the filter.
         paused: whether the screen stands still.
         back: how many looks before the pause the one is that is shown.
+        only: key of the session whose topics alone stand on the page of topics; None for all.
+        looked_at: the topic whose messages are looked at.
+        before: the page from which the messages were reached.
+        line: which domain is chosen on the page of domains.
+        switch: the domain to go to; empty for the one that is shown.
+        mouse: whether clicks come here.
         ended: whether to quit.
     """
 
@@ -60,16 +106,22 @@ class View:
     topic: int = 0
     receivers: int = 0
     scroll: int = 0
-    sort: str = SORTS[0]
+    sort: str = "msg/s"
     reverse: bool = False
     filter: str = ""
     typing: bool = False
     paused: bool = False
     back: int = 0
+    only: Key | None = None
+    looked_at: Topic | None = None
+    before: str = SESSIONS
+    line: int = 0
+    switch: str = ""
+    mouse: bool = True
     ended: bool = False
 
 
-def press(view: View, key: str, rows: Sequence[Row], page_rows: int = 10) -> View:
+def press(view: View, key: str, rows: Sequence[Row], page_rows: int = 10, domains: Sequence[str] = ()) -> View:
     """The view after a key.
 
     Args:
@@ -78,15 +130,18 @@ def press(view: View, key: str, rows: Sequence[Row], page_rows: int = 10) -> Vie
             `enter`, `escape`, `backspace`.
         rows: the lines there are, of `shown(rows, view)`.
         page_rows: how far a page goes.
+        domains: the lines of the page of domains.
     """
     if view.typing:
         return _typed(view, key)
     if key in _STEPS:
-        return _moved(view, _STEPS[key](page_rows), rows)
-    if view.page == TOPICS and key in ("d", "enter"):
+        return _moved(view, _STEPS[key](page_rows), rows, len(domains))
+    if view.page == TOPICS and key == "d":
         found = topics(rows, view)
         chosen = found[min(view.topic, len(found) - 1)][0].key if found else view.chosen
         return dataclasses.replace(view, page=DETAILS, chosen=chosen, scroll=0)
+    if key == "enter":
+        return _entered(view, rows, domains)
     change = _CHANGES.get(key)
     return change(view) if change else view
 
@@ -95,7 +150,7 @@ def shown(rows: Sequence[Row], view: View) -> list[Row]:
     """The lines that the filter lets through, in their order; those without numbers come last."""
     found = [row for row in rows if not view.filter or view.filter.casefold() in haystack(row)]
     measure = _MEASURES[view.sort]
-    ascending = view.sort in ("source", "pid")
+    ascending = view.sort in _ASCENDING
     known = [row for row in found if row.session is not None and row.session.counters]
     unknown = [row for row in found if row.session is None or not row.session.counters]
     known.sort(key=lambda row: row.session.source if row.session else "")
@@ -109,18 +164,26 @@ def position(rows: Sequence[Row], view: View) -> int:
 
 
 def topics(rows: Sequence[Row], view: View) -> list[tuple[Row, SourceStats]]:
-    """The topics of the sessions, those with most messages first, or the other way round."""
-    wanted = view.filter.casefold()
+    """The topics of the sessions, those with most messages first, or the other way round.
+
+    Of a session that has topics with the text of the filter, those; of one that has the text itself, all.
+    """
     found = [
         (row, source)
         for row in rows
-        if row.session is not None
-        for source in row.session.sources
-        if wanted in source.topic.casefold() or (wanted and wanted in _of_session(row))
+        if row.session is not None and view.only in (None, row.key)
+        for source in fitting(row.session, view.filter)
+        if view.only or view.filter.casefold() in f"{source.topic.casefold()} {_of_session(row)}"
     ]
     found.sort(key=lambda pair: pair[1].topic)
     found.sort(key=lambda pair: pair[1].per_second.get("lbm_msgs_sent", -1.0), reverse=not view.reverse)
     return found
+
+
+def fitting(session: SessionStats, wanted: str) -> tuple[SourceStats, ...]:
+    """The topics of a session that have a text, or all where none has it."""
+    text = wanted.casefold()
+    return tuple(source for source in session.sources if text in source.topic.casefold()) or session.sources
 
 
 def haystack(row: Row) -> str:
@@ -166,8 +229,43 @@ _STEPS: dict[str, Callable[[int], tuple[int, int]]] = {
 """Down and to the right by how much; a page is as long as the screen lets it."""
 
 
-def _moved(view: View, step: tuple[int, int], rows: Sequence[Row]) -> View:
+def sorted_by(view: View, title: str) -> View:
+    """Sorted by a column; the other way round if it was sorted by that one already."""
+    if title not in SORTS:
+        return view
+    return dataclasses.replace(view, sort=title, reverse=not view.reverse if view.sort == title else False)
+
+
+def _entered(view: View, rows: Sequence[Row], domains: Sequence[str]) -> View:
+    if view.page == DOMAINS:
+        place = min(view.line, len(domains) - 1)
+        return dataclasses.replace(view, page=SESSIONS, switch=domains[place] if domains else "")
+    if view.page == TOPICS:
+        found = topics(rows, view)
+        return _looking(view, *found[min(view.topic, len(found) - 1)]) if found else view
+    if view.page != SESSIONS:
+        return _back(view)
+    row = rows[position(rows, view)] if rows else None
+    if row is None or row.session is None or not row.session.sources:
+        return view
+    sources = fitting(row.session, view.filter)
+    if len(sources) == 1:
+        return _looking(view, row, sources[0])
+    return dataclasses.replace(view, page=TOPICS, chosen=row.key, only=row.key, topic=0)
+
+
+def _looking(view: View, row: Row, source: SourceStats) -> View:
+    session = row.session
+    if session is None:
+        return view
+    looked_at = Topic(session.context_id, session.source, source.number, source.topic)
+    return dataclasses.replace(view, page=MESSAGES, before=view.page, chosen=row.key, looked_at=looked_at)
+
+
+def _moved(view: View, step: tuple[int, int], rows: Sequence[Row], domains: int) -> View:
     down, right = step
+    if view.page == DOMAINS:
+        return dataclasses.replace(view, line=min(max(0, view.line + down), max(0, domains - 1)))
     if view.page == TOPICS:
         last = max(0, len(topics(rows, view)) - 1)
         return dataclasses.replace(view, topic=min(max(0, min(view.topic, last) + down), last))
@@ -183,20 +281,34 @@ def _moved(view: View, step: tuple[int, int], rows: Sequence[Row]) -> View:
     return dataclasses.replace(view, chosen=rows[place].key, receivers=0)
 
 
-def _sorted(view: View) -> View:
-    return dataclasses.replace(view, sort=SORTS[(SORTS.index(view.sort) + 1) % len(SORTS)])
+def _sorted(step: int) -> Callable[[View], View]:
+    def change(view: View) -> View:
+        titles = list(SORTS)
+        return dataclasses.replace(view, sort=titles[(titles.index(view.sort) + step) % len(titles)], reverse=False)
+
+    return change
+
+
+def _by(title: str) -> Callable[[View], View]:
+    return lambda view: sorted_by(view, title)
+
+
+def _inverted(view: View) -> View:
+    return dataclasses.replace(view, reverse=not view.reverse)
 
 
 def _page(name: str) -> Callable[[View], View]:
     def change(view: View) -> View:
-        return dataclasses.replace(view, page=SESSIONS if view.page == name else name, scroll=0)
+        return dataclasses.replace(view, page=SESSIONS if view.page == name else name, scroll=0, only=None)
 
     return change
 
 
 def _back(view: View) -> View:
+    if view.page == MESSAGES:
+        return dataclasses.replace(view, page=view.before, looked_at=None)
     if view.page != SESSIONS:
-        return dataclasses.replace(view, page=SESSIONS, scroll=0)
+        return dataclasses.replace(view, page=SESSIONS, scroll=0, only=None)
     return dataclasses.replace(view, filter="")
 
 
@@ -218,13 +330,18 @@ def _forth_in_time(view: View) -> View:
 
 _CHANGES: dict[str, Callable[[View], View]] = {
     "q": lambda view: dataclasses.replace(view, ended=True),
-    "s": _sorted,
-    "S": lambda view: dataclasses.replace(view, reverse=not view.reverse),
+    "s": _sorted(1),
+    ">": _sorted(1),
+    "<": _sorted(-1),
+    "S": _inverted,
+    "I": _inverted,
+    **{key: _by(title) for title, key in SORTS.items()},
+    "D": _page(DOMAINS),
+    "m": lambda view: dataclasses.replace(view, mouse=not view.mouse),
     "f": _filtering,
     "/": _filtering,
     "t": _page(TOPICS),
     "d": _page(DETAILS),
-    "enter": _page(DETAILS),
     "?": _page(HELP),
     "h": _page(HELP),
     "p": _paused,
@@ -239,13 +356,28 @@ def _lost(session: SessionStats) -> float:
     return sum(slot.counters.get("lost", 0) for slot in session.receivers)
 
 
-_MEASURES: dict[str, Callable[[SessionStats], float | str]] = {
+def _lag(session: SessionStats) -> float:
+    return max((slot.lag for slot in session.receivers if slot.alive), default=-1)
+
+
+def _p99(session: SessionStats) -> float:
+    found = [slot.recent.percentile(0.99) for slot in session.receivers if slot.recent is not None and slot.alive]
+    return max((each for each in found if each is not None), default=-1)
+
+
+_MEASURES: Final[dict[str, Callable[[SessionStats], float | str]]] = {
     "msg/s": lambda session: session.per_second.get("lbm_msgs_sent", 0.0),
-    "MB/s": lambda session: session.per_second.get("bytes_sent", 0.0),
-    "fill": lambda session: session.fill or 0.0,
-    "blocked": lambda session: session.blocked or 0.0,
+    "MiB/s": lambda session: session.per_second.get("bytes_sent", 0.0),
+    "p99": _p99,
+    "lag": _lag,
+    "fill%": lambda session: session.fill or 0.0,
+    "blkd%": lambda session: session.blocked or 0.0,
     "lost": _lost,
-    "source": lambda session: session.source,
+    "session": lambda session: session.source,
+    "topic": lambda session: min((source.topic for source in session.sources), default=""),
     "pid": lambda session: session.pid,
+    "rcv": lambda session: session.counters.get("num_clients", 0),
     "NAK/s": lambda session: session.uplink.per_second.get("naks_rcved", 0.0) if session.uplink else 0.0,
 }
+_ASCENDING: Final = ("session", "topic", "pid")
+"""Columns that begin with the least."""

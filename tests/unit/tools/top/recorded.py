@@ -14,6 +14,7 @@ from ipcbus.stats import DomainSnapshot
 from ipcbus_tools.top.host import Host
 from ipcbus_tools.top.roster import Roster
 from ipcbus_tools.top.screen import Frame, Size, screen
+from ipcbus_tools.top.trails import Trail
 from ipcbus_tools.top.view import View
 
 if TYPE_CHECKING:
@@ -53,7 +54,8 @@ def changed(
 
 def frame(found: DomainSnapshot = TRADING, trail: tuple[float | None, ...] = (0.0, 5.0, 10.0)) -> Frame:
     """What is seen of a snapshot at the first look."""
-    trails = {(session.context_id, session.source): trail for session in found.sessions}
+    lags = tuple(None if value is None else value * 1000 for value in trail)
+    trails = {(session.context_id, session.source): Trail(trail, trail, lags) for session in found.sessions}
     roster = Roster()
     return Frame(HOST, found, roster.rows(found, SECOND), trails, 1.0, roster.lost)
 

@@ -21,15 +21,15 @@ def test_count(value: float | None, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0, "0"), (1, "<0.01"), (20_000, "0.02"), (1_300_000, "1.3"), (205_000_000, "205"), (25e9, "25k")],
+    [(0, "0"), (1, "<0.01"), (20_000, "0.02"), (1_300_000, "1.2"), (205 << 20, "205"), (25_000 << 20, "25k")],
 )
-def test_megabytes(value: float, text: str) -> None:
-    assert figures.megabytes(value) == text
+def test_mebibytes(value: float, text: str) -> None:
+    assert figures.mebibytes(value) == text
 
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0, "0"), (999, "999"), (1000, "1.0k"), (65536, "64k"), (4 << 20, "4.0M"), (1 << 40, "1.0T"), (1 << 70, "1024E")],
+    [(0, "0B"), (999, "999B"), (1000, "1.0KiB"), (65536, "64KiB"), (4 << 20, "4.0MiB"), (1 << 40, "1.0TiB")],
 )
 def test_size(value: float, text: str) -> None:
     assert figures.size(value) == text
@@ -56,8 +56,8 @@ def test_time(ns: float | None, text: str) -> None:
 @given(st.floats(min_value=0, max_value=1e25))
 def test_six_characters_are_enough(value: float) -> None:
     assert len(figures.count(value)) <= 6
-    assert len(figures.size(min(value, 1e20))) <= 6
-    assert len(figures.megabytes(value)) <= 6
+    assert len(figures.size(min(value, 2**64))) <= 6
+    assert len(figures.mebibytes(value)) <= 6
     assert len(figures.whole(value)) <= 6
     assert len(figures.time(min(value, 1e18))) <= 6
 
@@ -90,3 +90,18 @@ def test_a_trickle_beside_a_burst_is_seen() -> None:
 @given(st.lists(st.none() | st.floats(min_value=0, max_value=1e18)), st.integers(0, 80), st.booleans())
 def test_sparkline_is_as_wide_as_asked(values: list[float | None], width: int, unicode: bool) -> None:
     assert len(figures.sparkline(values, width, unicode=unicode)) == width
+
+
+def test_chart() -> None:
+    assert figures.chart((None, 0.0, 50.0, 100.0), 5, 2, unicode=True) == ["    █", "   ██"]
+    assert figures.chart((1.0, 16.0), 2, 2, unicode=True) == [" █", "▁█"]
+    assert figures.chart((0.0, 100.0), 2, 1, unicode=False) == [" |"]
+    assert figures.chart((), 3, 2, unicode=True) == ["   ", "   "]
+    assert figures.chart((None, None), 2, 1, unicode=True) == ["  "]
+
+
+@given(st.lists(st.none() | st.floats(0, 1e15), max_size=70), st.integers(0, 60), st.integers(1, 14), st.booleans())
+def test_a_chart_has_its_size(values: list[float | None], width: int, height: int, unicode: bool) -> None:
+    found = figures.chart(values, width, height, unicode=unicode)
+    assert [len(line) for line in found] == [width] * height
+    assert unicode or "".join(found).isascii()

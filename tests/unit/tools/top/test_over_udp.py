@@ -35,7 +35,7 @@ def test_fills_the_screen_exactly(page: str, size: tuple[int, int]) -> None:
 def test_a_nak_storm_and_the_data_rate_are_seen_on_80_columns() -> None:
     found = text(frame(UDP), FED)
     assert re.search(r"NAKs [\d.]+/s  again [\d.]+/s", found)
-    assert f"> {FEED} blocked" in found
+    assert re.search(rf"^> LBT-RU:127\S*…\S*{FEED[-9:]} blocked", found, re.MULTILINE)  # its ends tell it from others
     assert "held up by the data rate of LBT-RU (4 Mbit/s)" in found
     assert "NAK/s" in found
     assert re.search(r"4002 \w+ +LBT-RU ", found)

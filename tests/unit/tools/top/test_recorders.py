@@ -62,9 +62,9 @@ def test_one_that_records_is_a_line_at_the_bottom() -> None:
     )
     found = lines(frame(recording(good)), width=160, height=30)
     head, line = found[-3:-1]
-    titles = "recorder  state  pid  user  command  msg/s  MB/s  behind  buf%  lost  dropped  errors"
+    titles = "recorder  state  pid  user  command  msg/s  MiB/s  behind  buf%  lost  dropped  errors"
     assert " ".join(head.split()) == " ".join(titles.split())
-    assert re.search(rf"^  {LOG} +records +\d+ ann +\S.* 1234 +5 +40ms +2 +9 +0 +0 *$", line)
+    assert re.search(rf"^  {LOG} +records +\d+ ann +\S.* 1234 +4\.8 +40ms +2 +9 +0 +0 *$", line)
     assert "recorder" not in "".join(found[:3])
 
 

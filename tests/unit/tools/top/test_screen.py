@@ -11,12 +11,15 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from ipcbus.stats import COUNTERS, DomainSnapshot
+from ipcbus.stats.peek import Peeked
+from ipcbus_tools.top import figures
 from ipcbus_tools.top import view as views
-from ipcbus_tools.top.screen import Size, report
+from ipcbus_tools.top.messages import Messages
+from ipcbus_tools.top.screen import Size, clicked, report
 from ipcbus_tools.top.view import KEYS, View
-from tests.unit.tools.top.recorded import FAST, SLOW, TRADING, changed, frame, lines, text
+from tests.unit.tools.top.recorded import EVERYTHING, FAST, HOST, SLOW, TRADING, changed, frame, lines, text
 
-PAGES = (views.SESSIONS, views.TOPICS, views.DETAILS, views.HELP)
+PAGES = (views.SESSIONS, views.TOPICS, views.DETAILS, views.HELP, views.DOMAINS, views.MESSAGES)
 SLOW_CHOSEN = View(chosen=next(row.key for row in frame().rows if row.session and row.session.source == SLOW))
 
 
@@ -58,7 +61,6 @@ def test_a_wide_screen_has_everything() -> None:
         "last minute",
         "p99.9",
         "layer",
-        "python traffic.py pub",
     ):
         assert wanted in found
 
@@ -220,7 +222,7 @@ def test_many_sessions_scroll_to_the_chosen_one() -> None:
     (owner,) = (context for context in TRADING.contexts if context.sessions)
     many = tuple(dataclasses.replace(owner.sessions[0], source=f"LBT-IPC:{i:08x}:20001") for i in range(300))
     found = dataclasses.replace(TRADING, contexts=(dataclasses.replace(owner, sessions=many),))
-    last = View(chosen=("session", many[-1].source, owner.context_id), sort="source")
+    last = View(chosen=("session", many[-1].source, owner.context_id), sort="session")
     for height in (24, 10, 60):
         assert f"> {many[-1].source}" in text(frame(found), last, 80, height)
 
@@ -232,3 +234,82 @@ def test_the_report_has_all_of_it() -> None:
         assert joined.count(session.source) == 3  # its line, the title above its receivers, its topic
     assert sum("python traffic.py s" in line for line in found) >= 6
     assert ">" not in joined
+
+
+@pytest.mark.parametrize("width", [80, 100, 120, 160, 200])
+def test_a_session_row_has_throughput_latency_and_lag_and_its_topic_written_out(width: int) -> None:
+    long = changed(
+        TRADING,
+        session=lambda each: dataclasses.replace(
+            each,
+            sources=tuple(dataclasses.replace(source, topic=f"{source.topic}.NASDAQ") for source in each.sources),
+        ),
+    )
+    shown = lines(frame(long), width=width)
+    (head,) = (line for line in shown if line.startswith("  session "))
+    assert {"topic", "msg/s", "p99", "lag"} <= set(head.split())
+    if width <= 120:
+        assert "command" not in head
+    (row,) = (line for line in shown if FAST in line and "NASDAQ" in line and "──" not in line)
+    assert "quotes.AAPL.NASDAQ" in row if width >= 100 else "quotes.AAPL.NA" in row
+    session = long.session(FAST)
+    assert session is not None
+    found = [slot.recent.percentiles() for slot in session.receivers if slot.recent is not None]
+    worst = max(each.p99 for each in found if each is not None)
+    end = head.index("p99") + len("p99")
+    assert row[:end].split()[-1] == figures.time(worst)
+
+
+@pytest.mark.parametrize(("size", "charts"), [((80, 24), 0), ((120, 40), 2), ((200, 50), 3)])
+def test_free_lines_hold_charts(size: tuple[int, int], charts: int) -> None:
+    shown = lines(frame(trail=(0.0, 5.0, 10.0)), SLOW_CHOSEN, *size)
+    titles = [line for line in shown if "── the last" in line]
+    assert len(titles) >= charts
+    if charts:
+        assert SLOW in titles[0]  # the chosen one first
+        assert "msg/s 10, max 10" in "\n".join(shown)
+        assert "p99 10ns, max 10ns" in "\n".join(shown)
+        assert "lag 9.8KiB, max 9.8KiB" in "\n".join(shown)
+        assert sum(not line.strip() for line in shown) < 6  # the height is used
+    assert "".join(lines(frame(), SLOW_CHOSEN, *size, unicode=False)).isascii()
+
+
+def test_processors_have_names() -> None:
+    assert "CPU0 12% CPU1 100%" in text(frame())
+    many = dataclasses.replace(HOST, processors=(0.0,) * 15 + (80.0,))
+    assert "16 CPUs 5%, busiest 80%" in text(dataclasses.replace(frame(), host=many))
+
+
+def test_a_click_on_a_title_sorts_and_one_on_a_line_chooses() -> None:
+    shown, size = frame(), Size(120, 40)
+    (head,) = (line for line in lines(shown, width=120, height=40) if line.startswith("  session "))
+    view = clicked(shown, EVERYTHING, size, head.index("p99"), 3)
+    assert (view.sort, view.reverse) == ("p99", False)
+    assert clicked(shown, view, size, head.index("p99") + 2, 3).reverse
+    assert clicked(shown, EVERYTHING, size, head.index("state"), 3) == EVERYTHING  # nobody sorts by that
+    order = views.shown(shown.rows, EVERYTHING)
+    for place in range(4):
+        assert clicked(shown, EVERYTHING, size, 30, 4 + place).chosen == order[place].key
+    assert clicked(shown, EVERYTHING, size, 30, 20) == EVERYTHING
+    assert clicked(shown, View(page=views.TOPICS), size, 5, 6).topic == 2
+    domains = dataclasses.replace(shown, domains=("a", "b"))
+    assert clicked(domains, View(page=views.DOMAINS), size, 5, 5).line == 1
+    for page in PAGES:
+        for y in range(-1, 41):
+            clicked(frame(DomainSnapshot("e", 0, 0, ())), View(page=page), size, 119, y)
+
+
+def test_domains_and_messages_are_pages() -> None:
+    found = text(dataclasses.replace(frame(), domains=("risk", "trading")), View(page=views.DOMAINS, line=1))
+    assert re.search(r"^  risk\s*$", found, re.MULTILINE)
+    assert "> trading  this one" in found
+    topic = views.Topic(1, SLOW, 0, "quotes.MSFT")
+    latest = tuple(Peeked(i, 1, 4, b"abc\x1b" if i else b"\x00" * 600, False, False) for i in range(30))
+    shown = dataclasses.replace(frame(), messages=Messages(topic, latest, 30, part=True))
+    found = text(shown, View(page=views.MESSAGES, looked_at=topic))
+    assert "without a receiver" in found
+    assert "a part of them" in found
+    assert "abc\\x1b" in found.split("\n")[-2]
+    assert " 29 " in found.split("\n")[-2]
+    refused = dataclasses.replace(frame(), messages=Messages(topic, reason="belongs to bob"))
+    assert "belongs to bob" in text(refused, View(page=views.MESSAGES))

@@ -18,6 +18,9 @@ from ipcbus_tools.top.terminal import decode
         (b"\x1bx", ["escape", "x"]),
         (b"\x1b[200~a\x1b[1;5A", ["a"]),  # sequences that mean nothing here
         (b"\xff\xfea", ["a"]),
+        (b"\x1b[<0;12;4M\x1b[<0;12;4m", ["click 11 3"]),  # pressed and let go
+        (b"\x1b[<64;1;1M\x1b[<65;1;1M", ["up", "down"]),
+        (b"\x1b[<2;5;5M\x1b[<35;5;5Ma", ["a"]),  # another button, a move
     ],
 )
 def test_keys(data: bytes, keys: list[str]) -> None:

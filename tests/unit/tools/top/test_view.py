@@ -46,11 +46,12 @@ def test_sorting_goes_round() -> None:
         found.append(view.sort)
         view = pressed("s", view=view)
     assert found == list(SORTS)
-    assert view.sort == SORTS[0]
+    assert view.sort == "msg/s"
+    assert pressed("<").sort == list(SORTS)[-1]
     assert pressed("S").reverse
-    assert sources(View(sort="source")) == sorted((SLOW, FAST, SMX, SPARSE))
-    assert sources(View(sort="blocked"))[0] == SLOW
-    assert sources(View(sort="fill"))[0] == SLOW
+    assert sources(View(sort="session")) == sorted((SLOW, FAST, SMX, SPARSE))
+    assert sources(View(sort="blkd%"))[0] == SLOW
+    assert sources(View(sort="fill%"))[0] == SLOW
 
 
 def test_arrows_choose() -> None:
@@ -129,11 +130,85 @@ def test_receivers_scroll_as_far_as_there_are_any() -> None:
     assert pressed("right", "down", view=view).receivers == 0
 
 
+def test_a_column_has_a_key_which_pressed_again_inverts() -> None:
+    assert len(set(SORTS.values())) == len(SORTS)
+    for title, key in SORTS.items():
+        view = pressed(key)
+        assert (view.sort, view.reverse) == (title, title == "msg/s")
+        again = pressed(key, view=view)
+        assert (again.sort, again.reverse) == (title, title != "msg/s")
+        sources(view)
+    assert pressed("I").reverse
+    assert pressed("S").reverse
+    order = [row.session for row in shown(ROWS, View(sort="p99")) if row.session]
+    late = [
+        max((slot.recent.percentile(0.99) or 0 for slot in each.receivers if slot.recent), default=-1) for each in order
+    ]
+    assert late == sorted(late, reverse=True)
+
+
 def test_from_a_topic_to_its_session() -> None:
     pairs = views.topics(shown(ROWS, View()), View())
     assert len(pairs) == 4
-    view = pressed("t", "end", "enter")
+    view = pressed("t", "end", "d")
     assert (view.page, view.chosen) == (views.DETAILS, pairs[-1][0].key)
+
+
+def test_enter_looks_at_messages_and_escape_returns() -> None:
+    session = next(row.session for row in shown(ROWS, View()) if row.session)
+    view = pressed("enter")
+    assert view.page == views.MESSAGES
+    topic = session.sources[0]
+    assert view.looked_at == views.Topic(session.context_id, session.source, topic.number, topic.topic)
+    back = pressed("escape", view=view)
+    assert (back.page, back.looked_at) == (views.SESSIONS, None)
+    assert pressed("escape", view=pressed("t", "enter")).page == views.TOPICS
+    assert pressed("?", "enter").page == views.SESSIONS
+
+
+def test_enter_on_a_session_of_several_topics_asks_which() -> None:
+    found = changed(frame().found, session=two_topics)
+    rows = frame(found).rows
+    view = press(View(), "enter", shown(rows, View()))
+    assert view.page == views.TOPICS
+    pairs = views.topics(shown(rows, view), view)
+    assert {source.topic for _, source in pairs} == {source.topic for source in pairs[0][0].session.sources}  # type: ignore[union-attr]
+    assert len(pairs) == 2
+    chosen = press(press(view, "down", rows), "enter", rows)
+    assert chosen.looked_at is not None
+    assert chosen.looked_at.name == pairs[1][1].topic
+    assert press(view, "escape", rows).only is None
+    fitting = View(filter="second")
+    assert press(fitting, "enter", shown(rows, fitting)).page == views.MESSAGES
+
+
+def test_another_domain() -> None:
+    domains = ("a", "b", "c")
+    view = press(press(View(), "D", ROWS), "down", ROWS, domains=domains)
+    assert press(view, "enter", ROWS, domains=domains).switch == "b"
+    assert press(press(view, "end", ROWS, domains=domains), "enter", ROWS, domains=domains).switch == "c"
+    assert press(view, "escape", ROWS, domains=domains).page == views.SESSIONS
+    assert press(View(page=views.DOMAINS), "enter", ROWS).switch == ""
+
+
+def two_topics(session: SessionStats) -> SessionStats:
+    (first, *_) = session.sources
+    second = dataclasses.replace(first, topic=f"{first.topic}.second", number=first.number + 1)
+    return dataclasses.replace(session, sources=(first, second))
+
+
+def test_a_filter_that_fits_a_topic_leaves_the_others_of_its_session_out() -> None:
+    rows = shown(frame(changed(frame().found, session=two_topics)).rows, View(filter="orders.second"))
+    view = View(filter="ORDERS.second")
+    assert [source.topic for _, source in views.topics(rows, view)] == ["orders.second"]
+    # The command line has the name too, and that does not bring the others back.
+    named = changed(
+        frame().found, session=lambda each: dataclasses.replace(two_topics(each), command="pub orders.second")
+    )
+    everywhere = frame(named).rows
+    assert [s.topic for row, s in views.topics(everywhere, view) if row.session and row.session.source == SMX] == [
+        "orders.second"
+    ]
 
 
 def test_topics_of_a_session_that_fits_are_all_shown() -> None:
@@ -158,4 +233,5 @@ def test_lines_without_numbers_come_last() -> None:
 
 def test_the_help_names_every_key() -> None:
     named = " ".join(keys for keys, _ in KEYS).replace(",", " ").split()
-    assert {"s", "S", "f", "t", "d", "p", "?", "q", "Enter", "Esc", "Space"} <= set(named)
+    wanted = {"S", "I", "<", ">", "f", "/", "t", "d", "D", "p", "m", "?", "q", "Enter", "Esc", "Space"}
+    assert wanted | set(SORTS.values()) <= set(named)

@@ -1,0 +1,154 @@
+"""Messages of a topic, looked at in the ring without a slot: its source does not know of it and never waits for it.
+
+What was published between two looks is copied and checked afterwards: a copy that the writer may have overwritten
+meanwhile is not used. Where more comes than can be copied, only a part is looked at, and the rest is skipped.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from ipcbus.resolution import names
+from ipcbus.resolution.registry import PeerRegistry
+from ipcbus.stats.reading import SharedObject
+from ipcbus.wire import layout as wire
+from ringbuf import clock, layout
+from ringbuf.errors import SegmentGone
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SHOWN_MAX: Final = 512
+"""So many bytes of a message are kept."""
+_MOST: Final = 1 << 18
+_RECORD: Final = struct.Struct("<IIQ")
+_MESSAGE: Final = struct.Struct("<IIQ")
+_WORD: Final = struct.Struct("<Q")
+_TAIL, _INTENT = (layout.RING_HEADER.fields[name][1] for name in ("tail", "intent"))  # type: ignore[index]
+
+
+@dataclass(frozen=True, slots=True)
+class Peeked:
+    """A message, or a fragment of one.
+
+    Attributes:
+        sequence_number: its number on the topic.
+        send_time_ns: when its datagram was begun, ns since the epoch; 0 when the session's clock is not this host's.
+        length: its bytes, headers included.
+        data: the first `SHOWN_MAX` of them.
+        fragment: whether it is a part of a longer message.
+        headers: whether it begins with a header block.
+    """
+
+    sequence_number: int
+    send_time_ns: int
+    length: int
+    data: bytes
+    fragment: bool
+    headers: bool
+
+
+class Peek:
+    """Looks at one topic of one session."""
+
+    def __init__(self, domain: str, context_id: int, source: str, number: int) -> None:
+        """Begins at what is published next.
+
+        Args:
+            domain: name of the domain.
+            context_id: the context that sends.
+            source: source string of the session.
+            number: the session's number of the topic.
+
+        Raises:
+            ringbuf.errors.RingError: the session has ended, has no ring, or may not be read.
+        """
+        self._number = number
+        registry = PeerRegistry(names.registry(domain, context_id))
+        try:
+            found = registry.read(receivers=False)
+        finally:
+            registry.close()
+        adverts = found[1].sessions if found is not None else ()
+        advert = next((each for each in adverts if each.source_string == source), None)
+        if advert is None:
+            raise SegmentGone(f"session {source} has ended")
+        if advert.over_udp:
+            raise SegmentGone(f"session {source} goes over UDP and has no ring to look into; use 'ipcbus echo'")
+        self._ring = SharedObject(names.ring(domain, context_id, advert.local))
+        try:
+            header = self._ring.header(layout.RING_HEADER, layout.KIND_RING, advert.session_id, "ring")
+            self._capacity, self._data = header["capacity"], header["data_offset"]
+            self._record_max, self._same_clock = header["record_max"], header["clock"] == clock.kind()
+            self._position = self._tail()
+        except BaseException:
+            self.close()
+            raise
+        self.skipped = False
+        """Whether the last look has left something out."""
+
+    def close(self) -> None:
+        """Lets go of the ring."""
+        self._ring.__exit__()
+
+    def look(self) -> list[Peeked]:
+        """Messages of the topic since the look before, or a part of them.
+
+        Raises:
+            ringbuf.errors.RingError: the ring was cut short.
+        """
+        room = min(_MOST, self._capacity // 4)
+        begin, end = self._position, self._tail()
+        self.skipped = not 0 <= end - begin <= room
+        if self.skipped:
+            # Too much: only what comes from now on, which is little, as nothing is done in between.
+            begin, end = end, self._tail()
+        self._position = end
+        if not 0 < end - begin <= room:
+            return []
+        place = begin & (self._capacity - 1)
+        first = min(end - begin, self._capacity - place)
+        data = self._ring.read(self._data + place, first)
+        if first < end - begin:
+            data += self._ring.read(self._data, end - begin - first)
+        # A writer puts nothing further ahead than its intent, or the longest record behind its tail.
+        if max(self._word(_INTENT), self._tail() + self._record_max) - begin > self._capacity:
+            self.skipped = True
+            return []
+        return list(self._messages(data))
+
+    def _messages(self, data: bytes) -> Iterator[Peeked]:
+        at = 0
+        while at + _RECORD.size <= len(data):
+            frame, _, ticks = _RECORD.unpack_from(data, at)
+            if frame < _RECORD.size or at + frame > len(data):
+                return  # not what a writer of ours writes
+            yield from self._of_record(data, at + _RECORD.size, at + frame, ticks)
+            at += -(-frame // layout.RECORD_ALIGN) * layout.RECORD_ALIGN
+
+    def _of_record(self, data: bytes, at: int, end: int, ticks: int) -> Iterator[Peeked]:
+        sent = clock.ticks_to_epoch_ns(ticks) if self._same_clock else 0
+        while at + _MESSAGE.size <= end:
+            length, topic, sequence = _MESSAGE.unpack_from(data, at)
+            body = at + _MESSAGE.size
+            if length > end - body:
+                return
+            flags = topic >> wire.TOPIC_BITS
+            if topic & wire.TOPIC_MASK == self._number & wire.TOPIC_MASK and not flags & wire.FLAG_TSNI:
+                fragment = bool(flags & wire.FLAG_FRAGMENT)
+                begin = body + wire.FRAGMENT_HEADER_BYTES if fragment else body
+                yield Peeked(
+                    *(sequence, sent, body + length - begin, data[begin : min(body + length, begin + SHOWN_MAX)]),
+                    fragment=fragment,
+                    headers=bool(flags & wire.FLAG_PROPERTIES),
+                )
+            at = body + -(-length // layout.RECORD_ALIGN) * layout.RECORD_ALIGN
+
+    def _tail(self) -> int:
+        return self._word(_TAIL)
+
+    def _word(self, offset: int) -> int:
+        found: int = _WORD.unpack(self._ring.read(offset, _WORD.size))[0]
+        return found
