@@ -113,8 +113,9 @@ class Peek:
         data = self._ring.read(self._data + place, first)
         if first < end - begin:
             data += self._ring.read(self._data, end - begin - first)
-        # A writer puts nothing further ahead than its intent, or the longest record behind its tail.
-        if max(self._word(_INTENT), self._tail() + self._record_max) - begin > self._capacity:
+        # A writer puts nothing further ahead than its intent, or the longest record behind its tail and the next frame.
+        ahead = max(self._word(_INTENT), self._tail() + self._record_max + layout.RECORD_HEADER)
+        if ahead - begin > self._capacity:
             self.skipped = True
             return []
         return list(self._messages(data))

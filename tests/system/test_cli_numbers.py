@@ -130,9 +130,11 @@ def test_nobody_notices_who_looks(domain: str, source: Source) -> None:
 def test_delay(domain: str, source: Source) -> None:
     source.send(b"x", flush=True)
     with busy(source):
-        *_, last = documents("delay", "delay", "ticks", "-n", "8", *QUICK, "--domain", domain)
+        looks = documents("delay", "delay", "ticks", "-n", "8", *QUICK, "--domain", domain)
         result = run("delay", "ticks", "-n", "1", *QUICK, "--domain", domain)
-    (reader,) = last["receivers"]
+    # Of a machine that is busy one look alone may have seen nothing: a datagram in 16 is timed.
+    readers = [reader for look in looks for reader in look["receivers"] if reader["recent"]]
+    reader = max(readers, key=lambda each: each["recent"]["count"])
     assert (reader["source"], reader["pid"], reader["state"]) == (source.source, os.getpid(), "active")
     assert reader["latency"]["count"] >= reader["recent"]["count"] > 0
     assert reader["latency"]["p50_ns"] <= reader["latency"]["p99.9_ns"] <= reader["latency"]["max_ns"]
