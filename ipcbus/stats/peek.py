@@ -82,6 +82,7 @@ class Peek:
             header = self._ring.header(layout.RING_HEADER, layout.KIND_RING, advert.session_id, "ring")
             self._capacity, self._data = header["capacity"], header["data_offset"]
             self._record_max, self._same_clock = header["record_max"], header["clock"] == clock.kind()
+            self._trailer = layout.RECORD_TRAILER if header["checksums"] else 0
             self._position = self._tail()
         except BaseException:
             self.close()
@@ -126,7 +127,7 @@ class Peek:
             frame, _, ticks = _RECORD.unpack_from(data, at)
             if frame < _RECORD.size or at + frame > len(data):
                 return  # not what a writer of ours writes
-            yield from self._of_record(data, at + _RECORD.size, at + frame, ticks)
+            yield from self._of_record(data, at + _RECORD.size, at + frame - self._trailer, ticks)
             at += -(-frame // layout.RECORD_ALIGN) * layout.RECORD_ALIGN
 
     def _of_record(self, data: bytes, at: int, end: int, ticks: int) -> Iterator[Peeked]:

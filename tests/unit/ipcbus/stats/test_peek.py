@@ -35,8 +35,10 @@ def opened(domain: str, source: Source) -> Peek:
 
 
 @pytest.mark.parametrize("transport", ["lbtipc", "lbtsmx"])
-def test_messages_of_the_topic_alone(context: Context, domain: str, transport: str) -> None:
+@pytest.mark.parametrize("checksum", [False, True])
+def test_messages_of_the_topic_alone(context: Context, domain: str, transport: str, checksum: bool) -> None:
     session = {"transport": transport, f"transport_{transport}_id": 20002 if transport == "lbtipc" else 30002}
+    session[f"transport_{transport}_record_checksum"] = int(checksum)
     source, other = context.source("a", **session), context.source("b", **session)
     source.send(b"before", flush=True)
     with closing(opened(domain, source)) as found:
