@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 SHOWN_MAX: Final = 512
 """So many bytes of a message are kept."""
 _MOST: Final = 1 << 18
+_TRIES: Final = 200
+"""So often the writer's position is read until it has moved, less than a millisecond."""
 _RECORD: Final = struct.Struct("<IIQ")
 _MESSAGE: Final = struct.Struct("<IIQ")
 _WORD: Final = struct.Struct("<Q")
@@ -104,8 +106,9 @@ class Peek:
         begin, end = self._position, self._tail()
         self.skipped = not 0 <= end - begin <= room
         if self.skipped:
-            # Too much: only what comes from now on, which is little, as nothing is done in between.
-            begin, end = end, self._tail()
+            # Too much: only what comes next, which is little, as nothing is done in between.
+            begin = end
+            end = next((tail for _ in range(_TRIES) if (tail := self._tail()) != begin), begin)
         self._position = end
         if not 0 < end - begin <= room:
             return []

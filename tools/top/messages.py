@@ -92,7 +92,7 @@ def lines(found: Messages, width: int, room: int, *, unicode: bool) -> list[Text
     topic = found.topic
     told = [
         Text.assemble(("  messages of ", "dim"), (table.clean(topic.name), "bold"), f"  {table.clean(topic.source)}"),
-        Text("  Looked at in the ring, without a receiver: the source does not know of it and never waits.", "dim"),
+        Text("  Looked at in the ring without a receiver: the source does not notice.", "dim"),
         Text(f"  {number(found.seen)} seen" + (", a part of them: more come than are looked at" if found.part else "")),
         Text(f"  {'number':>12}  {'sent':<15}  {'bytes':>9}  data".ljust(width), table.HEAD),
     ]
@@ -100,7 +100,7 @@ def lines(found: Messages, width: int, room: int, *, unicode: bool) -> list[Text
         return [*told[:1], Text(f"  {table.clean(found.reason)}", "yellow")]
     shown = found.latest[-max(0, room - len(told)) :] if room > len(told) else ()
     if not shown:
-        told.append(Text("  nothing was published since", "dim"))
+        told.append(Text("  no message yet", "dim"))
     return told[:room] + [Text(table.cut(_line(each), width, unicode=unicode)) for each in shown]
 
 
