@@ -19,6 +19,7 @@ from ipcbus.runtime.aio import AsyncWaiters
 from ipcbus.runtime.duties import Duties
 from ipcbus.runtime.faults import check_callbacks, check_topic
 from ipcbus.runtime.inbox import Inbox
+from ipcbus.runtime.interrupts import shorten
 from ipcbus.runtime.network import Network
 from ipcbus.runtime.opening import open_driver, open_registry
 from ipcbus.runtime.outbox import Outbox
@@ -292,13 +293,17 @@ class Context:
             WrongThread: the context's own thread delivers, or in sequential mode another thread is in here.
             ClosedError, WrongProcess: the context is closed, or belongs to the parent of a fork.
         """
-        handled = self._quick(1.0 if timeout is None else timeout, self._loops)
-        if handled:
-            return handled
-        if self._closed or self._forked or not self._processes:
-            self._check()
-            raise WrongThread(_NOT_DRIVEN.format("process_events"))
-        return self._driver.process(timeout)
+        try:
+            handled = self._quick(1.0 if timeout is None else timeout, self._loops)
+            if handled:
+                return handled
+            if self._closed or self._forked or not self._processes:
+                self._check()
+                raise WrongThread(_NOT_DRIVEN.format("process_events"))
+            return self._driver.process(timeout)
+        except KeyboardInterrupt as error:
+            shorten(error)
+            raise
 
     def fileno(self) -> int:
         """A descriptor that is readable, level-triggered, while `process_events` has something to do.

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ipcbus.config import Config, ConfigLike
 from ipcbus.delivery.event_shelf import EventShelf
 from ipcbus.errors import ClosedError, ConfigError, IpcBusError, WrongProcess
+from ipcbus.runtime.interrupts import shorten
 from ipcbus.runtime.timerfd import bounded
 
 if TYPE_CHECKING:
@@ -180,6 +181,9 @@ class EventQueue:
                         return ran
                 if left == 0:
                     return 0
+        except KeyboardInterrupt as error:
+            shorten(error)
+            raise
         finally:
             self._inside.discard(me)
             if self._shelf:  # as when a callback raised, or the time was over

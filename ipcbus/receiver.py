@@ -12,6 +12,7 @@ from ipcbus.event_queue import shelf_of
 from ipcbus.runtime.faults import check_callbacks
 from ipcbus.runtime.following import Following
 from ipcbus.runtime.interests import Interest
+from ipcbus.runtime.interrupts import shorten
 from ipcbus.runtime.timerfd import FOREVER_NS, LOOK_S, bounded
 
 if TYPE_CHECKING:
@@ -110,7 +111,11 @@ class Receiver:
                     "others, check that they use the same domain, or wait longer; rcv.sessions says what could not be "
                     "joined"
                 )
-            self._context._wait_a_little(left)
+            try:
+                self._context._wait_a_little(left)
+            except KeyboardInterrupt as error:
+                shorten(error)
+                raise
 
     def receive(self, timeout: float | None = None) -> Message | None:
         """The next message or event.
@@ -126,14 +131,18 @@ class Receiver:
             IpcBusError: the receiver has a callback, or the caller is inside one.
             WrongProcess: the context was made before a fork, in the parent.
         """
-        message = self._take()
-        if message is None:
-            self._check_pull()
-            self._fill(timeout)
+        try:
             message = self._take()
             if message is None:
-                self._check_pull()  # closed meanwhile
-        return message
+                self._check_pull()
+                self._fill(timeout)
+                message = self._take()
+                if message is None:
+                    self._check_pull()  # closed meanwhile
+            return message
+        except KeyboardInterrupt as error:
+            shorten(error)
+            raise
 
     def receive_many(self, limit: int, timeout: float | None = None) -> list[Message]:
         """Up to `limit` messages and events: waits for the first, takes what else is there.
@@ -141,17 +150,21 @@ class Receiver:
         Raises:
             As `receive`.
         """
-        queue = self._sink.queue
-        if len(queue) < limit:
-            self._check_pull()
-            self._fill(timeout if not queue else 0)
-            if not queue:
-                self._check_pull()  # closed meanwhile
-        taken: list[Message] = []
-        # Another thread may pull from the same receiver, so the queue's length promises nothing.
-        while len(taken) < limit and (message := self._take()) is not None:
-            taken.append(message)
-        return taken
+        try:
+            queue = self._sink.queue
+            if len(queue) < limit:
+                self._check_pull()
+                self._fill(timeout if not queue else 0)
+                if not queue:
+                    self._check_pull()  # closed meanwhile
+            taken: list[Message] = []
+            # Another thread may pull from the same receiver, so the queue's length promises nothing.
+            while len(taken) < limit and (message := self._take()) is not None:
+                taken.append(message)
+            return taken
+        except KeyboardInterrupt as error:
+            shorten(error)
+            raise
 
     def receive_into(self, array: Any, timeout: float | None = None) -> int:  # noqa: ANN401 - any writable buffer
         """Messages of equal length straight into the rows of an array.
@@ -171,31 +184,35 @@ class Receiver:
             TypeError: not such an array.
             Otherwise as `receive`.
         """
-        self._check_pull()
-        timeout = bounded(timeout)
-        with self._rows_lock, self._context._wheel_of(self._sink, timeout) as driver:
-            rows = self._sink.rows_from(array)
-            try:
-                filled = self._queued_rows()
-                if not self._sink.queue and filled < rows and driver is not None:
-                    self._sink.row_queue_taken()
-                    self._drive_rows(driver, rows, filled, timeout)
-            finally:
-                # In this order: whoever drives fills rows until they are done.
-                self._sink.rows_done()
-                filled = self._sink.rows_filled()
-                if driver is not None:
-                    driver.hurry_attend()
-            refused = self._refused_row() if filled == 0 else None
-        self._made_room()
-        if filled == 0 and not self._sink.queue:
-            self._check_pull()  # closed meanwhile
-        if refused is not None:
-            raise ValueError(
-                f"topic {self.topic!r}: the next message has {refused} and fits no row of the array; take it with "
-                "receive()"
-            )
-        return filled
+        try:
+            self._check_pull()
+            timeout = bounded(timeout)
+            with self._rows_lock, self._context._wheel_of(self._sink, timeout) as driver:
+                rows = self._sink.rows_from(array)
+                try:
+                    filled = self._queued_rows()
+                    if not self._sink.queue and filled < rows and driver is not None:
+                        self._sink.row_queue_taken()
+                        self._drive_rows(driver, rows, filled, timeout)
+                finally:
+                    # In this order: whoever drives fills rows until they are done.
+                    self._sink.rows_done()
+                    filled = self._sink.rows_filled()
+                    if driver is not None:
+                        driver.hurry_attend()
+                refused = self._refused_row() if filled == 0 else None
+            self._made_room()
+            if filled == 0 and not self._sink.queue:
+                self._check_pull()  # closed meanwhile
+            if refused is not None:
+                raise ValueError(
+                    f"topic {self.topic!r}: the next message has {refused} and fits no row of the array; take it with "
+                    "receive()"
+                )
+            return filled
+        except KeyboardInterrupt as error:
+            shorten(error)
+            raise
 
     def _refused_row(self) -> str | None:
         """What the next queued message has when it is none that rows could take."""
@@ -236,12 +253,16 @@ class Receiver:
         Raises:
             As `receive`.
         """
-        while True:
-            message = self._take()
-            if message is not None:
-                return message
-            self._check_pull()
-            await self._context._waiters.wait(self._sink)
+        try:
+            while True:
+                message = self._take()
+                if message is not None:
+                    return message
+                self._check_pull()
+                await self._context._waiters.wait(self._sink)
+        except BaseException as error:
+            shorten(error)
+            raise
 
     def __iter__(self) -> Iterator[Message]:
         """Messages and events until the receiver is closed."""
@@ -250,6 +271,9 @@ class Receiver:
                 message = self.receive()
             except ClosedError:
                 return
+            except KeyboardInterrupt as error:
+                shorten(error)
+                raise
             if message is not None:
                 yield message
 
@@ -257,9 +281,13 @@ class Receiver:
         """Messages and events until the receiver is closed, in asyncio."""
         while True:
             try:
-                yield await self.areceive()
+                message = await self.areceive()
             except ClosedError:
                 return
+            except BaseException as error:
+                shorten(error)
+                raise
+            yield message
 
     def close(self) -> None:
         """Ends the receiver; after it returns its callback is not called again, except from the callback itself.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ipcbus.errors import ClosedError, WrongProcess
 from ipcbus.message import SourceEvent, SourceEventType
+from ipcbus.runtime.interrupts import shorten
 from ipcbus.runtime.timerfd import LOOK_S, bounded
 from ipcbus.topic.source import TopicSource
 
@@ -102,7 +103,11 @@ class Source(TopicSource):
                     f"topic {self.topic!r}: {self.receivers} of {n} receiving contexts had joined after {timeout} s; "
                     "start the others, check that they use the same domain, or wait longer"
                 )
-            self._context._wait_a_little(left)
+            try:
+                self._context._wait_a_little(left)
+            except KeyboardInterrupt as error:
+                shorten(error)
+                raise
 
     def close(self) -> None:
         """Publishes the open batch and ends the source; with the last source of a session the session ends.

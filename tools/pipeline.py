@@ -11,8 +11,8 @@ import click
 
 from ipcbus.extras import how_to_install
 from ipcbus_tools import candidates
-from ipcbus_tools.common import Failure, Misuse, Seconds, json_option, output, print_json
-from ipcbus_tools.stopping import Stopper
+from ipcbus_tools.common import Failure, Misuse, Seconds, json_option, notes, output, print_json
+from ipcbus_tools.stopping import Stopped, Stopper
 
 NAMES: Final = ("throughput", "latency", "audit", "rollup", "compact", "report")
 
@@ -128,7 +128,11 @@ def command(
     length = None if interval is None else interval_ns(interval)
     request = Request(name, what, master, confs, out, length, order, events, checkpoint, every)
     with Stopper() as stopper:
-        found, stopped = run(request, stopper)
+        try:
+            found, stopped = run(request, stopper, quiet=as_json)
+        except Stopped as signal:
+            notes().print(f"stopped by {signal}: {name} has no result; run it again")
+            raise
     if as_json:
         print_json(to_plain(found))
     else:

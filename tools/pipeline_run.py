@@ -75,7 +75,7 @@ class Request:
     every_seconds: float | None
 
 
-def run(request: Request, stopper: Stopper) -> tuple[PipelineRun, Stopped | None]:
+def run(request: Request, stopper: Stopper, *, quiet: bool = False) -> tuple[PipelineRun, Stopped | None]:
     """Does what was asked for.
 
     Returns:
@@ -89,7 +89,7 @@ def run(request: Request, stopper: Stopper) -> tuple[PipelineRun, Stopped | None
     archive = Archive(request.what.archive)
     _note(request, archive)
     empty = PipelineRun(request.name, str(archive.path), archive.id, 0.0)
-    with spark(f"ipcbus pipeline {request.name}", request.master, request.confs, stopper) as job:
+    with spark(f"ipcbus pipeline {request.name}", request.master, request.confs, stopper, quiet=quiet) as job:
         begin, stopped = time.monotonic(), None
         if request.name == "report":
             found = _report(request, job, empty)

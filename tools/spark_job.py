@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
-import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
-
-from ipcbus_tools.common import Failure, Misuse, notes, number
+from ipcbus_tools.common import Failure, Misuse, number
+from ipcbus_tools.job_progress import JobProgress, Stages
 from ipcbus_tools.stopping import Stopped
 
 if TYPE_CHECKING:
@@ -41,11 +40,10 @@ class Spark:
         session: the session.
     """
 
-    def __init__(self, session: SparkSession, stopper: Stopper, progress: Progress) -> None:
+    def __init__(self, session: SparkSession, stopper: Stopper, progress: JobProgress) -> None:
         """Use `spark`."""
         self.session = session
         self._stopper = stopper
-        self._task: TaskID | None = None
         self._progress = progress
         self._followed = False  # a stream until a signal came: what is run now is to be done all the same
 
@@ -58,7 +56,8 @@ class Spark:
         from pyspark import InheritableThread
 
         done: dict[str, Any] = {}
-        task = self._task = self._progress.add_task(name, total=None)
+        self._progress.begin(name)
+        stages = Stages(self.session.sparkContext)
 
         def target() -> None:
             try:
@@ -73,21 +72,23 @@ class Spark:
                 # Only the waiting may be cut off: what is cut off talking to the JVM leaves an answer unread there.
                 with contextlib.nullcontext() if self._followed else self._stopper.allowed():
                     self._stopper.wait(_LOOK_S)
-                self._show(task)
+                self._progress.show(*stages.look())
         finally:
             while thread.is_alive():
-                self.session.sparkContext.cancelAllJobs()  # those of now; the next one may begin right after it
+                with contextlib.suppress(Exception):  # the signal may have ended the JVM too; then the work fails
+                    self.session.sparkContext.cancelAllJobs()  # those of now; the next one may begin right after it
                 thread.join(_LOOK_S)
-            self._progress.remove_task(task)
+            self._progress.end()
         if "error" in done:
             raise done["error"]
+        if "result" not in done:
+            raise ConnectionError("the Java process of Spark has ended")
         result: _Result = done["result"]
         return result
 
     def describe(self, name: str) -> None:
         """Names what begins, while something runs."""
-        if self._task is not None:
-            self._progress.update(self._task, description=name)
+        self._progress.describe(name)
 
     def follow(self, query: StreamingQuery, meanwhile: Callable[[], None] = lambda: None) -> None:
         """Shows how far a stream is until it ends; a signal stops it after the micro-batch that it works on.
@@ -100,12 +101,12 @@ class Spark:
             Stopped: by a signal; nothing that is run from now on is cancelled by another one.
             StreamingQueryException: it failed.
         """
-        task = self._progress.add_task(query.name or "stream", total=None)
+        self._progress.begin(query.name or "stream")
         try:
             while query.isActive:
                 with self._stopper.allowed():
                     self._stopper.wait(_LOOK_S)
-                self._show_stream(task, query)
+                self._show_stream(query)
                 meanwhile()
         except Stopped:
             self._followed = True
@@ -113,28 +114,32 @@ class Spark:
         finally:
             if query.isActive:
                 query.stop()
-            self._progress.remove_task(task)
+            self._progress.end()
         query.awaitTermination()
 
-    def _show(self, task: TaskID) -> None:
-        tracker = self.session.sparkContext.statusTracker()
-        stages = [stage for number in tracker.getActiveStageIds() if (stage := tracker.getStageInfo(number))]
-        if stages:
-            total = sum(stage.numTasks for stage in stages)
-            self._progress.update(task, total=total, completed=sum(stage.numCompletedTasks for stage in stages))
-
-    def _show_stream(self, task: TaskID, query: StreamingQuery) -> None:
+    def _show_stream(self, query: StreamingQuery) -> None:
         told = query.lastProgress
-        if told is not None:
-            text = f"{query.name}: micro-batch {told.batchId}, {number(told.processedRowsPerSecond or 0)} rows/s"
-            self._progress.update(task, description=text)
+        if told is None:
+            self._progress.show("")
+        else:
+            self._progress.show(f"micro-batch {told.batchId}, {number(told.processedRowsPerSecond or 0)} rows/s")
 
 
 @contextlib.contextmanager
-def spark(name: str, master: str, confs: Mapping[str, str], stopper: Stopper) -> Iterator[Spark]:
+def spark(
+    name: str, master: str, confs: Mapping[str, str], stopper: Stopper, *, quiet: bool = False
+) -> Iterator[Spark]:
     """A session for a command; its log is kept only where something fails.
 
+    Args:
+        name: of the application.
+        master: where it runs.
+        confs: settings of Spark.
+        stopper: catches the signals.
+        quiet: do not show how far it is.
+
     Raises:
+        Stopped: by a signal, also where the signal has ended Spark's own processes first.
         Failure: pyspark or Java is missing, Spark does not start, or a job fails; one line with the cause.
     """
     from pyspark.errors import PySparkException
@@ -147,23 +152,29 @@ def spark(name: str, master: str, confs: Mapping[str, str], stopper: Stopper) ->
         check_java()
     except ConfigError as error:
         raise Failure(str(error)) from error
+    # It logs each try to reach a JVM that has ended, with a traceback; what that means is told in one line here.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     handle, path = tempfile.mkstemp(prefix="ipcbus-spark-", suffix=".log")
     keep = False
     try:
         with contextlib.ExitStack() as until_done:
             log = until_done.enter_context(os.fdopen(handle, "wb"))
-            progress = until_done.enter_context(_progress())
-            task = progress.add_task(f"starting Spark ({master})", total=None)
+            progress = until_done.enter_context(JobProgress(quiet=quiet))
+            progress.begin(f"starting Spark ({master})")
             # A signal waits until Spark is up and can be ended.
             session = until_done.enter_context(quiet_session(name, master=master, confs=confs, log=log))
             with stopper.allowed():
                 pass
-            progress.remove_task(task)
+            progress.end()
             yield Spark(session, stopper, progress)
     except IpcBusError:
         raise
     except Exception as error:
-        if isinstance(error, PySparkException) or type(error).__module__.startswith("py4j"):
+        if stopper.signum:
+            # A terminal, systemd and `timeout` send the signal to the JVM too, which ends at once.
+            raise Stopped(stopper.signum) from None
+        gone = isinstance(error, (ConnectionError, EOFError))
+        if gone or isinstance(error, PySparkException) or type(error).__module__.startswith("py4j"):
             keep = True
             raise _failure(error, path) from error
         raise
@@ -189,9 +200,3 @@ def _failure(error: BaseException, log: str) -> Failure:
     if name == "ConfigError":
         return Misuse(line)
     return Failure(line if name else f"Spark failed: {line}; its log is {log}")
-
-
-def _progress() -> Progress:
-
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(None), TimeElapsedColumn())
-    return Progress(*columns, console=notes(), transient=True, disable=not sys.stderr.isatty(), expand=True)

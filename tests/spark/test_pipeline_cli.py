@@ -208,6 +208,33 @@ def test_killed_stream_counts_everything_once_and_ends_when_it_is_told_to(
     assert not [each for each in below if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
 
 
+@pytest.mark.long
+def test_a_report_that_a_whole_group_of_processes_is_told_to_end(traffic: tuple[Path, Truth], tmp_path: Path) -> None:
+    """As `timeout` and systemd do it: the JVM ends by itself then."""
+    path, _ = traffic
+    arguments = ["--out", str(tmp_path / "out"), "--master", "local[2]", "--conf", "spark.driver.memory=1g"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ipcbus_tools", "pipeline", "report", "--archive", str(path), *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        wait_for(tmp_path / "out", process)
+        below = psutil.Process(process.pid).children(recursive=True)
+        assert any(each.name() == "java" for each in below)
+        os.killpg(process.pid, signal.SIGTERM)
+        shown, said = process.communicate()
+    except BaseException:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
+    lines = [line for line in said.splitlines() if " s" not in line]  # without those that say how far it is
+    assert (process.returncode, shown) == (143, "")
+    assert lines == ["stopped by SIGTERM: report has no result; run it again"]
+    assert not [each for each in below if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
+
+
 def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
     """Returns when a file is there; fails when the process that makes it has ended."""
     while not path.exists():

@@ -10,9 +10,11 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from rich.progress import Progress
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
 from ipcbus.spark import quiet
+from ipcbus_tools.common import Failure
+from ipcbus_tools.job_progress import JobProgress, Stages
 from ipcbus_tools.spark_job import Spark, spark
 from ipcbus_tools.stopping import Stopped, Stopper
 from tests.kit.bus import GIVE_UP_S
@@ -84,13 +86,13 @@ def test_ctrl_c_cancels_jobs_that_begin_after_it_too() -> None:
             assert session.cancelled.acquire(timeout=GIVE_UP_S)
 
     with Stopper() as stopper, pytest.raises(Stopped):
-        Spark(session, stopper, Progress(disable=True)).run("work", work)
+        Spark(session, stopper, JobProgress(quiet=True)).run("work", work)
 
 
 def test_ctrl_c_before_a_job_cancels_it_but_not_what_follows_a_stream() -> None:
     session: Any = Session()
     with Stopper() as stopper:
-        job = Spark(session, stopper, Progress(disable=True))
+        job = Spark(session, stopper, JobProgress(quiet=True))
         os.kill(os.getpid(), signal.SIGINT)
         with pytest.raises(Stopped):
             job.run("work", lambda: session.cancelled.acquire(timeout=GIVE_UP_S))
@@ -142,3 +144,76 @@ def test_ctrl_c_is_ours_as_soon_as_there_is_a_context(monkeypatch: pytest.Monkey
     assert stopper.signum == signal.SIGINT
     assert gateway.ended
     assert signal.getsignal(signal.SIGINT) is ours
+
+
+@pytest.mark.parametrize(
+    "error", [ConnectionRefusedError(111, "Connection refused"), Py4JError("Answer from Java side")]
+)
+def test_a_signal_that_ends_the_jvm_too_is_a_signal_and_no_failure(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """`timeout`, systemd and terminals send it to all processes of a group."""
+
+    @contextlib.contextmanager
+    def running(*_: object, **__: object) -> Iterator[object]:
+        try:
+            yield Session()
+        finally:
+            raise error
+
+    monkeypatch.setattr("ipcbus.spark.session.check_java", lambda: None)
+    monkeypatch.setattr("ipcbus.spark.quiet.quiet_session", running)
+    with Stopper() as stopper, pytest.raises(Stopped) as caught, spark("test", "local", {}, stopper, quiet=True):
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert (caught.value.exit_code, str(caught.value)) == (143, "SIGTERM")
+    with Stopper() as stopper, pytest.raises(Failure, match="Spark failed"), spark("test", "local", {}, stopper):
+        pass  # without a signal it is one
+
+
+def test_progress_is_a_line_now_and_then_where_there_is_no_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr("ipcbus_tools.job_progress.time.monotonic", lambda: now[0])
+    for silent in (False, True):
+        with JobProgress(quiet=silent) as progress:
+            progress.begin("report")
+            for second in range(25):
+                now[0] += 1
+                progress.describe("audit" if second > 15 else "latency")
+                progress.show(f"{second} of 40 tasks")
+            progress.end()
+        said = capsys.readouterr().err.splitlines()
+        assert said == ([] if silent else ["latency: 9 of 40 tasks, after 10 s", "audit: 19 of 40 tasks, after 20 s"])
+
+
+def test_stages_tasks_and_rows_of_jobs_are_counted() -> None:
+    class Jobs:
+        """Two stages, of which the first ends with rows that nobody has seen while it was active."""
+
+        active = (1,)
+        rows = {1: 100, 2: 0}  # noqa: RUF012
+
+        def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever leads to the tracker and to the store
+            return lambda: self
+
+        @property
+        def _jsc(self) -> Jobs:
+            return self
+
+        def getActiveStageIds(self) -> tuple[int, ...]:
+            return self.active
+
+        def getStageInfo(self, stage: int) -> Any:  # noqa: ANN401
+            return type("Info", (), {"numTasks": 4, "numCompletedTasks": stage})
+
+        def lastStageAttempt(self, stage: int) -> Any:  # noqa: ANN401
+            return type("Data", (), {"inputRecords": lambda _: self.rows[stage]})()
+
+    jobs: Any = Jobs()
+    stages = Stages(jobs)
+    assert stages.look() == ("1 stage, 1 of 4 tasks, 100 rows read", 1, 4)
+    jobs.active, jobs.rows = (2,), {1: 1500, 2: 0}
+    assert stages.look() == ("2 stages, 2 of 4 tasks, 1,500 rows read", 2, 4)
+    jobs.active = ()
+    assert stages.look() == ("2 stages, 1,500 rows read", 0, None)

@@ -1,0 +1,129 @@
+"""Ctrl-C ends a wait with a traceback that ends where the application called."""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import ipcbus
+from ipcbus.event_queue import _Keeper
+from ipcbus.runtime.driver import Driver
+from ipcbus.runtime.interrupts import shorten
+from ipcbus.runtime.wheel import Wheel
+from ipcbus.spark.identity import Deduplicator
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def frames(error: BaseException) -> list[str]:
+    """The functions of a traceback below this test."""
+    return [frame.name for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__]
+
+
+def interrupted(*_: object) -> Any:  # noqa: ANN401
+    raise KeyboardInterrupt
+
+
+inside = FunctionType(interrupted.__code__, {"__name__": "ipcbus.inside", "KeyboardInterrupt": KeyboardInterrupt})
+"""The same as a function of the package."""
+
+
+def iterate(receiver: ipcbus.Receiver) -> None:
+    for _ in receiver:
+        pass
+
+
+PULLS: dict[str, Callable[[ipcbus.Receiver], object]] = {
+    "receive": lambda receiver: receiver.receive(),
+    "receive_many": lambda receiver: receiver.receive_many(10),
+    "receive_into": lambda receiver: receiver.receive_into(np.zeros((4, 8), np.uint8)),
+    "for": iterate,
+}
+
+
+@pytest.mark.parametrize("form", PULLS)
+def test_pulling(domain: str, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+    with ipcbus.Context(domain=domain, operational_mode="sequential") as context:
+        receiver = context.receiver("t")
+        with monkeypatch.context() as patch:
+            patch.setattr(Driver, "_sleep", inside)
+            with pytest.raises(KeyboardInterrupt) as caught:
+                PULLS[form](receiver)
+        assert frames(caught.value) == []
+
+
+def test_process_events(domain: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ipcbus.Context(domain=domain, operational_mode="sequential") as context:
+        with monkeypatch.context() as patch:
+            patch.setattr(Driver, "_sleep", inside)
+            with pytest.raises(KeyboardInterrupt) as caught:
+                context.process_events(None)
+        assert frames(caught.value) == []
+
+
+def test_dispatch(monkeypatch: pytest.MonkeyPatch) -> None:
+    with ipcbus.EventQueue() as queue:
+        monkeypatch.setattr(_Keeper, "sleep", inside)
+        with pytest.raises(KeyboardInterrupt) as caught:
+            queue.dispatch()
+    assert frames(caught.value) == []
+
+
+def test_waiting_for_others(domain: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ipcbus.Context(domain=domain) as context:
+        receiver, source = context.receiver("t"), context.source("other")
+        with monkeypatch.context() as patch:
+            patch.setattr(Wheel, "wait_changed", inside)
+            for wait in (receiver.wait_for_sources, source.wait_for_receivers):
+                with pytest.raises(KeyboardInterrupt) as caught:
+                    wait(1)
+                assert frames(caught.value) == []
+
+
+@pytest.mark.parametrize("form", ["areceive", "async for"])
+def test_asyncio(domain: str, form: str) -> None:
+    """`asyncio.run` cancels the task; the cancellation is printed before the KeyboardInterrupt that it becomes."""
+
+    async def wait(receiver: ipcbus.Receiver) -> None:
+        if form == "areceive":
+            await receiver.areceive()
+        async for _ in receiver:
+            pass
+
+    async def cancelled(receiver: ipcbus.Receiver) -> BaseException:
+        task = asyncio.ensure_future(wait(receiver))
+        await asyncio.sleep(0)  # until it waits
+        task.cancel()
+        try:
+            await task
+        except asyncio.CancelledError as error:
+            return error
+        raise AssertionError("it was not cancelled")
+
+    with ipcbus.Context(domain=domain) as context:
+        assert frames(asyncio.run(cancelled(context.receiver("t")))) == []
+
+
+def test_what_a_callback_raises_keeps_its_traceback() -> None:
+    """`interrupted` stands for a function of the application that the package called."""
+    message: Any = type("Message", (), {"type": 1})
+    with pytest.raises(KeyboardInterrupt) as caught:
+        Deduplicator(interrupted)(message)
+    before = traceback.extract_tb(caught.value.__traceback__)
+    shorten(caught.value)
+    assert traceback.extract_tb(caught.value.__traceback__) == before
+    assert before[-1].name == "interrupted"
+
+
+def test_errors_keep_their_tracebacks(domain: str) -> None:
+    with ipcbus.Context(domain=domain) as context:
+        receiver = context.receiver("t", lambda _: None)
+        with pytest.raises(ipcbus.IpcBusError) as caught:
+            receiver.receive()
+        assert frames(caught.value) == ["receive", "_check_pull"]
