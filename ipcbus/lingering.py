@@ -8,6 +8,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from ipcbus.errors import WrongThread
 from ipcbus.event_queue import dispatches
 from ipcbus.runtime.awaited import Awaited
 
@@ -52,7 +53,10 @@ def linger(context: Context, sources: Iterable[Source], leave_out: Collection[in
             waiting = [each for each in waiting if passed_ns < each._linger_ns and _misses(each, awaited)]
             if not waiting:
                 return
-            context._wait_a_little(_LOOK_S)
+            try:
+                context._wait_a_little(_LOOK_S)
+            except WrongThread:  # in sequential mode another thread drives it: that one lets the receivers join
+                context._driver.wait_changed(_LOOK_S)
 
 
 def _misses(source: Source, awaited: Awaited) -> bool:

@@ -242,6 +242,44 @@ def test_nobody_is_waited_for_inside_a_callback(bus: Bus, queued: bool, looks: l
     held.join(GIVE_UP_S)
 
 
+@pytest.mark.parametrize("ends", ["source", "context"])
+def test_a_sequential_context_may_be_driven_by_another_thread_while_it_waits(
+    domain: str, ends: str, looks: list[str]
+) -> None:
+    bus = Bus(domain, LBTIPC, "embedded")
+    taking = bus.context("taking")
+    receiver = taking.receiver("t")
+    held = held_back(taking)
+    context = bus.context("sending", mode="sequential")
+    source = bus.source("t", context, **NEVER)
+    source.send(body(0))
+    inside = threading.Event()
+
+    def drive() -> None:
+        with context._driver.alone():  # as inside process_events
+            inside.set()
+            while len(looks) < 3:
+                context._driver.drive(1_000_000, once=False)
+
+    driving = threading.Thread(target=drive)
+    driving.start()
+    assert inside.wait(GIVE_UP_S)
+
+    def let_go() -> None:
+        while len(looks) < 3:
+            driving.join(0.001)
+        driving.join(GIVE_UP_S)
+        held.go.set()  # type: ignore[attr-defined]
+
+    threading.Thread(target=let_go).start()
+    (source if ends == "source" else context).close()
+    held.join(GIVE_UP_S)
+    while (message := receiver.receive(GIVE_UP_S)) is not None and message.type is not MessageType.EOS:
+        pass
+    assert receiver.delivered == 1
+    bus.close()
+
+
 def test_receivers_that_the_closing_thread_drives_are_not_waited_for(domain: str) -> None:
     bus = Bus(domain, LBTIPC, "sequential")
     bus.receiver("t")
