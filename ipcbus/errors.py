@@ -98,7 +98,7 @@ class WrongThread(IpcBusError):
 
 
 class TransportError(IpcBusError):
-    """A transport session cannot be made or joined: the root of the four classes below.
+    """A transport session cannot be made or joined: the root of the five classes below.
 
     Cure: that of the class actually raised; the text names the session and what the system answered.
     """
@@ -132,6 +132,13 @@ class SessionGone(TransportError):
 
     Cure: none is needed for a receiver, which joins the next session of its topic; for an explicit join, look
     with ``ipcbus list`` for what exists now.
+    """
+
+
+class SegmentDamaged(TransportError):
+    """The shared memory of a transport session was cut short while it was in use, so that parts of it are gone.
+
+    Cure: close the sources of the session and make new ones; find out which program truncates files in /dev/shm.
     """
 
 

@@ -3,7 +3,8 @@
 # damaged, and lets the access go on. Any other SIGBUS goes to whoever handled it before.
 #
 # The handler calls nothing but mmap and sigaction, takes no lock and allocates nothing. A region is noted by one store
-# and forgotten by one store, so that it may run at any time in any thread.
+# and forgotten by one store, so that it may run at any time in any thread. Only ringbuf.memory takes this in: there is one
+# table.
 from libc.stdint cimport uint32_t, uintptr_t
 
 cdef extern from *:

@@ -6,6 +6,8 @@ from ringbuf.memory cimport Mapping
 cdef class Twin:
     cdef char *base
     cdef size_t mapped              # bytes of address space: the data twice
+    cdef Mapping of                 # the mapping of the same pages, which is told of damage
+    cdef int region
     cdef unsigned char *taken       # by page: memory of its own lies there instead of the ring's
     cdef uint32_t pieces            # how often pages were replaced; each may split the system's list of mappings
     cdef uint32_t kept              # atomic: loans with pages of their own that somebody still looks at

@@ -9,7 +9,7 @@ from libc.string cimport memcpy
 cimport cython
 
 from ringbuf cimport _atomics
-from ringbuf.memory cimport Mapping
+from ringbuf.memory cimport Mapping, forgotten, noted
 
 cdef extern from *:
     """
@@ -73,6 +73,7 @@ cdef class Twin:
 
     def __dealloc__(self):
         if self.base != NULL:
+            forgotten(self.region)
             munmap(self.base, self.mapped)
         free(self.taken)
 
@@ -92,13 +93,15 @@ cdef class Twin:
         return 0
 
 
-cdef Twin twin_of(char *data, size_t capacity):
+cdef Twin twin_of(Mapping mapping, char *data, size_t capacity):
     """None where the system does not map the data again."""
     cdef Twin twin = Twin.__new__(Twin)
     cdef void *place = mmap(NULL, 2 * capacity, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
     if place == MAP_FAILED:
         return None
     twin.base, twin.mapped = <char *>place, 2 * capacity
+    twin.of = mapping
+    twin.region = noted(twin.base, twin.mapped, &mapping.cut_short)
     twin.taken = <unsigned char *>calloc(2 * capacity // PAGE + 1, 1)
     if twin.taken == NULL or ib_map_again(data, capacity, twin.base):
         return None
@@ -191,7 +194,7 @@ cdef class Lender:
                 return None
             twin = self.twin = None     # nobody looks at its pages any more
         if twin is None:
-            twin = self.twin = twin_of(self.data, self.capacity)
+            twin = self.twin = twin_of(self.mapping, self.data, self.capacity)
             if twin is None:
                 self.impossible = True
                 return None

@@ -11,6 +11,14 @@ class Mapping:
     """Bytes of the object."""
     writable: bool
 
+    @property
+    def damaged(self) -> bool:
+        """Whether somebody cut the object short: a page that was touched was missing, and is a private page of zeros now.
+
+        Without the handler of SIGBUS that sees to this (environment variable `IPCBUS_SIGBUS_HANDLER=0`) touching such a
+        page ends the process.
+        """
+
     def __init__(self, fd: int, size: int, writable: bool, twice_from: int = 0, reserve: int = 0) -> None:
         """Maps `size` bytes of a shared object.
 

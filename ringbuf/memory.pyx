@@ -2,14 +2,30 @@
 """Mappings that outlive whoever still looks at them; see the stub for the words."""
 from cpython.buffer cimport PyBuffer_FillInfo
 from libc.errno cimport errno
+from libc.stdint cimport uint32_t
 
 import os
+
+from ringbuf cimport _atomics
+from ringbuf._sigbus cimport ib_sigbus_forget, ib_sigbus_install, ib_sigbus_note
 
 cdef extern from "<sys/mman.h>" nogil:
     void *mmap(void *addr, size_t length, int prot, int flags, int fd, long offset)
     int munmap(void *addr, size_t length)
     void *MAP_FAILED
     int PROT_NONE, PROT_READ, PROT_WRITE, MAP_SHARED, MAP_PRIVATE, MAP_ANONYMOUS, MAP_FIXED, MAP_NORESERVE
+
+
+cdef int noted(char *base, size_t length, uint32_t *damaged) noexcept:
+    """Has a page that is cut off from under a mapping noted there, instead of ending the process."""
+    if os.environ.get("IPCBUS_SIGBUS_HANDLER", "1") == "0" or ib_sigbus_install():
+        return -1
+    return ib_sigbus_note(base, length, damaged)
+
+
+cdef void forgotten(int region) noexcept:
+    """The mapping goes."""
+    ib_sigbus_forget(region)
 
 
 cdef class Mapping:
@@ -22,6 +38,7 @@ cdef class Mapping:
         self.mapped = max(size + again, reserve)
         self.size = size
         self.writable = writable
+        self.region = -1
         place = mmap(NULL, self.mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
         if place == MAP_FAILED:
             raise OSError(errno, f"cannot reserve {self.mapped} bytes of address space: {os.strerror(errno)}")
@@ -29,9 +46,15 @@ cdef class Mapping:
         self._map(place, max(size, reserve), prot, fd, 0)
         if again:
             self._map(self.base + size, again, prot, fd, twice_from)
+        self.region = noted(self.base, self.mapped, &self.cut_short)
+
+    @property
+    def damaged(self):
+        return _atomics.load_acquire32(&self.cut_short) != 0
 
     def __dealloc__(self):
         if self.base != NULL:
+            forgotten(self.region)
             munmap(self.base, self.mapped)
 
     cdef int _map(self, void *at, size_t length, int prot, int fd, size_t offset) except -1:

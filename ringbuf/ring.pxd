@@ -28,6 +28,8 @@ cdef struct Writer:
     uint64_t sent_bytes
     uint64_t sent_messages
     uint64_t intent_step
+    const uint32_t *ring_cut                # not 0: the shared object was cut short
+    const uint32_t *control_cut
     uint64_t seen[SLOTS_MAX]                # by slot: the last position that was believed
     uint32_t seen_generation[SLOTS_MAX]     # of the reader that was believed; 0 for none
     uint32_t messages       # in the open record
@@ -44,6 +46,8 @@ cdef struct Reader:
     ControlHeader *control
     Slot *slot
     const char *data
+    const uint32_t *ring_cut    # not 0: the shared object was cut short
+    const uint32_t *control_cut
     char *copy              # where a record that may be overwritten is copied to and validated
     uint64_t mask
     uint64_t position       # of the next record
@@ -63,6 +67,11 @@ cdef struct Reader:
     bint fences             # the asymmetric fence is missing, so each showing of the position fences
     bint stopped            # nothing more is read: evicted, or the ring holds what no writer of ours writes
     bint evicted
+
+cdef inline bint reader_is_cut(const Reader *r) noexcept nogil:
+    """Whether somebody cut a shared object short, so that what is read may be zeros."""
+    return (_atomics.load_relaxed32(r.ring_cut) | _atomics.load_relaxed32(r.control_cut)) != 0
+
 
 cdef bint writer_make_room(Writer *w, uint64_t end) noexcept nogil
 cdef const Record *reader_copy(Reader *r) noexcept nogil

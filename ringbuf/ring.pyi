@@ -118,6 +118,10 @@ class RingReader:
         """How often the writer lapped this reader."""
 
     @property
+    def cut_short(self) -> bool:
+        """Whether somebody cut the ring or its control block short, as `Mapping.damaged` says."""
+
+    @property
     def broken(self) -> bool:
         """Whether the ring held what no writer of ours writes; nothing more is read from it."""
 

@@ -81,6 +81,8 @@ cdef bint writer_make_room(Writer *w, uint64_t end) noexcept nogil:
         return True
     _atomics.fence_full()  # SYNC join
     w.limit = slowest(w) + w.mask + 1
+    if _atomics.load_relaxed32(w.control_cut):
+        w.limit = w.head    # the slots that say who reads are gone
     _atomics.fence_release()  # SYNC evict
     return end <= w.limit
 
@@ -280,6 +282,7 @@ cdef class RingWriter:
         self.w.slots = control.base + shared.slots_offset
         self.w.slots_max = shared.slots_max
         self.w.data = ring.base + header.data_offset
+        self.w.ring_cut, self.w.control_cut = &ring.cut_short, &control.cut_short
         self.w.mask = header.capacity - 1
         self.w.record_max = header.record_max
         self.w.clock = clock_kind()
@@ -405,6 +408,7 @@ cdef class RingReader:
         self.r.control = <ControlHeader *>control.base
         self.r.slot = slot_at(control.base + shared.slots_offset, slot_index)
         self.r.data = ring.base + header.data_offset
+        self.r.ring_cut, self.r.control_cut = &ring.cut_short, &control.cut_short
         self.r.mask = header.capacity - 1
         self.r.record_max = header.record_max
         self.r.clock = clock_kind()
@@ -433,6 +437,10 @@ cdef class RingReader:
     @property
     def overruns(self):
         return self.r.overruns
+
+    @property
+    def cut_short(self):
+        return bool(reader_is_cut(&self.r))
 
     @property
     def broken(self):

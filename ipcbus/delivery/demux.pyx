@@ -19,7 +19,8 @@ from ringbuf._layout cimport RECORD_HEADER, Record
 from ringbuf.clock cimport ns_per_tick
 from ringbuf.lending cimport Lender, own_pages
 from ringbuf.ring cimport (
-    Reader, RingReader, aligned, reader_done, reader_in_step, reader_next, reader_sample, reader_show, record_length,
+    Reader, RingReader, aligned, reader_done, reader_in_step, reader_is_cut, reader_next, reader_sample, reader_show,
+    record_length,
 )
 
 cdef extern from "Python.h":
@@ -266,7 +267,7 @@ cdef class Demux:
         while True:
             record = reader_next(r)
             if record == NULL:
-                if r.stopped or _atomics.load_acquire32(&r.header.closed):  # SYNC closed
+                if r.stopped or reader_is_cut(r) or _atomics.load_acquire32(&r.header.closed):  # SYNC closed
                     self.attention = True
                 return False
             length = record_length(r, record)

@@ -284,7 +284,9 @@ class Inbox:
                 demux.blocked = False
             attention = demux.attention
             demux.attention = demux.wakes_writer = False
-            if demux.ring.evicted:
+            if demux.ring.cut_short:
+                self._cut_short(session)
+            elif demux.ring.evicted:
                 self._evicted(session)
             elif attention and demux.ring.broken:
                 self._mend(session)
@@ -300,6 +302,15 @@ class Inbox:
         if any(session.demux.blocked == session.demux.watched for session in self.sessions()):
             self._driver.watch(self.sessions())
         return self.blocked or any(session.demux.ring.evicted for session in self.sessions())
+
+    def _cut_short(self, session: ReceivingSession) -> None:
+        log.error(
+            "the shared memory of %s (pid %d) was cut short by another program; the session has ended for its receivers, "
+            "and what is known to be published and was not received is reported lost",
+            session.source_string,
+            session.owner_pid,
+        )
+        self._end(session)
 
     def _mend(self, session: ReceivingSession) -> None:
         if session.mend(time.monotonic_ns()):
@@ -330,6 +341,9 @@ class Inbox:
         now_ns = time.monotonic_ns()
         self._joiner.bury(self.sessions(), self._peers.registry_of)
         for session in filter(self._has, self.sessions()):
+            if session.demux.ring.cut_short:
+                self._cut_short(session)
+                continue
             if session.demux.ring.out_of_step:
                 self._mend(session)
                 if not self._has(session):

@@ -225,6 +225,7 @@ class Outbox:
         freed = 0
         with self._lock:  # no session is closed meanwhile
             for session in self.sessions():
+                session.give_up_if_cut_short()
                 for _ in session.channel.slots.reclaim():
                     session.channel.writer.count_reclaimed()
                     freed += 1

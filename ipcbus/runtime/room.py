@@ -37,6 +37,9 @@ class RoomPolicy:
         writer = self._session.channel.writer
         if writer.has_room(need):
             return False
+        self._session.give_up_if_cut_short()
+        if self._session.batch.damaged:
+            return False  # the next try is refused
         inside = self._outbox.inside_callback()
         if inside or not block:
             self._outbox.held_up(self._session, need)
@@ -101,6 +104,7 @@ class RoomPolicy:
                         wait_ns = min(wait_ns, session.evictor.next_look_ns)
                     if session.channel.writer.wait_room(need, SPINS, wait_ns):
                         break
+                    session.give_up_if_cut_short()
                     now = time.monotonic_ns()
                     if driven:
                         outbox.drive_a_little()

@@ -8,6 +8,7 @@ from ringbuf.ring cimport RingWriter, Writer, writer_publish
 cdef enum:
     GATE_CLOSED = 1
     GATE_FORKED = 2
+    GATE_DAMAGED = 8    # the shared memory was cut short
     GATE_RESERVED = 4   # one thread writes, the others wait for `policy.released`
 
 cdef class BatchWriter:

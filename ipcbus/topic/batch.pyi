@@ -82,5 +82,12 @@ class BatchWriter:
     def close(self) -> None:
         """Refuses sends from now on; the open record must have been flushed."""
 
+    @property
+    def damaged(self) -> bool:
+        """Whether `give_up` was called."""
+
+    def give_up(self) -> None:
+        """Refuses sends from now on because the shared memory was cut short."""
+
     def fork_child(self) -> None:
         """Refuses sends from now on because this process is the child of a fork."""

@@ -6,7 +6,7 @@ from libc.stdlib cimport calloc, free, malloc
 
 cimport cython
 
-from ipcbus.errors import ClosedError, ReservationError, WrongProcess
+from ipcbus.errors import ClosedError, ReservationError, SegmentDamaged, WrongProcess
 from ipcbus.wire._layout cimport TopicLine
 from ringbuf._layout cimport RECORD_HEADER
 from ringbuf.clock cimport monotonic_ns, ns_per_tick
@@ -49,6 +49,11 @@ cdef class BatchWriter:
                 raise WrongProcess(
                     f"the source of topic {topic!r} belongs to the parent of this forked process; make a new "
                     "Context in the child"
+                )
+            if self.gate & GATE_DAMAGED:
+                raise SegmentDamaged(
+                    f"topic {topic!r}: the shared memory of its session was cut short by another program; close the "
+                    "sources of the session and make new ones"
                 )
             if self.gate & GATE_CLOSED:
                 raise ClosedError(f"the context of the source of topic {topic!r} is closed; make a new one")
@@ -135,6 +140,13 @@ cdef class BatchWriter:
 
     def close(self):
         self.gate |= GATE_CLOSED
+
+    @property
+    def damaged(self):
+        return bool(self.gate & GATE_DAMAGED)
+
+    def give_up(self):
+        self.gate |= GATE_DAMAGED
 
     def fork_child(self):
         self.gate |= GATE_FORKED

@@ -56,6 +56,7 @@ class RingMedium:
         self.begun = self._channel.joined_at > 0
         self.evicts = int(header["pacing"]) == RECEIVER_PACED_EVICTS
         """Whether its source evicts who keeps it waiting."""
+        self._published: dict[int, int] = {}
         self._lines = Words(self._channel.ring)
         self._joined = Words(self._channel.control)
 
@@ -78,10 +79,12 @@ class RingMedium:
         """Shows the source that this context receives a topic; False when another topic has its line now."""
         del begins
         self._joined.or64(self._word(number), 1 << self.index)
+        self._published[number] = self.published(number)
         return self._lines.load32(self._line(number) + _TOPIC) == number
 
     def leave_topic(self, number: int) -> None:
         """Shows that it does not any more."""
+        self._published.pop(number, None)
         self._joined.and64(self._word(number), ~(1 << self.index) & 0xFFFFFFFFFFFFFFFF)
 
     def floor(self, number: int) -> int | None:
@@ -91,7 +94,10 @@ class RingMedium:
     def published(self, number: int) -> int:
         """Messages of a topic with numbers below this one are published; 0 when its line is another topic's now."""
         published = min(self._numbers(number))
-        return published if self._lines.load32(self._line(number) + _TOPIC) == number else 0
+        if self._lines.load32(self._line(number) + _TOPIC) != number:
+            published = 0
+        # What was read of a ring that is cut short may be zeros.
+        return self._published.get(number, 0) if self.reader.cut_short else published
 
     def numbers_end(self, number: int) -> int:
         """As the source's own counters say."""
@@ -129,6 +135,8 @@ class RingMedium:
 
     def signs(self) -> tuple[int, int]:
         """The activity counter, and what is published."""
+        # Noted now and then, for a ring that is cut short.
+        self._published.update({number: self.published(number) for number in self._published})
         return self.reader.activity, self.reader.tail
 
     def owner_lives(self) -> bool:

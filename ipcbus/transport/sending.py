@@ -300,6 +300,21 @@ class SendingSession:
         """Whether a send that found no room still waits for its WAKEUP event."""
         return bool(self._joined.load32(_WAITS) & WRITER_WANTS_EVENT)
 
+    @property
+    def cut_short(self) -> bool:
+        """Whether somebody cut its ring or its control block short."""
+        return self.channel.ring.damaged or self.channel.control.damaged
+
+    def give_up_if_cut_short(self) -> None:
+        """Refuses sends from now on where the memory is gone; readers find that themselves."""
+        if self.cut_short and not self.batch.damaged:
+            self.batch.give_up()
+            log.error(
+                "the shared memory of %s was cut short by another program; its sources raise SegmentDamaged from now on, "
+                "and its receivers are told of its end. Close the sources and make new ones",
+                self.source_string,
+            )
+
     def touch(self, now_ns: int) -> int:
         """Raises the activity counter, the session message of a ring, when nothing was sent for its interval.
 
