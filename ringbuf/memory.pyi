@@ -13,7 +13,7 @@ class Mapping:
 
     @property
     def damaged(self) -> bool:
-        """Whether somebody cut the object short: a page that was touched was missing, and is a private page of zeros now.
+        """Whether the object was cut short: a page that was touched was missing, and is a private page of zeros now.
 
         Without the handler of SIGBUS that sees to this (environment variable `IPCBUS_SIGBUS_HANDLER=0`) touching such a
         page ends the process.

@@ -310,8 +310,8 @@ class SendingSession:
         if self.cut_short and not self.batch.damaged:
             self.batch.give_up()
             log.error(
-                "the shared memory of %s was cut short by another program; its sources raise SegmentDamaged from now on, "
-                "and its receivers are told of its end. Close the sources and make new ones",
+                "the shared memory of %s was cut short by another program; its sources raise SegmentDamaged from now "
+                "on, and its receivers are told of its end. Close the sources and make new ones",
                 self.source_string,
             )
 

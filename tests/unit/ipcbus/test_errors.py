@@ -19,6 +19,7 @@ TREE = {
     "SharedMemoryFull": "TransportError",
     "LayoutMismatch": "TransportError",
     "PermissionRefused": "TransportError",
+    "SegmentDamaged": "TransportError",
     "SessionGone": "TransportError",
     "GmdError": "IpcBusError",
     "GmdAreaFull": "GmdError",
