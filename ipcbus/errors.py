@@ -12,6 +12,7 @@
     |   |-- SharedMemoryFull
     |   |-- LayoutMismatch
     |   |-- PermissionRefused
+    |   |-- SegmentDamaged
     |   `-- SessionGone
     |-- GmdError
     |   |-- GmdAreaFull

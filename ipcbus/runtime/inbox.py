@@ -305,8 +305,8 @@ class Inbox:
 
     def _cut_short(self, session: ReceivingSession) -> None:
         log.error(
-            "the shared memory of %s (pid %d) was cut short by another program; the session has ended for its receivers, "
-            "and what is known to be published and was not received is reported lost",
+            "the shared memory of %s (pid %d) was cut short by another program; the session has ended for its "
+            "receivers, and what is known to be published and was not received is reported lost",
             session.source_string,
             session.owner_pid,
         )
