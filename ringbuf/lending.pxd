@@ -18,11 +18,13 @@ cdef class Twin:
 cdef class Loan:
     cdef char *start
     cdef Py_ssize_t length
-    cdef Lender lender
+    cdef Lender lender              # until it is settled: what is kept must not keep the reader
     cdef Twin twin
+    cdef bint writes
     cdef uint32_t exports           # atomic: how many look at it, the lender among them until SETTLED is set
 
     cpdef bint settle(self) except -1
+    cdef bint end(self) except -1
     cdef int secure(self) except -1
 
 cdef class Lender:

@@ -119,7 +119,7 @@ cdef class Loan:
             if _atomics.cas32(&self.exports, was, was + 1):
                 break
         try:
-            PyBuffer_FillInfo(buffer, self, self.start, self.length, not self.lender.writes, flags)
+            PyBuffer_FillInfo(buffer, self, self.start, self.length, not self.writes, flags)
         except BaseException:
             add(&self.exports, <uint32_t>-1)
             raise
@@ -131,12 +131,18 @@ cdef class Loan:
 
     cpdef bint settle(self) except -1:
         cdef Lender lender = self.lender
-        cdef uint32_t was
         if _atomics.load_relaxed32(&self.exports) & SETTLED:
             return False
         if lender.out is self:
             lender.out = None
-        was = _atomics.or32(&self.exports, SETTLED)
+        try:
+            return self.end()
+        finally:
+            self.lender = None
+
+    cdef bint end(self) except -1:
+        cdef Lender lender = self.lender
+        cdef uint32_t was = _atomics.or32(&self.exports, SETTLED)
         if was == 1:
             add(&self.exports, <uint32_t>-1)
             lender.patience >>= 1
@@ -200,7 +206,7 @@ cdef class Lender:
                 return None
         loan = Loan.__new__(Loan)
         loan.start, loan.length = twin.base + first, length
-        loan.lender, loan.twin = self, twin
+        loan.lender, loan.twin, loan.writes = self, twin, self.writes
         loan.exports = 1
         self.out = loan
         return loan

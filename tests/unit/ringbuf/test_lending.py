@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 from typing import TYPE_CHECKING
@@ -174,6 +175,20 @@ def test_what_is_lent_now_can_be_made_the_borrowers_own(stand: Stand) -> None:
     assert bytes(view) == bytes(range(10))
     view.release()
     assert not loan.settle()
+
+
+def test_what_is_kept_does_not_keep_the_lender_and_who_it_tells(stand: Stand) -> None:
+    loan = stand.lend(0, 10)
+    kept = memoryview(loan)
+    loan.settle()
+    seen, waiting = set(), [kept.obj]
+    while waiting:
+        each = waiting.pop()
+        if id(each) not in seen:
+            seen.add(id(each))
+            waiting += gc.get_referents(each)
+        assert each is not stand.lender
+        assert each is not stand
 
 
 def test_the_memory_outlives_ring_and_lender(stand: Stand) -> None:
