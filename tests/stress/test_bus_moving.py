@@ -22,14 +22,17 @@ LONG_CASES = [pytest.param(kind, mode, 20, marks=pytest.mark.long) for kind in R
 def options(kind: Kind) -> dict[str, Any]:
     """Of sources on one small session that evicts soon, but not whom a busy machine lets wait for its turn."""
     one = {f"transport_{kind.transport}_id": kind.first_id}
-    evicts = {"slow_receiver_behavior": "evict", "slow_receiver_timeout": 500}
+    evicts = {"slow_receiver_behavior": "evict", "slow_receiver_timeout": 2000}
     return {"transport": kind.transport, **kind.small(), **one, **evicts}
 
 
-def evict(sender: PeerProcess, receiver: PeerProcess, times: int) -> None:
+def evict(sender: PeerProcess, receiver: PeerProcess) -> None:
     """Stops the receiver until it is evicted from what streams, and lets it go on."""
+    # A slow machine may have held the source up, and had the receiver evicted, once more than the test.
+    told = sender.do("told", topic="t", kind="RECEIVER_EVICTED", count=0)
+    before = sum(kind == "RECEIVER_EVICTED" for kind, *_ in told)
     receiver.pause()
-    sender.do("told", topic="t", kind="RECEIVER_EVICTED", count=times)
+    sender.do("told", topic="t", kind="RECEIVER_EVICTED", count=before + 1)
     receiver.resume()
 
 
@@ -44,14 +47,13 @@ def test_nothing_is_lost_or_doubled_on_the_way_to_udp_and_back(
     for topic in ("t", "long"):
         receiver.do("receiver", topic=topic)
         sender.do("joined", topic=topic)
-    # Slow enough for a busy machine: who is behind what streams on never gets back to the ring.
     sender.do("stream", topic="t", pause=0.1)
     sender.do("stream", topic="long", pause=0.1, size=LONG if kind.batches else 900)
     for times in range(1, rounds + 1):
-        evict(sender, receiver, times)
+        evict(sender, receiver)
         (session,) = receiver.do("await_layer", topic="t", layer="LBT-RU", reason="evicted")
         (session,) = receiver.do("await_layer", topic="t", layer="ring")
-        assert session["counters"]["evictions"] >= times  # a slow machine may hold its source up once more
+        assert session["counters"]["evictions"] >= times
     sent = sender.do("halt")
     for topic in ("t", "long"):
         ledger = settled(receiver, topic, source, sent[topic])
