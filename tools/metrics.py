@@ -22,7 +22,7 @@ from prometheus_client.registry import Collector
 
 import ipcbus
 from ipcbus import stats
-from ipcbus.stats.counters import RECEIVER, RECEPTION, RECORDER, SESSION, SLOT, SOURCE, UPLINK
+from ipcbus.stats.counters import CONTEXT, RECEIVER, RECEPTION, RECORDER, SESSION, SLOT, SOURCE, UPLINK
 from ipcbus_tools.common import visible
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from ipcbus.stats import ContextStats, Counter, DomainSnapshot, SessionStats, SlotStats
 
 DOMAIN: Final = "domain"
-CONTEXT: Final = "context"
 
 _OF_CONTEXT = ("domain", "context", "context_name")
 _OF_SESSION = ("domain", "context", "source", "transport", "context_name")
@@ -257,6 +256,7 @@ def label(value: object) -> str:
 def _context(found: _Families, domain: str, context: ContextStats) -> None:
     labels = (domain, f"{context.context_id:08x}", label(context.name))
     found.gauges(CONTEXT, labels, context)
+    found.counters(CONTEXT, labels, context.counters)
     if context.pid:
         found.info(CONTEXT, labels, pid=str(context.pid), user=label(context.user), release=label(context.release))
     for session in context.sessions:

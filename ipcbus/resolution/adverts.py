@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -123,6 +123,8 @@ class ContextAdvert:
     receivers: tuple[ReceiverAdvert, ...]
     receptions: tuple[ReceptionAdvert, ...] = ()
     recorders: tuple[RecorderAdvert, ...] = ()
+    counters: dict[str, int] = field(default_factory=dict, compare=False)
+    """What it counts itself, by names in the layout."""
 
 
 def text(field: object) -> str:
@@ -190,6 +192,7 @@ def decode(
         receiving,
         tuple(map(_reception, entries[entries["state"] == layout.ENTRY_RECEPTION])) if receivers else (),
         tuple(map(_recorder, recorders[recorders["state"] == layout.ENTRY_RECORDER])) if receivers else (),
+        {name: int(header[name]) for name in layout.RESOLUTION_COUNTERS} if receivers else {},
     )
 
 

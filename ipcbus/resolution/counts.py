@@ -17,7 +17,6 @@ class ResolutionCounts:
         tr_dgrams_dropped_ver: of another version.
         tr_dgrams_dropped_type: of an unknown type.
         tr_dgrams_dropped_malformed: that contradict themselves.
-        tr_dgrams_send_failed: that the system refused; the owner of the socket counts them.
         tr_src_topics: topics that others publish, now.
         tr_rcv_topics: topics that are wanted, now.
         tr_rcv_unresolved_topics: those of them without a source, now.
@@ -34,7 +33,6 @@ class ResolutionCounts:
     tr_dgrams_dropped_ver: int = 0
     tr_dgrams_dropped_type: int = 0
     tr_dgrams_dropped_malformed: int = 0
-    tr_dgrams_send_failed: int = 0
     tr_src_topics: int = 0
     tr_rcv_topics: int = 0
     tr_rcv_unresolved_topics: int = 0

@@ -123,6 +123,12 @@ class Registry:
         name, room = log.encode(errors="replace"), layout.RECORDER_ENTRY["name"].itemsize - 1
         return self._add(state=layout.ENTRY_RECORDER, name=name if len(name) <= room else b"..." + name[3 - room :])
 
+    def show_counters(self, values: dict[str, int]) -> None:
+        """Shows what the context counts; by the names in the header."""
+        if self.fd >= 0:
+            for name, value in values.items():
+                self._header[name] = value
+
     def entry_offset(self, entry: int) -> int:
         """Where an entry begins in the mapping, in bytes; it never moves."""
         return layout.REGISTRY_HEADER.itemsize + entry * layout.REGISTRY_ENTRY.itemsize

@@ -142,6 +142,7 @@ class Duties:
 
     def _do_clock(self) -> None:
         clock.recalibrate()
+        self._network.show_counters()
 
     def _do_sources(self) -> None:
         self._inbox.look_for_sources()

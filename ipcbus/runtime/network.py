@@ -296,6 +296,11 @@ class Network:
         active = any(uplink.active for uplink in list(self._uplinks))
         self._driver.network_is_busy = active or bool(self._media or self.resolving.ways)
 
+    def show_counters(self) -> None:
+        """Shows what topic resolution has counted in the registry."""
+        if self.resolving.ways:
+            self._registry.show_counters(self.resolving.counters())
+
     def _drop(self, uplink: Uplink) -> None:
         self._uplinks.remove(uplink)
         uplink.let_go()

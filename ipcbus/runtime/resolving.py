@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import ipaddress
 import time
@@ -245,6 +246,18 @@ class Resolving:
         found: dict[int, int] = {}
         for way in self.ways:
             found |= way.resolution.contexts()
+        return found
+
+    def counters(self) -> dict[str, int]:
+        """What all ways have counted, by the names in the statistics; nothing without a way."""
+        found: dict[str, int] = {}
+        for way in self.ways:
+            counts = dataclasses.asdict(way.resolution.counts)
+            sockets = [port.socket.counts for port in way.ports]
+            counts["tr_dgrams_send_failed"] = sum(
+                each.send_blocked + each.send_refused + each.send_too_large for each in sockets
+            )
+            found = {name: found.get(name, 0) + value for name, value in counts.items()}
         return found
 
     def close(self) -> None:

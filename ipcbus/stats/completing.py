@@ -50,4 +50,5 @@ def complete(context: ContextStats) -> ContextStats:
     recorders = tuple(
         dataclasses.replace(each, counters=full(counters.RECORDER, each.counters)) for each in context.recorders
     )
-    return dataclasses.replace(context, sessions=sessions, receivers=receivers, recorders=recorders)
+    counted = full(counters.CONTEXT, context.counters)
+    return dataclasses.replace(context, sessions=sessions, receivers=receivers, recorders=recorders, counters=counted)

@@ -11,13 +11,14 @@ import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from ipcbus.stats.udp_rows import RECEPTION_ROWS, UPLINK_ROWS
+from ipcbus.stats.udp_rows import RECEPTION_ROWS, RESOLUTION_ROWS, UPLINK_ROWS
 from ipcbus.wire import layout as wire
 from ringbuf import layout
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+CONTEXT: Final = "context"
 SESSION: Final = "session"
 SOURCE: Final = "source"
 SLOT: Final = "slot"
@@ -27,6 +28,7 @@ RECEPTION: Final = "reception"
 RECORDER: Final = "recorder"
 
 STRUCT_OF: Final = {
+    CONTEXT: "RegistryHeader",
     SESSION: "RingHeader",
     SOURCE: "TopicLine",
     SLOT: "Slot",
@@ -43,7 +45,7 @@ class Counter:
     """One counter.
 
     Attributes:
-        of: what it belongs to: `session`, `source` (a topic on a session), `slot` (a receiving context on a
+        of: what it belongs to: `context`, `session`, `source` (a topic on a session), `slot` (a receiving context on a
             session), `uplink` (a session's way over UDP), `reception` (a session that a context receives over UDP),
             `receiver`, or `recorder`.
         name: its name in snapshots.
@@ -80,6 +82,7 @@ _ULTRA_CONTEXT: Final = "context: "
 
 
 COUNTERS: Final = (
+    *(Counter(CONTEXT, name, unit, meaning, name, ultra) for name, unit, meaning, ultra in RESOLUTION_ROWS),
     _row(SESSION, "msgs_sent", "datagrams", "Datagrams published.", ultra=_ULTRA_SOURCE + "msgs_sent"),
     _row(
         SESSION, "bytes_sent", "bytes", "Bytes of these datagrams with all headers.", ultra=_ULTRA_SOURCE + "bytes_sent"

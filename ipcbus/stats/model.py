@@ -290,6 +290,8 @@ class ContextStats:
         recorders: what writes what it receives into archives.
         reason: why nothing more is known of it; empty when it could be read.
         read_ns: when its receivers' counters were read, ns of the monotonic clock.
+        counters: those of kind `context`; empty when they could not be read.
+        per_second: how they grew.
     """
 
     context_id: int
@@ -307,6 +309,8 @@ class ContextStats:
     read_ns: int = field(compare=False)
     stopped: bool = False
     recorders: tuple[RecorderStats, ...] = ()
+    counters: Counters = field(default_factory=lambda: NO_COUNTERS)
+    per_second: Rates = field(default_factory=lambda: NO_RATES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,8 +96,10 @@ def _context(
     if before is None and unread and after.start_ns <= limit:
         return after
     since = before.read_ns if before else earlier.read_ns
+    seconds = (after.read_ns - since) / 1e9
     return dataclasses.replace(
         after,
+        per_second=per_second("context", before.counters if before else {}, after.counters, seconds),
         sessions=tuple(_sessions(before, after, earlier)),
         receivers=tuple(_receivers(before.receivers if before else (), after.receivers, after.read_ns - since)),
         recorders=tuple(_recorders(before.recorders if before else (), after.recorders, after.read_ns - since)),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from ipcbus.stats.counters import (
+    CONTEXT,
     RECEIVER,
     RECEPTION,
     RECORDER,
@@ -23,6 +24,7 @@ from ipcbus.stats.counters import (
 )
 from ipcbus.stats.histogram import Percentiles
 from ipcbus.stats.model import (
+    ContextStats,
     DomainSnapshot,
     ReceiverStats,
     ReceptionStats,
@@ -37,6 +39,7 @@ from ringbuf import codegen
 PAGE: Final = Path(__file__).parents[2] / "docs" / "reference" / "statistics.md"
 
 TYPE_OF: Final[dict[str, type]] = {
+    CONTEXT: ContextStats,
     SESSION: SessionStats,
     SOURCE: SourceStats,
     SLOT: SlotStats,
@@ -51,6 +54,7 @@ _ATTRIBUTE = re.compile(r"^(\w+): (.+(?:\n  +.+)*)", re.MULTILINE)
 
 _DERIVED: Final = (
     (DomainSnapshot, ("seconds",)),
+    (ContextStats, ("per_second",)),
     (SessionStats, ("per_second", "blocked", "wait", "blocked_for_ns", "fill", "messages_per_datagram", "held_up_by")),
     (SessionStats, ("held_up_by_rate", "held_up_for_ns")),
     (SourceStats, ("per_second",)),

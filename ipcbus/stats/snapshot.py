@@ -174,6 +174,7 @@ def _context(
             for receiver in contents.receivers
         ),
         recorders=tuple(_recorder(recorder, alive, stopped, read_ns) for recorder in contents.recorders),
+        counters=MappingProxyType(counters.values(counters.CONTEXT, contents.counters)),
         reason=reason,
         read_ns=read_ns,
     )

@@ -23,6 +23,40 @@ def _receiver(name: str, unit: str, meaning: str) -> Row:
     return name, unit, meaning, _RECEIVER + name
 
 
+RESOLUTION_ROWS: Final[tuple[Row, ...]] = (
+    ("tr_dgrams_sent", "datagrams", "Datagrams of topic resolution that were made.", _CONTEXT + "tr_dgrams_sent"),
+    ("tr_bytes_sent", "bytes", "Their bytes.", _CONTEXT + "tr_bytes_sent"),
+    ("tr_dgrams_rcved", "datagrams", "Datagrams that came, the own ones left out.", _CONTEXT + "tr_dgrams_rcved"),
+    ("tr_bytes_rcved", "bytes", "Their bytes.", _CONTEXT + "tr_bytes_rcved"),
+    ("tr_dgrams_dropped_ver", "datagrams", "Of another version; dropped.", _CONTEXT + "tr_dgrams_dropped_ver"),
+    ("tr_dgrams_dropped_type", "datagrams", "Of an unknown type; dropped.", _CONTEXT + "tr_dgrams_dropped_type"),
+    (
+        "tr_dgrams_dropped_malformed",
+        "datagrams",
+        "Datagrams that contradict themselves; dropped.",
+        _CONTEXT + "tr_dgrams_dropped_malformed",
+    ),
+    (
+        "tr_dgrams_send_failed",
+        "datagrams",
+        "Datagrams that the system did not take, as its sockets tell.",
+        _CONTEXT + "tr_dgrams_send_failed",
+    ),
+    ("tr_src_topics", "topics, now", "Topics that others publish, as it was told.", _CONTEXT + "tr_src_topics"),
+    ("tr_rcv_topics", "topics, now", "Topics that its receivers want.", _CONTEXT + "tr_rcv_topics"),
+    (
+        "tr_rcv_unresolved_topics",
+        "topics, now",
+        "Those of them for which nobody has told of a source.",
+        _CONTEXT + "tr_rcv_unresolved_topics",
+    ),
+    _own("dgrams_dropped_address", "datagrams", "Adverts of sessions on another host than the sender's; dropped."),
+    _own("dgrams_dropped_old", "datagrams", "Datagrams that came after later ones, or twice; dropped."),
+    _own("dgrams_other_domain", "datagrams", "Datagrams of contexts of other domains; passed over."),
+    _own("adverts_refused", "topics", "Topics for which there was no room in the cache."),
+)
+"""Of a context, in topic resolution over the network; all 0 where it has none."""
+
 _SOCKET: Final = (
     _own("socket_dgrams_sent", "packets", "Packets of any kind that the kernel took."),
     _own("socket_bytes_sent", "bytes", "Their bytes."),

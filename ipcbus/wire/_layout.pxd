@@ -60,8 +60,24 @@ typedef struct {
     uint32_t entries;
     uint32_t busy_wait;
     uint8_t pad_208[48];
+    uint64_t tr_dgrams_sent;
+    uint64_t tr_bytes_sent;
+    uint64_t tr_dgrams_rcved;
+    uint64_t tr_bytes_rcved;
+    uint64_t tr_dgrams_dropped_ver;
+    uint64_t tr_dgrams_dropped_type;
+    uint64_t tr_dgrams_dropped_malformed;
+    uint64_t tr_dgrams_send_failed;
+    uint64_t tr_src_topics;
+    uint64_t tr_rcv_topics;
+    uint64_t tr_rcv_unresolved_topics;
+    uint64_t dgrams_dropped_address;
+    uint64_t dgrams_dropped_old;
+    uint64_t dgrams_other_domain;
+    uint64_t adverts_refused;
+    uint8_t pad_376[8];
 } ipcbus_RegistryHeader;
-_Static_assert(sizeof(ipcbus_RegistryHeader) == 256, "RegistryHeader size");
+_Static_assert(sizeof(ipcbus_RegistryHeader) == 384, "RegistryHeader size");
 _Static_assert(offsetof(ipcbus_RegistryHeader, magic) == 0, "RegistryHeader.magic");
 _Static_assert(offsetof(ipcbus_RegistryHeader, layout_id) == 8, "RegistryHeader.layout_id");
 _Static_assert(offsetof(ipcbus_RegistryHeader, kind) == 12, "RegistryHeader.kind");
@@ -75,6 +91,21 @@ _Static_assert(offsetof(ipcbus_RegistryHeader, release) == 136, "RegistryHeader.
 _Static_assert(offsetof(ipcbus_RegistryHeader, version) == 192, "RegistryHeader.version");
 _Static_assert(offsetof(ipcbus_RegistryHeader, entries) == 200, "RegistryHeader.entries");
 _Static_assert(offsetof(ipcbus_RegistryHeader, busy_wait) == 204, "RegistryHeader.busy_wait");
+_Static_assert(offsetof(ipcbus_RegistryHeader, tr_dgrams_sent) == 256, "RegistryHeader.tr_dgrams_sent");
+_Static_assert(offsetof(ipcbus_RegistryHeader, tr_bytes_sent) == 264, "RegistryHeader.tr_bytes_sent");
+_Static_assert(offsetof(ipcbus_RegistryHeader, tr_dgrams_rcved) == 272, "RegistryHeader.tr_dgrams_rcved");
+_Static_assert(offsetof(ipcbus_RegistryHeader, tr_bytes_rcved) == 280, "RegistryHeader.tr_bytes_rcved");
+_Static_assert(offsetof(ipcbus_RegistryHeader, tr_dgrams_dropped_ver) == 288, "RegistryHeader.tr_dgrams_dropped_ver");
+_Static_assert(offsetof(ipcbus_RegistryHeader, tr_dgrams_dropped_type) == 296, "RegistryHeader.tr_dgrams_dropped_type");
+_Static_assert(offsetof(ipcbus_RegistryHeader, tr_dgrams_dropped_malformed) == 304, "RegistryHeader.tr_dgrams_dropped_malformed");
+_Static_assert(offsetof(ipcbus_RegistryHeader, tr_dgrams_send_failed) == 312, "RegistryHeader.tr_dgrams_send_failed");
+_Static_assert(offsetof(ipcbus_RegistryHeader, tr_src_topics) == 320, "RegistryHeader.tr_src_topics");
+_Static_assert(offsetof(ipcbus_RegistryHeader, tr_rcv_topics) == 328, "RegistryHeader.tr_rcv_topics");
+_Static_assert(offsetof(ipcbus_RegistryHeader, tr_rcv_unresolved_topics) == 336, "RegistryHeader.tr_rcv_unresolved_topics");
+_Static_assert(offsetof(ipcbus_RegistryHeader, dgrams_dropped_address) == 344, "RegistryHeader.dgrams_dropped_address");
+_Static_assert(offsetof(ipcbus_RegistryHeader, dgrams_dropped_old) == 352, "RegistryHeader.dgrams_dropped_old");
+_Static_assert(offsetof(ipcbus_RegistryHeader, dgrams_other_domain) == 360, "RegistryHeader.dgrams_other_domain");
+_Static_assert(offsetof(ipcbus_RegistryHeader, adverts_refused) == 368, "RegistryHeader.adverts_refused");
 typedef struct {
     uint32_t state;
     uint32_t transport;
@@ -400,6 +431,21 @@ _Static_assert(offsetof(ipcbus_ReceptionBoard, reason) == 512, "ReceptionBoard.r
         uint64_t version
         uint32_t entries
         uint32_t busy_wait
+        uint64_t tr_dgrams_sent
+        uint64_t tr_bytes_sent
+        uint64_t tr_dgrams_rcved
+        uint64_t tr_bytes_rcved
+        uint64_t tr_dgrams_dropped_ver
+        uint64_t tr_dgrams_dropped_type
+        uint64_t tr_dgrams_dropped_malformed
+        uint64_t tr_dgrams_send_failed
+        uint64_t tr_src_topics
+        uint64_t tr_rcv_topics
+        uint64_t tr_rcv_unresolved_topics
+        uint64_t dgrams_dropped_address
+        uint64_t dgrams_dropped_old
+        uint64_t dgrams_other_domain
+        uint64_t adverts_refused
 
     ctypedef struct RegistryEntry "ipcbus_RegistryEntry":
         uint32_t state

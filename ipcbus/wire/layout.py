@@ -132,8 +132,32 @@ TOPIC_LINE = struct(
     ],
 )
 
+RESOLUTION_COUNTERS = (
+    "tr_dgrams_sent",
+    "tr_bytes_sent",
+    "tr_dgrams_rcved",
+    "tr_bytes_rcved",
+    "tr_dgrams_dropped_ver",
+    "tr_dgrams_dropped_type",
+    "tr_dgrams_dropped_malformed",
+    "tr_dgrams_send_failed",
+    "tr_src_topics",
+    "tr_rcv_topics",
+    "tr_rcv_unresolved_topics",
+    "dgrams_dropped_address",
+    "dgrams_dropped_old",
+    "dgrams_other_domain",
+    "adverts_refused",
+)
+
+
+def _words(offset: int, *names: str) -> list[tuple[str, str | tuple[Any, ...], int]]:
+    """64-bit words, one after the other."""
+    return [(name, "<u8", offset + 8 * place) for place, name in enumerate(names)]
+
+
 REGISTRY_HEADER = struct(
-    4 * CACHE_LINE,
+    6 * CACHE_LINE,
     [
         ("magic", "<u8", 0),
         ("layout_id", "<u4", 8),
@@ -148,6 +172,8 @@ REGISTRY_HEADER = struct(
         ("version", "<u8", 192),
         ("entries", "<u4", 200),
         ("busy_wait", "<u4", 204),
+        # what the context counts in topic resolution over the network, written once a second
+        *_words(256, *RESOLUTION_COUNTERS),
     ],
 )
 
@@ -211,11 +237,6 @@ _SOCKET = (
     "socket_dgrams_overrun",
     "unknown_msgs_rcved",
 )
-
-
-def _words(offset: int, *names: str) -> list[tuple[str, str | tuple[Any, ...], int]]:
-    """64-bit words, one after the other."""
-    return [(name, "<u8", offset + 8 * place) for place, name in enumerate(names)]
 
 
 UPLINK_BOARD = struct(

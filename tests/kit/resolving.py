@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import select
 import socket
 import time
@@ -73,10 +74,8 @@ class Node:
         for packet in packets:
             self.clients.send(packet)
         for packet, to in self.clients.take():
-            try:
+            with contextlib.suppress(ConnectionRefusedError):
                 self.socket.sendto(packet, cast("tuple[str, int]", to))
-            except ConnectionRefusedError:
-                self.resolution.counts.tr_dgrams_send_failed += 1
 
     @property
     def topics(self) -> set[str]:

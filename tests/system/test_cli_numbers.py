@@ -233,7 +233,7 @@ def test_stats(domain: str, source: Source) -> None:
     assert found["receivers"][0]["latency"]["count"] > 0
     shown = run("stats", source.source, *QUICK, "--domain", domain).stdout
     for row in stats.COUNTERS:
-        of_others = row.of in ("receiver", "uplink", "reception", "recorder")
+        of_others = row.of in ("context", "receiver", "uplink", "reception", "recorder")
         assert of_others or (row.name in shown and row.meaning in shown)
 
 

@@ -97,6 +97,7 @@ def context(*sessions: SessionStats, **fields: object) -> ContextStats:
         **{"receivers": (ReceiverStats("t", False, 0, counts("receiver")),)},
         **{
             "recorders": (RecorderStats("/archive/host", 0, True, False, True, 2 * 10**9, counts("recorder")),),
+            "counters": counts("context"),
             **fields,
         },
     }
@@ -191,7 +192,7 @@ def test_what_cannot_be_read_has_no_zeros() -> None:
     of_session = {name for name in found if name.startswith(("ipcbus_session", "ipcbus_source", "ipcbus_slot"))}
     assert of_session == {"ipcbus_session_readable", "ipcbus_session_alive", "ipcbus_session_info"}
     assert only(found, "ipcbus_session_readable") == 0
-    nobody = context(pid=0, name="", start_ns=0, receivers=(), recorders=(), reason="damaged")
+    nobody = context(pid=0, name="", start_ns=0, receivers=(), recorders=(), counters={}, reason="damaged")
     found = values(snapshot(nobody))
     assert set(found) == {"ipcbus_domain_contexts", "ipcbus_context_alive", "ipcbus_context_readable"}
     assert only(found, "ipcbus_context_readable") == 0

@@ -12,6 +12,7 @@ STRUCTS = {**ring.STRUCTS, **wire.STRUCTS}
 
 # 64-bit words of the layout that are no counters but facts, positions, or the counters' container.
 FACTS = {
+    "RegistryHeader": {"magic", "context_id", "start_ns", "version"},
     "RingHeader": {"magic", "total_bytes", "capacity", "tail", "intent", "start_ns", "blocked_since"},
     "TopicLine": {
         "published",

@@ -1,0 +1,483 @@
+"""Every counter of the table moves somewhere: in one of the scenarios here, or in the test that is named for it."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import dataclasses
+import random
+import re
+import select
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pytest
+
+from ipcbus import MessageType, WouldBlock, stats
+from ipcbus.delivery.budget import Budget
+from ipcbus.delivery.rules import Rules
+from ipcbus.reliability.clients import ClientTerms
+from ipcbus.reliability.transmission import TransmissionTerms
+from ipcbus.resolution.terms import ResolutionTerms
+from ipcbus.stats import COUNTERS
+from ipcbus.stats.counters import values
+from ipcbus.transport.datagrams import Buffers, Ports, unicast
+from ipcbus.transport.interfaces import find
+from ipcbus.transport.losing import Loss
+from ipcbus.wire import packets, resolving
+from ringbuf import layout
+from tests.kit.bus import LBTIPC, LBTIPC_SOURCE_PACED, LBTRU, Bus, Kind
+from tests.kit.datagrams import Item, compose, fragment
+from tests.rings import channels
+from tests.unit.ipcbus.delivery.test_demux import Stand
+from tests.unit.ipcbus.reliability import ends
+from tests.unit.ipcbus.reliability.ends import AT, HERE, MS, SECOND, SESSION, Pair
+from tests.unit.ipcbus.resolution import test_network as resolving_contexts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from ipcbus import Message, Source
+    from ipcbus.stats import ContextStats, SessionStats
+
+    Found = Mapping[str, Mapping[str, int]]
+    Scenario = Callable[[str], Iterator[Found]]
+
+UNIT: Final = Path(__file__).parents[1]
+
+SCENARIOS: dict[str, tuple[Scenario, dict[str, set[str]]]] = {}
+"""By name: what runs in a domain and gives counters by kind, and those that are not 0 in one of them at the end."""
+
+NAMED: Final[dict[str, dict[str, str]]] = {
+    "uplink": {
+        "transport/test_boards.py::test_time_in_which_the_data_rate_limits": "rate_limited_ns",
+        "transport/test_boards.py::test_counters_and_values_of_the_moment": "unknown_msgs_rcved",
+    },
+    "reception": {
+        "reliability/test_receiver_end.py::test_reset_keeps_what_is_there": "resets_rcved",
+        "reliability/test_reception.py::test_what_left_the_window_is_not_asked_for": "unrecovered_txw",
+        "reliability/test_reception.py::test_given_up_and_then_there_after_all": "unrecovered_tmo late",
+        "reliability/test_reception.py::test_a_number_from_nowhere_costs_no_memory": "unrecovered_full",
+        "reliability/test_reception.py::test_overtaken_is_not_recovered": "out_of_order",
+        "reliability/test_reception.py::test_ncfs_by_reason": ("ncfs_ignored ncfs_rx_delay ncfs_shed ncfs_unknown"),
+    },
+    "recorder": {
+        "archive/test_recorder.py::test_everything_of_a_topic_is_recorded": ("messages bytes next_offset"),
+        "archive/test_recorder.py::test_the_next_recorder_goes_on_and_tells_what_was_missed": "missed",
+        "archive/test_stage.py::test_events_are_rows_without_bytes": "losses lost",
+        "archive/test_recorder_refused.py::test_a_disk_that_refuses_costs_only_what_finds_no_memory": (
+            "dropped errors buffered_bytes behind_ns"
+        ),
+    },
+}
+"""Tests elsewhere, in tests/unit/ipcbus, by kind of thing, and the counters that they see moving."""
+
+NOT_FORCED: Final = {
+    ("uplink", "socket_send_blocked"): "loopback never refuses a datagram for want of room",
+    ("reception", "socket_send_blocked"): "loopback never refuses a datagram for want of room",
+    ("recorder", "buffer_bytes"): "the size of the buffer, which is there from the beginning",
+}
+"""Counters that no test can make move on every host, each with its reason."""
+
+
+def moves(**names: str) -> Callable[[Scenario], Scenario]:
+    """Registers a scenario with the counters that it moves, by kind of thing."""
+
+    def register(scenario: Scenario) -> Scenario:
+        SCENARIOS[scenario.__name__] = scenario, {of: set(each.split()) for of, each in names.items()}
+        return scenario
+
+    return register
+
+
+def test_every_counter_of_the_table_moves_in_a_test() -> None:
+    moved = {(of, name) for _, found in SCENARIOS.values() for of, names in found.items() for name in names}
+    named = {(of, name) for of, tests in NAMED.items() for names in tests.values() for name in names.split()}
+    table = {(row.of, row.name) for row in COUNTERS}
+    assert moved | named | NOT_FORCED.keys() == table
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_scenario(scenario: str, domain: str) -> None:
+    run, expected = SCENARIOS[scenario]
+    seen: dict[str, set[str]] = {of: set() for of in expected}
+    for found in run(domain):
+        for of, counters in found.items():
+            seen.setdefault(of, set()).update(name for name, value in counters.items() if value)
+    missing = {of: names - seen[of] for of, names in expected.items() if names - seen[of]}
+    assert not missing
+
+
+@pytest.mark.parametrize("test", sorted({test for tests in NAMED.values() for test in tests}))
+def test_named_test_is_there_and_looks_at_its_counters(test: str) -> None:
+    path, _, name = test.partition("::")
+    text = (UNIT / path).read_text()
+    found = [each for each in ast.parse(text).body if isinstance(each, ast.FunctionDef) and each.name == name]
+    assert found, f"{test} is gone: name the test in which its counters move now"
+    source = ast.get_source_segment(text, found[0]) or ""
+    names = {each for tests in NAMED.values() for each in tests.get(test, "").split()}
+    assert {each for each in names if not re.search(rf"\b{each}\b", source)} == set()
+
+
+# ------------------------------------------------------------------ rings
+
+
+def session_of(bus: Bus, source: Source) -> SessionStats:
+    found = stats.take_snapshot(bus.domain).session(source.source)
+    assert found is not None
+    return found
+
+
+def context_of(bus: Bus, name: str) -> ContextStats:
+    return next(each for each in stats.take_snapshot(bus.domain).contexts if each.name == name)
+
+
+def shown(bus: Bus, source: Source) -> Iterator[Found]:
+    """What a snapshot says of a session, its topics and readers, and of all receivers."""
+    session = session_of(bus, source)
+    yield {"session": session.counters}
+    yield from ({"source": each.counters} for each in session.sources)
+    yield from ({"slot": each.counters} for each in session.receivers)
+    for context in stats.take_snapshot(bus.domain).contexts:
+        yield from ({"receiver": each.counters} for each in context.receivers)
+
+
+@contextlib.contextmanager
+def bus_of(domain: str, kind: Kind = LBTIPC, mode: str = "embedded") -> Iterator[Bus]:
+    bus = Bus(domain, kind, mode)
+    try:
+        yield bus
+    finally:
+        bus.close()
+
+
+@moves(
+    session="msgs_sent bytes_sent lbm_msgs_sent fragments_sent num_clients wakes_sent activity",
+    source="lbm_msgs_sent sequence_next bytes_sent fragments_sent msgs_fragmented",
+    slot="msgs_rcved bytes_rcved lbm_msgs_rcved lbm_msgs_no_topic_rcved fragments_rcved msgs_reassembled "
+    "latency_samples latency_max parks",
+    receiver="lbm_msgs_rcved bytes_rcved fragments_rcved events callback_errors",
+)
+def traffic(domain: str) -> Iterator[Found]:
+    with bus_of(domain) as bus:
+
+        def fail(message: Message) -> None:
+            if message.type is MessageType.DATA:
+                raise ValueError("on purpose")
+
+        writer = bus.context("writer")
+        source = bus.source("t", writer, **bus.kind.id(7), transport_lbtipc_sm_interval=10)
+        other = bus.source("other", writer, **bus.kind.id(7), transport_lbtipc_sm_interval=10)
+        receiver = bus.receiver("t", fail, bus.context("reader", latency_sampling_interval=1))
+        bus.joined(source)
+        for each in (source, other):
+            bus.until(lambda: session_of(bus, source).receivers[0].parked, "a reader that sleeps")
+            each.send(bytes(20_000), flush=True)
+        bus.until(lambda: receiver.delivered, "the message")
+        bus.until(lambda: session_of(bus, source).receivers[0].lag == 0, "the other message")
+        bus.until(lambda: session_of(bus, source).counters["activity"], "a sign of life")
+        yield from shown(bus, source)
+
+
+@moves(session="send_blocked send_would_block blocked_ns", source="send_blocked send_would_block")
+def a_full_ring(domain: str) -> Iterator[Found]:
+    with bus_of(domain) as bus:
+        go_on = threading.Event()
+        source = bus.source("t", **bus.kind.small())
+        bus.receiver("t", lambda _: go_on.wait())
+        bus.joined(source)
+        with contextlib.suppress(WouldBlock):
+            while True:
+                source.send(bytes(4000), flush=True, block=False)
+        sender = threading.Thread(target=source.send, args=(bytes(4000),))
+        sender.start()
+        try:
+            bus.until(lambda: session_of(bus, source).wait == "blocked", "a send that waits")
+        finally:
+            go_on.set()
+            sender.join()
+        yield from shown(bus, source)
+
+
+@moves(slot="lost overruns", receiver="lost")
+def a_reader_that_is_lapped(domain: str) -> Iterator[Found]:
+    with bus_of(domain, LBTIPC_SOURCE_PACED, "sequential") as bus:
+        source = bus.source("t", **bus.kind.small())
+        receiver = bus.receiver("t", lambda _: None)
+        bus.joined(source)
+        for _ in range(5 * bus.kind.window // 4000):
+            source.send(bytes(4000), flush=True)
+        bus.until(lambda: receiver.lost and session_of(bus, source).receivers[0].counters["lost"], "the loss")
+        yield from shown(bus, source)
+
+
+@moves(session="receivers_evicted")
+def a_reader_that_is_evicted(domain: str) -> Iterator[Found]:
+    with bus_of(domain, mode="sequential") as bus:
+        evicts = {"slow_receiver_behavior": "evict", "slow_receiver_timeout": 10, "udp_fallback": "none"}
+        source = bus.source("t", **bus.kind.small(), **evicts)
+        bus.receiver("t", None, receive_queue_maximum=1)
+        bus.joined(source)
+        for _ in range(3 * bus.kind.window // 4000):
+            source.send(bytes(4000), flush=True)
+        yield from shown(bus, source)
+
+
+@moves(session="slots_reclaimed")
+def a_reader_that_dies(domain: str) -> Iterator[Found]:
+    code = (
+        "import ipcbus, sys\nreceiver = ipcbus.Context(domain=sys.argv[1]).receiver('t', lambda message: None)\ninput()"
+    )
+    with bus_of(domain) as bus:
+        source = bus.source("t", bus.context("writer", liveness_check_interval=10))
+        with subprocess.Popen([sys.executable, "-c", code, domain], stdin=subprocess.PIPE) as reader:
+            try:
+                bus.joined(source)
+            finally:
+                reader.kill()
+        bus.until(lambda: session_of(bus, source).counters["slots_reclaimed"], "the slot")
+        yield from shown(bus, source)
+
+
+@moves(session="position_errors", slot="clock_faults")
+def damage(domain: str) -> Iterator[Found]:
+    with channels.owned(domain, window=65536) as channel, channels.joined(domain) as reader:
+        header = layout.ring_view(channel.ring.view())[0]
+        channel.writer.write(b"x")
+        data = channel.ring.view(int(header["data_offset"]))
+        np.frombuffer(data, layout.RECORD, 1)[0]["send_ticks"] += 1 << 50
+        reader.reader.read()
+        reader.reader.show()
+        slots = layout.control_view(channel.control.view())[2]
+        yield {"slot": values("slot", slots[reader.index])}
+        slots["position"][reader.index] = 1 << 63
+        for _ in range(2 * 65536 // 1000):
+            assert channel.writer.write(bytes(1000))
+        yield {"session": values("session", header)}
+
+
+@moves(slot="malformed duplicates reassembly_refused order_map_entries reassembly_bytes")
+def disorder(domain: str) -> Iterator[Found]:
+    with channels.owned(domain, window=65536) as channel:
+        reading = channels.join(domain)
+        try:
+            stand = Stand(channel, reading)
+            topic = stand.topic(1)
+            topic.rules, topic._budget = Rules(recovery_ns=SECOND), Budget(bytes_max=1000)
+
+            def came(*items: Item) -> Found:
+                assert channel.writer.write(compose(*items), len(items))
+                stand.poll()
+                return {"slot": values("slot", stand.slot)}
+
+            yield came(Item(1, 0, b"a"), Item(1, 0, b"a"), Item(1, 1 << 62, b"damaged"))
+            yield came(fragment(1, 1, 0, 900, bytes(450)))
+            yield came(fragment(2, 1, 450, 900, bytes(450)), fragment(3, 3, 0, 5000, bytes(2500)))
+            yield came(Item(1, 9, b"b"))
+        finally:
+            reading.leave()
+
+
+# ------------------------------------------------------------------ UDP
+
+
+def cookie_of(pair: Pair) -> int:
+    (client,) = pair.there.clients
+    return client.cookie
+
+
+@moves(
+    uplink="num_clients msgs_sent bytes_sent nak_pckts_rcved naks_rcved naks_ignored naks_shed naks_rx_delay_ignored "
+    "naks_too_old rxs_sent rx_bytes_sent ncfs_sent sms_sent txw_msgs txw_bytes rctlr_rx_msgs rctlr_data_msgs lead trail"
+)
+def a_source_that_is_asked(domain: str) -> Iterator[Found]:
+    del domain
+    terms = {"data_rate": 0, "retransmit_rate": 160_000, "rate_interval": 10 * MS, "queue_max": 4, "window_size": 700}
+    pair = Pair(ends.source(sending=TransmissionTerms(**terms)), ends.receiver())
+    pair.exchange()
+    pair.send(*(bytes([number]) * 100 for number in range(8)))
+    pair.lose()
+    for numbers in (range(8), [2]):
+        for packet in packets.naks(SESSION, cookie_of(pair), numbers):
+            pair.there.receive(packet, HERE, 1)
+    yield {"uplink": pair.there.snapshot()}
+    for now_ns in (SECOND, 2 * SECOND, 3 * SECOND):
+        pair.there.turn(now_ns)
+    yield {"uplink": pair.there.snapshot()}
+    slow = Pair(ends.source(sending=TransmissionTerms(data_rate=80_000, retransmit_rate=0)), ends.receiver())
+    slow.exchange()
+    for _ in range(20):
+        slow.send(bytes(1000))
+    yield {"uplink": slow.there.snapshot()}
+
+
+@moves(
+    uplink="clients_refused clients_silent dgrams_dropped_malformed dgrams_dropped_sid dgrams_dropped_unproven",
+)
+def strangers(domain: str) -> Iterator[Found]:
+    del domain
+    end = ends.source()
+    for packet in (b"rubbish", packets.connect(SESSION + 1, 0, 3), *packets.naks(SESSION, 99, [0])):
+        end.receive(packet, HERE, 0)
+    yield {"uplink": end.snapshot()}
+    pair = ends.joined()
+    pair.there.turn(10 * SECOND)
+    yield {"uplink": pair.there.snapshot()}
+    full = ends.source(clients=ClientTerms(clients_max=1))
+    for place in range(2):
+        other, here = ("127.0.0.1", 6000 + place), ends.receiver()
+        for now_ns in range(0, SECOND, 100 * MS):
+            here.turn(now_ns)
+            for packet in here.take():
+                full.receive(packet, other, now_ns)
+            for packet, to in full.take():
+                if to == other:
+                    here.receive(packet, AT, now_ns)
+    yield {"uplink": full.snapshot()}
+
+
+@moves(
+    reception="msgs_rcved bytes_rcved nak_pckts_sent naks_sent lost missing lead nak_stm_min nak_stm_mean nak_stm_max "
+    "nak_tx_min nak_tx_mean nak_tx_max duplicate_data connects_sent acks_sent dgrams_dropped_size dgrams_dropped_type "
+    "dgrams_dropped_version dgrams_dropped_hdr dgrams_dropped_sid dgrams_dropped_other"
+)
+def a_receiver_that_asks(domain: str) -> Iterator[Found]:
+    del domain
+    pair = ends.joined()
+    here = pair.here
+
+    def counted() -> Found:
+        return {"reception": {**dataclasses.asdict(here.counts), "lead": here.lead, "missing": here.missing}}
+
+    for number in range(2):
+        pair.send(b"lost")
+        pair.lose()
+        pair.send(b"comes")
+        again = pair.there.take()
+        pair.deliver(*again[0], number)
+        pair.deliver(*again[0], number)
+        yield counted()
+        pair.exchange((1 + number) * 500 * MS)
+    data = packets.data(SESSION, 9, 0, 1, 5, b"x", 0)
+    wrong = (
+        (b"", AT),
+        (b"\2" + data[1:], AT),
+        (b"\1\x63" + bytes(40), AT),
+        (packets.data(SESSION, 9, 0, 1, 5, b"", 0), AT),
+        (packets.data(SESSION + 1, 9, 0, 1, 5, b"x", 0), AT),
+        (data, HERE),
+    )
+    for packet, address in wrong:
+        here.receive(packet, address, SECOND)
+    yield counted()
+
+
+@moves(reception="dgrams_shed unknown_msgs_rcved")
+def a_slow_application_over_udp(domain: str) -> Iterator[Found]:
+    with bus_of(domain, LBTRU, "sequential") as bus:
+        source = bus.source("t")
+        bus.receiver("t", None, bus.context("reader"), receive_queue_maximum=1)
+        bus.joined(source)
+
+        def reception() -> Mapping[str, int]:
+            found = session_of(bus, source).receivers[0].reception
+            return found.counters if found else {}
+
+        bus.until(reception, "its board")
+        reader = next(each for each in bus.contexts if each.name == "reader")
+        port = next(iter(reader._network._media[0]._ports))
+        with_nobody = packets.data(12345, 0, 0, 1, 0, b"x", 0)
+
+        def sent() -> bool:
+            source.send(bytes(8000), flush=True)
+            port.socket.send(with_nobody, port.socket.address)
+            found = reception()
+            return bool(found["dgrams_shed"] and found["unknown_msgs_rcved"])
+
+        bus.until(sent, "a datagram for which there is no room")
+        yield {"reception": reception()}
+
+
+_OF_SOCKETS: Final = (
+    "socket_dgrams_sent socket_bytes_sent socket_dgrams_rcved socket_bytes_rcved socket_send_refused "
+    "socket_send_too_large socket_dgrams_truncated socket_dgrams_lost socket_dgrams_overrun"
+)
+
+
+@moves(uplink=_OF_SOCKETS, reception=_OF_SOCKETS)
+def sockets(domain: str) -> Iterator[Found]:
+    """Boards show what the sockets count (test_boards)."""
+    del domain
+    interface = find("127.0.0.1", "transport_lbtru_interface")
+    one, other = (
+        unicast(interface, Ports(0, 0, ephemeral=True, cure="x"), Buffers(receive=4096), loss)
+        for loss in (None, Loss(50, random.Random(7)))
+    )
+    try:
+        one.send(bytes(70_000), other.address)
+        one.send(b"x", ("127.0.0.1", 0))
+        one.send_to_all(bytes(1000), [other.address] * 100)
+        select.select([other], [], [])
+        other.receive(100)
+        short = type(one._batched)(other.fileno(), False, 10)
+        one.send(bytes(11), other.address)
+        select.select([other], [], [])
+        short.receive(1)
+        for counts in (one.counts, dataclasses.replace(other.counts, dgrams_truncated=short.truncated)):
+            found = {f"socket_{name}": value for name, value in dataclasses.asdict(counts).items()}
+            yield {"uplink": found, "reception": found}
+    finally:
+        one.close()
+        other.close()
+
+
+# ------------------------------------------------------------------ topic resolution
+
+
+@moves(context="tr_dgrams_sent tr_bytes_sent tr_rcv_topics tr_rcv_unresolved_topics")
+def a_context_that_looks_for_topics(domain: str) -> Iterator[Found]:
+    with bus_of(domain) as bus:
+        daemon = {"resolver_unicast_daemon": "127.0.0.1:9", "resolver_unicast_interface": "127.0.0.1"}
+        bus.receiver("t", lambda _: None, bus.context("looking", **daemon))
+        bus.until(lambda: context_of(bus, "looking").counters["tr_dgrams_sent"], "a query")
+        yield {"context": context_of(bus, "looking").counters}
+
+
+@moves(
+    context="tr_dgrams_rcved tr_bytes_rcved tr_dgrams_dropped_ver tr_dgrams_dropped_type tr_dgrams_dropped_malformed "
+    "tr_src_topics dgrams_dropped_address dgrams_dropped_old dgrams_other_domain adverts_refused"
+)
+def what_others_say(domain: str) -> Iterator[Found]:
+    one = resolving_contexts.resolution(2)
+    here, there = resolving_contexts.HERE, resolving_contexts.THERE
+
+    def advert(number: int, tag: str, topics: int = 1) -> bytes:
+        told = resolving_contexts._told()
+        head = resolving.Head(1, 1, "", tag, number)
+        return resolving.advert(head, 35, [(told, {each: f"topic {each}" for each in range(topics)})])
+
+    tag = one._tag
+    for packet in (b"", b"\2rest", b"\1\0rest", b"\1\1rest", advert(1, tag), advert(1, tag), advert(2, domain[:4])):
+        one.receive(packet, here, 0)
+    one.receive(advert(3, tag), there, 0)
+    yield {"context": dataclasses.asdict(one.counts)}
+    small = resolving_contexts.resolution(2, dataclasses.replace(ResolutionTerms(), cache_bytes_max=2000))
+    for session in range(50):
+        told = dataclasses.replace(resolving_contexts._told(), session_id=session)
+        head = resolving.Head(1, 1, "", tag, session + 1)
+        small.receive(resolving.advert(head, 35, [(told, {each: f"topic {each}" for each in range(9)})]), here, session)
+    yield {"context": dataclasses.asdict(small.counts)}
+
+
+@moves(context="tr_dgrams_send_failed")
+def a_query_that_the_system_refuses(domain: str) -> Iterator[Found]:
+    with bus_of(domain) as bus:
+        daemon = {"resolver_unicast_daemon": "127.0.0.1:9", "resolver_unicast_interface": "127.0.0.1"}
+        context = bus.context("looking", **daemon)
+        context._network.resolving.ways[0].ports[0].socket.send(b"x", ("127.0.0.1", 0))
+        bus.until(lambda: context_of(bus, "looking").counters["tr_dgrams_send_failed"], "the count")
+        yield {"context": context_of(bus, "looking").counters}
