@@ -44,8 +44,11 @@ typedef struct {
     uint64_t start_ns;
     uint32_t checksums;
     uint8_t pad_340[44];
+    uint64_t batch_wait_ns;
+    uint64_t batch_wait_max;
+    uint8_t pad_400[48];
 } ipcbus_RingHeader;
-_Static_assert(sizeof(ipcbus_RingHeader) == 384, "RingHeader size");
+_Static_assert(sizeof(ipcbus_RingHeader) == 448, "RingHeader size");
 _Static_assert(offsetof(ipcbus_RingHeader, magic) == 0, "RingHeader.magic");
 _Static_assert(offsetof(ipcbus_RingHeader, layout_id) == 8, "RingHeader.layout_id");
 _Static_assert(offsetof(ipcbus_RingHeader, kind) == 12, "RingHeader.kind");
@@ -80,6 +83,8 @@ _Static_assert(offsetof(ipcbus_RingHeader, pid) == 320, "RingHeader.pid");
 _Static_assert(offsetof(ipcbus_RingHeader, uid) == 324, "RingHeader.uid");
 _Static_assert(offsetof(ipcbus_RingHeader, start_ns) == 328, "RingHeader.start_ns");
 _Static_assert(offsetof(ipcbus_RingHeader, checksums) == 336, "RingHeader.checksums");
+_Static_assert(offsetof(ipcbus_RingHeader, batch_wait_ns) == 384, "RingHeader.batch_wait_ns");
+_Static_assert(offsetof(ipcbus_RingHeader, batch_wait_max) == 392, "RingHeader.batch_wait_max");
 typedef struct {
     uint64_t magic;
     uint32_t layout_id;
@@ -225,6 +230,8 @@ _Static_assert(offsetof(ipcbus_Trailer, length) == 4, "Trailer.length");
         uint32_t uid
         uint64_t start_ns
         uint32_t checksums
+        uint64_t batch_wait_ns
+        uint64_t batch_wait_max
 
     ctypedef struct ControlHeader "ipcbus_ControlHeader":
         uint64_t magic

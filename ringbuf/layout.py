@@ -107,7 +107,7 @@ def struct(size: int, fields: list[tuple[str, str | tuple[Any, ...], int]]) -> n
 
 
 RING_HEADER = struct(
-    6 * CACHE_LINE,
+    7 * CACHE_LINE,
     [
         # line 0: written once
         ("magic", "<u8", 0),
@@ -149,6 +149,9 @@ RING_HEADER = struct(
         ("uid", "<u4", 324),
         ("start_ns", "<u8", 328),
         ("checksums", "<u4", 336),
+        # line 6: what the writer counts of batches with several messages
+        ("batch_wait_ns", "<u8", 384),
+        ("batch_wait_max", "<u8", 392),
     ],
 )
 

@@ -19,8 +19,8 @@ def take(RingReader reader):
         return None
     body = PyBytes_FromStringAndSize(<const char *>record + RECORD_HEADER, length - RECORD_HEADER)
     messages, send_time_ns = record.messages, epoch_ns(record.send_ticks)
-    reader.r.since_sample += 1
-    reader_sample(&reader.r, record, ns_per_tick())
+    reader.r.sample_weight = messages
+    reader_sample(&reader.r, record.send_ticks, ns_per_tick())
     if reader_done(&reader.r):
         reader.owes_event = True
     return body, messages, send_time_ns

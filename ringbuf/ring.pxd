@@ -58,6 +58,7 @@ cdef struct Reader:
     uint64_t overruns
     uint64_t sample_every
     uint64_t since_sample   # records since the last latency sample
+    uint64_t sample_weight  # messages in them
     uint32_t record_max
     uint32_t frame          # of the record that reader_next returned, read once and checked
     uint32_t clock
@@ -81,7 +82,7 @@ cdef const Record *reader_next_sealed(Reader *r, uint32_t *length) noexcept nogi
 cdef void writer_seal(Writer *w) noexcept nogil
 cdef uint32_t sealed_length(const Record *record, uint32_t frame) noexcept nogil
 cdef bint reader_show(Reader *r) noexcept nogil
-cdef void reader_sample(Reader *r, const Record *record, double ns_per_tick) noexcept nogil
+cdef void reader_sample(Reader *r, uint64_t send_ticks, double ns_per_tick) noexcept nogil
 
 
 cdef inline uint64_t aligned(uint64_t length) noexcept nogil:

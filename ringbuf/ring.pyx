@@ -251,9 +251,9 @@ cdef bint reader_show(Reader *r) noexcept nogil:
     return was & WRITER_WANTS_EVENT
 
 
-cdef void reader_sample(Reader *r, const Record *record, double ns_per_tick) noexcept nogil:
-    """Puts the record's age into the latency histogram, for itself and the records since the last sample."""
-    cdef int64_t age = <int64_t>(read_ticks(r.clock) - record.send_ticks)
+cdef void reader_sample(Reader *r, uint64_t send_ticks, double ns_per_tick) noexcept nogil:
+    """Puts the age of a message into the latency histogram, for itself and the messages since the last sample."""
+    cdef int64_t age = <int64_t>(read_ticks(r.clock) - send_ticks)
     cdef uint64_t ns = 0
     cdef uint32_t bucket
     if age < 0:
@@ -261,11 +261,11 @@ cdef void reader_sample(Reader *r, const Record *record, double ns_per_tick) noe
     else:
         ns = <uint64_t>(<double>age * ns_per_tick)
     bucket = bucket_of(ns)
-    _atomics.store_relaxed64(&r.slot.latency[bucket], r.slot.latency[bucket] + r.since_sample)
+    _atomics.store_relaxed64(&r.slot.latency[bucket], r.slot.latency[bucket] + r.sample_weight)
     _atomics.store_relaxed64(&r.slot.latency_samples, r.slot.latency_samples + 1)
     if ns > r.slot.latency_max:
         _atomics.store_relaxed64(&r.slot.latency_max, ns)
-    r.since_sample = 0
+    r.since_sample = r.sample_weight = 0
 
 
 cdef class RingWriter:
@@ -471,8 +471,8 @@ cdef class RingReader:
         if record == NULL:
             return None
         body = PyBytes_FromStringAndSize(<const char *>record + RECORD_HEADER, length - RECORD_HEADER)
-        self.r.since_sample += 1
-        reader_sample(&self.r, record, ns_per_tick())
+        self.r.sample_weight = 1
+        reader_sample(&self.r, record.send_ticks, ns_per_tick())
         if reader_done(&self.r):
             self.owes_event = True
         return body

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ipcbus.stats import DomainSnapshot, Histogram, SessionStats, SlotStats
 
-_NOTE = "note: latencies are of a session, from the begin of a datagram to its reading; --help tells more"
+_NOTE = "note: latencies are of a session, from sending a message to reading it; --help tells more"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +63,21 @@ class ReaderDelay:
 
 
 @dataclass(frozen=True, slots=True)
+class BatchWait:
+    """How long messages of a session wait for others in their datagram, which is a part of their latency.
+
+    Attributes:
+        source: the session's source string.
+        mean_ns: since the look before; null when nothing was sent.
+        max_ns: the longest wait since the session began.
+    """
+
+    source: str
+    mean_ns: float | None
+    max_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class TopicDelay:
     """How late a topic is read.
 
@@ -73,6 +88,7 @@ class TopicDelay:
         seconds: the time between the two looks.
         unreadable: the sessions of which nothing can be read, with the reason, by source string.
         receivers: everybody who has joined the topic.
+        batch_waits: of each session that carries the topic.
     """
 
     domain: str
@@ -81,6 +97,7 @@ class TopicDelay:
     seconds: float
     unreadable: dict[str, str]
     receivers: tuple[ReaderDelay, ...]
+    batch_waits: tuple[BatchWait, ...]
 
 
 @click.command("delay")
@@ -97,9 +114,10 @@ def command(
 ) -> None:
     """Prints how late each receiver of TOPIC reads: median, p90, p99, p99.9 and the longest, until Ctrl-C.
 
-    Nothing is received: receivers keep histograms in shared memory, one for each session that they read. They tell
-    the time from the begin of a datagram to its reading, of all topics on the session together. A batched message waits
-    before its datagram is published, and a callback takes its time after it was read; neither is in it.
+    Nothing is received: receivers keep histograms in shared memory, one for each session that they read. They tell the
+    time from the sending of a message to the reading of its datagram, of all topics on the session together. The time
+    that a callback takes after that is not in it. The time that a message waited in its batch is in it, and the line
+    `batch wait` shows that part: its mean and the longest, as the source has counted it.
 
     \b
     Examples:
@@ -133,6 +151,11 @@ def delays(found: DomainSnapshot, topic: str) -> TopicDelay:
         tuple(
             ReaderDelay.of(session, slot) for session in sessions for slot in session.receivers if topic in slot.topics
         ),
+        tuple(
+            BatchWait(session.source, session.batch_wait_ns, session.counters["batch_wait_max"])
+            for session in sessions
+            if "batch_wait_max" in session.counters
+        ),
     )
 
 
@@ -147,6 +170,10 @@ def lines(found: TopicDelay) -> Iterator[str]:
         yield f"{reader.source} -> {who}" + (f"  {reader.state}" if reader.state != "active" else "")
         yield f"    last {found.seconds:.3g} s".ljust(20) + _words(reader.recent)
         yield "    since it joined".ljust(20) + _words(reader.latency)
+    for wait in found.batch_waits:
+        if wait.max_ns:
+            mean = duration(None if wait.mean_ns is None else round(wait.mean_ns))
+            yield f"{wait.source}  batch wait  mean {mean}  max {duration(wait.max_ns)}"
 
 
 def _words(histogram: Histogram | None) -> str:
@@ -154,4 +181,4 @@ def _words(histogram: Histogram | None) -> str:
     if found is None:
         return "nothing was read"
     values = (("p50", found.p50), ("p90", found.p90), ("p99", found.p99), ("p99.9", found.p999), ("max", found.max))
-    return "  ".join(f"{name} {duration(value):<7}" for name, value in values) + f"  {number(found.count)} datagrams"
+    return "  ".join(f"{name} {duration(value):<7}" for name, value in values) + f"  {number(found.count)} messages"

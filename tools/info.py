@@ -163,6 +163,11 @@ def facts(found: SessionInfo) -> Iterator[tuple[str, str]]:
                 f"datagrams, {size(session.counters['bytes_sent'])}{_fragments(session)}"
             ),
         )
+        if session.counters.get("batch_wait_max"):
+            yield (
+                "batch wait",
+                f"mean {duration(None if session.batch_wait_ns is None else round(session.batch_wait_ns))}",
+            )
         yield "unread", _percent(session.fill) if session.fill is not None else "nobody reads"
         yield "held up", held_up(session)
     yield from over_udp.facts(session)

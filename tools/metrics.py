@@ -50,9 +50,7 @@ LABELS: Final = {
 BUCKETS_NS: Final = tuple(1 << octave for octave in range(7, 32))
 """Upper bounds of the buckets: 128 ns to 2.1 s, one an octave. They are edges of the bus's own buckets, so exact."""
 
-_LATENCY = (
-    "From the begin of a datagram to its reading; the sum is reckoned from the middles of buckets, 3 % off at most."
-)
+_LATENCY = "From sending a message to reading it; the sum is reckoned from the middles of buckets, 3 % off at most."
 
 Labels = tuple[str, ...]
 

@@ -84,6 +84,7 @@ _MORE: Final[dict[type, dict[str, Schema]]] = {
     SessionStats: {
         "fill": {"type": ["number", "null"]},
         "messages_per_datagram": {"type": ["number", "null"]},
+        "batch_wait_ns": {"type": ["number", "null"]},
         "held_up_by": {"type": ["integer", "null"]},
         "held_up_by_rate": {"type": "boolean"},
     },

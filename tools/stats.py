@@ -167,7 +167,7 @@ def _show(found: SessionCounters) -> None:
         lines = [_row(line) for line in found.counters if line.slot == reader.slot and line.of == "reception"]
         show_table(console, f"{who}: over UDP", lines)
     rows = [row for reader in found.receivers for row in _latencies(reader, found.seconds)]
-    show_table(console, "latency, from the begin of a datagram to its reading", rows)
+    show_table(console, "latency, from sending a message to reading it", rows)
 
 
 def _row(line: CounterLine) -> Row:
@@ -186,7 +186,7 @@ def _latencies(reader: ReaderDelay, seconds: float) -> Iterator[Row]:
         yield {
             "pid": reader.pid,
             "of": of,
-            "datagrams": number(found.count if found else 0),
+            "messages": number(found.count if found else 0),
             "p50": duration(found.p50 if found else None),
             "p90": duration(found.p90 if found else None),
             "p99": duration(found.p99 if found else None),

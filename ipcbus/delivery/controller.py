@@ -334,7 +334,7 @@ class DeliveryController(Controller):
         if partial is None:
             self._report([(sequence, sequence)])
             return
-        if partial.put(fragment, flags):
+        if partial.put(fragment, flags, send_ticks):
             self._close(partial)
             self._tally.msgs_reassembled += 1
             self._tally.completed += 1

@@ -36,7 +36,10 @@ cdef class Demux:
     cdef const char *end
     cdef bytes hand                     # the datagram in hand, where datagrams are fed
     cdef bint walking                   # through the datagram in hand, where datagrams are fed
-    cdef uint64_t send_ticks
+    cdef uint64_t send_ticks            # when the datagram in hand was begun
+    cdef uint64_t sent_ticks            # when the message in hand was sent
+    cdef double ticks_per_stamp
+    cdef uint64_t dice
     cdef public int64_t now_ns          # for what is not in order; passed in
     cdef object way                     # what is known of the way here (delivery.rare.Way), or None
     cdef bint counted                   # each datagram says how many messages are in it
@@ -59,6 +62,7 @@ cdef class Demux:
     cdef long poll(self, long limit) except -1
     cdef bint next_record(self) except -1
     cdef int skip(self, uint64_t length) except -1
+    cdef void sample(self, int64_t count) noexcept
     cdef bint is_credible(self, Controller controller, uint64_t sequence, int flags) except -1
     cdef int odd(
         self, Controller controller, const MessageHeader *header, uint32_t length, int flags, uint64_t sequence

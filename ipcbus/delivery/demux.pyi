@@ -52,7 +52,7 @@ class Controller:
             sequence: its number, below 2**62.
             flags: of `wire.layout`.
             payload: valid during the call only.
-            send_ticks: when its datagram was sent.
+            send_ticks: when it was sent.
             now_ns: the time.
 
         Returns:

@@ -11,15 +11,16 @@ from libc.stdlib cimport calloc, free
 from ipcbus.delivery.message cimport Message, Origin, message_with_headers, own_message
 from ipcbus.delivery.sink cimport Sink, sink_count, sink_is_full, sink_row
 from ipcbus.wire._layout cimport (
-    FLAG_FRAGMENT, FLAG_PROPERTIES, FLAG_TSNI, FRAGMENT_HEADER_BYTES, MESSAGE_HEADER_BYTES, TOPIC_BITS, TOPIC_MASK,
-    FragmentHeader, MessageHeader,
+    FLAG_FRAGMENT, FLAG_PROPERTIES, FLAG_TSNI, FRAGMENT_HEADER_BYTES, MESSAGE_HEADER_BYTES, STAMP_NS, TOPIC_BITS,
+    TOPIC_MASK, FragmentHeader, MessageHeader,
 )
+from ipcbus.wire.stamps cimport STAMPED, body_bytes, stamp_ticks, stride
 from ringbuf cimport _atomics
 from ringbuf._layout cimport RECORD_HEADER, Record
 from ringbuf.clock cimport ns_per_tick
 from ringbuf.lending cimport Lender, own_pages
 from ringbuf.ring cimport (
-    Reader, RingReader, aligned, reader_done, reader_in_step, reader_is_cut, reader_next, reader_sample, reader_show,
+    Reader, RingReader, reader_done, reader_in_step, reader_is_cut, reader_next, reader_sample, reader_show,
     record_length,
 )
 
@@ -35,27 +36,42 @@ cdef enum:
     DROPPED_NUMBER = -1
     IN_PLACE_NUMBER = -2
 
-cdef uint32_t NOT_COUNTED = 0xFFFFFFFF
 cdef uint64_t ANY_NUMBER = <uint64_t>1 << 40
 
 DROPPED = DROPPED_NUMBER
 IN_PLACE = IN_PLACE_NUMBER
 
 
-cdef inline bint is_sound(const char *cursor, const char *end, uint32_t messages) noexcept:
-    """Whether the messages of a datagram end exactly where it ends, and are as many as its header says."""
+cdef inline int64_t count_messages(const char *cursor, const char *end) noexcept:
+    """How many messages a datagram holds; -1 when they do not end exactly where it ends."""
     cdef const MessageHeader *header
-    cdef int64_t left = end - cursor    # signed: what is wrong may reach past the end
-    cdef uint32_t length, count = 0
+    cdef int64_t left = end - cursor, count = 0     # signed: what is wrong may reach past the end
+    cdef uint32_t word
     while left >= MESSAGE_HEADER_BYTES:
         header = <const MessageHeader *>cursor
-        length = header.length
-        if <int64_t>length > left - MESSAGE_HEADER_BYTES:
-            return False
-        count += ~(header.topic >> TSNI_BIT) & 1
-        cursor += MESSAGE_HEADER_BYTES + aligned(length)
-        left = end - cursor
-    return left == 0 and (count == messages or messages == NOT_COUNTED)
+        word = header.topic
+        count += ~(word >> TSNI_BIT) & 1
+        left -= stride(body_bytes(header.length, word))
+        cursor = end - left
+    return count if left == 0 else -1
+
+
+cdef uint64_t sent_after(const char *cursor, const char *end, int64_t place, double ticks_per_stamp) noexcept:
+    """How many ticks after the begin of its datagram the message at this place was sent."""
+    cdef const MessageHeader *header
+    cdef uint32_t word, length
+    while end - cursor >= MESSAGE_HEADER_BYTES:
+        header = <const MessageHeader *>cursor
+        word, length = header.topic, header.length
+        if <int64_t>body_bytes(length, word) > end - cursor - MESSAGE_HEADER_BYTES:
+            break
+        if place == 0 and not word >> TSNI_BIT & 1:
+            if word & STAMPED:
+                return stamp_ticks(cursor + MESSAGE_HEADER_BYTES, length, ticks_per_stamp)
+            break
+        place -= ~(word >> TSNI_BIT) & 1
+        cursor += stride(body_bytes(length, word))
+    return 0
 
 
 cdef bint completes(const char *payload, uint32_t length, uint32_t flags) noexcept:
@@ -115,6 +131,7 @@ cdef class Demux:
         if self.table == NULL:
             raise MemoryError()
         self.tally = Tally()
+        self.ticks_per_stamp = STAMP_NS / ns_per_tick()
 
     def __dealloc__(self):
         free(self.table)
@@ -194,7 +211,7 @@ cdef class Demux:
             self.begun = True
             self.rare.begin()
         start = PyBytes_AS_STRING(datagram)
-        if not is_sound(start, start + PyBytes_GET_SIZE(datagram), NOT_COUNTED):
+        if count_messages(start, start + PyBytes_GET_SIZE(datagram)) < 0:
             self.skip(PyBytes_GET_SIZE(datagram))
             return 0
         self.hand = datagram
@@ -264,6 +281,7 @@ cdef class Demux:
         cdef Reader *r = self.r
         cdef const Record *record
         cdef uint32_t length
+        cdef int64_t count
         while True:
             record = reader_next(r)
             if record == NULL:
@@ -271,10 +289,8 @@ cdef class Demux:
                     self.attention = True
                 return False
             length = record_length(r, record)
-            if length and is_sound(
-                <const char *>record + RECORD_HEADER, <const char *>record + length,
-                record.messages if self.counted else NOT_COUNTED,
-            ):
+            count = count_messages(<const char *>record + RECORD_HEADER, <const char *>record + length) if length else -1
+            if count >= 0 and (count == record.messages or not self.counted):
                 break
             if not r.stopped:
                 self.skip(r.frame)
@@ -288,10 +304,23 @@ cdef class Demux:
         self.cursor = <const char *>record + RECORD_HEADER
         self.end = <const char *>record + length
         self.send_ticks = record.send_ticks
-        r.since_sample += 1
-        if r.since_sample >= r.sample_every:
-            reader_sample(r, record, ns_per_tick())
+        if count:
+            r.since_sample += 1
+            r.sample_weight += count
+            if r.since_sample >= r.sample_every:
+                self.sample(count)
         return True
+
+    @cython.final
+    cdef void sample(self, int64_t count) noexcept:
+        """Puts the age of one message of the datagram in hand into the histogram, each as likely as the others."""
+        cdef double ns_each = ns_per_tick()
+        cdef uint64_t sent = self.send_ticks
+        self.ticks_per_stamp = STAMP_NS / ns_each
+        if count > 1:
+            self.dice = self.dice * <uint64_t>6364136223846793005ULL + 1
+            sent += sent_after(self.cursor, self.end, <int64_t>((self.dice >> 33) % <uint64_t>count), self.ticks_per_stamp)
+        reader_sample(self.r, sent, ns_each)
 
     @cython.final
     cdef inline void finish_record(self) noexcept:
@@ -316,7 +345,7 @@ cdef class Demux:
         cdef Controller controller
         cdef PyObject *found
         cdef uint32_t word, length
-        cdef uint64_t sequence
+        cdef uint64_t sequence, body
         cdef int64_t left   # signed: what is wrong may reach past the end
         self.stop = False
         while taken < limit and not self.blocked and not self.stop and not self.left:
@@ -328,13 +357,13 @@ cdef class Demux:
                     self.finish_record()
                     break
                 header = <const MessageHeader *>self.cursor
-                length = header.length
-                if <int64_t>length > left - MESSAGE_HEADER_BYTES:
+                length, word = header.length, header.topic
+                body = body_bytes(length, word)
+                if <int64_t>body > left - MESSAGE_HEADER_BYTES:
                     # It was sound before the first of its messages was delivered.
                     self.skip(left)
                     self.finish_record()
                     break
-                word = header.topic
                 sequence = _atomics.load_relaxed64(&header.sequence)  # once: its source may change it
                 found = self.table[word & TOPIC_MASK & (self.topics_max - 1)]
                 if found == NULL or (<Controller>found).topic_number != word & TOPIC_MASK:
@@ -343,14 +372,20 @@ cdef class Demux:
                     else:
                         self.skipped += 1
                     taken += 1
-                    self.cursor += MESSAGE_HEADER_BYTES + aligned(length)
+                    self.cursor += stride(body)
                     continue
                 controller = <Controller>found
                 if controller.pulls and controller.must_wait():
                     self.blocked = True
                     break
-                self.cursor += MESSAGE_HEADER_BYTES + aligned(length)
+                self.cursor += stride(body)
                 taken += 1
+                self.sent_ticks = self.send_ticks
+                if word & STAMPED:
+                    self.sent_ticks += stamp_ticks(
+                        <const char *>header + MESSAGE_HEADER_BYTES, length, self.ticks_per_stamp
+                    )
+                    word ^= STAMPED
                 if sequence != controller.expected or not controller.plain or word & UNUSUAL:
                     handled += self.odd(controller, header, length, word >> TOPIC_BITS, sequence)
                 else:
@@ -411,7 +446,7 @@ cdef class Demux:
             self.show_tally()
             return 0
         if sequence == controller.expected and controller.plain and not flags & (FLAG_FRAGMENT | FLAG_TSNI):
-            message = message_with_headers(controller.origin, start, length, sequence, flags, self.send_ticks)
+            message = message_with_headers(controller.origin, start, length, sequence, flags, self.sent_ticks)
             if message is not None:
                 controller.expected += 1
                 self.messages += 1
@@ -419,7 +454,7 @@ cdef class Demux:
                 return 1
         payload = PyMemoryView_FromMemory(start, length, PyBUF_READ)
         try:
-            given = controller.odd(sequence, flags, payload, self.send_ticks, self.now_ns)
+            given = controller.odd(sequence, flags, payload, self.sent_ticks, self.now_ns)
         finally:
             payload.release()
         if flags & FLAG_FRAGMENT and given != DROPPED_NUMBER:
@@ -460,7 +495,7 @@ cdef class Demux:
         if sink.closed:
             return 0
         if not sink_row(sink, payload, length):
-            sink.keep(own_message(controller.origin, payload, length, sequence, flags, self.send_ticks))
+            sink.keep(own_message(controller.origin, payload, length, sequence, flags, self.sent_ticks))
         sink_count(sink, length)
         return 0
 
@@ -485,7 +520,7 @@ cdef class Demux:
         message.sequence = sequence
         message.first_sequence = sequence
         message.flags = flags
-        message.send_ticks = self.send_ticks
+        message.send_ticks = self.sent_ticks
         message.lent = True
         sink_count(sink, message.length)
         # Called without Cython's own exception frame around it: that costs as much as half the call.

@@ -74,7 +74,11 @@ class Message:
 
     @property
     def send_time_ns(self) -> int:
-        """When its datagram was begun, ns since the Unix epoch by this host's clock; 0 for an event."""
+        """When it was sent, ns since the Unix epoch by the clock of the source's host; 0 for an event.
+
+        Of a message in fragments, when the first one was sent. Of messages of one `send_many` on LBT-SMX, when the
+        datagram that carries them was begun.
+        """
 
     @property
     def fragment_info(self) -> FragmentInfo | None:

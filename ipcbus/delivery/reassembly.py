@@ -82,8 +82,10 @@ class Partial:
         self.flags = 0
         self._assembly = Assembly(fragment.total)
 
-    def put(self, fragment: Fragment, flags: int) -> bool:
+    def put(self, fragment: Fragment, flags: int, send_ticks: int) -> bool:
         """Adds a fragment; says whether the message is whole now."""
+        if fragment.offset == 0:
+            self.send_ticks = send_ticks
         self._assembly.put(fragment.offset, fragment.piece)
         self.flags |= flags
         return self._assembly.filled == self._assembly.total

@@ -68,7 +68,7 @@ class Counter:
         return not self.unit.endswith(", now") and self.name not in _NO_RATE
 
 
-_NO_RATE: Final = ("latency_max", "sequence_next")
+_NO_RATE: Final = ("latency_max", "batch_wait_max", "sequence_next")
 """Grow, but how fast says nothing that another counter does not say better."""
 
 
@@ -112,6 +112,13 @@ COUNTERS: Final = (
         ultra=_ULTRA_CONTEXT + "send_would_block",
     ),
     _row(SESSION, "blocked_ns", "ns", "Time that sends have waited for room."),
+    _row(
+        SESSION,
+        "batch_wait_ns",
+        "ns",
+        "Time that messages have waited for others in open datagrams, in total; by lbm_msgs_sent, the mean.",
+    ),
+    _row(SESSION, "batch_wait_max", "ns", "The longest time that a message has waited so."),
     _row(SESSION, "wakes_sent", "wakes", "Sleeping receivers that the source has woken."),
     _row(SESSION, "slots_reclaimed", "slots", "Slots taken back from receivers that died."),
     _row(

@@ -25,10 +25,10 @@ _MIDDLES = np.append((_EDGES[:-1] + _EDGES[1:] - np.uint64(1)) // np.uint64(2), 
 
 @dataclass(frozen=True, slots=True)
 class Percentiles:
-    """Latencies in ns below or at which that share of the datagrams lies.
+    """Latencies in ns below or at which that share of the messages lies.
 
     Attributes:
-        count: how many datagrams stand behind them.
+        count: how many messages stand behind them.
         p50: the median.
         p90: 90 of 100.
         p99: 99 of 100.
@@ -48,7 +48,7 @@ class Percentiles:
 class Histogram:
     """Counts by bucket of `layout.bucket_edges`, and the exact maximum.
 
-    A sample counts for itself and for the datagrams since the last one, so the counts are of datagrams.
+    A sample counts for itself and for the messages since the last one, so the counts are of messages.
     """
 
     counts: Counts
@@ -74,7 +74,7 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """How many datagrams were counted."""
+        """How many messages were counted."""
         return sum(self.counts.tolist())
 
     def __add__(self, other: Histogram) -> Histogram:
@@ -109,7 +109,7 @@ class Histogram:
         return hash((self.max_ns, self.counts.tobytes()))
 
     def percentile(self, share: float) -> int | None:
-        """The latency in ns that `share` (0 to 1) of the datagrams do not exceed; None when there are none.
+        """The latency in ns that `share` (0 to 1) of the messages do not exceed; None when there are none.
 
         It is the middle of the bucket that holds it, and never more than the exact maximum.
         """

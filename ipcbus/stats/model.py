@@ -79,7 +79,7 @@ class SlotStats:
             nothing tells the size.
         topics: what it receives of the session.
         counters: those of kind `slot`; empty of a context that cannot be looked at, as on another host.
-        latency: from the begin of a datagram to its reading, since it joined.
+        latency: from the sending of a message to the reading of its datagram, since it joined.
         per_second: how the counters grew.
         recent: the latency of what it read between the two snapshots; None without the earlier one.
         layer: `ring`, or the transport over which it receives, for example `LBT-RU`.
@@ -221,6 +221,16 @@ class SessionStats:
         return messages / datagrams if datagrams and messages is not None else None
 
     @property
+    def batch_wait_ns(self) -> float | None:
+        """How long a message waited for others in its datagram: the mean between the two snapshots.
+
+        Without the earlier one, since the beginning. It is a part of the latency. None where no message was sent.
+        """
+        counts: Mapping[str, float] = self.per_second or self.counters
+        waited, messages = counts.get("batch_wait_ns"), counts.get("lbm_msgs_sent")
+        return waited / messages if messages and waited is not None else None
+
+    @property
     def held_up_by(self) -> SlotStats | None:
         """The reader that keeps a receiver-paced source waiting, now or since the earlier snapshot; often None."""
         if self.pacing != "receiver_paced" or not (self.wait or self.blocked) or self.held_up_by_rate:
@@ -242,6 +252,7 @@ class SessionStats:
         return {
             "fill": self.fill,
             "messages_per_datagram": self.messages_per_datagram,
+            "batch_wait_ns": self.batch_wait_ns,
             "held_up_by": None if holder is None else holder.slot,
             "held_up_by_rate": self.held_up_by_rate,
         }

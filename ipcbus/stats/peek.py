@@ -37,7 +37,7 @@ class Peeked:
 
     Attributes:
         sequence_number: its number on the topic.
-        send_time_ns: when its datagram was begun, ns since the epoch; 0 when the session's clock is not this host's.
+        send_time_ns: when it was sent, ns since the epoch; 0 when the session's clock is not this host's.
         length: its bytes, headers included.
         data: the first `SHOWN_MAX` of them.
         fragment: whether it is a part of a longer message.
@@ -138,18 +138,22 @@ class Peek:
         while at + _MESSAGE.size <= end:
             length, topic, sequence = _MESSAGE.unpack_from(data, at)
             body = at + _MESSAGE.size
-            if length > end - body:
-                return
             flags = topic >> wire.TOPIC_BITS
+            stamp = wire.STAMP_BYTES if flags & wire.FLAG_STAMPED else 0
+            if length + stamp > end - body:
+                return
+            own = sent
+            if stamp and sent:
+                own += int.from_bytes(data[body + length : body + length + stamp], "little") * wire.STAMP_NS
             if topic & wire.TOPIC_MASK == self._number & wire.TOPIC_MASK and not flags & wire.FLAG_TSNI:
                 fragment = bool(flags & wire.FLAG_FRAGMENT)
                 begin = body + wire.FRAGMENT_HEADER_BYTES if fragment else body
                 yield Peeked(
-                    *(sequence, sent, body + length - begin, data[begin : min(body + length, begin + SHOWN_MAX)]),
+                    *(sequence, own, body + length - begin, data[begin : min(body + length, begin + SHOWN_MAX)]),
                     fragment=fragment,
                     headers=bool(flags & wire.FLAG_PROPERTIES),
                 )
-            at = body + -(-length // layout.RECORD_ALIGN) * layout.RECORD_ALIGN
+            at = body + -(-(length + stamp) // layout.RECORD_ALIGN) * layout.RECORD_ALIGN
 
     def _tail(self) -> int:
         return self._word(_TAIL)

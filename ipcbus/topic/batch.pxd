@@ -3,7 +3,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from ipcbus.wire._layout cimport TopicLine
 from ringbuf cimport _atomics
 from ringbuf.lending cimport Lender
-from ringbuf.ring cimport RingWriter, Writer, writer_publish
+from ringbuf.ring cimport RingWriter, Writer, writer_publish, writer_ticks
 
 cdef enum:
     GATE_CLOSED = 1
@@ -29,6 +29,11 @@ cdef class BatchWriter:
     cdef Lender lender              # of places in the ring
     cdef TopicLine *lines
     cdef int64_t interval_ns        # age at which the end of an explicit batch publishes it; 0 never does
+    cdef bint stamps                # a message that joins others in a datagram gets a send time of its own
+    cdef double stamps_per_tick
+    cdef uint64_t stamped           # ticks after the begin of the open record at which its messages were sent, together
+    cdef uint64_t waited            # ticks that messages have waited for their record to be published, together
+    cdef uint64_t longest_wait
     cdef readonly uint64_t infos_sent
     cdef public bint on_timer
 
@@ -37,12 +42,21 @@ cdef class BatchWriter:
     cdef int64_t age_ns(self, uint64_t now_ticks) noexcept
     cdef int ended(self) except -1
     cdef int end_reservation(self, bint cancelled) except -1
+    cdef void note_wait(self, uint64_t now) noexcept
 
 
 cdef inline int batch_publish(BatchWriter batch) except -1:
     """Publishes the open record."""
-    cdef uint64_t parked = writer_publish(batch.w)
+    return batch_publish_at(batch, writer_ticks(batch.w) if batch.stamps else 0)
+
+
+cdef inline int batch_publish_at(BatchWriter batch, uint64_t now) except -1:
+    """The same, by whoever knows the time; where messages bear no stamps it is not used."""
+    cdef uint64_t parked
     cdef uint32_t i
+    if batch.stamps and now != batch.w.open_ticks:
+        batch.note_wait(now)
+    parked = writer_publish(batch.w)
     for i in range(batch.touched_count):
         _atomics.store_release64(&batch.touched[i][1], batch.touched[i][0])  # SYNC published
     batch.touched_count = 0

@@ -7,7 +7,8 @@ from libc.stdlib cimport calloc, free, malloc
 cimport cython
 
 from ipcbus.errors import ClosedError, ReservationError, SegmentDamaged, WrongProcess
-from ipcbus.wire._layout cimport TopicLine
+from ipcbus.wire._layout cimport STAMP_NS, TopicLine
+from ringbuf cimport _atomics
 from ringbuf._layout cimport RECORD_HEADER
 from ringbuf.clock cimport monotonic_ns, ns_per_tick
 from ringbuf.lending cimport Lender
@@ -28,6 +29,8 @@ cdef class BatchWriter:
         self.policy = policy
         self.minimum_length = minimum_length
         self.interval_ns = interval_ns
+        self.stamps = minimum_length != 0
+        self.stamps_per_tick = self.ns_per_tick() / STAMP_NS
         self.datagram_max = datagram_max
         self.topics_max = topics_max
         self.lines = <TopicLine *>(ring.ring.base + topics_offset)
@@ -68,6 +71,20 @@ cdef class BatchWriter:
     @cython.final
     cdef double ns_per_tick(self) noexcept:
         return 1.0 if self.w.clock == VIRTUAL_CLOCK else ns_per_tick()
+
+    @cython.final
+    cdef void note_wait(self, uint64_t now) noexcept:
+        """Counts how long the messages of the open record have waited for being published."""
+        cdef Writer *w = self.w
+        cdef uint64_t longest = now - w.open_ticks
+        cdef double ns_per_tick = self.ns_per_tick()
+        self.waited += w.messages * longest - self.stamped
+        self.stamped = 0
+        if w.messages and longest > self.longest_wait:
+            self.longest_wait = longest
+        self.stamps_per_tick = ns_per_tick / STAMP_NS
+        _atomics.store_relaxed64(&w.header.batch_wait_ns, <uint64_t>(<double>self.waited * ns_per_tick))
+        _atomics.store_relaxed64(&w.header.batch_wait_max, <uint64_t>(<double>self.longest_wait * ns_per_tick))
 
     def flush(self):
         if self.gate & (GATE_RESERVED | GATE_FORKED) or not self.w.used:

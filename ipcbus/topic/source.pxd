@@ -32,7 +32,7 @@ cdef class TopicSource:
         self, bytes front, const char *data, uint64_t length, uint32_t flags, bint flush, int own
     ) except -1
     cdef char *place(self, uint64_t length, bint block) except NULL
-    cdef char *reserve_slowly(self, uint64_t need, bint block, int own, int own_batch) except NULL
+    cdef char *reserve_slowly(self, uint64_t length, bint block, int own, int own_batch) except NULL
     cdef int wait_for_room(self, uint64_t need, bint block) except -1
     cdef int pass_gate(self, bint block) except -1
     cdef void count_piece(self, bint last) noexcept

@@ -11,15 +11,26 @@ cimport cython
 
 from ipcbus.errors import ClosedError, WouldBlock
 from ipcbus.topic import refused
-from ipcbus.topic.batch cimport GATE_FORKED, GATE_RESERVED, BatchWriter, batch_publish
+from ipcbus.topic.batch cimport GATE_FORKED, GATE_RESERVED, BatchWriter, batch_publish, batch_publish_at
 from ipcbus.wire._layout cimport (
-    FLAG_END_BATCH, FLAG_FRAGMENT, FLAG_PROPERTIES, FLAG_START_BATCH, FLAG_TSNI, FRAGMENT_HEADER_BYTES,
-    MESSAGE_HEADER_BYTES, MESSAGE_MAX, TOPIC_BITS, FragmentHeader, MessageHeader, TopicLine,
+    FLAG_END_BATCH, FLAG_FRAGMENT, FLAG_PROPERTIES, FLAG_STAMPED, FLAG_START_BATCH, FLAG_TSNI, FRAGMENT_HEADER_BYTES,
+    MESSAGE_HEADER_BYTES, MESSAGE_MAX, STAMP_BYTES, TOPIC_BITS, FragmentHeader, MessageHeader, TopicLine,
 )
 from ipcbus.wire.properties import pack
+from ipcbus.wire.stamps cimport put_stamp, stride
 from ringbuf cimport _atomics
 from ringbuf._layout cimport RECORD_ALIGN, RECORD_HEADER
-from ringbuf.ring cimport Writer, aligned, writer_claim, writer_drop_empty, writer_ticks
+from ringbuf.ring cimport Writer, writer_claim, writer_drop_empty, writer_ticks
+
+
+cdef inline bint bears_stamp(BatchWriter batch) noexcept:
+    """Whether the next message of the open record gets a stamp: its own send time is not that of the record."""
+    return batch.stamps and batch.w.used > RECORD_HEADER
+
+
+cdef inline uint64_t bytes_for(BatchWriter batch, uint64_t length) noexcept:
+    """What the next message takes of the open record."""
+    return stride(length + STAMP_BYTES * bears_stamp(batch))
 
 
 cdef inline void gather(char *to, bytes front, const char *data, uint64_t offset, uint64_t length) noexcept:
@@ -57,23 +68,25 @@ cdef class TopicSource:
         """Where a message of `length` bytes goes. Between this and `put` nothing may let another thread run."""
         cdef BatchWriter batch = self.batch
         cdef Writer *w = batch.w
-        cdef uint64_t need = MESSAGE_HEADER_BYTES + aligned(length)
+        cdef uint64_t need = bytes_for(batch, length)
         cdef char *place
         if batch.gate or self.gate or w.used + need > batch.record_limit:
-            return self.reserve_slowly(need, block, 0, 0)
+            return self.reserve_slowly(length, block, 0, 0)
         place = writer_claim(w, need)
-        return place if place != NULL else self.reserve_slowly(need, block, 0, 0)
+        return place if place != NULL else self.reserve_slowly(length, block, 0, 0)
 
     @cython.final
-    cdef char *reserve_slowly(self, uint64_t need, bint block, int own, int own_batch) except NULL:
-        """A place for `need` bytes when there is none at once: passes the gates, publishes, waits as the policy says.
+    cdef char *reserve_slowly(self, uint64_t length, bint block, int own, int own_batch) except NULL:
+        """A place for a message when there is none at once: passes the gates, publishes, waits as the policy says.
 
         Each of these may let another thread send, so after each of them everything is looked at again. The bits of `own`
         and `own_batch` are gates that the caller itself has shut.
         """
         cdef BatchWriter batch = self.batch
+        cdef uint64_t need
         cdef char *place
         while True:
+            need = bytes_for(batch, length)
             if batch.gate & ~own_batch:
                 batch.pass_gate(self.topic, block)
             elif self.gate & ~own:
@@ -115,15 +128,22 @@ cdef class TopicSource:
         cdef BatchWriter batch = self.batch
         cdef Writer *w = batch.w
         cdef MessageHeader *header = <MessageHeader *>place
+        cdef uint64_t need = stride(length)
+        self.sent_ticks = w.open_ticks
+        if bears_stamp(batch):
+            need = stride(length + STAMP_BYTES)
+            flags |= FLAG_STAMPED
+            self.sent_ticks = writer_ticks(w)
+            batch.stamped += self.sent_ticks - w.open_ticks
+            put_stamp(place + MESSAGE_HEADER_BYTES, length, self.sent_ticks - w.open_ticks, batch.stamps_per_tick)
         header.length = <uint32_t>length
         header.topic = self.topic_number | flags << TOPIC_BITS
         header.sequence = self.next_sequence
         self.next_sequence += 1
         self.bytes_sent += length
-        self.sent_ticks = w.open_ticks
         _atomics.store_relaxed64(&self.line.sequence_next, self.next_sequence)
         _atomics.store_relaxed64(&self.line.bytes_sent, self.bytes_sent)
-        w.used += MESSAGE_HEADER_BYTES + aligned(length)
+        w.used += need
         w.messages += 1
         if self.mark[0] != batch.record_number:
             self.mark[0] = batch.record_number
@@ -135,7 +155,7 @@ cdef class TopicSource:
         """Publishes if the message just put completes the datagram."""
         cdef BatchWriter batch = self.batch
         if flush or (batch.w.used - RECORD_HEADER >= batch.minimum_length and not batch.held):
-            batch_publish(batch)
+            batch_publish_at(batch, self.sent_ticks)
         elif not batch.on_timer:
             batch.on_timer = True
             batch.policy.opened()
@@ -209,9 +229,7 @@ cdef class TopicSource:
         cdef char *place
         while offset < length:
             piece = min(length - offset, self.piece_max)
-            place = self.reserve_slowly(
-                MESSAGE_HEADER_BYTES + FRAGMENT_HEADER_BYTES + aligned(piece), True, SOURCE_IN_PIECES, own
-            )
+            place = self.reserve_slowly(FRAGMENT_HEADER_BYTES + piece, True, SOURCE_IN_PIECES, own)
             header = <FragmentHeader *>(place + MESSAGE_HEADER_BYTES)
             header.first = first
             header.offset = <uint32_t>offset
@@ -427,7 +445,7 @@ cdef class Reservation:
                     if self.aside is not None:
                         memcpy(place + MESSAGE_HEADER_BYTES, PyMemoryView_GET_BUFFER(self.aside).buf, self.length)
                     self.source.put(place, self.length, 0)
-                    batch_publish(batch)
+                    batch_publish_at(batch, self.source.sent_ticks)
                 batch.policy.released()
             elif sends and not batch.gate & GATE_FORKED:
                 raise refused.cancelled(self.source.topic)

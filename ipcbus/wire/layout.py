@@ -27,6 +27,11 @@ FLAG_PROPERTIES marks a message with headers: its bytes begin with a header bloc
 its value follows. A message in fragments has both in its pieces, one after the other, and the flag in each of them;
 `total length` and `offset` count both.
 
+FLAG_STAMPED marks a message with a send time of its own: 4 bytes behind its payload, which `length` does not count, say
+how long after the begin of its datagram it was sent, in units of STAMP_NS, or the highest number if it was later. A
+message without the flag was sent when its datagram was begun. So the first message of a datagram never bears it, and no
+message bears it where each message is a datagram (LBT-SMX).
+
 The ring's user area holds one TopicLine a topic, written by the source. The control block's user area holds one
 64-bit word a topic: bit i is set while the context in slot i receives the topic.
 
@@ -86,6 +91,11 @@ FLAG_END_BATCH = 0x2
 FLAG_FRAGMENT = 0x4
 FLAG_TSNI = 0x8
 FLAG_PROPERTIES = 0x10
+FLAG_STAMPED = 0x20
+
+STAMP_BYTES = 4
+STAMP_NS = 8
+"""Unit of a stamp; so stamps reach to 34 s."""
 
 FRAGMENT_HEADER_BYTES = 16
 MESSAGE_MAX = 2**31 - 1
@@ -317,6 +327,9 @@ CONSTANTS = {
         "FLAG_FRAGMENT",
         "FLAG_TSNI",
         "FLAG_PROPERTIES",
+        "FLAG_STAMPED",
+        "STAMP_BYTES",
+        "STAMP_NS",
         "FRAGMENT_HEADER_BYTES",
         "MESSAGE_MAX",
         "ENTRY_FREE",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ipcbus.wire.layout import MESSAGE_HEADER_BYTES, TOPIC_LINE
+from ipcbus.wire.layout import FLAG_STAMPED, MESSAGE_HEADER_BYTES, STAMP_BYTES, TOPIC_BITS, TOPIC_LINE
 from ringbuf import layout
 from ringbuf.words import Words
 
@@ -44,7 +44,8 @@ class Memory:
                 if number == 0:
                     return at
                 number -= 1
-                at += MESSAGE_HEADER_BYTES + ((self.words.load32(at) + 7) & ~7)
+                stamp = STAMP_BYTES if self.words.load32(at + 4) >> TOPIC_BITS & FLAG_STAMPED else 0
+                at += MESSAGE_HEADER_BYTES + ((self.words.load32(at) + stamp + 7) & ~7)
             record += 1
             at = self.record(record)
 

@@ -28,7 +28,10 @@ def parse(datagram: bytes) -> list[Item]:
         length, word = int(header["length"]), int(header["topic"])
         payload = datagram[at : at + length]
         assert len(payload) == length
-        found.append(Item(word & layout.TOPIC_MASK, int(header["sequence"]), payload, word >> layout.TOPIC_BITS))
+        flags = word >> layout.TOPIC_BITS
+        if flags & layout.FLAG_STAMPED:
+            length += layout.STAMP_BYTES
+        found.append(Item(word & layout.TOPIC_MASK, int(header["sequence"]), payload, flags & ~layout.FLAG_STAMPED))
         at += (length + 7) & ~7
     return found
 

@@ -56,6 +56,8 @@ class Taker:
         """
         self.bus, self.row, self.wildcard = bus, row, wildcard
         self.got: list[Got] = []
+        self.send_times: list[int] = []
+        """Of the messages, ns since the epoch; rows of an array have none."""
         self.context = context or bus.context("taking")
         self.receiver = self._make(topic, options)
 
@@ -95,6 +97,8 @@ class Taker:
 
     def _enter(self, message: Message) -> None:
         self.got.append(Got(message.type, message.data, message.sequence_number, message.flags))
+        if message.type is MessageType.DATA:
+            self.send_times.append(message.send_time_ns)
 
 
 class CallbackTaker(Taker):

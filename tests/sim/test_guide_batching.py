@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ipcbus.wire.layout import MESSAGE_HEADER_BYTES, STAMP_BYTES
 from tests.kit.datagrams import parse
 from tests.sim.world import MS, Receiver, Sender, Terms, World
 
 if TYPE_CHECKING:
     from ipcbus.topic.source import TopicSource
 
-HEADER = 16
+AROUND = MESSAGE_HEADER_BYTES + STAMP_BYTES
 
 
 class Desk:
@@ -24,8 +25,8 @@ class Desk:
         self.source = self.sender.topic("a")
 
     def send(self, payload_bytes: int, source: TopicSource | None = None, **flags: bool) -> None:
-        """Sends a message of so many bytes with its header."""
-        self.sender.send(source or self.source, bytes(payload_bytes - HEADER), **flags)
+        """Sends a message of so many bytes with its header, and its stamp or padding in the place of one."""
+        self.sender.send(source or self.source, bytes(payload_bytes - AROUND), **flags)
 
     @property
     def sizes(self) -> list[int]:
@@ -218,7 +219,7 @@ def test_an_explicit_batch_may_span_datagrams() -> None:
 @pytest.mark.parametrize("datagram_max", [1500, 8192])
 def test_send_many_fills_datagrams(datagram_max: int) -> None:
     desk = Desk(minimum_length=datagram_max, datagram_max=datagram_max)
-    desk.source.send_many([bytes(104 - HEADER)] * 100, flush=True)
+    desk.source.send_many([bytes(104 - AROUND)] * 100, flush=True)
     desk.sender.pump()
     per_datagram = datagram_max // 104
     full, rest = divmod(100, per_datagram)

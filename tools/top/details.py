@@ -39,7 +39,7 @@ _WORDS = (
     ("lag", "bytes and about as many messages that it is behind"),
     ("lost", "messages lost for good: above since top began, below since it joined"),
     ("MiB/s", "2^20 bytes a second, headers included; KiB, MiB and GiB are powers of 1024 everywhere"),
-    ("p50 .. max", "from the begin of a datagram to its reading, since the last look"),
+    ("p50 .. max", "from sending a message to reading it, since the last look"),
     ("p99 and lag", "of a session: those of the receiver that is latest, and furthest behind"),
     ("CPU0", "how busy this processor of the machine was, all programs together"),
     ("!", "this receiver holds the source up"),
@@ -95,6 +95,10 @@ def _facts(session: SessionStats) -> Iterator[tuple[str, str]]:
     yield "published", f"{number(session.tail)} bytes, headers and padding included"
     fill = f"{figures.share(session.fill)} % unread by the reader furthest behind" if session.receivers else "no reader"
     yield "fill", fill
+    if session.counters.get("batch_wait_max"):
+        wait = session.batch_wait_ns
+        mean = duration(None if wait is None else round(wait))
+        yield "batch wait", f"mean {mean} a message, longest {duration(session.counters['batch_wait_max'])}"
     yield "blocked", f"{figures.share(session.blocked)} % of the time since the last look"
     yield from over_udp.facts(session)
     holder = session.held_up_by
@@ -136,4 +140,4 @@ def _percentiles(histogram: Histogram) -> str:
     if found is None:
         return "nothing was read"
     values = (("p50", found.p50), ("p90", found.p90), ("p99", found.p99), ("p99.9", found.p999), ("max", found.max))
-    return "  ".join(f"{name} {duration(value)}" for name, value in values) + f"  of {number(found.count)} datagrams"
+    return "  ".join(f"{name} {duration(value)}" for name, value in values) + f"  of {number(found.count)} messages"

@@ -164,5 +164,6 @@ class ContextOptions(LbtruContext, LbtrmContext, ResolverContext, OptionValues, 
         unit="datagrams",
         minimum=1,
         maximum=MAX_COUNT,
-        meaning="The latency histogram takes one datagram in this many. An addition to Ultra Messaging.",
+        meaning="The latency histogram times one message of one datagram in this many, and counts it for all since "
+        "the one before. An addition to Ultra Messaging.",
     )

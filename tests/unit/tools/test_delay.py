@@ -59,9 +59,19 @@ def test_lines_for_people() -> None:
     assert first.startswith(f"{SLOW} -> pid 29705 (ann) slow python")
     assert recent.startswith("    last 1 s ")
     assert since.startswith("    since it joined p50 ")
-    for word in ("p90", "p99", "p99.9", "max", "datagrams"):
+    for word in ("p90", "p99", "p99.9", "max", "messages"):
         assert word in since
     nothing = dataclasses.replace(found.receivers[0], recent=None, state="dead")
     first, recent, _ = lines(dataclasses.replace(found, receivers=(nothing,)))
     assert first.endswith("  dead")
     assert recent.endswith("nothing was read")
+
+
+def test_the_wait_in_batches_is_a_line_of_its_own() -> None:
+    counted = {"batch_wait_ns": 3_000_000, "batch_wait_max": 250_000_000, "lbm_msgs_sent": 3}
+    found = changed(
+        TRADING,
+        session=lambda session: dataclasses.replace(session, counters={**session.counters, **counted}, per_second={}),
+    )
+    *_, last = lines(delays(found, "quotes.MSFT"))
+    assert last.split() == [SLOW, "batch", "wait", "mean", "1", "ms", "max", "250", "ms"]

@@ -89,8 +89,8 @@ def test_a_partial_is_whole_with_its_last_piece_and_gathers_flags() -> None:
     assert partial.send_ticks == 99
     for each, flags in ((found[1], 0x4), (found[2], 0x6)):
         assert each is not None
-        assert not partial.put(each, flags)
+        assert not partial.put(each, flags, 0)
     assert found[0] is not None
-    assert partial.put(found[0], 0x5)
+    assert partial.put(found[0], 0x5, 0)
     assert partial.parts() == (None, payload)
     assert partial.flags == 0x7

@@ -57,7 +57,7 @@ def test_sent_is_received(bus: Bus) -> None:
     assert slot.counters["lbm_msgs_rcved"] == 100
     assert slot.counters["msgs_rcved"] == session.counters["msgs_sent"]
     assert slot.counters["bytes_rcved"] == session.counters["bytes_sent"]
-    assert slot.latency.count == slot.counters["msgs_rcved"]
+    assert slot.latency.count == slot.counters["lbm_msgs_rcved"]
     (received,) = reader.receivers
     assert received.counters["lbm_msgs_rcved"] == 100
     assert received.counters["bytes_rcved"] == 400

@@ -324,7 +324,7 @@ def test_what_does_not_fit_the_ring_is_refused_at_once(domain: str) -> None:
 @pytest.mark.parametrize("minimum", [1 << 20])
 def test_many_sources_in_turn_on_one_line_of_one_datagram(stand: Stand) -> None:
     stand.two.send(b"")
-    numbers = [2 * turn for turn in range(1, 61)]
+    numbers = [2 * turn for turn in range(1, 41)]
     for number in numbers:
         TopicSource(stand.batch, "in turn", number).send(b"")
     assert stand.batch.flush()

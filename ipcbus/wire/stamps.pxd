@@ -1,0 +1,34 @@
+# The way from one message of a datagram to the next, and the stamps of messages that were sent later than the first.
+cimport cython
+from libc.stdint cimport uint32_t, uint64_t
+from libc.string cimport memcpy
+
+from ipcbus.wire._layout cimport FLAG_STAMPED, MESSAGE_HEADER_BYTES, STAMP_BYTES, TOPIC_BITS
+from ringbuf.ring cimport aligned
+
+cdef enum:
+    STAMPED = FLAG_STAMPED << TOPIC_BITS    # bit of a header's topic word
+    STAMP_SHIFT = TOPIC_BITS + 3            # moves that bit to the value of STAMP_BYTES
+
+
+cdef inline uint64_t body_bytes(uint32_t length, uint32_t word) noexcept nogil:
+    """Bytes behind a message header, without padding: the payload, and the stamp where there is one."""
+    return <uint64_t>length + (word >> STAMP_SHIFT & STAMP_BYTES)
+
+
+cdef inline uint64_t stride(uint64_t body) noexcept nogil:
+    """Bytes from a message's header to the next one."""
+    return MESSAGE_HEADER_BYTES + aligned(body)
+
+
+cdef inline uint64_t stamp_ticks(const char *payload, uint32_t length, double ticks_per_stamp) noexcept nogil:
+    """How many ticks after the begin of its datagram a message with a stamp was sent."""
+    cdef uint32_t stamp
+    memcpy(&stamp, payload + length, STAMP_BYTES)
+    return <uint64_t>(<double>stamp * ticks_per_stamp)
+
+
+cdef inline void put_stamp(char *payload, uint64_t length, uint64_t ticks, double stamps_per_tick) noexcept nogil:
+    cdef double units = <double>ticks * stamps_per_tick
+    cdef uint32_t stamp = <uint32_t>units if units < 4294967295.0 else 0xFFFFFFFFU
+    memcpy(payload + length, &stamp, STAMP_BYTES)
