@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from ipcbus import ending
 from ipcbus.config import Config, ConfigLike, WildcardReceiverOptions
-from ipcbus.errors import ClosedError, ConfigError, WrongProcess, WrongThread
+from ipcbus.errors import ClosedError, WrongProcess, WrongThread
 from ipcbus.lingering import linger, may_linger, tell_unheard
 from ipcbus.receiver import Receiver
+from ipcbus.resolution import names
 from ipcbus.resolution.sweep import OTHERS_OFF, sweep, sweep_others
 from ipcbus.runtime.aio import AsyncWaiters
 from ipcbus.runtime.duties import Duties
-from ipcbus.runtime.faults import check_callbacks, check_topic
+from ipcbus.runtime.faults import check_callbacks, check_topic, not_a_value
 from ipcbus.runtime.inbox import Inbox
 from ipcbus.runtime.interrupts import shorten
 from ipcbus.runtime.network import Network
@@ -25,6 +26,7 @@ from ipcbus.runtime.opening import open_driver, open_registry
 from ipcbus.runtime.outbox import Outbox
 from ipcbus.runtime.own_thread import OwnThread
 from ipcbus.runtime.recorder_board import RecorderBoard
+from ipcbus.runtime.timerfd import bounded
 from ipcbus.source import Source
 from ipcbus.version import __version__
 from ipcbus.wildcard import WildcardReceiver
@@ -33,7 +35,7 @@ from ringbuf.slots import Identity
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
-    from typing import Self
+    from typing import Never, Self
 
     from ipcbus.delivery.sink import Sink
     from ipcbus.event_queue import EventQueue
@@ -75,7 +77,7 @@ class Context:
             config: options, as a mapping `{scope: {option: value}}` or the path of a TOML file of that shape, or of a
                 flat file of Ultra Messaging; None takes the file that the environment variable IPCBUS_CONFIG names.
             name: shown in lists and statistics and to the other side; overrides option `context_name`.
-            domain: contexts of different domains do not see each other.
+            domain: contexts of different domains do not see each other; 1 to 63 bytes of UTF-8 without slash.
             operational_mode: `embedded` (default: a thread of the context delivers) or `sequential` (the caller's
                 thread does all the work in `process_events`); overrides the option of that name.
 
@@ -87,8 +89,7 @@ class Context:
         self._config = Config.load(config)
         given = {"context_name": name, "operational_mode": operational_mode}
         self._options = self._config.values("context", **{key: value for key, value in given.items() if value})
-        if not domain or not isinstance(domain, str):
-            raise ConfigError(f"domain {domain!r} is no name of a domain; give it a text, for example 'default'")
+        names.check_domain(domain)
         self.domain = domain
         self.name = self._options.context_name
         self._forked = False
@@ -256,12 +257,12 @@ class Context:
 
     def _end_source(self, source: Source) -> None:
         # Inside a callback this may refuse; nothing is done then.
-        source.batch.settle(self._options.acquire_close_timeout * 1_000_000)
+        source._batch.settle(self._options.acquire_close_timeout * 1_000_000)
         tell_unheard([source])
         if self._sources.pop(source, _ABSENT) is _ABSENT:
             return  # another thread closed it meanwhile
-        source.drop()
-        source.batch.flush()
+        source._drop()
+        source._batch.flush()
         self._outbox.close_topic(source._session, source.topic, source._number, source._entry)
         self._refresh()
 
@@ -284,7 +285,7 @@ class Context:
         the context's own thread does the work between two calls, but leaves messages and their callbacks to this one.
 
         Args:
-            timeout: seconds to wait for the first event; 0 does not wait, None waits for ever.
+            timeout: seconds to wait for the first event; 0, or less, does not wait, None waits for ever.
 
         Returns:
             How many messages were delivered.
@@ -292,11 +293,18 @@ class Context:
         Raises:
             WrongThread: the context's own thread delivers, or in sequential mode another thread is in here.
             ClosedError, WrongProcess: the context is closed, or belongs to the parent of a fork.
+            TypeError, ValueError: `timeout` is no number, or NaN.
         """
         try:
             handled = self._quick(1.0 if timeout is None else timeout, self._loops)
             if handled:
                 return handled
+        except (TypeError, OverflowError):  # before anything was done: what callbacks raise never comes out there
+            bounded(timeout)
+        except KeyboardInterrupt as error:
+            shorten(error)
+            raise
+        try:
             if self._closed or self._forked or not self._processes:
                 self._check()
                 raise WrongThread(_NOT_DRIVEN.format("process_events"))
@@ -372,6 +380,10 @@ class Context:
     def __exit__(self, *_: object) -> None:
         """Closes the context; after an exception it does not wait for receivers that are about to join."""
         self.close()
+
+    def __reduce__(self) -> Never:
+        """Refuses to be pickled or copied."""
+        raise not_a_value(self, "ipcbus.Context(...)")
 
     def __repr__(self) -> str:
         """Names name, domain and state."""

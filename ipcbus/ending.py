@@ -65,8 +65,8 @@ def _end(context: Context) -> None:
     tell_unheard(list(context._sources))
     context._waiters.close()
     for source in list(context._sources):
-        source.drop()
-        source.batch.flush()
+        source._drop()
+        source._batch.flush()
     context._driver.stop()
     if context._thread is not None and context._thread.ident != threading.get_ident():
         context._thread.join()
@@ -111,7 +111,7 @@ def _begin(context: Context, *, queued: bool = True) -> None:
 def _settle(context: Context) -> None:
     """Publishes what the sources have sent, and waits until no other thread writes in place."""
     for source in list(context._sources):
-        source.batch.settle(context._options.acquire_close_timeout * 1_000_000)
+        source._batch.settle(context._options.acquire_close_timeout * 1_000_000)
 
 
 def _drain(context: Context) -> None:

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from ipcbus.config import Config, ConfigLike
 from ipcbus.delivery.event_shelf import EventShelf
 from ipcbus.errors import ClosedError, ConfigError, IpcBusError, WrongProcess
+from ipcbus.runtime.faults import not_a_value
 from ipcbus.runtime.interrupts import shorten
 from ipcbus.runtime.timerfd import bounded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from types import TracebackType
-    from typing import Self
+    from typing import Never, Self
 
     from ipcbus.delivery.sink import Sink
     from ipcbus.message import MessageType
@@ -270,6 +271,10 @@ class EventQueue:
         """Closes the queue."""
         self.close()
 
+    def __reduce__(self) -> Never:
+        """Refuses to be pickled or copied."""
+        raise not_a_value(self, "ipcbus.EventQueue()")
+
     def __repr__(self) -> str:
         """Names it and says how full it is."""
         state = " (closed)" if self._shelf.closed else ""
@@ -348,8 +353,10 @@ class _Keeper:
             self._delay_warning_us,
         )
 
-    def failed(self, sink: Sink, error: Exception) -> None:
-        """A callback raised; several threads may tell this at the same time."""
+    def failed(self, sink: Sink, error: BaseException) -> None:
+        """A callback raised; several threads may tell this at the same time. What is no Exception is raised again."""
+        if not isinstance(error, Exception):
+            raise error
         with self._lock:
             sink.owner._context._inbox.teller.failed(sink, error)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ipcbus.delivery.sink import Sink
 from ipcbus.errors import ClosedError, IpcBusError, WrongProcess
 from ipcbus.event_queue import shelf_of
-from ipcbus.runtime.faults import check_callbacks
+from ipcbus.runtime.faults import check_callbacks, check_count, not_a_value
 from ipcbus.runtime.following import Following
 from ipcbus.runtime.interests import Interest
 from ipcbus.runtime.interrupts import shorten
@@ -17,6 +17,7 @@ from ipcbus.runtime.timerfd import FOREVER_NS, LOOK_S, bounded
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
+    from typing import Never
 
     from ipcbus.config import ReceiverOptions
     from ipcbus.context import Context
@@ -56,6 +57,7 @@ class Receiver:
         if source_notification is not None:
             self._interest.following = Following(self._sink, context._inbox.teller, on_source=source_notification)
         self._rows_lock = threading.Lock()
+        self._owed: BaseException | None = None
 
     @property
     def sessions(self) -> list[SessionInfo]:
@@ -96,7 +98,9 @@ class Receiver:
             ClosedError: the receiver was closed.
             WrongThread: the call would have to wait inside a callback of the same context.
             WrongProcess: the context was made before a fork, in the parent.
+            TypeError, ValueError: `n` is no whole number, or negative; `timeout` is no number, or NaN.
         """
+        check_count("n", n)
         timeout = bounded(timeout)
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
@@ -121,7 +125,7 @@ class Receiver:
         """The next message or event.
 
         Args:
-            timeout: seconds to wait; 0 only looks, None waits for ever.
+            timeout: seconds to wait; 0, or less, only looks, None waits for ever.
 
         Returns:
             The message with its own copy of the bytes, or None when the time ran out.
@@ -130,6 +134,7 @@ class Receiver:
             ClosedError: the receiver is closed and everything was taken.
             IpcBusError: the receiver has a callback, or the caller is inside one.
             WrongProcess: the context was made before a fork, in the parent.
+            TypeError, ValueError: `timeout` is no number, or NaN; looked at only where there is nothing to take.
         """
         try:
             message = self._take()
@@ -148,8 +153,11 @@ class Receiver:
         """Up to `limit` messages and events: waits for the first, takes what else is there.
 
         Raises:
-            As `receive`.
+            TypeError, ValueError: `limit` is no whole number, or negative.
+            Otherwise as `receive`.
         """
+        if type(limit) is not int or limit < 0:
+            check_count("limit", limit)
         try:
             queue = self._sink.queue
             if len(queue) < limit:
@@ -200,6 +208,8 @@ class Receiver:
                     filled = self._sink.rows_filled()
                     if driver is not None:
                         driver.hurry_attend()
+                        if filled:  # the caller has to learn of these rows first
+                            self._owed = driver.take_pending()
                 refused = self._refused_row() if filled == 0 else None
             self._made_room()
             if filled == 0 and not self._sink.queue:
@@ -298,6 +308,10 @@ class Receiver:
         self._sink.silent = True
         self._context._close_receiver(self)
 
+    def __reduce__(self) -> Never:
+        """Refuses to be pickled or copied."""
+        raise not_a_value(self, "ctx.receiver(topic)")
+
     def __repr__(self) -> str:
         """Names the topic."""
         return f"<Receiver {self.topic!r}{' (closed)' if self.closed else ''}>"
@@ -322,6 +336,9 @@ class Receiver:
             raise ClosedError(f"the receiver of {self._named()} is closed; make a new one with ctx.receiver")
 
     def _check_pull(self) -> None:
+        if self._owed is not None:
+            owed, self._owed = self._owed, None
+            raise owed
         self._check_process()
         if not self._sink.pulls or self._sink.event_queue is not None:
             raise IpcBusError(f"the receiver of topic {self.topic!r} has a callback; make one without to pull messages")

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 
 from ipcbus.errors import ClosedError, WrongProcess
 from ipcbus.message import SourceEvent, SourceEventType
+from ipcbus.runtime.faults import check_count, not_a_value
 from ipcbus.runtime.interrupts import shorten
 from ipcbus.runtime.timerfd import LOOK_S, bounded
 from ipcbus.topic.source import TopicSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
+    from typing import Never
 
     from ipcbus.context import Context
     from ipcbus.transport.sending import SendingSession
@@ -50,6 +52,7 @@ class Source(TopicSource):
         self._met = False
         self._unheard: int | None = None
         self._claims = session.claims()
+        self._errors_told: set[str] = set()
         self._known_receivers: dict[Hashable, tuple[int, str]] = {}
         self._known_evictions = session.evictor.count if session.evictor is not None else 0
 
@@ -90,7 +93,9 @@ class Source(TopicSource):
             TimeoutError: fewer had joined; the text says how many.
             ClosedError: the source was closed.
             WrongProcess: the context was made before a fork, in the parent.
+            TypeError, ValueError: `n` is no whole number, or negative; `timeout` is no number, or NaN.
         """
+        check_count("n", n)
         timeout = bounded(timeout)
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
@@ -130,30 +135,32 @@ class Source(TopicSource):
         if self.closed:
             raise ClosedError(f"the source of topic {self.topic!r} is closed; make a new one with ctx.source")
 
-    def drop(self) -> None:
+    def _drop(self) -> None:
         """Refuses sends from now on."""
         self._unheard = self.unheard
         self._session.infos.remove(self)
-        super().drop()
+        super()._drop()
+
+    def __reduce__(self) -> Never:
+        """Refuses to be pickled or copied."""
+        raise not_a_value(self, "ctx.source(topic)")
 
     def _tell(self, event: SourceEvent) -> None:
         if self._on_event is None or self.closed or self._context._closed:
             return
         try:
             self._on_event(event)
-        except Exception:
-            log.exception("on_event of the source of %r raised", self.topic)
+        except BaseException as error:
+            kind = type(error).__name__
+            if not self._context._driver.pass_on(error) and kind not in self._errors_told:
+                self._errors_told.add(kind)
+                log.exception("on_event of the source of %r raised; more of this kind are not logged", self.topic)
 
-    @property
-    def session(self) -> SendingSession:
-        """What it sends on."""
-        return self._session
-
-    def notice_room(self) -> None:
+    def _notice_room(self) -> None:
         """Tells that there is room again."""
         self._tell(SourceEvent(SourceEventType.WAKEUP))
 
-    def notice_receivers(self) -> None:
+    def _notice_receivers(self) -> None:
         """Compares who is joined with who was, and tells the differences."""
         if not self._met:
             self._met = self.receivers > 0

@@ -92,9 +92,15 @@ def checked_domain(_context: click.Context, _option: click.Parameter, given: _Do
     Raises:
         Misuse: one of them cannot be a name.
     """
+    from ipcbus.errors import ConfigError
+    from ipcbus.resolution.names import check_domain
+
     for name in given if isinstance(given, tuple) else (given,):
-        if name is not None and (not name or "\0" in name or any("\ud800" <= c <= "\udfff" for c in name)):
-            raise Misuse(f"--domain {name!a} is no name of a domain; give it UTF-8 text, for example 'default'")
+        if name not in (None, "default"):
+            try:
+                check_domain(name)
+            except ConfigError as error:
+                raise Misuse(f"--{error}") from error
     return given
 
 

@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, embedsignature=True
+# cython: language_level=3, boundscheck=False, wraparound=False, embedsignature=True, auto_pickle=False
 """What an application gets; see the stub for the words."""
 from cpython.bytes cimport PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint64_t
@@ -72,6 +72,12 @@ cdef class Message:
 
     def ack(self):
         pass
+
+    def __reduce__(self):
+        raise TypeError(
+            "a Message cannot be pickled or copied: to another process or thread hand what you need of it, such as "
+            "(msg.topic, msg.sequence_number, msg.data); a message that you keep owns its bytes and needs no copy"
+        )
 
     def __bool__(self):
         return True

@@ -6,6 +6,7 @@ cdef class Pump:
     cdef list demuxes
     cdef readonly Poller poller
     cdef public unsigned long owner     # ident of the thread that drives, or 0
+    cdef public object pending          # what a callback raised and the thread that drives raises when it stops, or None
     cdef public bint attention          # a session needs looking after
     cdef public bint open               # `quick` may drive
     cdef public bint wanted             # another thread waits to be the driver

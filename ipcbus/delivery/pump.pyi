@@ -15,6 +15,8 @@ class Pump:
     """Whether a session needs looking after: it ended, broke, has a full receiver, or its source wants an event."""
     open: bool
     """Whether `quick` may drive: nothing but messages is to be looked after between its calls."""
+    pending: BaseException | None
+    """What a callback raised that is no Exception: nothing is delivered until the thread that drives has raised it."""
     wanted: bool
     """Whether another thread waits to be the driver: `quick` leaves the work to the caller, so that it can."""
 
@@ -31,6 +33,9 @@ class Pump:
 
         Returns:
             Messages delivered; 0 also when it may not drive, or when timers or sessions need looking after.
+
+        Raises:
+            BaseException: what a callback raised that is no Exception.
         """
 
     def watch(self, demuxes: Sequence[Demux]) -> None:

@@ -42,6 +42,9 @@ cdef class Pump:
             total = self.turn(now, until, loops if timeout > 0 else 0, True)
         finally:
             self.owner = 0
+        if self.pending is not None:
+            pending, self.pending = self.pending, None
+            raise pending
         # What needs attention is looked after in the next call.
         return total
 
@@ -66,6 +69,8 @@ cdef class Pump:
         cdef bint ready
         cdef Demux demux
         cdef int k
+        if self.pending is not None:
+            return 0
         while True:
             handled = 0
             for each in self.demuxes:
@@ -78,6 +83,8 @@ cdef class Pump:
                 handled += demux.poll(self.share)
                 if demux.attention or demux.blocked or demux.wakes_writer:
                     self.attention = True
+                if self.pending is not None:
+                    return total + handled
             total += handled
             if handled > 1:
                 # In a stream, a reader at the writers' heels takes each line from under them; some distance helps all.

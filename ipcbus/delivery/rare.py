@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 class Failures(Protocol):
     """Who is told of exceptions in callbacks."""
 
-    def failed(self, sink: Sink, error: Exception) -> None:
-        """A callback raised."""
+    def failed(self, sink: Sink, error: BaseException) -> None:
+        """A callback raised. What is no Exception may be raised again here: it costs nobody a number."""
 
 
 class Rare(Failures, Protocol):

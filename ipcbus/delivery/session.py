@@ -29,7 +29,7 @@ class DeliverySession:
         *,
         ring: RingReader | None = None,
         budget: Budget,
-        failed: Callable[[Sink, Exception], None],
+        failed: Callable[[Sink, BaseException], None],
         told: Callable[[int], None],
         begun: bool = False,
     ) -> None:
@@ -46,12 +46,18 @@ class DeliverySession:
         """
         self.source_string = source_string
         self.demux = Demux(ring, topics_max, self)
-        self.failed = failed
+        self._failed = failed
         self.on_view_kept: Callable[[], None] = lambda: None
         self._budget, self._told = budget, told
         self._begun = begun
         self._had_bos: dict[int, set[Sink]] = {}
         self._raised: BaseException | None = None
+
+    def failed(self, sink: Sink, error: BaseException) -> None:
+        """A callback raised; after what is no Exception this session gives no further message for now."""
+        if not isinstance(error, Exception):
+            self.demux.stop = True
+        self._failed(sink, error)
 
     # ------------------------------------------------------------------ topics
 

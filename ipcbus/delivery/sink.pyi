@@ -59,8 +59,8 @@ class Sink:
     def call_back(self, message: Message, rare: Failures) -> None:
         """Calls the callback; an exception is counted and reported."""
 
-    def fail(self, error: Exception, rare: Failures) -> None:
-        """Counts and reports an exception of one of the receiver's callbacks."""
+    def fail(self, error: BaseException, rare: Failures) -> None:
+        """Counts and reports what one of the receiver's callbacks raised."""
 
     def rows_from(self, buffer: Any) -> int:  # noqa: ANN401 - any writable buffer
         """Sends payloads straight into the rows of a writable 2-D uint8 or 1-D array; returns how many rows it has.

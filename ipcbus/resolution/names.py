@@ -9,12 +9,34 @@ from __future__ import annotations
 import hashlib
 import re
 
+from ipcbus.errors import ConfigError
+
 PREFIX = "ipcbus."
 REGISTRY = "g"
 BELL = "w"
 
+DOMAIN_MAX = 63
+"""Longest name of a domain in bytes of UTF-8: that much of it has room in a registry."""
+
 _plain = re.compile(r"[a-z0-9_-]{1,8}")
 _name = re.compile(r"ipcbus\.([^.]{1,8})\.([0-9a-f]{8})\.([gwrc][0-9a-f]{0,4})")
+
+
+def check_domain(domain: object) -> None:
+    """Refuses what is no name of a domain.
+
+    Raises:
+        ConfigError: it is no text, empty or too long, has a slash or a zero byte, or no form in UTF-8.
+    """
+    try:
+        size = len(domain.encode()) if isinstance(domain, str) else 0
+    except UnicodeEncodeError:  # half of a surrogate pair
+        size = 0
+    if not isinstance(domain, str) or not 0 < size <= DOMAIN_MAX or "/" in domain or "\0" in domain:
+        raise ConfigError(
+            f"domain {domain!a} is no name of a domain: give 1 to {DOMAIN_MAX} bytes of UTF-8 text without slash and "
+            "zero bytes, for example 'default'"
+        )
 
 
 def domain_tag(domain: str) -> str:

@@ -199,7 +199,7 @@ class Driver(Wheel):
 
     def _must_stop(self) -> bool:
         own = self.pump.owner == self._own_thread
-        return bool(self._urgent or self.closing or (own and self._guests))
+        return bool(self._urgent or self.closing or (own and self._guests) or self.pump.pending is not None)
 
     def _delivered(self) -> None:
         self._work.delivered()
@@ -312,11 +312,15 @@ class Driver(Wheel):
                 yield self
                 self.rearm()
         elif self.take(until, timeout):
+            error = None
             try:
                 yield self
                 self.rearm()
+                error = self.take_pending()
             finally:
                 self.give()
+            if error is not None:
+                raise error
         else:
             yield None
 

@@ -29,13 +29,13 @@ class Told(Protocol):
     """A source, as far as it is told things."""
 
     @property
-    def session(self) -> SendingSession:
+    def _session(self) -> SendingSession:
         """What it sends on."""
 
-    def notice_receivers(self) -> None:
+    def _notice_receivers(self) -> None:
         """Compares who is joined with who was."""
 
-    def notice_room(self) -> None:
+    def _notice_room(self) -> None:
         """There is room again after a send that found none."""
 
 
@@ -154,6 +154,6 @@ class Duties:
         served, again = self._outbox.refusals.served(now_ns)
         self._owed_ns = FOREVER_NS if again is None else again
         for source in self._sources():
-            source.notice_receivers()
-            if source.session in served:
-                source.notice_room()
+            source._notice_receivers()
+            if source._session in served:
+                source._notice_room()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 from ipcbus.errors import ConfigError, LayoutMismatch, PermissionRefused, SessionGone, SharedMemoryFull, TransportError
@@ -33,6 +34,35 @@ def check_topic(topic: Any) -> None:  # noqa: ANN401 - whatever the caller gave
         size = 0
     if not 0 < size <= TOPIC_NAME_MAX or "\0" in topic:
         raise ConfigError(f"topic {topic!r} is no topic name: 1 to {TOPIC_NAME_MAX} bytes of text without zero bytes")
+
+
+def check_count(name: str, count: Any) -> None:  # noqa: ANN401 - whatever the caller gave
+    """Refuses what is no number of things, by the name of its parameter.
+
+    Raises:
+        TypeError, ValueError: it is no whole number, or negative.
+    """
+    try:
+        found = operator.index(count)
+    except TypeError:
+        found = None
+    if found is None or isinstance(count, bool):
+        raise TypeError(f"{name} = {count!r} is not a whole number; give 0 or more")
+    if found < 0:
+        raise ValueError(f"{name} = {count!r} is negative; give 0 or more")
+
+
+def not_a_value(handle: object, made_by: str) -> TypeError:
+    """What pickling or copying a handle raises.
+
+    Args:
+        handle: what was to be copied.
+        made_by: the call that makes another one.
+    """
+    return TypeError(
+        f"{handle!r} cannot be pickled or copied: it belongs to this process and context; share the handle itself "
+        f"between threads, and make one in the other process with {made_by}"
+    )
 
 
 def check_callbacks(**given: Any) -> None:  # noqa: ANN401 - whatever the caller gave

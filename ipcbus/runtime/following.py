@@ -109,5 +109,5 @@ class Following:
             return
         try:
             function(argument)
-        except Exception as error:
+        except BaseException as error:
             self._sink.fail(error, self._failures)

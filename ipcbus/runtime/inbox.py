@@ -54,7 +54,7 @@ class Inbox:
             options.delivery_control_maximum_total_map_entries, options.delivery_control_maximum_reassembly_bytes
         )
         self._interests = Interests()
-        self.teller = Teller(self._interests)
+        self.teller = Teller(self._interests, driver.pass_on)
         self._joiner = Joiner(domain, who, options, network, budget, self.teller.failed, self.teller.count)
         self._moves = Moves(self._joiner)
         self._resolving = network.resolving

@@ -42,7 +42,7 @@ class Joiner:
         options: ContextOptions,
         network: Network,
         budget: Budget,
-        failed: Callable[[Sink, Exception], None],
+        failed: Callable[[Sink, BaseException], None],
         told: Callable[[int], None],
     ) -> None:
         """For a context.

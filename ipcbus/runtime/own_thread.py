@@ -61,7 +61,7 @@ class OwnThread:
             return False, None
         try:
             return True, driver.turn(woken)
-        except BaseException:  # also SystemExit from a callback: only its own context's end stops this thread
+        except BaseException:  # none that a callback raised; only its own context's end stops this thread
             name = self._options.context_name
             log.exception("the thread of context %r in domain %r goes on after", name, self._domain)
             driver.wait_changed(0.01)

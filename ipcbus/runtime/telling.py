@@ -10,7 +10,7 @@ from ipcbus.delivery.types import MessageType
 from ipcbus.resolution.adverts import SourceAdvert
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from ipcbus.delivery.sink import Sink
     from ipcbus.runtime.interests import Interest, Interests
@@ -22,13 +22,15 @@ log = logging.getLogger("ipcbus")
 class Teller:
     """Tells the receivers of one context (delivery.rare.Failures). No clock: the time is passed in."""
 
-    def __init__(self, interests: Interests) -> None:
+    def __init__(self, interests: Interests, pass_on: Callable[[BaseException], bool]) -> None:
         """Has told nothing yet.
 
         Args:
             interests: the receivers.
+            pass_on: says whether what a callback raised goes on to the thread that drives (`Wheel.pass_on`).
         """
         self._interests = interests
+        self._pass_on = pass_on
         self._sourceless: list[Interest] = []
         self._errors_told: set[tuple[int, str]] = set()
         self._told = 0
@@ -42,8 +44,10 @@ class Teller:
         told, self._told = self._told, 0
         return told
 
-    def failed(self, sink: Sink, error: Exception) -> None:
-        """A callback raised: logged once a kind and receiver, counted always."""
+    def failed(self, sink: Sink, error: BaseException) -> None:
+        """A callback raised: logged once a kind and receiver, counted always, unless it goes on to who drives."""
+        if self._pass_on(error):
+            return
         key = (id(sink), type(error).__name__)
         if key not in self._errors_told:
             self._errors_told.add(key)

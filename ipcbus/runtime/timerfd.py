@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import math
+import numbers
 import os
 import time
+from typing import Any
 
 FOREVER_NS = 1 << 62
 """A time that never comes, and a wait without end, in ns."""
@@ -14,6 +17,8 @@ LOOK_S = 0.05
 
 _LONGEST_S = 1e9
 
+_GIVE = "give seconds as a number, 0 not to wait, or None to wait for ever"
+
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -21,9 +26,27 @@ class _Itimerspec(ctypes.Structure):
     _fields_ = (("interval", ctypes.c_long * 2), ("value", ctypes.c_long * 2))
 
 
-def bounded(timeout: float | None) -> float | None:
-    """The timeout in seconds, or None, for ever, where it is longer than the system's calls can count."""
-    return None if timeout is None or timeout > _LONGEST_S else timeout
+def bounded(timeout: Any) -> float | None:  # noqa: ANN401 - whatever the caller gave
+    """The timeout in seconds, or None, for ever, where it is longer than the system's calls can count.
+
+    One that is over already, such as a deadline less the time, is 0.
+
+    Raises:
+        TypeError: it is no number.
+        ValueError: it is not a number (NaN).
+    """
+    if type(timeout) is not float:
+        if timeout is None:
+            return None
+        if isinstance(timeout, bool) or not isinstance(timeout, numbers.Real):
+            raise TypeError(f"timeout = {timeout!r} is no time; {_GIVE}")
+        try:
+            timeout = float(timeout)
+        except OverflowError:  # a whole number beyond every float
+            timeout = math.inf if abs(timeout) == timeout else 0.0
+    if math.isnan(timeout):
+        raise ValueError(f"timeout = {timeout!r} is no time; {_GIVE}")
+    return None if timeout > _LONGEST_S else max(float(timeout), 0.0)
 
 
 def create() -> int:

@@ -53,6 +53,25 @@ class Wheel:
         """Whether the calling thread drives, that is, whether it is inside a callback."""
         return self.pump.owner == threading.get_ident()
 
+    def pass_on(self, error: BaseException) -> bool:
+        """Whether what a callback just raised goes on to the calling thread when that stops driving.
+
+        So does what is no Exception, such as KeyboardInterrupt, in a thread of the application. Everything that the
+        context was about to do is done first: nothing is lost or told twice. The context's own thread has nobody to
+        whom it could go on.
+        """
+        if isinstance(error, Exception) or threading.get_ident() == self._own_thread:
+            return False
+        if self.pump.pending is None:
+            self.pump.pending = error
+        self.pump.poller.poke()
+        return True
+
+    def take_pending(self) -> BaseException | None:
+        """What goes on to the calling thread, if anything; for the driver only."""
+        error, self.pump.pending = self.pump.pending, None
+        return error
+
     @contextlib.contextmanager
     def wheel(self) -> Iterator[None]:
         """Makes the calling thread the driver for a change that cannot wait; nothing when it is already."""
@@ -72,13 +91,17 @@ class Wheel:
                 self._want(-1)
                 self._changed.notify_all()
                 raise
+        error = None
         try:
             yield
+            error = self.take_pending()
         finally:
             # No guest: it did not drive, so the context's own thread goes on at once.
             with self._changed:
                 self._want(-1)
                 self._release()
+        if error is not None:
+            raise error
 
     def _want(self, more: int) -> None:
         self._urgent += more
@@ -141,10 +164,14 @@ class Wheel:
         if self.pump.owner:
             self._refuse(me)
         self.pump.owner = me
+        error = None
         try:
             yield
+            error = self.take_pending()
         finally:
             self.pump.owner = 0
+        if error is not None:
+            raise error
 
     def _refuse(self, me: int) -> None:
         if self.pump.owner == me:

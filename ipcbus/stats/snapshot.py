@@ -53,7 +53,11 @@ def take_snapshot(domain: str = "default", processes: Processes | None = None) -
     Args:
         domain: its name.
         processes: what is known of processes already; who takes many snapshots hands in the same one each time.
+
+    Raises:
+        ConfigError: it is no name of a domain.
     """
+    names.check_domain(domain)
     return _snapshot(names.domain_tag(domain), domain, processes or Processes())
 
 

@@ -126,7 +126,7 @@ cdef class BatchWriter:
         if self.gate or self.held:
             return 0
         for source in sources:
-            if not source.put_info():
+            if not source._put_info():
                 break
         # Publishing in between may have let another thread in, which then has the open datagram.
         if self.w.used and self.infos_sent != before and not self.gate:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 from ipcbus.errors import ClosedError, MessageTooLarge
@@ -20,6 +21,25 @@ def check_references(messages: Any) -> None:  # noqa: ANN401 - any buffer
             f"send_many sends bytes, and an array of {array.dtype} holds references to objects; give a list of "
             "bytes-like objects, or an array of numbers, bytes or records of them"
         )
+
+
+def checked_length(topic: str, length: Any, message_max: int) -> int:  # noqa: ANN401 - whatever the caller gave
+    """The length of what is to be written in place.
+
+    Raises:
+        TypeError, ValueError: it is not a whole number, or negative.
+        MessageTooLarge: no message is so long.
+    """
+    try:
+        found = operator.index(length)
+    except TypeError:
+        found = -1
+    if found < 0 or isinstance(length, bool):
+        kind = ValueError if isinstance(length, int) and not isinstance(length, bool) else TypeError
+        raise kind(f"topic {topic!r}: acquire({length!r}): give a whole number of bytes, 0 or more")
+    if found > MESSAGE_MAX:
+        raise too_large_in_place(topic, found, message_max)
+    return found
 
 
 def too_large(topic: str, length: int, message_max: int, *, in_pieces: bool) -> MessageTooLarge:

@@ -9,7 +9,7 @@ cdef enum:
     SOURCE_IN_PIECES = 2    # a message is sent in fragments: other threads wait, its numbers must follow one another
 
 cdef class TopicSource:
-    cdef readonly BatchWriter batch
+    cdef BatchWriter batch
     cdef TopicLine *line
     cdef uint32_t topic_number
     cdef int gate

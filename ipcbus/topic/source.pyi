@@ -13,13 +13,16 @@ Buffer = Any
 class TopicSource:
     """The sending handle of one topic."""
 
-    batch: BatchWriter
     topic: str
     closed: bool
     message_max: int
     """Longest message in bytes that goes in one piece; on LBT-SMX the longest of all."""
 
     def __init__(self, batch: BatchWriter, topic: str, topic_number: int) -> None: ...
+    @property
+    def _batch(self) -> BatchWriter:
+        """The open datagram of its session."""
+
     @property
     def sequence_number(self) -> int:
         """Number of the last message; -1 before the first."""
@@ -90,22 +93,23 @@ class TopicSource:
 
         Raises:
             ipcbus.MessageTooLarge: `length` exceeds `message_max`: what is written in place is not fragmented.
+            TypeError, ValueError: `length` is not a whole number, or negative.
             Otherwise as `send`; on entering the block.
         """
 
     def flush(self) -> None:
         """Publishes what is batched on the whole session."""
 
-    def drop(self) -> None:
+    def _drop(self) -> None:
         """Refuses sends from now on."""
 
-    def idle_ns(self, now_ticks: int) -> int | None:
+    def _idle_ns(self, now_ticks: int) -> int | None:
         """Time since its last message; None before the first."""
 
-    def uninformed_ns(self, now_ticks: int) -> int:
+    def _uninformed_ns(self, now_ticks: int) -> int:
         """Time since its last message or topic sequence number info, whichever was later."""
 
-    def put_info(self) -> bool:
+    def _put_info(self) -> bool:
         """Puts topic sequence number info into the open datagram; False when there is no room.
 
         Not published by this: `BatchWriter.inform` does both.

@@ -1,7 +1,8 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=True
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=True, auto_pickle=False
 """Messages into the open datagram; see the stub for the words."""
 from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_SIMPLE, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
+from cpython.long cimport PyLong_CheckExact
 from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 from cpython.pythread cimport PyThread_get_thread_ident
 from libc.stdint cimport int64_t, uint32_t, uint64_t
@@ -54,6 +55,10 @@ cdef class TopicSource:
         # Where each message is a datagram of its own (LBT-SMX) none is in several.
         if batch.minimum_length:
             self.piece_max = (self.message_max - FRAGMENT_HEADER_BYTES) & ~<uint64_t>(RECORD_ALIGN - 1)
+
+    @property
+    def _batch(self):
+        return self.batch
 
     @property
     def sequence_number(self):
@@ -351,8 +356,8 @@ cdef class TopicSource:
 
     def acquire(self, length):
         cdef Reservation reservation = Reservation.__new__(Reservation)
-        if length < 0:
-            raise ValueError(f"cannot reserve {length} bytes")
+        if not PyLong_CheckExact(length) or length < 0 or length > MESSAGE_MAX:
+            length = refused.checked_length(self.topic, length, self.message_max)
         reservation.source = self
         reservation.length = length
         return reservation
@@ -362,22 +367,22 @@ cdef class TopicSource:
             self.batch.pass_gate(self.topic, True)
         self.batch.flush()
 
-    def drop(self):
+    def _drop(self):
         if self.holds:
             self.holds = False
             self.batch.held -= 1
         self.gate |= SOURCE_CLOSED
 
-    def idle_ns(self, uint64_t now_ticks):
+    def _idle_ns(self, uint64_t now_ticks):
         if self.next_sequence == 0:
             return None
         return <int64_t>(<double>(<int64_t>(now_ticks - self.sent_ticks)) * self.batch.ns_per_tick())
 
-    def uninformed_ns(self, uint64_t now_ticks):
+    def _uninformed_ns(self, uint64_t now_ticks):
         cdef uint64_t since = max(self.sent_ticks, self.informed_ticks)
         return <int64_t>(<double>(<int64_t>(now_ticks - since)) * self.batch.ns_per_tick())
 
-    def put_info(self):
+    def _put_info(self):
         cdef BatchWriter batch = self.batch
         cdef MessageHeader *header
         if self.gate:

@@ -55,11 +55,11 @@ class SequenceInfos:
         due = []
         upcoming = []
         for source, (interval_ns, active_ns) in list(self._terms.items()):
-            idle = source.idle_ns(now_ticks)
+            idle = source._idle_ns(now_ticks)
             # A source that has never sent, or is silent for good, may send its next message right now.
             left = interval_ns
             if idle is not None and not 0 < active_ns < idle:
-                left = interval_ns - source.uninformed_ns(now_ticks)
+                left = interval_ns - source._uninformed_ns(now_ticks)
                 if left <= 0:
                     due.append(source)
                     left = interval_ns

@@ -74,7 +74,7 @@ class ReceivingSession:
         owner_pid: int,
         begun: bool,
         budget: Budget,
-        failed: Callable[[Sink, Exception], None],
+        failed: Callable[[Sink, BaseException], None],
         told: Callable[[int], None],
         activity_timeout_ns: int,
         options: ReceiverOptions,

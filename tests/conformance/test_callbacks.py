@@ -81,6 +81,58 @@ def test_exceptions_in_events_are_counted_too(bus: Bus) -> None:
     bus.until(lambda: callback_errors(receiver) == 3, "BOS, the message and EOS")
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, GeneratorExit])
+def test_what_is_no_exception_costs_no_message(
+    bus: Bus, error: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Every callback of two receivers raises: the context's own thread counts and goes on, others hear of it."""
+    receiving = bus.context("receiving")
+    got: dict[int, list[int]] = {0: [], 1: []}
+    before_raise: list[int] = []
+
+    def callback(number: int) -> Callable[[Message], None]:
+        def fail(message: Message) -> None:
+            got[number].append(message.sequence_number if message.type is DATA else -int(message.type) - 1)
+            before_raise.append(threading.get_ident())
+            raise error(message.type.name)
+
+        return fail
+
+    receivers = [bus.receiver("t", callback(number), receiving) for number in range(2)]
+    source = bus.source("t")
+    caught = 0
+
+    def until(condition: Callable[[], object], what: str) -> None:
+        nonlocal caught
+        while True:
+            try:
+                return bus.until(condition, what)
+            except error:
+                caught += 1
+
+    until(lambda: source.receivers, "the receiving context")
+    for number in range(1000):
+        while True:
+            try:
+                source.send(body(number), flush=number % 7 == 0)
+                break
+            except error:  # a send that waits for room drives a sequential context
+                caught += 1
+    while not source.closed:
+        try:
+            source.close()
+        except error:
+            caught += 1
+    until(lambda: all(each[-1:] == [-int(EOS) - 1] for each in got.values()), "the end")
+    expected = [-int(BOS) - 1, *range(1000), -int(EOS) - 1]
+    assert got == {0: expected, 1: expected}
+    assert [callback_errors(receiver) for receiver in receivers] == [1002, 1002]
+    in_own_thread = before_raise.count(threading.get_ident()) == 0
+    assert (caught == 0) is in_own_thread
+    if in_own_thread:
+        assert sum(record.exc_info is not None for record in caplog.records) == 2  # once a receiver
+
+
 @pytest.mark.parametrize("at", [BOS, DATA, EOS], ids=lambda at: str(at.name))
 def test_a_callback_may_close_its_own_receiver(bus: Bus, at: MessageType) -> None:
     acting = Acting(bus, at, lambda: acting.receiver.close())

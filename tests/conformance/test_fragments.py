@@ -217,7 +217,7 @@ def test_a_message_given_up_in_the_middle_is_reported_lost(bus: Bus) -> None:
     for _ in range(2):
         source.send(b"x", flush=True)
     thread = in_thread(send)
-    bus.until(lambda: source.session.channel.writer.head > 40_000, "a part of the message")
+    bus.until(lambda: source._session.channel.writer.head > 40_000, "a part of the message")
     source.close()
     thread.join()
     assert len(raised) == 1

@@ -21,7 +21,7 @@ def test_a_silent_source_is_told_of_and_nobody_is_given_a_message(bus: Bus) -> N
     bus.joined(source)
     source.send(b"x", flush=True)
     assert taker.data(1) == [b"x"]
-    batch = source.session.batch
+    batch = source._session.batch
     bus.until(lambda: batch.infos_sent >= 3, "three infos")
     bus.until(lambda: datagrams(taker.receiver) >= 4, "their datagrams")
     source.send(b"y", flush=True)
@@ -37,7 +37,7 @@ def test_a_source_that_never_sent_starts_no_session(bus: Bus) -> None:
     taker = CallbackTaker(bus)
     bus.joined(silent)
     other.send(b"x", flush=True)
-    bus.until(lambda: other.session.batch.infos_sent >= 3, "infos of the other")
+    bus.until(lambda: other._session.batch.infos_sent >= 3, "infos of the other")
     assert published(silent) == 0
     assert taker.got == []
 
@@ -48,7 +48,7 @@ def test_the_threshold_ends_it(bus: Bus) -> None:
     lasting = bus.source("lasting", context, **bus.kind.id(41), **SOON)
     for source in (ending, lasting):
         source.send(b"x", flush=True)
-    bus.until(lambda: (ending.idle_ns(clock.ticks()) or 0) > 1_100_000_000, "silence beyond the threshold")
-    told, before = ending.session.batch.infos_sent, lasting.session.batch.infos_sent
-    bus.until(lambda: lasting.session.batch.infos_sent > before + 2, "infos of the lasting one")
-    assert ending.session.batch.infos_sent == told > 0
+    bus.until(lambda: (ending._idle_ns(clock.ticks()) or 0) > 1_100_000_000, "silence beyond the threshold")
+    told, before = ending._session.batch.infos_sent, lasting._session.batch.infos_sent
+    bus.until(lambda: lasting._session.batch.infos_sent > before + 2, "infos of the lasting one")
+    assert ending._session.batch.infos_sent == told > 0

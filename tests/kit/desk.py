@@ -43,13 +43,16 @@ class Desk:
         self.seen: list[Seen] = []
         self.messages: list[Message] = []
         self.rules = Rules(**rules)
-        self.session = DeliverySession(
-            "LBT-RM:test", 4, budget=self.budget, failed=lambda _, error: self.failures.append(error), told=self._count
-        )
+        self.session = DeliverySession("LBT-RM:test", 4, budget=self.budget, failed=self._failed, told=self._count)
         self.demux = self.session.demux
         self.tally = self.demux.tally
         self.now_ns = 0
         self.receive(1, Sink(self.note, 1), floor=floor)
+
+    def _failed(self, _: Sink, error: BaseException) -> None:
+        if not isinstance(error, Exception):
+            raise error
+        self.failures.append(error)
 
     def receive(self, number: int, *sinks: Sink, floor: int | None = 0) -> None:
         """Gives a topic to these sinks."""

@@ -124,7 +124,7 @@ def test_what_comes_out_is_what_went_in(todo: list[tuple[str, int, int, bool, bo
             do(step, batch, sources, model)
             datagrams += read(reading)
         for source in sources:
-            source.drop()
+            source._drop()
         batch.flush()
         datagrams += read(reading)
         reading.leave()

@@ -237,7 +237,7 @@ class Member:
         self.delivery.demux.blocked = False
         self._work()
 
-    def _fail(self, sink: Sink, error: Exception) -> None:
+    def _fail(self, sink: Sink, error: BaseException) -> None:
         if not isinstance(error, RuntimeError):
             raise error
         self.failed += 1
@@ -274,7 +274,7 @@ class Storm:
             if random.random() < 0.4:
                 self.world.run(self.world.now_ns + random.choice([1, 1, 5, 30]) * MS)
         for topic in self.topics:
-            topic.source.drop()  # which ends an explicit batch that is open
+            topic.source._drop()  # which ends an explicit batch that is open
         self.sender.batch.flush()
         self.sender.pump()
         self.world.run(self.world.now_ns + 200 * MS)

@@ -119,7 +119,7 @@ class Sender:
 
     def delete(self, source: TopicSource) -> None:
         """Ends a source; nobody is told."""
-        source.drop()
+        source._drop()
         self.batch.flush()
         self.infos.remove(source)
         self.pump()
@@ -320,5 +320,5 @@ class Receiver:
             )
         )
 
-    def _failed(self, sink: Sink, error: Exception) -> None:
+    def _failed(self, sink: Sink, error: BaseException) -> None:
         raise error

@@ -49,7 +49,9 @@ class Notes:
     def changed(self) -> None:
         pass
 
-    def failed(self, sink: Sink, error: Exception) -> None:
+    def failed(self, sink: Sink, error: BaseException) -> None:
+        if not isinstance(error, Exception):
+            raise error
         self.failures.append(repr(error))
 
 

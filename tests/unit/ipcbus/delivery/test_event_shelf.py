@@ -43,7 +43,9 @@ class Notes:
     def late(self, seconds: float) -> None:
         self.asked.append("late")
 
-    def failed(self, sink: Sink, error: Exception) -> None:
+    def failed(self, sink: Sink, error: BaseException) -> None:
+        if not isinstance(error, Exception):
+            raise error
         self.asked.append(repr(error))
 
 

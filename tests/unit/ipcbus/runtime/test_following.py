@@ -36,7 +36,7 @@ class Told:
             linger_ns=linger_ns,
         )
 
-    def failed(self, sink: Sink, error: Exception) -> None:
+    def failed(self, sink: Sink, error: BaseException) -> None:
         self.errors.append(str(error))
 
     def _note(self, what: str) -> None:

@@ -30,6 +30,6 @@ class Meanwhile:
 def test_a_source_made_while_sequence_numbers_are_told_is_told_of_as_well(domain: str) -> None:
     with ipcbus.Context(domain=domain, operational_mode="sequential") as context:
         early = context.source("early", transport_lbtipc_id=1)
-        early.session.infos = Meanwhile(context)  # type: ignore[assignment]
+        early._session.infos = Meanwhile(context)  # type: ignore[assignment]
         context._outbox.inform_due(FOREVER_NS)
         assert context._outbox.inform_due(0) < FOREVER_NS

@@ -261,7 +261,7 @@ def test_what_others_send_while_one_publishes_does_not_burst_the_datagram(stand:
 def test_a_source_closed_while_it_publishes_sends_no_more(stand: Stand) -> None:
     stand.one.send(bytes(600))
     stand.park()
-    stand.policy.when_parked = [stand.one.drop]
+    stand.policy.when_parked = [stand.one._drop]
     with pytest.raises(ipcbus.ClosedError):
         stand.one.send(bytes(600))
     assert stand.one.sequence_number == 0
