@@ -111,6 +111,8 @@ class Stand:
             "acquire": self.reserve,
             "wait_for_receivers(n)": lambda odd: source.wait_for_receivers(odd, 0),
             "wait_for_receivers(timeout)": lambda odd: source.wait_for_receivers(1, odd),
+            "wait_for_sources(n)": lambda odd: receiver.wait_for_sources(odd, 0),
+            "wait_for_sources(timeout)": lambda odd: receiver.wait_for_sources(1, odd),
             "EventQueue(maximum)": lambda odd: closed(ipcbus.EventQueue(odd)),
             "EventQueue(policy)": lambda odd: closed(ipcbus.EventQueue(policy=odd)),
             "EventQueue(config)": lambda odd: closed(ipcbus.EventQueue(config=odd)),
@@ -135,7 +137,7 @@ def test_odd_arguments_are_refused_with_a_text_or_work(stand: Stand, domain: str
             try:
                 call(odd)
             except TimeoutError:
-                assert name.startswith("wait_for_receivers"), name
+                assert name.startswith("wait_for_"), name
             except REFUSED as error:
                 if isinstance(error, RAW) or not str(error):
                     pytest.fail(f"{name} of {odd!r} raised {error!r}")
@@ -159,6 +161,7 @@ def test_what_is_no_time_is_refused_by_every_call_that_waits(stand: Stand) -> No
         lambda timeout: stand.receiver.receive_many(1, timeout),
         lambda timeout: stand.receiver.receive_into(rows, timeout),
         lambda timeout: stand.source.wait_for_receivers(1, timeout),
+        lambda timeout: stand.receiver.wait_for_sources(1, timeout),
         stand.queue.dispatch,
     ]
     if stand.context._sequential:
@@ -217,10 +220,11 @@ def test_handles_and_messages_say_what_to_do_instead_of_being_copied(stand: Stan
 def test_dir_shows_the_public_face_only() -> None:
     face = {
         ipcbus.Source: "acquire close closed flush message_max receivers send send_many sequence_number source topic "
-        "wait_for_receivers",
-        ipcbus.Receiver: "areceive close closed delivered dropped lost receive receive_into receive_many sessions",
+        "unheard wait_for_receivers",
+        ipcbus.Receiver: "areceive close closed delivered dropped lost receive receive_into receive_many sessions "
+        "wait_for_sources",
         ipcbus.WildcardReceiver: "areceive close closed delivered dropped lost pattern receive receive_into "
-        "receive_many sessions",
+        "receive_many sessions wait_for_sources",
         ipcbus.Message: "ack data first_sequence_number flags fragment_info headers properties_block send_time_ns "
         "sequence_number source topic type view",
         ipcbus.Context: "close fileno process_events receiver source wildcard_receiver",
