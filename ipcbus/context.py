@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from ipcbus import ending
 from ipcbus.config import Config, ConfigLike, WildcardReceiverOptions
-from ipcbus.errors import ClosedError, WrongProcess, WrongThread
+from ipcbus.errors import ClosedError, TransportError, WrongProcess, WrongThread
 from ipcbus.lingering import linger, may_linger, tell_unheard
 from ipcbus.receiver import Receiver
 from ipcbus.resolution import names
 from ipcbus.resolution.sweep import OTHERS_OFF, sweep, sweep_others
 from ipcbus.runtime.aio import AsyncWaiters
 from ipcbus.runtime.duties import Duties
-from ipcbus.runtime.faults import check_callbacks, check_topic, not_a_value
+from ipcbus.runtime.faults import check_callbacks, check_topic, not_a_value, typed
 from ipcbus.runtime.inbox import Inbox
 from ipcbus.runtime.interrupts import shorten
 from ipcbus.runtime.network import Network
@@ -63,6 +63,7 @@ class Context:
 
     _made = False
 
+    @typed("open a context")
     def __init__(
         self,
         config: ConfigLike = None,
@@ -84,7 +85,8 @@ class Context:
         Raises:
             ConfigError: an option is unknown, out of range, or of another scope.
             SharedMemoryFull: /dev/shm has no room for the context's registry.
-            PermissionRefused: this user may not create shared objects.
+            PermissionRefused: this user may not create shared objects, or /dev/shm is mounted read-only.
+            TransportError: the process has no descriptor or thread left.
         """
         self._config = Config.load(config)
         given = {"context_name": name, "operational_mode": operational_mode}
@@ -128,10 +130,24 @@ class Context:
         self._made = True
         if not self._sequential:
             self._thread = threading.Thread(target=self._own.run, name=f"ipcbus {name or domain}", daemon=True)
-            self._thread.start()
+            self._start()
+
+    def _start(self) -> None:
+        thread, self._thread = self._thread, None
+        try:
+            if thread is not None:
+                thread.start()
+        except RuntimeError as error:
+            self.close()
+            raise TransportError(
+                f"cannot start the thread of a context ({error}); raise the limit of processes and threads (ulimit -u, "
+                'TasksMax= of the service), or use operational_mode="sequential"'
+            ) from error
+        self._thread = thread
 
     # ------------------------------------------------------------------ handles
 
+    @typed("make a source")
     def source(
         self, topic: str, *, on_event: Callable[[SourceEvent], object] | None = None, **options: object
     ) -> Source:
@@ -236,6 +252,7 @@ class Context:
         self._open_receiver(receiver)
         return receiver
 
+    @typed("make a receiver")
     def _open_receiver(self, receiver: Receiver) -> None:
         with self._driver.wheel():
             self._check()  # again: another thread may have closed the context meanwhile
@@ -313,6 +330,7 @@ class Context:
             shorten(error)
             raise
 
+    @typed("make the descriptor of a context")
     def fileno(self) -> int:
         """A descriptor that is readable, level-triggered, while `process_events` has something to do.
 

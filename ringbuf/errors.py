@@ -7,6 +7,10 @@ class RingError(Exception):
     """Root of the errors of this package."""
 
 
+class NoDescriptors(RingError):
+    """The process, or the system, may open no further file."""
+
+
 class SegmentFull(RingError):
     """/dev/shm cannot hold the object; nothing of it was kept."""
 

@@ -10,12 +10,13 @@ import errno
 import fcntl
 import grp
 import os
+import resource
 import stat
 from pathlib import Path
 
 import posix_ipc
 
-from ringbuf.errors import SegmentFull, SegmentGone, SegmentRefused
+from ringbuf.errors import NoDescriptors, RingError, SegmentFull, SegmentGone, SegmentRefused
 from ringbuf.memory import Mapping
 
 ROOT = Path("/dev/shm")
@@ -49,6 +50,11 @@ def create(name: str, size: int, *, group: str = "", mode: int = 0o600) -> int:
         raise FileExistsError(errno.EEXIST, f"shared object {name} exists already") from error
     except posix_ipc.PermissionsError as error:
         raise SegmentRefused(f"no permission to create {name} in {ROOT}; make {ROOT} writable for this user") from error
+    except OSError as error:
+        refused = refusal(error, f"create {name}")
+        if refused is None:
+            raise
+        raise refused from error
     try:
         allocate(shared.fd, name, size)
         give_to(shared.fd, name, group, mode)
@@ -80,6 +86,34 @@ def allocate(fd: int, name: str, size: int) -> None:
         "transport_*_transmission_window_size, reclaim what dead processes left (ipcbus doctor --reclaim), or give the "
         "host or container a larger one (docker run --shm-size)"
     )
+
+
+def refusal(error: OSError, what: str) -> RingError | None:
+    """The error with a cure for what the system refuses; None where there is none to tell.
+
+    Args:
+        error: the system's.
+        what: what was to be done.
+    """
+    # posix_ipc gives no number with the two of them.
+    if error.errno in (errno.EMFILE, errno.ENFILE, None):
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        return NoDescriptors(
+            f"cannot {what}: this process may open {limit} files at a time, or the system has no more; raise the limit "
+            "(ulimit -n, LimitNOFILE= of the service, sysctl fs.file-max), or close contexts and sources"
+        )
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        found = os.statvfs(ROOT)
+        return SegmentFull(
+            f"cannot {what}: {found.f_ffree} of {found.f_files} inodes of {ROOT} are free, and {free_bytes()} bytes; "
+            "reclaim what dead processes left (ipcbus doctor --reclaim), or mount it with more "
+            f"(mount -o remount,nr_inodes=100k {ROOT})"
+        )
+    if error.errno == errno.EROFS:
+        return SegmentRefused(
+            f"cannot {what}: {ROOT} is mounted read-only; mount it writable: mount -o remount,rw {ROOT}"
+        )
+    return None
 
 
 def free_bytes() -> int | None:

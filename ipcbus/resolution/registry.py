@@ -67,9 +67,16 @@ class Registry:
         self.name = names.registry(domain, context_id)
         size = layout.registry_bytes(_FIRST_ENTRIES)
         self.fd = segment.create(self.name, size, group=group, mode=0o600 if hidden else 0o644)
+        try:
+            self._begin(context_id, context_name, domain, release, size, busy_wait)
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self, context_id: int, context_name: str, domain: str, release: str, size: int, busy_wait: int) -> None:
         if not (liveness.take(self.fd, OWNER_BYTE) and same_file(self.fd, self.name)):
             # A sweep found the object before its lock, and removes it just now or has done so already.
-            os.close(self.fd)
+            self.abandon()
             raise FileExistsError(f"registry {self.name} was swept away while it was made")
         self.mapping: Mapping = segment.map_fd(self.fd, write=True, reserve=_RESERVE)
         self._words = Words(self.mapping)

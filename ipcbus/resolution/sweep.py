@@ -50,7 +50,7 @@ def sweep(domain: str) -> list[str]:
         Names of the removed objects.
     """
     removed: list[str] = []
-    for prefix, members in groups(segment.names(names.domain_prefix(domain))).items():
+    for prefix, members in groups(_names(names.domain_prefix(domain))).items():
         removed += reclaim(prefix, members)
     return removed
 
@@ -66,7 +66,7 @@ def sweep_others(domain: str) -> list[str]:
     """
     deadline = time.monotonic() + OTHERS_S
     own = names.domain_prefix(domain)
-    others = [item for item in groups(segment.names(names.PREFIX)).items() if not item[0].startswith(own)]
+    others = [item for item in groups(_names(names.PREFIX)).items() if not item[0].startswith(own)]
     begin = random.randrange(len(others)) if len(others) > 1 else 0
     removed: list[str] = []
     for prefix, members in (others[begin:] + others[:begin])[:OTHERS_MAX]:
@@ -74,6 +74,13 @@ def sweep_others(domain: str) -> list[str]:
         if time.monotonic() > deadline:
             break
     return removed
+
+
+def _names(prefix: str) -> list[str]:
+    """Names that begin so; none where they cannot be listed now: another sweep will."""
+    with contextlib.suppress(OSError):
+        return segment.names(prefix)
+    return []
 
 
 def reclaim(prefix: str, members: list[str], *, of_others: bool = False) -> list[str]:

@@ -91,11 +91,15 @@ class Driver(Wheel):
         self.loops = 1 << 62 if spins else linger
         self._readers: list[RingReader] = []
         # One for who drives, and in a split context one for its own thread, which sleeps beside a guest.
-        self._epolls = [select.epoll() for _ in self._kicks]
-        self._epoll = self._epolls[0]
-        for epoll, kick in zip(self._epolls, self._kicks, strict=True):
-            epoll.register(bell.fd, select.EPOLLIN)
-            epoll.register(kick, select.EPOLLIN)
+        try:
+            self._epolls = [select.epoll() for _ in self._kicks]
+            self._epoll = self._epolls[0]
+            for epoll, kick in zip(self._epolls, self._kicks, strict=True):
+                epoll.register(bell.fd, select.EPOLLIN)
+                epoll.register(kick, select.EPOLLIN)
+        except BaseException:
+            self._drop_kicks()
+            raise
         self._timer_fd = -1
         self._ready_fd = -1
         self._network_fd = -1
@@ -413,10 +417,11 @@ class Driver(Wheel):
         if self.split:
             if self._outer is None:
                 with self.wheel():
+                    outer = select.epoll()
                     self._ready_fd = os.eventfd(1, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-                    self._outer = select.epoll()
-                    self._outer.register(self._bell.fd, select.EPOLLIN)
-                    self._outer.register(self._ready_fd, select.EPOLLIN)
+                    outer.register(self._bell.fd, select.EPOLLIN)
+                    outer.register(self._ready_fd, select.EPOLLIN)
+                    self._outer = outer
             return self._outer.fileno()
         if self._timer_fd < 0:
             self.pump.open = False  # every call has to arm the wake-up again

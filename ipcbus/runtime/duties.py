@@ -122,7 +122,11 @@ class Duties:
     def announce(self) -> None:
         """Tells every other context of the domain that this one's registry changed."""
         own = names.bell(self._domain, self._context_id)
-        for name in names.of_kind(segment.names(names.domain_prefix(self._domain)), names.BELL):
+        try:
+            found = segment.names(names.domain_prefix(self._domain))
+        except OSError:
+            return  # no descriptor left: others look by themselves once a scan interval
+        for name in names.of_kind(found, names.BELL):
             if name != own:
                 ring_once(name, NEWS)
 

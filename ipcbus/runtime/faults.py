@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ipcbus.errors import ConfigError, LayoutMismatch, PermissionRefused, SessionGone, SharedMemoryFull, TransportError
 from ipcbus.wire.layout import TOPIC_NAME_MAX
-from ringbuf import errors
+from ringbuf import errors, segment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _same = {
     errors.SegmentFull: SharedMemoryFull,
@@ -20,6 +24,27 @@ _same = {
 def as_ipcbus_error(error: errors.RingError) -> TransportError:
     """The public error with the same text."""
     return _same.get(type(error), TransportError)(str(error))
+
+
+@contextlib.contextmanager
+def typed(what: str) -> Iterator[None]:
+    """Has what the system refuses raised as an error of this package, with the cure.
+
+    Args:
+        what: what is done in the block, for the text.
+
+    Raises:
+        TransportError: for want of a descriptor, of room or of permission.
+    """
+    try:
+        yield
+    except errors.RingError as error:
+        raise as_ipcbus_error(error) from error
+    except OSError as error:
+        refused = segment.refusal(error, what) if type(error) is OSError or error.errno is not None else None
+        if refused is None:
+            raise
+        raise as_ipcbus_error(refused) from error
 
 
 def check_topic(topic: Any) -> None:  # noqa: ANN401 - whatever the caller gave

@@ -172,10 +172,12 @@ class Outbox:
             session = SendingSession(
                 self._domain, self._context_id, local, session_id, kind.shown_id(number, port), plan, group, port
             )
-        except RingError as error:
+        except BaseException as error:
             if port is not None:
                 port.close()
-            raise as_ipcbus_error(error) from error
+            if isinstance(error, RingError):
+                raise as_ipcbus_error(error) from error
+            raise
         session.start(RoomPolicy(self, session))
         try:
             self._entries[session] = self._registry.add_session(session.advert)

@@ -47,10 +47,19 @@ class Peers:
         # Contexts of this host that are gone, the latest last; the network may still tell of them for a while.
         self._gone: dict[int, None] = {}
         self._unusable: set[str] = set()
+        self._unlisted = False
 
     def scan(self) -> bool:
         """Looks for new and vanished registries; says whether one vanished. `refresh` reads what the new ones say."""
-        present = set(names.of_kind(segment.names(names.domain_prefix(self._domain)), names.REGISTRY))
+        try:
+            found = segment.names(names.domain_prefix(self._domain))
+        except OSError as error:  # as without a descriptor; what is known stays
+            if not self._unlisted:
+                log.warning("%s", segment.refusal(error, f"look for contexts of domain {self._domain!r}") or error)
+            self._unlisted = True
+            return False
+        self._unlisted = False
+        present = set(names.of_kind(found, names.REGISTRY))
         for name in self._peers.keys() - present:
             if (advert := self._peers[name].advert) is not None:
                 self._gone[advert.context_id] = None

@@ -47,7 +47,17 @@ class Wheel:
         self._guests = 0
         self._last_guest: threading.Thread | None = None
         self._last_guest_ns = 0
-        self._kicks = [os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) for _ in range(1 + split)]
+        self._kicks: list[int] = []
+        try:
+            for _ in range(1 + split):
+                self._kicks.append(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC))
+        except BaseException:
+            self._drop_kicks()
+            raise
+
+    def _drop_kicks(self) -> None:
+        while self._kicks:
+            os.close(self._kicks.pop())
 
     def is_driver(self) -> bool:
         """Whether the calling thread drives, that is, whether it is inside a callback."""
