@@ -11,6 +11,8 @@ from ipcbus.reliability.receiver_terms import ReceiverTerms
 from ipcbus.wire import packets
 from tests.unit.ipcbus.reliability.ends import AT, HERE, MS, SECOND, SESSION, WHO, Pair, joined, receiver, source
 
+OTHER_VERSION = bytes([packets.VERSION + 1])
+
 
 def data(number: int, datagram: bytes = b"x", trail: int = 0) -> bytes:
     return packets.data(SESSION, number, trail, 1, 5, datagram, 0)
@@ -130,11 +132,11 @@ def test_reset_keeps_what_is_there() -> None:
     ("packet", "address", "counter"),
     [
         (b"", AT, "size"),
-        (b"\2" + data(0)[1:], AT, "version"),
-        (b"\2" + bytes(40), AT, "version"),
-        (b"\1\x63" + bytes(40), AT, "type"),
+        (OTHER_VERSION + data(0)[1:], AT, "version"),
+        (OTHER_VERSION + bytes(40), AT, "version"),
+        (bytes([packets.VERSION, 0x63]) + bytes(40), AT, "type"),
         (packets.data(SESSION, 0, 0, 1, 5, b"", 0), AT, "hdr"),
-        (packets.DATA_HEAD.pack(1, packets.DATA, 0, SESSION, 5, 6, 1, 0) + b"x", AT, "hdr"),
+        (packets.DATA_HEAD.pack(packets.VERSION, packets.DATA, 0, SESSION, 5, 6, 1, 0) + b"x", AT, "hdr"),
         (packets.data(SESSION + 1, 0, 0, 1, 5, b"x", 0), AT, "sid"),
         (packets.session_message(SESSION + 1, 0, 0), AT, "sid"),
         (data(0), HERE, "other"),
