@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -51,7 +52,7 @@ def write_files(page: str) -> list[Path]:
 def place(tmp_path: Path, domain: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Examples name neither directory nor domain."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(ipcbus.Context.__init__.__kwdefaults__, "domain", domain)
+    monkeypatch.setitem(inspect.unwrap(ipcbus.Context.__init__).__kwdefaults__, "domain", domain)
 
 
 @pytest.mark.parametrize("page", WITH_EXAMPLES)

@@ -181,7 +181,8 @@ def test_what_is_kept_does_not_keep_the_lender_and_who_it_tells(stand: Stand) ->
     loan = stand.lend(0, 10)
     kept = memoryview(loan)
     loan.settle()
-    seen, waiting = set(), [kept.obj]
+    seen: set[int] = set()
+    waiting: list[object] = [kept.obj]
     while waiting:
         each = waiting.pop()
         if id(each) not in seen:
