@@ -101,6 +101,10 @@ class SourceEnd:
         if number >= 0 and not sending.unheard:
             self._out.append((packets.data_front(self.session_id, number, sending.window.trail, 0) + body, ALL))
 
+    def forget(self) -> None:
+        """Holds nothing of what was sent so far any more; for a moment at which nobody is registered."""
+        self._sending.window.clear()
+
     @property
     def blocked(self) -> bool:
         """Whether a datagram waits: nobody should send another one now."""

@@ -47,5 +47,11 @@ class Window:
         """A datagram; None when it is not held (any more), or was never sent."""
         return self._held.get(number)
 
+    def clear(self) -> None:
+        """Lets go of everything; the numbers go on."""
+        self._held.clear()
+        self.bytes = 0
+        self.trail = self.lead
+
     def _full(self) -> int:
         return self.bytes + self.OVERHEAD * len(self._held)

@@ -111,7 +111,7 @@ class Evictor:
         who = slots.identity(index)
         position = slots.positions().get(index)
         if session.uplink is not None and session.uplink.twin and position is not None:
-            session.uplink.take_over(position)
+            session.uplink.take_over(position, who.context_id)
         with self._telling:
             if not session.channel.slots.evict(index, generation):
                 return None

@@ -71,7 +71,9 @@ class Uplink:
         """Where it shows what statistics tell of it."""
         self._owes_board = False
         self._closed_ns = 0
-        self._awaited_until_ns = 0
+        self._awaited: dict[int, tuple[int, Client | None]] = {}
+        """Contexts that were evicted and have not registered since: until when each is waited for, and the registration
+        that it had then, which it may be about to give up."""
         self._changes = 0
         self.on_change: Callable[[], object] = lambda: None
         """Called when a client has come, gone, or receives other topics."""
@@ -103,15 +105,21 @@ class Uplink:
                 # For good: whoever publishes is told, and carries on here what he has published.
                 self._reader.arm(True)
 
-    def take_over(self, position: int) -> None:
-        """Keeps what a receiver that is evicted has not read, until it comes over UDP to get it.
+    def take_over(self, position: int, context_id: int) -> None:
+        """Keeps what a receiver that is evicted has not read, until the receiver comes over UDP to get it.
 
         Args:
-            position: where it is; it still holds its slot.
+            position: where the receiver stands; it still holds its slot.
+            context_id: of the receiver's context.
         """
         with self._lock:
             now_ns = time.monotonic_ns()
-            self._awaited_until_ns = now_ns + self._patience_ns
+            registered = next((each for each in self.end.clients if each.context_id == context_id), None)
+            self._awaited[context_id] = now_ns + self._patience_ns, registered
+            if not self.active:
+                # The receiver has read everything that is held from before. It resumes with the oldest datagram that is
+                # held: if those came first, the source could overwrite the missing ones before the receiver gets there.
+                self.end.forget()
             self.start(position)
             self._pump(now_ns)
         self.on_due()
@@ -184,7 +192,7 @@ class Uplink:
             if self.closing:
                 self._end(now_ns)
                 return now_ns + _LINGER_LOOK_NS
-            waited = self._awaited_until_ns if now_ns < self._awaited_until_ns else None
+            waited = min((until_ns for until_ns, _ in self._awaited.values()), default=None)
             times = (self.end.next_ns(now_ns), waited, self._show(now_ns))
             return min((time for time in times if time is not None), default=None)
 
@@ -203,7 +211,13 @@ class Uplink:
     def _look_at_clients(self, now_ns: int) -> None:
         # Before the answer goes out: what is published after it is sent to the one who was answered.
         if self.twin and not self.closing:
-            if self.end.addresses or now_ns < self._awaited_until_ns:
+            came = {client.context_id: client for client in self.end.clients}
+            self._awaited = {
+                who: (until_ns, before)
+                for who, (until_ns, before) in self._awaited.items()
+                if now_ns < until_ns and came.get(who) in (None, before)
+            }
+            if self.end.addresses or self._awaited:
                 self.start()
             else:
                 self.stop()

@@ -28,6 +28,15 @@ def test_the_limit_counts_the_overhead() -> None:
     assert len(window) == 3
 
 
+def test_what_is_cleared_is_not_held_and_numbers_go_on() -> None:
+    window = Window(10, 0)
+    window.add(b"123456")
+    window.clear()
+    assert (window.get(0), window.lead, window.trail, len(window), window.bytes) == (None, 1, 1, 0, 0)
+    assert window.add(b"1234567890") == 1
+    assert window.trail == 1
+
+
 @given(st.lists(st.integers(1, 50), max_size=60), st.integers(0, 200), st.sampled_from([0, 500, 2000]))
 def test_the_latest_without_gaps(sizes: list[int], size: int, limit: int) -> None:
     window = Window(size, limit)
