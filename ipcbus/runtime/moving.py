@@ -102,6 +102,12 @@ class Moves:
         back = []
         for session in sessions:
             returning = self._returning.get(session.advert)
+            if returning is not None and returning.ring.reader.evicted:
+                # Over UDP everything still comes. Who leaves UDP now is waited for no longer than since the eviction.
+                self._returning.pop(session.advert).ring.leave()
+                self._since_ns[session.advert] = time.monotonic_ns()
+                session.evictions += 1
+                continue
             if returning is None or session.demux.holds or not returning.is_through():
                 continue
             if session.has_all(returning.published):
