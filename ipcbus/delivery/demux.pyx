@@ -437,6 +437,9 @@ cdef class Demux:
         cdef Message message
         cdef long given
         # Whoever counts on from below this in the fast path does not live to reach 2**63, where numbers turn negative.
+        if self.way is not None and sequence > controller.expected:
+            # What is missing from here on is missing since now, not since the time at which somebody last said it.
+            self.now_ns = max(self.now_ns, <int64_t>self.way.came_ns())
         if sequence >> 62 or (
             self.way is not None and (sequence > controller.expected or not controller.sure)
             and not self.is_credible(controller, sequence, flags)

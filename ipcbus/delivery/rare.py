@@ -49,6 +49,9 @@ class Way(Protocol):
     def missed(self) -> int:
         """At most so many messages were lost on the way so far; never falls."""
 
+    def came_ns(self) -> int:
+        """When the newest datagram came, ns of the monotonic clock; 0 where nothing that is missing comes later."""
+
 
 class Shelf(Protocol):
     """Keeps the messages of several receivers for another thread: an event queue."""

@@ -327,6 +327,7 @@ class Inbox:
         reason = "its source has evicted this context, which kept it waiting"
         if self._moves.to_udp(session, session.options, reason):
             session.evictions += 1
+            self._losses_due_ns = 0  # over UDP messages may be lost without others following them
             self._driver.watch(self.sessions())
             return
         self._leave(session)

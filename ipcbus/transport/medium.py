@@ -63,8 +63,15 @@ class Medium(Protocol):
     def missed(self) -> int:
         """At most so many messages were lost before they came here; never falls."""
 
+    def came_ns(self) -> int:
+        """When the newest datagram came, ns of the monotonic clock; 0 where nothing that is missing comes later."""
+
     def mark(self) -> Callable[[], bool]:
         """Says later whether everything that is published now has been read from the ring, or will not come."""
+
+    @property
+    def catches_up(self) -> bool:
+        """Whether it is behind its source, and gets what was published in order."""
 
     def may_lose(self) -> bool:
         """Whether messages may be lost without others following them that show it."""

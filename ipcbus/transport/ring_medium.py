@@ -31,6 +31,7 @@ class RingMedium:
 
     recovery_ns = 0
     layer, reason = "ring", ""
+    catches_up = False
     counted = True
 
     def __init__(self, domain: str, advert: SessionAdvert, who: Identity, *, owner_uid: int, sample_every: int) -> None:
@@ -107,6 +108,10 @@ class RingMedium:
     def missed(self) -> int:
         """Nothing, unless this reader was overtaken."""
         return self.reader.overruns << 40
+
+    def came_ns(self) -> int:
+        """Does not matter: what is missing in a ring never comes."""
+        return 0
 
     def _numbers(self, number: int) -> tuple[int, int]:
         """Both words by which the source says how far a topic is, the lower one first.

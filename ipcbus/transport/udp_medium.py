@@ -266,6 +266,10 @@ class UdpMedium:
         passed_over = counts.msgs_rcved << 24 if self._source_paced else 0
         return passed_over + counts.lost * (_DATAGRAM_MAX // MESSAGE_HEADER_BYTES)
 
+    def came_ns(self) -> int:
+        """When the source was heard; the recovery interval of what is found missing begins then."""
+        return self.end.heard_ns
+
     def mark(self) -> Callable[[], bool]:
         """Says later whether everything that the source has sent by now has come and been read."""
         answers = self.end.answers
@@ -286,6 +290,11 @@ class UdpMedium:
             return answered and through and self._reader.position >= self._channel.writer.head
 
         return is_through
+
+    @property
+    def catches_up(self) -> bool:
+        """As the receiver's end says."""
+        return self.end.catches_up
 
     def may_lose(self) -> bool:
         """What is given up is lost."""

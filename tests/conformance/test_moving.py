@@ -9,15 +9,18 @@ import pytest
 
 import ipcbus
 from ipcbus.runtime import moving
+from ipcbus.transport.udp_medium import UdpMedium
+from ipcbus.wire import packets
 from tests.kit.bus import GIVE_UP_S, RECEIVER_PACED, Bus
 from tests.kit.loops import run
 from tests.kit.payload import Books, balanced, body
 from tests.kit.queues import dispatch_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable
 
     from ipcbus import Receiver, Source
+    from ipcbus.transport.receiving import ReceivingSession
 
 pytestmark = pytest.mark.parametrize("kind", RECEIVER_PACED, ids=lambda kind: str(kind.name))
 
@@ -119,3 +122,114 @@ def test_it_gets_everything_again_and_again(bus: Bus, taking: type[Slow], monkey
     balanced(ledger, sent)
     assert (ledger.lost, slow.receiver.lost) == (0, 0)
     slow.close()
+
+
+def evicting(bus: Bus) -> Source:
+    """A source of its own context, on a small session that evicts soon."""
+    sending = bus.context("sending", mode="embedded")
+    return bus.source("t", sending, **bus.kind.small(), slow_receiver_behavior="evict", slow_receiver_timeout=20)
+
+
+def session_of(slow: Slow) -> ReceivingSession:
+    """The session of its topic."""
+    return next(each for each in slow.context._inbox.sessions() for topic in each.topics() if topic.origin.topic == "t")
+
+
+def evict(bus: Bus, source: Source, slow: Slow) -> int:
+    """Has it evicted, lets it take everything, and returns how many numbers the source has used."""
+    sent = send_more_than_fits(bus, source)
+    slow.take(lambda: slow.books.accounted >= sent)
+    return sent
+
+
+@pytest.mark.parametrize("mode", ["embedded"])
+def test_what_was_read_before_an_eviction_is_not_sent_again(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(moving, "_REST_NS", 0)
+    began: list[int | None] = []
+    leave = UdpMedium.leave
+
+    def note(medium: UdpMedium) -> bool:
+        began.append(medium.end.joined_at)
+        return leave(medium)
+
+    monkeypatch.setattr(UdpMedium, "leave", note)
+    source = evicting(bus)
+    slow = Slow(bus)
+    bus.joined(source)
+    uplink = source._session.uplink
+    assert uplink is not None
+    expected = []
+    for _ in range(3):
+        expected.append(uplink.end.lead)
+        evict(bus, source, slow)
+        bus.until(lambda: slow.receiver.sessions[0].layer == "ring", "the return to the ring")
+        bus.until(lambda: not uplink.active, "the end of sending over UDP to nobody")
+    assert (began, slow.receiver.lost) == (expected, 0)
+
+
+@pytest.mark.parametrize("mode", ["embedded"])
+def test_a_receiver_evicted_on_its_way_back_stays_on_udp(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(moving, "_REST_NS", 0)
+    may_return: list[bool] = []
+    mark = UdpMedium.mark
+
+    def hold(medium: UdpMedium) -> Callable[[], bool]:
+        is_through = mark(medium)
+        return lambda: bool(may_return) and is_through()
+
+    monkeypatch.setattr(UdpMedium, "mark", hold)
+    source = evicting(bus)
+    slow = Slow(bus)
+    bus.joined(source)
+    evict(bus, source, slow)
+    bus.until(lambda: slow.context._inbox._moves._returning, "the way back")
+    sent = evict(bus, source, slow)
+    bus.until(lambda: slow.receiver.sessions[0].counters["evictions"] >= 2, "the second eviction")
+    assert slow.receiver.sessions[0].layer == "LBT-RU"
+    may_return.append(True)
+    bus.until(lambda: slow.receiver.sessions[0].layer == "ring", "the return to the ring")
+    source.close()
+    slow.take(lambda: slow.books.ended)
+    (ledger,) = slow.books.ledgers.values()
+    balanced(ledger, sent)
+    assert ledger.lost == 0
+
+
+@pytest.mark.parametrize("mode", ["embedded"])
+def test_what_is_missing_after_the_move_has_time_to_be_repaired(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(moving, "_REST_NS", 1 << 62)
+    missing: list[int] = []
+    receive = UdpMedium.receive
+
+    def lose(medium: UdpMedium, packet: bytes, address: Hashable, now_ns: int) -> None:
+        found = packets.parse(packet)
+        if not isinstance(found, packets.Data) or found.number not in missing:
+            receive(medium, packet, address, now_ns)
+
+    monkeypatch.setattr(UdpMedium, "receive", lose)
+    source, other = evicting(bus), bus.source("other")
+    slow = Slow(bus)
+    bus.joined(source)
+    evict(bus, source, slow)
+    session, uplink = session_of(slow), source._session.uplink
+    assert isinstance(session.medium, UdpMedium)
+    assert uplink is not None
+    medium = session.medium
+    bus.until(lambda: not medium.end.catches_up, "everything from before")
+    missing.append(uplink.end.lead)
+    for _ in range(3):
+        source.send(body(source.sequence_number + 1), flush=True)
+    bus.until(lambda: not session.topics()[0].plain, "messages behind the missing one")
+    # One more topic makes the context look for losses at once.
+    books = Books()
+    bus.receiver("other", books.enter, slow.context)
+    bus.joined(other)
+    other.send(body(0), flush=True)
+    bus.until(lambda: books.accounted, "the other message")
+    assert slow.receiver.lost == 0
+    missing.clear()
+    sent = source.sequence_number + 1
+    slow.take(lambda: slow.books.accounted >= sent)
+    (ledger,) = slow.books.ledgers.values()
+    balanced(ledger, sent)
+    assert ledger.lost == 0

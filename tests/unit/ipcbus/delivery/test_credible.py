@@ -10,7 +10,7 @@ class Known:
     """What the test says of the way (delivery.rare.Way)."""
 
     def __init__(self, *, counted: bool = True) -> None:
-        self.end, self.lost, self.counted = 1 << 62, 0, counted
+        self.end, self.lost, self.counted, self.now_ns = 1 << 62, 0, counted, 0
 
     def numbers_end(self, number: int) -> int:
         """Of topic 1."""
@@ -20,10 +20,14 @@ class Known:
         """As told."""
         return self.lost
 
+    def came_ns(self) -> int:
+        """As told."""
+        return self.now_ns
 
-def desk_of(way: Known, *, count: int = 3) -> Desk:
+
+def desk_of(way: Known, *, count: int = 3, **rules: int) -> Desk:
     """A session whose first messages came."""
-    desk = Desk()
+    desk = Desk(**rules)
     desk.demux.trust(way)
     desk.feed(*map(whole, range(count)))
     return desk
@@ -110,3 +114,12 @@ def test_a_datagram_that_contradicts_itself_explains_what_may_have_been_in_it() 
     desk = desk_of(Known())
     desk.demux.feed(bytes(16) * 4 + b"?", 0, 0)
     assert desk.feed(whole(7)) == lost(3, 4, 5, 6) + data(7)
+
+
+def test_a_gap_is_missing_since_it_was_found_though_nobody_told_the_time_since_long_ago() -> None:
+    way = Known(counted=False)
+    desk = desk_of(way, recovery_ns=100)
+    way.lost, way.now_ns = 1, 1000
+    assert desk.feed(whole(4)) == []
+    assert desk.check(1050) == []
+    assert desk.feed(whole(3)) == data(3, 4)
