@@ -81,7 +81,7 @@ class UdpMedium:
         Raises:
             ringbuf.errors.SegmentFull, ringbuf.errors.SegmentRefused: as `OwnedChannel`.
         """
-        self._source_paced = advert.source_paced
+        self._passes_over = advert.source_paced or advert.transport not in (TRANSPORT_LBTRU, TRANSPORT_LBTRM)
         self.recovery_ns = terms.reception.naks.generation
         self.owner_pid = 0
         self.begun = False
@@ -261,9 +261,13 @@ class UdpMedium:
         return _NUMBERS_MAX
 
     def missed(self) -> int:
-        """Whole datagrams; of a source-paced session what its source passed over, of which no datagram tells."""
+        """Whole datagrams; and any number where messages may be missing that never had a datagram.
+
+        A source-paced source passes over messages. The twin of a ring sends nothing while nobody is registered, and who
+        resumes begins at the oldest datagram that is held.
+        """
         counts = self.end.counts
-        passed_over = counts.msgs_rcved << 24 if self._source_paced else 0
+        passed_over = counts.msgs_rcved << 24 if self._passes_over else 0
         return passed_over + counts.lost * (_DATAGRAM_MAX // MESSAGE_HEADER_BYTES)
 
     def came_ns(self) -> int:
