@@ -380,7 +380,7 @@ class Context:
         are about to join, the batch waits for them as in `Source.close`.
 
         Args:
-            drain: deliver first what is published now, and leave what waits in event queues to who dispatches them.
+            drain: deliver first what is published now, and leave what waits in event queues to their dispatchers.
                 The calling thread calls back. What comes meanwhile is not waited for, nor is a receiver without room.
 
         Raises:

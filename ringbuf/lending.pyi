@@ -20,7 +20,7 @@ class Loan:
             Whether somebody still does.
 
         Raises:
-            MemoryError: the system has no memory for who still looks.
+            MemoryError: the system has no memory for the pages that are still looked at.
         """
 
 class Lender:

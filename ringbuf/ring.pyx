@@ -212,7 +212,7 @@ cdef bint reader_in_step(Reader *r) noexcept nogil:
 
 
 cdef const Record *reader_next_sealed(Reader *r, uint32_t *length) noexcept nogil:
-    """As `reader_next`, for who does not look into records: without those whose checksum contradicts them."""
+    """As `reader_next`, for readers that do not look into records: leaves out records whose checksum is wrong."""
     cdef const Record *record
     while True:
         record = reader_next(r)

@@ -61,7 +61,7 @@ class Archive:
             path: its directory.
             expect_id: the id that it has to have; None: any.
             files: where its files are; None: on the disk.
-            lenient: open it also where `archive.json` is damaged, for who verifies or repairs it: `damage` says what
+            lenient: open it also where `archive.json` is damaged, for a check or a repair: `damage` says what
                 is wrong, and `id` is empty.
 
         Raises:

@@ -1,7 +1,7 @@
 """Cursors: how far each consumer of an archive is; what they still need is held while the hard cap allows it.
 
 A cursor is a file of JSON with a checksum, `consumers/<group>.json`, replaced as a whole. One that is damaged holds
-nothing: which rows it means is not known, and to hold all of them would fill the disk for somebody who may be gone. It
+nothing: which rows it means is not known, and holding them all would fill the disk for a consumer that may be gone. It
 is listed by `damaged` (`ipcbus archive info` and `verify` show it), and the next commit of its group mends it.
 """
 

@@ -45,7 +45,7 @@ class Teller:
         return told
 
     def failed(self, sink: Sink, error: BaseException) -> None:
-        """A callback raised: logged once a kind and receiver, counted always, unless it goes on to who drives."""
+        """Counts what a callback raised and logs it once a kind and receiver, unless the driving call raises it."""
         if self._pass_on(error):
             return
         key = (id(sink), type(error).__name__)

@@ -75,7 +75,7 @@ class BatchWriter:
         """Waits until no other thread writes in place any more, and publishes what is open.
 
         Args:
-            timeout_ns: after so long the other thread's reservation is cancelled: what the thread writes from then on
+            timeout_ns: after this time the other thread's reservation is cancelled: what the thread writes from then on
                 does not reach the ring, and its `acquire` block ends with ClosedError.
         """
 

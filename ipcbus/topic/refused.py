@@ -28,7 +28,7 @@ def checked_length(topic: str, length: Any, message_max: int) -> int:  # noqa: A
 
     Raises:
         TypeError, ValueError: it is not a whole number, or negative.
-        MessageTooLarge: no message is so long.
+        MessageTooLarge: messages are not that long.
     """
     try:
         found = operator.index(length)

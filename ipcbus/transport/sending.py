@@ -204,7 +204,7 @@ class SendingSession:
 
     @contextlib.contextmanager
     def keeping(self) -> Iterator[None]:
-        """Keeps the open batch from its timer, for who is about to join, unless somebody receives the session."""
+        """Keeps the open batch for receivers that are about to join, unless one has joined the session already."""
         keeper = object()
         try:
             if not self._is_read():
