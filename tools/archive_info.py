@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -14,7 +15,9 @@ from ipcbus.archive.layout import LOSS_TYPES
 from ipcbus.archive.log import leave_out
 from ipcbus.archive.repair import Repair  # noqa: TC001
 from ipcbus.archive.verify import Finding  # noqa: TC001
-from ipcbus_tools.common import age, number, safe, size
+from ipcbus.archive.waits import UNKNOWN, batch_waits
+from ipcbus.errors import OffsetsExpired
+from ipcbus_tools.common import age, duration, number, safe, size
 from ipcbus_tools.tables import Row, show_table
 
 if TYPE_CHECKING:
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from ipcbus.archive import Archive, Log
 
 _DATA = 0
+_NEWEST: Final = 1 << 20  # rows, of which the waits in the batch are looked at
 _NONE = "-"
 
 
@@ -46,6 +50,38 @@ class TopicInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class BatchWait:
+    """How long messages waited in batches, from their sending to the publication of their datagrams.
+
+    Attributes:
+        rows: the newest rows of the log, which were looked at; 1,048,576 at most.
+        messages: messages among them whose wait is known.
+        mean_ns: mean of their waits, in ns.
+        longest_ns: the longest, in ns.
+    """
+
+    rows: int
+    messages: int
+    mean_ns: float
+    longest_ns: int
+
+    @classmethod
+    def of(cls, log: Log, first: int, end: int) -> BatchWait | None:
+        """That of a log with these offsets; None where no wait is known."""
+        rows = messages = total = longest = 0
+        start = max(first, end - _NEWEST)
+        with contextlib.suppress(OffsetsExpired):  # retention may be faster
+            for chunk in log.read(start, end, verify=False, messages=False, on_damage=leave_out, on_hole=leave_out):
+                rows += len(chunk.rows)
+                found = batch_waits(chunk.rows)
+                found = found[found != UNKNOWN]
+                messages += len(found)
+                total += int(found.sum())
+                longest = max(longest, int(found.max(initial=0)))
+        return cls(rows, messages, total / messages, longest) if messages else None
+
+
+@dataclass(frozen=True, slots=True)
 class LogInfo:
     """A log of an archive.
 
@@ -63,6 +99,7 @@ class LogInfo:
         last_receive_ns: the greatest.
         losses: rows that tell of losses.
         lost: sequence numbers that are lost by them.
+        batch_wait: how long messages waited in batches, by the newest rows; null where that is not known of any.
         holes: offsets between first and next that a power loss took, or may have taken.
         missing: offsets between first and next whose segments are missing, although neither retention nor a power loss
             took them; `ipcbus archive verify` names them.
@@ -85,6 +122,7 @@ class LogInfo:
     last_receive_ns: int | None
     losses: int
     lost: int
+    batch_wait: BatchWait | None
     holes: int
     missing: int
     damaged: int
@@ -118,6 +156,7 @@ class LogInfo:
             last_receive_ns=max((segment.last_receive_ns for segment in filled), default=None),
             losses=sum(segment.losses for segment in segments),
             lost=sum(segment.lost for segment in segments),
+            batch_wait=BatchWait.of(log, first, end),
             holes=max(0, end - first - rows - missing),
             missing=missing,
             damaged=sum(segment.damaged for segment in segments),
@@ -277,6 +316,8 @@ def _log(log: LogInfo, now_ns: int) -> Row:
         "segments": len(log.segments),
         "losses": number(log.losses),
         "lost": number(log.lost),
+        "batch wait": _NONE if log.batch_wait is None else duration(round(log.batch_wait.mean_ns)),
+        "longest": _NONE if log.batch_wait is None else duration(log.batch_wait.longest_ns),
         "holes": number(log.holes) if log.holes else "",
         "missing": number(log.missing) if log.missing else "",
         "damaged": number(log.damaged) if log.damaged else "",

@@ -47,3 +47,5 @@ _Static_assert(offsetof(ipcbus_Row, receive_ns) == 40, "Row.receive_ns");
 cdef enum:
     TYPE_LOSS_RECORDER = 255
     SEGMENT_BYTES_MAX = 2147418112
+    BATCH_WAIT_BIT = 31
+    BATCH_WAIT_NS = 16

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from ipcbus.archive import cursors, documents
 from ipcbus.archive.cursors import Cursors
-from ipcbus.archive.layout import FORMAT
+from ipcbus.archive.layout import FORMAT, FORMATS, formats_read
 from ipcbus.archive.limits import Limits
 from ipcbus.archive.log import Log
 from ipcbus.archive.log_writer import LogWriter
@@ -228,9 +228,10 @@ class Archive:
                 f"{error}, or run 'ipcbus archive repair', which mends a single flipped bit; without the file the next "
                 "'ipcbus record' gives the archive a new id, and consumers have to begin anew"
             ) from error
-        if found.get("format") != FORMAT:
+        if found.get("format") not in FORMATS:
             raise ArchiveDamaged(
-                f"{path}: format {found.get('format')!r}, this release reads {FORMAT}; use the release that wrote it"
+                f"{path}: format {found.get('format')!r}, this release reads {formats_read()}; use the release that "
+                "wrote it"
             )
         name = found.get("id")
         if not isinstance(name, str) or not _ID.fullmatch(name):

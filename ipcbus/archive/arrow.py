@@ -13,6 +13,7 @@ from ipcbus.archive.choose import Choice, Chooser, Labels, numbers
 from ipcbus.archive.columns import COLUMNS
 from ipcbus.archive.layout import ROW, TYPE_LOSS_DAMAGE
 from ipcbus.archive.segments import Chunk
+from ipcbus.archive.waits import UNKNOWN
 from ipcbus.errors import ArchiveDamaged
 from ipcbus.extras import how_to_install
 from ipcbus.message import MessageType
@@ -166,6 +167,8 @@ class Converter:
             texts, field = (self._topics, "topic") if name == "topic" else (self._sources, "session")
             return _texts(texts, rows[field])
         found = numbers(name, rows, offsets, self._labels)
+        if name == "batchWaitNs":
+            return pa.array(found, mask=found == UNKNOWN)
         kind = COLUMNS[name].kind
         if kind == "int":
             return pa.array(found.astype(np.int32))

@@ -11,6 +11,7 @@ from ipcbus.archive.layout import (
     BLOCK,
     BLOCK_BYTES_MAX,
     FORMAT,
+    FORMATS,
     LOSS_TYPES,
     NAME_SESSION,
     NAME_TOPIC,
@@ -97,7 +98,7 @@ def fits(block: Block, base: int) -> bool:
     inside = first >= 0 and block.rows > 0 and first + block.rows <= ROWS_MAX
     inside = inside and block.position + block.bytes <= SEGMENT_BYTES_MAX
     small = block.rows == 1 or max(block.rows * ROW_SIZE, block.bytes) <= BLOCK_BYTES_MAX
-    return inside and small and block.format == FORMAT
+    return inside and small and block.format in FORMATS
 
 
 class Fault(NamedTuple):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from ipcbus.archive import waits
 from ipcbus.archive.layout import LOSS_TYPES
 from ipcbus.errors import ArchiveDamaged
 from ipcbus.message import MessageType
@@ -183,6 +184,8 @@ class Chooser:
 def numbers(column: str, rows: NDArray[np.void], offsets: NDArray[np.int64], labels: Labels) -> NDArray[np.int64]:
     """A column of numbers, for rows with these offsets; of `timestamp` the us since the epoch.
 
+    Of `batchWaitNs` `waits.UNKNOWN` stands for null.
+
     Raises:
         KeyError: the column has no numbers.
     """
@@ -194,6 +197,10 @@ def numbers(column: str, rows: NDArray[np.void], offsets: NDArray[np.int64], lab
         found = rows["receive_ns"] // 1000
     elif column in ("partition", "timestampType"):
         found = np.full(len(rows), labels.partition if column == "partition" else 0)
+    elif column == "numbers":
+        found = waits.numbers(rows)
+    elif column == "batchWaitNs":
+        found = waits.batch_waits(rows)
     else:
         found = rows[_FIELDS[column]]
     return np.ascontiguousarray(found, np.int64)
@@ -205,6 +212,5 @@ _FIELDS: Final = {
     "receiveTimeNs": "receive_ns",
     "flags": "flags",
     "type": "type",
-    "numbers": "numbers",
 }
 """Column -> field of a row that it is copied from."""

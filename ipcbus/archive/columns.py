@@ -39,12 +39,16 @@ COLUMNS: Final[dict[str, Column]] = {
     "type": Column("int", False, "`MessageType`; 255 a loss by the recorder, 254 one by a damaged archive."),
     "numbers": Column("long", False, "How many sequence numbers the row spans; of a loss, how many are lost."),
     "source": Column("string", False, "Source string of the transport session."),
+    "batchWaitNs": Column(
+        "long", True, "How long it waited in its batch, from sending to publication, ns; null where that is not known."
+    ),
 }
 
 EVENT_COLUMNS: Final = ("type", "numbers", "source")
 
 
-def chosen(*, headers: bool = False, value: bool = True, events: bool = False) -> tuple[str, ...]:
+def chosen(*, headers: bool = False, value: bool = True, events: bool = False, waits: bool = False) -> tuple[str, ...]:
     """Names of the columns that a reader is given who does not name them himself, in their order."""
     left_out = [*(() if headers else ("headers",)), *(() if value else ("value",)), *(() if events else EVENT_COLUMNS)]
+    left_out += () if waits else ("batchWaitNs",)
     return tuple(name for name in COLUMNS if name not in left_out)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from ipcbus.archive.waits import numbers
 from ipcbus.errors import IpcBusError, StorageError, StorageFull
 from ipcbus.message import MessageType
 
@@ -286,5 +287,5 @@ class Drain:
         buffer = self._hand or self._stage.take()
         while buffer is not None:
             rows = buffer.rows
-            self.unwritten += int(rows["numbers"][np.isin(rows["type"], _MESSAGES)].sum(dtype=np.int64))
+            self.unwritten += int(numbers(rows)[np.isin(rows["type"], _MESSAGES)].sum())
             buffer = self._stage.take()

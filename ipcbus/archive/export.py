@@ -72,7 +72,7 @@ def export(
         StorageError: the system refuses.
     """
     wanted = choice or Choice()
-    columns = schema(chosen(headers=True, events=wanted.events))
+    columns = schema(chosen(headers=True, events=wanted.events, waits=True))
     parts = [(log, _Part(log, columns, wanted, told, skip_damaged, missing)) for log in archive.logs()]
     if to.suffix in (".parquet", ".arrow"):
         if to.suffix != f".{form}":

@@ -11,7 +11,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Final, Literal
 
 from ipcbus.archive import documents
-from ipcbus.archive.layout import FORMAT
+from ipcbus.archive.layout import FORMAT, FORMATS
 from ipcbus.errors import ArchiveDamaged
 from ipcbus.storage.files import FileMissing
 
@@ -95,7 +95,7 @@ def load(files: Files, folder: Path) -> Gone | None:
     except (FileMissing, ArchiveDamaged):
         return None
     first, holes = found.get("first"), found.get("holes")
-    if found.get("format") != FORMAT or not documents.is_whole(first) or not isinstance(holes, list):
+    if found.get("format") not in FORMATS or not documents.is_whole(first) or not isinstance(holes, list):
         return None
     spans = [tuple(hole) for hole in holes if isinstance(hole, list)]
     if len(spans) < len(holes) or not all(len(span) == 2 and all(map(documents.is_whole, span)) for span in spans):

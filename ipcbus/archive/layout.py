@@ -32,7 +32,9 @@ segment's data and end where those of the next row of the same block begin. A lo
     +--------------------------------+-----------------------------+------------------------+ 48
 
 `sequence` is `Message.sequence_number`, the last that the row spans, and `numbers` how many it spans: one for a
-message, more for one that came in fragments, and for a loss all that was lost. `topic` and `session` are numbers of
+message, more for one that came in fragments, and for a loss all that was lost. Of a message of one number that bit
+BATCH_WAIT is set says that its wait in the batch is known, and the 31 bits below are that wait in units of
+BATCH_WAIT_NS: the time from its sending to the publication of its datagram. `topic` and `session` are numbers of
 the log's names, which both kinds share; 0 is none. Times are ns since the epoch; `send_ns` is 0 where it is not known.
 
 A block covers `rows` rows from `first_offset` on, and `bytes` bytes of data from `position` on; blocks follow each
@@ -60,8 +62,11 @@ import numpy as np
 
 from ringbuf import codegen
 
-FORMAT = 1
-"""Version of all this; a reader refuses another one by name."""
+FORMAT = 2
+"""Version of all this that is written; a reader refuses by name what is not among FORMATS."""
+
+FORMATS = (1, 2)
+"""Versions that are read. Format 1 has no waits in the batch; all else is as in format 2."""
 
 SEGMENT_BYTES_MAX = 2**31 - 2**16
 """Arrow's offsets are 32 bits wide, so a segment's data never grows to 2 GiB."""
@@ -80,6 +85,15 @@ TYPE_LOSS_DAMAGE = 254
 
 LOSS_TYPES = (4, 5, TYPE_LOSS_DAMAGE, TYPE_LOSS_RECORDER)
 """Types whose rows are losses: UNRECOVERABLE_LOSS and UNRECOVERABLE_LOSS_BURST of `MessageType`, and those above."""
+
+
+BATCH_WAIT_BIT = 31
+
+BATCH_WAIT = 1 << BATCH_WAIT_BIT
+"""Bit of `numbers` of a message that says: one number, and the lower bits are the message's wait in the batch."""
+
+BATCH_WAIT_NS = 16
+"""Unit of that wait; so it reaches to 34 s, as stamps do. A longer one shows as that."""
 
 
 def _struct(size: int, fields: list[tuple[str, str, int]]) -> np.dtype[np.void]:
@@ -162,7 +176,17 @@ NAME_SESSION = 2
 STRUCTS = {"Row": ROW}
 """What compiled code writes; `_layout.pxd` is generated from it."""
 
-CONSTANTS = {"TYPE_LOSS_RECORDER": TYPE_LOSS_RECORDER, "SEGMENT_BYTES_MAX": SEGMENT_BYTES_MAX}
+CONSTANTS = {
+    "TYPE_LOSS_RECORDER": TYPE_LOSS_RECORDER,
+    "SEGMENT_BYTES_MAX": SEGMENT_BYTES_MAX,
+    "BATCH_WAIT_BIT": BATCH_WAIT_BIT,
+    "BATCH_WAIT_NS": BATCH_WAIT_NS,
+}
+
+
+def formats_read() -> str:
+    """The formats that are read, for texts."""
+    return f"formats {FORMATS[0]} to {FORMATS[-1]}"
 
 
 def declarations() -> str:

@@ -7,10 +7,10 @@ from libc.string cimport memcpy
 
 from collections import deque
 
-from ipcbus.archive._layout cimport SEGMENT_BYTES_MAX, TYPE_LOSS_RECORDER, Row
+from ipcbus.archive._layout cimport BATCH_WAIT_BIT, BATCH_WAIT_NS, SEGMENT_BYTES_MAX, TYPE_LOSS_RECORDER, Row
 from ipcbus.archive.buffer cimport Buffer, filled_of, new_buffer
 from ipcbus.delivery.message cimport Message, Origin, message_block, message_bytes, message_value
-from ringbuf.clock cimport clock_kind, epoch_ns, read_ticks
+from ringbuf.clock cimport clock_kind, epoch_ns, ns_per_tick, read_ticks
 
 BUFFER_BYTES_MIN = 1 << 17
 
@@ -18,6 +18,7 @@ cdef enum:
     PART_MIN = 1 << 16
     PART_MAX = 1 << 22
     LONG_COPY = 1 << 20     # a longer one lets other threads run
+    CLOCKS_APART_NS = 1000000000
     NOTES_MAX = 1 << 16     # more of them are told more coarsely
     # Of delivery.types.MessageType.
     EOS = 1
@@ -28,6 +29,8 @@ cdef enum:
     BOS = 20
 
 GIVE_WAY_S = 0.01
+
+cdef uint32_t BATCH_WAIT = <uint32_t>1 << BATCH_WAIT_BIT     # no enum: it is too large for an int
 
 
 # Two threads use a stage, without a lock of their own: between a look at it and what is done after that no Python runs,
@@ -86,13 +89,13 @@ cdef class Stage:
         row.length = <uint32_t>length
         row.topic = self.line.topic
         row.session = self.line.session
-        row.numbers = <uint32_t>min(message.sequence - message.first_sequence + 1, <uint64_t>UINT32_MAX)
         row.headers = <uint16_t>headers
         row.flags = message.flags
         row.type = message.kind
         row.sequence = <int64_t>message.sequence
         row.send_ns = epoch_ns(message.send_ticks) if message.send_ticks else 0
         row.receive_ns = self.now()
+        row.numbers = numbers_of(message, row.receive_ns - row.send_ns)
         if not self.copying:
             if headers:
                 memcpy(here.front, block, headers)
@@ -367,6 +370,21 @@ cdef class Stage:
         if self.full:
             return self.full[0].first_ns
         return self.open.first_ns if self.open is not None else 0
+
+
+cdef inline uint32_t numbers_of(Message message, int64_t latency_ns) noexcept:
+    """How many numbers a message spans; of one number with its wait in the batch, where that can be what is said of it."""
+    cdef uint64_t numbers = message.sequence - message.first_sequence + 1
+    cdef double wait_ns
+    if numbers != 1 or message.send_ticks == 0 or message.published_ticks < message.send_ticks:
+        return <uint32_t>min(numbers, <uint64_t>(BATCH_WAIT - 1))
+    if message.published_ticks == message.send_ticks:
+        return BATCH_WAIT
+    wait_ns = <double>(message.published_ticks - message.send_ticks) * ns_per_tick()
+    # What was received before it was published; the clocks of two hosts may disagree, but seldom by that much.
+    if wait_ns > <double>latency_ns + CLOCKS_APART_NS:
+        return 1
+    return BATCH_WAIT | <uint32_t>min(wait_ns / BATCH_WAIT_NS, <double>(BATCH_WAIT - 1))
 
 
 cdef uint32_t number_of(dict numbers, str name) except? 0xFFFFFFFF:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ipcbus.archive.layout import FORMAT, OFFSET_END, WATERMARK, WATERMARK_AT, WATERMARK_MAGIC
+from ipcbus.archive.layout import FORMAT, FORMATS, OFFSET_END, WATERMARK, WATERMARK_AT, WATERMARK_MAGIC, formats_read
 from ipcbus.errors import ArchiveDamaged
 
 if TYPE_CHECKING:
@@ -74,9 +74,9 @@ def unpack(data: bytes) -> Watermark | None:
     record = dict(zip(_FIELDS, np.frombuffer(data, WATERMARK, 1).item(), strict=True))
     if record["magic"] != WATERMARK_MAGIC:
         return None
-    if record["format"] != FORMAT:
+    if record["format"] not in FORMATS:
         raise ArchiveDamaged(
-            f"a watermark of format {record['format']} was found, this release reads format {FORMAT}: use the release "
+            f"a watermark of format {record['format']} was found, this release reads {formats_read()}: use the release "
             "of ipcbus that wrote the archive"
         )
     found = Watermark(

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from ipcbus.delivery.rare import Losses
     from ipcbus.delivery.rules import Rules
 
+    _Times = tuple[int, int]  # when it was sent, and when its datagram was published; 0 where that is not known
+
 _SHOWN_FLAGS = FLAG_START_BATCH | FLAG_END_BATCH | FLAG_PROPERTIES
 _APART = FLAG_FRAGMENT | FLAG_PROPERTIES
 """Flags of what has to be put together or taken apart before it is delivered."""
@@ -66,7 +68,7 @@ class DeliveryController(Controller):
         self.next_check_ns = 0
         self._losses, self._tally, self._budget = losses, tally or Tally(), budget
         self._gaps = Gaps()
-        self._map: dict[int, tuple[int, bytes, int]] = {}
+        self._map: dict[int, tuple[int, bytes, _Times]] = {}
         self._partials: dict[int, Partial] = {}
         self._next = 0  # in order: below it everything was delivered or reported
         self._entries = 0
@@ -79,6 +81,7 @@ class DeliveryController(Controller):
     def odd(self, sequence: int, flags: int, payload: memoryview, send_ticks: int, now_ns: int) -> int:
         """Takes what is not a whole message in order; see `Controller.odd`."""
         before = self._given
+        times = send_ticks, self.published_ticks
         self._go_on_from_plain()
         try:
             if flags & FLAG_TSNI:
@@ -91,11 +94,11 @@ class DeliveryController(Controller):
                     self._break_off(sequence)
                     if self._raised is None:
                         return IN_PLACE
-                    self._take(sequence, flags, payload, send_ticks)
+                    self._take(sequence, flags, payload, times)
                 else:
-                    self._take_or_keep(sequence, flags, payload, send_ticks)
+                    self._take_or_keep(sequence, flags, payload, times)
             elif self._gaps.fill(sequence):
-                self._take_or_keep(sequence, flags, payload, send_ticks)
+                self._take_or_keep(sequence, flags, payload, times)
             else:
                 self._tally.duplicates += 1
                 return DROPPED
@@ -198,11 +201,11 @@ class DeliveryController(Controller):
             self._next = sequence + 1
         return True
 
-    def _take_or_keep(self, sequence: int, flags: int, payload: memoryview, send_ticks: int) -> None:
+    def _take_or_keep(self, sequence: int, flags: int, payload: memoryview, times: _Times) -> None:
         if self._has_turn(sequence):
-            self._take(sequence, flags, payload, send_ticks)
+            self._take(sequence, flags, payload, times)
         else:
-            self._map[sequence] = (flags, bytes(payload), send_ticks)
+            self._map[sequence] = (flags, bytes(payload), times)
 
     def _told_of(self, next_sequence: int, now_ns: int) -> None:
         # Without a floor nothing is known to be lost before the first message: the receiver may have come later.
@@ -251,8 +254,8 @@ class DeliveryController(Controller):
         """Delivers from the order map up to the first gap."""
         while self._map and (message := self._map.pop(self._next, None)) is not None:
             sequence, self._next = self._next, self._next + 1
-            flags, payload, send_ticks = message
-            self._take(sequence, flags, memoryview(payload), send_ticks)
+            flags, payload, times = message
+            self._take(sequence, flags, memoryview(payload), times)
 
     def _give_up(self) -> None:
         """The first gap is lost for good."""
@@ -309,11 +312,11 @@ class DeliveryController(Controller):
 
     # ------------------------------------------------------------------ messages and fragments
 
-    def _take(self, sequence: int, flags: int, payload: memoryview, send_ticks: int) -> None:
+    def _take(self, sequence: int, flags: int, payload: memoryview, times: _Times) -> None:
         """A message or fragment whose turn it is."""
         if not flags & FLAG_FRAGMENT:
             self._break_off(sequence)
-            self._deliver(parts_of(bytes(payload), flags), sequence, sequence, flags, send_ticks, None)
+            self._deliver(parts_of(bytes(payload), flags), sequence, sequence, flags, times, None)
             return
         fragment = read_fragment(sequence, payload)
         if fragment is None:
@@ -322,9 +325,9 @@ class DeliveryController(Controller):
         elif self.rules.ordered == RAW:
             info = FragmentInfo(fragment.first, fragment.offset, fragment.total)
             self._tally.completed += sequence == fragment.last
-            self._deliver((None, bytes(fragment.piece)), sequence, sequence, flags, send_ticks, info)
+            self._deliver((None, bytes(fragment.piece)), sequence, sequence, flags, times, info)
         else:
-            self._assemble(sequence, fragment, flags, send_ticks)
+            self._assemble(sequence, fragment, flags, times[0])
 
     def _assemble(self, sequence: int, fragment: Fragment, flags: int, send_ticks: int) -> None:
         partial = self._partials.get(fragment.first)
@@ -340,7 +343,7 @@ class DeliveryController(Controller):
             self._tally.completed += 1
             info = FragmentInfo(fragment.first, 0, fragment.total)
             parts = partial.parts()
-            self._deliver(parts, fragment.first, fragment.last, partial.flags, partial.send_ticks, info)
+            self._deliver(parts, fragment.first, fragment.last, partial.flags, (partial.send_ticks, 0), info)
 
     def _open(self, sequence: int, fragment: Fragment, send_ticks: int) -> Partial | None:
         """A new incomplete message; None when it can never become whole, or there is no memory for it."""
@@ -398,7 +401,7 @@ class DeliveryController(Controller):
         self._report(lost)
 
     def _deliver(
-        self, parts: Parts | None, first: int, last: int, flags: int, send_ticks: int, info: FragmentInfo | None
+        self, parts: Parts | None, first: int, last: int, flags: int, times: _Times, info: FragmentInfo | None
     ) -> None:
         if parts is None:
             self._tally.malformed += 1
@@ -406,5 +409,6 @@ class DeliveryController(Controller):
             return
         self._given += 1
         block, own = parts
-        message = whole_message(self.origin, own, first, last, flags & _SHOWN_FLAGS, send_ticks, info, block)
+        sent, published = times
+        message = whole_message(self.origin, own, first, last, flags & _SHOWN_FLAGS, sent, info, block, published)
         self.deliver(message, self._losses)

@@ -16,6 +16,7 @@ cdef class Controller:
     cdef readonly Origin origin
     cdef readonly uint32_t topic_number
     cdef public uint64_t expected       # the number after the highest that has come or was told of
+    cdef public uint64_t published_ticks    # when the datagram was published that `odd` is about
     cdef public bint plain              # nothing is missing or half there: `expected` may go straight to the sinks
     cdef readonly list sinks
     cdef Sink only                      # the one sink, when there is exactly one
@@ -37,6 +38,8 @@ cdef class Demux:
     cdef bytes hand                     # the datagram in hand, where datagrams are fed
     cdef bint walking                   # through the datagram in hand, where datagrams are fed
     cdef uint64_t send_ticks            # when the datagram in hand was begun
+    cdef const char *first              # what the datagram in hand begins with
+    cdef uint64_t published_ticks       # when it was published
     cdef uint64_t sent_ticks            # when the message in hand was sent
     cdef double ticks_per_stamp
     cdef uint64_t dice
@@ -60,6 +63,7 @@ cdef class Demux:
 
     cdef int read_from(self, RingReader ring) except -1
     cdef long poll(self, long limit) except -1
+    cdef void take_in_hand(self, const char *start, const char *end, uint64_t send_ticks) noexcept
     cdef bint next_record(self) except -1
     cdef int skip(self, uint64_t length) except -1
     cdef void sample(self, int64_t count) noexcept

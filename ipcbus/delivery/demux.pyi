@@ -39,6 +39,8 @@ class Controller:
     """The number after the highest that has come or was told of."""
     plain: bool
     """Nothing is missing or half there: the message `expected` may go straight to the sinks."""
+    published_ticks: int
+    """When the datagram was published that `odd` is about."""
     sinks: list[Sink]
 
     def __init__(self, origin: Origin, topic_number: int) -> None: ...

@@ -11,7 +11,7 @@ from libc.stdlib cimport calloc, free
 from ipcbus.delivery.message cimport Message, Origin, message_with_headers, own_message
 from ipcbus.delivery.sink cimport Sink, sink_count, sink_is_full, sink_row
 from ipcbus.wire._layout cimport (
-    FLAG_FRAGMENT, FLAG_PROPERTIES, FLAG_TSNI, FRAGMENT_HEADER_BYTES, MESSAGE_HEADER_BYTES, STAMP_NS, TOPIC_BITS,
+    FLAG_FRAGMENT, FLAG_PROPERTIES, FLAG_TSNI, FRAGMENT_HEADER_BYTES, MESSAGE_HEADER_BYTES, STAMP_BYTES, STAMP_NS, TOPIC_BITS,
     TOPIC_MASK, FragmentHeader, MessageHeader,
 )
 from ipcbus.wire.stamps cimport STAMPED, body_bytes, stamp_ticks, stride
@@ -59,6 +59,7 @@ cdef inline int64_t count_messages(const char *cursor, const char *end) noexcept
 cdef uint64_t sent_after(const char *cursor, const char *end, int64_t place, double ticks_per_stamp) noexcept:
     """How many ticks after the begin of its datagram the message at this place was sent."""
     cdef const MessageHeader *header
+    cdef const char *first = cursor
     cdef uint32_t word, length
     while end - cursor >= MESSAGE_HEADER_BYTES:
         header = <const MessageHeader *>cursor
@@ -66,12 +67,24 @@ cdef uint64_t sent_after(const char *cursor, const char *end, int64_t place, dou
         if <int64_t>body_bytes(length, word) > end - cursor - MESSAGE_HEADER_BYTES:
             break
         if place == 0 and not word >> TSNI_BIT & 1:
-            if word & STAMPED:
-                return stamp_ticks(cursor + MESSAGE_HEADER_BYTES, length, ticks_per_stamp)
+            if word & STAMPED and cursor != first:
+                return stamp_ticks(cursor, length, ticks_per_stamp)
             break
         place -= ~(word >> TSNI_BIT) & 1
         cursor += stride(body_bytes(length, word))
     return 0
+
+
+cdef inline uint64_t published_after(const char *first, const char *end, double ticks_per_stamp) noexcept:
+    """How many ticks after its begin a datagram was published."""
+    cdef const MessageHeader *header = <const MessageHeader *>first
+    cdef uint32_t length
+    if end - first < MESSAGE_HEADER_BYTES or not header.topic & STAMPED:
+        return 0
+    length = header.length  # once: its source may change it
+    if <int64_t>length + STAMP_BYTES > end - first - MESSAGE_HEADER_BYTES:
+        return 0
+    return stamp_ticks(first, length, ticks_per_stamp)
 
 
 cdef bint completes(const char *payload, uint32_t length, uint32_t flags) noexcept:
@@ -215,9 +228,7 @@ cdef class Demux:
             self.skip(PyBytes_GET_SIZE(datagram))
             return 0
         self.hand = datagram
-        self.cursor = start
-        self.end = start + PyBytes_GET_SIZE(datagram)
-        self.send_ticks = send_ticks
+        self.take_in_hand(start, start + PyBytes_GET_SIZE(datagram), send_ticks)
         return self.go_on(now_ns)
 
     def go_on(self, int64_t now_ns):
@@ -276,6 +287,13 @@ cdef class Demux:
         return 0
 
     @cython.final
+    cdef inline void take_in_hand(self, const char *start, const char *end, uint64_t send_ticks) noexcept:
+        self.cursor = self.first = start
+        self.end = end
+        self.send_ticks = send_ticks
+        self.published_ticks = send_ticks + published_after(start, end, self.ticks_per_stamp)
+
+    @cython.final
     cdef inline bint next_record(self) except -1:
         """Takes the next record in hand; False when there is none."""
         cdef Reader *r = self.r
@@ -301,9 +319,7 @@ cdef class Demux:
         if not self.begun:
             self.begun = True
             self.rare.begin()
-        self.cursor = <const char *>record + RECORD_HEADER
-        self.end = <const char *>record + length
-        self.send_ticks = record.send_ticks
+        self.take_in_hand(<const char *>record + RECORD_HEADER, <const char *>record + length, record.send_ticks)
         if count:
             r.since_sample += 1
             r.sample_weight += count
@@ -382,9 +398,8 @@ cdef class Demux:
                 taken += 1
                 self.sent_ticks = self.send_ticks
                 if word & STAMPED:
-                    self.sent_ticks += stamp_ticks(
-                        <const char *>header + MESSAGE_HEADER_BYTES, length, self.ticks_per_stamp
-                    )
+                    if <const char *>header != self.first:  # of which the stamp says when the datagram was published
+                        self.sent_ticks += stamp_ticks(<const char *>header, length, self.ticks_per_stamp)
                     word ^= STAMPED
                 if sequence != controller.expected or not controller.plain or word & UNUSUAL:
                     handled += self.odd(controller, header, length, word >> TOPIC_BITS, sequence)
@@ -451,12 +466,14 @@ cdef class Demux:
         if sequence == controller.expected and controller.plain and not flags & (FLAG_FRAGMENT | FLAG_TSNI):
             message = message_with_headers(controller.origin, start, length, sequence, flags, self.sent_ticks)
             if message is not None:
+                message.published_ticks = self.published_ticks
                 controller.expected += 1
                 self.messages += 1
                 controller.deliver(message, self.rare)
                 return 1
         payload = PyMemoryView_FromMemory(start, length, PyBUF_READ)
         try:
+            controller.published_ticks = self.published_ticks
             given = controller.odd(sequence, flags, payload, self.sent_ticks, self.now_ns)
         finally:
             payload.release()
@@ -524,6 +541,7 @@ cdef class Demux:
         message.first_sequence = sequence
         message.flags = flags
         message.send_ticks = self.sent_ticks
+        message.published_ticks = self.published_ticks
         message.lent = True
         sink_count(sink, message.length)
         # Called without Cython's own exception frame around it: that costs as much as half the call.

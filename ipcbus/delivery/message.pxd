@@ -7,13 +7,14 @@ cdef class Origin:
     cdef readonly str topic
     cdef readonly str source
 
-# What a compiled callback may read: the fields of `origin`, `kind`, `sequence`, `first_sequence`, `send_ticks`, `flags`,
-# `following` and `fragment`, of whatever it is given; and where its bytes are by `message_value` and `message_block`, never by
+# What a compiled callback may read: the fields of `origin`, `kind`, `sequence`, `first_sequence`, `send_ticks`,
+# `published_ticks`, `flags`, `following` and `fragment`, of whatever it is given; and where its bytes are by `message_value` and `message_block`, never by
 # `start` and `own`, of which only one may be there. Both stay where they are until the callback returns.
 cdef class Message:
     cdef Origin origin
     cdef int kind
     cdef uint64_t sequence, first_sequence, send_ticks
+    cdef uint64_t published_ticks   # when its datagram was; 0 where that is not known
     cdef uint64_t following     # of EOS: the number that the next message would have had; 0 when that is not known
     cdef readonly int flags
     cdef const char *start      # in the ring or in the reader's copy, valid while `lent`

@@ -106,6 +106,7 @@ def whole_message(
     send_ticks: int,
     fragment: FragmentInfo | None,
     block: bytes | None = None,
+    published_ticks: int = 0,
 ) -> Message:
     """A message of these bytes and this header block, which span the numbers `first` to `last`."""
 

@@ -153,7 +153,8 @@ cdef Message message_with_headers(Origin origin, const char *start, Py_ssize_t l
 
 
 def whole_message(
-    Origin origin, bytes own, uint64_t first, uint64_t last, int flags, uint64_t send_ticks, fragment, bytes block=None
+    Origin origin, bytes own, uint64_t first, uint64_t last, int flags, uint64_t send_ticks, fragment, bytes block=None,
+    uint64_t published_ticks=0,
 ):
     cdef Message message = Message.__new__(Message)
     message.origin = origin
@@ -164,6 +165,7 @@ def whole_message(
     message.sequence = last
     message.flags = flags if block is None else flags & ~FLAG_PROPERTIES
     message.send_ticks = send_ticks
+    message.published_ticks = published_ticks
     message.fragment = fragment
     return message
 

@@ -43,6 +43,7 @@ def render() -> str:
 def _columns() -> str:
     head = "## Columns\n\n| column | type | with | meaning |\n|---|---|---|---|"
     conditions = dict.fromkeys(EVENT_COLUMNS, "`includeEvents`") | {"headers": "`includeHeaders`"}
+    conditions["batchWaitNs"] = "a `schema` that names it"
     rows = []
     for name, column in COLUMNS.items():
         kind = "array<struct<key string, value binary>>" if column.kind == "headers" else column.kind

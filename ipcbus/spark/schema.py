@@ -21,6 +21,8 @@ from ipcbus.archive.columns import COLUMNS, chosen
 from ipcbus.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ipcbus.spark.options import ReadOptions
 
 TYPES: Final[dict[str, DataType]] = {
@@ -37,6 +39,11 @@ TYPES: Final[dict[str, DataType]] = {
 def schema(options: ReadOptions) -> StructType:
     """The columns of a reader who does not name them."""
     names = chosen(headers=options.include_headers, value=options.include_value, events=options.include_events)
+    return of_columns(names)
+
+
+def of_columns(names: Iterable[str]) -> StructType:
+    """Some of our columns, as a schema that may be asked for."""
     return StructType([StructField(name, TYPES[COLUMNS[name].kind], COLUMNS[name].nullable) for name in names])
 
 

@@ -135,6 +135,7 @@ class Peek:
 
     def _of_record(self, data: bytes, at: int, end: int, ticks: int) -> Iterator[Peeked]:
         sent = clock.ticks_to_epoch_ns(ticks) if self._same_clock else 0
+        first = at
         while at + _MESSAGE.size <= end:
             length, topic, sequence = _MESSAGE.unpack_from(data, at)
             body = at + _MESSAGE.size
@@ -143,7 +144,7 @@ class Peek:
             if length + stamp > end - body:
                 return
             own = sent
-            if stamp and sent:
+            if stamp and sent and at != first:  # the first one's says when the datagram was published
                 own += int.from_bytes(data[body + length : body + length + stamp], "little") * wire.STAMP_NS
             if topic & wire.TOPIC_MASK == self._number & wire.TOPIC_MASK and not flags & wire.FLAG_TSNI:
                 fragment = bool(flags & wire.FLAG_FRAGMENT)

@@ -32,6 +32,7 @@ cdef class BatchWriter:
     cdef bint stamps                # a message that joins others in a datagram gets a send time of its own
     cdef double stamps_per_tick
     cdef uint64_t stamped           # ticks after the begin of the open record at which its messages were sent, together
+    cdef char *publication          # where the stamp of the open record's first message is; NULL without one
     cdef uint64_t waited            # ticks that messages have waited for their record to be published, together
     cdef uint64_t longest_wait
     cdef readonly uint64_t infos_sent
@@ -60,6 +61,7 @@ cdef inline int batch_publish_at(BatchWriter batch, uint64_t now) except -1:
     for i in range(batch.touched_count):
         _atomics.store_release64(&batch.touched[i][1], batch.touched[i][0])  # SYNC published
     batch.touched_count = 0
+    batch.publication = NULL
     batch.record_number += 1
     if parked:
         batch.policy.parked(parked)

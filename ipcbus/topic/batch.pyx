@@ -8,6 +8,7 @@ cimport cython
 
 from ipcbus.errors import ClosedError, ReservationError, SegmentDamaged, WrongProcess
 from ipcbus.wire._layout cimport STAMP_NS, TopicLine
+from ipcbus.wire.stamps cimport put_stamp
 from ringbuf cimport _atomics
 from ringbuf._layout cimport RECORD_HEADER
 from ringbuf.clock cimport monotonic_ns, ns_per_tick
@@ -83,6 +84,8 @@ cdef class BatchWriter:
         if w.messages and longest > self.longest_wait:
             self.longest_wait = longest
         self.stamps_per_tick = ns_per_tick / STAMP_NS
+        if self.publication != NULL:
+            put_stamp(self.publication, longest, self.stamps_per_tick)
         _atomics.store_relaxed64(&w.header.batch_wait_ns, <uint64_t>(<double>self.waited * ns_per_tick))
         _atomics.store_relaxed64(&w.header.batch_wait_max, <uint64_t>(<double>self.longest_wait * ns_per_tick))
 

@@ -31,12 +31,12 @@ cdef class TopicSource:
     cdef int put_pieces(
         self, bytes front, const char *data, uint64_t length, uint32_t flags, bint flush, int own
     ) except -1
-    cdef char *place(self, uint64_t length, bint block) except NULL
-    cdef char *reserve_slowly(self, uint64_t length, bint block, int own, int own_batch) except NULL
+    cdef char *place(self, uint64_t length, bint flush, bint block) except NULL
+    cdef char *reserve_slowly(self, uint64_t length, bint flush, bint block, int own, int own_batch) except NULL
     cdef int wait_for_room(self, uint64_t need, bint block) except -1
     cdef int pass_gate(self, bint block) except -1
     cdef void count_piece(self, bint last) noexcept
-    cdef void put(self, char *place, uint64_t length, uint32_t flags) noexcept
+    cdef void put(self, char *place, uint64_t length, uint32_t flags, bint flush) noexcept
     cdef int after(self, bint flush) except -1
     cdef int send_flagged(self, data, bytes front, uint32_t flags, bint flush, bint block) except -1
     cdef void hold(self, bint holds) noexcept

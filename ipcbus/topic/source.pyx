@@ -24,14 +24,21 @@ from ringbuf._layout cimport RECORD_ALIGN, RECORD_HEADER
 from ringbuf.ring cimport Writer, writer_claim, writer_drop_empty, writer_ticks
 
 
-cdef inline bint bears_stamp(BatchWriter batch) noexcept:
-    """Whether the next message of the open record gets a stamp: its own send time is not that of the record."""
-    return batch.stamps and batch.w.used > RECORD_HEADER
+cdef inline bint bears_stamp(BatchWriter batch, uint64_t length, bint flush) noexcept:
+    """Whether the next message of the open record gets a stamp.
+
+    It does if its own send time is not that of the record, or if it begins a record that others may join.
+    """
+    if not batch.stamps or batch.w.used > RECORD_HEADER:
+        return batch.stamps
+    if flush or (stride(length) >= batch.minimum_length and not batch.held):
+        return False
+    return RECORD_HEADER + stride(length + STAMP_BYTES) <= batch.record_limit
 
 
-cdef inline uint64_t bytes_for(BatchWriter batch, uint64_t length) noexcept:
+cdef inline uint64_t bytes_for(BatchWriter batch, uint64_t length, bint flush) noexcept:
     """What the next message takes of the open record."""
-    return stride(length + STAMP_BYTES * bears_stamp(batch))
+    return stride(length + STAMP_BYTES * bears_stamp(batch, length, flush))
 
 
 cdef inline void gather(char *to, bytes front, const char *data, uint64_t offset, uint64_t length) noexcept:
@@ -69,19 +76,19 @@ cdef class TopicSource:
         return bool(self.gate & SOURCE_CLOSED)
 
     @cython.final
-    cdef inline char *place(self, uint64_t length, bint block) except NULL:
+    cdef inline char *place(self, uint64_t length, bint flush, bint block) except NULL:
         """Where a message of `length` bytes goes. Between this and `put` nothing may let another thread run."""
         cdef BatchWriter batch = self.batch
         cdef Writer *w = batch.w
-        cdef uint64_t need = bytes_for(batch, length)
+        cdef uint64_t need = bytes_for(batch, length, flush)
         cdef char *place
         if batch.gate or self.gate or w.used + need > batch.record_limit:
-            return self.reserve_slowly(length, block, 0, 0)
+            return self.reserve_slowly(length, flush, block, 0, 0)
         place = writer_claim(w, need)
-        return place if place != NULL else self.reserve_slowly(length, block, 0, 0)
+        return place if place != NULL else self.reserve_slowly(length, flush, block, 0, 0)
 
     @cython.final
-    cdef char *reserve_slowly(self, uint64_t length, bint block, int own, int own_batch) except NULL:
+    cdef char *reserve_slowly(self, uint64_t length, bint flush, bint block, int own, int own_batch) except NULL:
         """A place for a message when there is none at once: passes the gates, publishes, waits as the policy says.
 
         Each of these may let another thread send, so after each of them everything is looked at again. The bits of `own`
@@ -91,7 +98,7 @@ cdef class TopicSource:
         cdef uint64_t need
         cdef char *place
         while True:
-            need = bytes_for(batch, length)
+            need = bytes_for(batch, length, flush)
             if batch.gate & ~own_batch:
                 batch.pass_gate(self.topic, block)
             elif self.gate & ~own:
@@ -128,19 +135,22 @@ cdef class TopicSource:
         return 0
 
     @cython.final
-    cdef inline void put(self, char *place, uint64_t length, uint32_t flags) noexcept:
-        """Makes the bytes behind the header at `place` the next message."""
+    cdef inline void put(self, char *place, uint64_t length, uint32_t flags, bint flush) noexcept:
+        """Makes the bytes behind the header at `place` the next message; `length` and `flush` as its place was asked for."""
         cdef BatchWriter batch = self.batch
         cdef Writer *w = batch.w
         cdef MessageHeader *header = <MessageHeader *>place
         cdef uint64_t need = stride(length)
         self.sent_ticks = w.open_ticks
-        if bears_stamp(batch):
+        if bears_stamp(batch, length, flush):
             need = stride(length + STAMP_BYTES)
             flags |= FLAG_STAMPED
-            self.sent_ticks = writer_ticks(w)
-            batch.stamped += self.sent_ticks - w.open_ticks
-            put_stamp(place + MESSAGE_HEADER_BYTES, length, self.sent_ticks - w.open_ticks, batch.stamps_per_tick)
+            if w.used == RECORD_HEADER:
+                batch.publication = place + MESSAGE_HEADER_BYTES + length
+            else:
+                self.sent_ticks = writer_ticks(w)
+                batch.stamped += self.sent_ticks - w.open_ticks
+            put_stamp(place + MESSAGE_HEADER_BYTES + length, self.sent_ticks - w.open_ticks, batch.stamps_per_tick)
         header.length = <uint32_t>length
         header.topic = self.topic_number | flags << TOPIC_BITS
         header.sequence = self.next_sequence
@@ -159,7 +169,10 @@ cdef class TopicSource:
     cdef inline int after(self, bint flush) except -1:
         """Publishes if the message just put completes the datagram."""
         cdef BatchWriter batch = self.batch
-        if flush or (batch.w.used - RECORD_HEADER >= batch.minimum_length and not batch.held):
+        # One that is full is over, whoever holds it: nothing joins it, and it may have no room for the time of publication.
+        if flush or (batch.w.used - RECORD_HEADER >= batch.minimum_length and (
+            not batch.held or (batch.stamps and batch.w.used + MESSAGE_HEADER_BYTES > batch.record_limit)
+        )):
             batch_publish_at(batch, self.sent_ticks)
         elif not batch.on_timer:
             batch.on_timer = True
@@ -171,9 +184,9 @@ cdef class TopicSource:
         cdef char *place
         if length > self.message_max:
             return self.append_pieces(None, data, length, flags, flush, block)
-        place = self.place(length, block)
+        place = self.place(length, flush, block)
         memcpy(place + MESSAGE_HEADER_BYTES, data, length)
-        self.put(place, length, flags)
+        self.put(place, length, flags, flush)
         return self.after(flush)
 
     @cython.final
@@ -186,9 +199,9 @@ cdef class TopicSource:
         flags |= FLAG_PROPERTIES
         if length > self.message_max:
             return self.append_pieces(front, data, length, flags, flush, block)
-        place = self.place(length, block)
+        place = self.place(length, flush, block)
         gather(place + MESSAGE_HEADER_BYTES, front, data, 0, length)
-        self.put(place, length, flags)
+        self.put(place, length, flags, flush)
         return self.after(flush)
 
     @cython.final
@@ -232,9 +245,11 @@ cdef class TopicSource:
         cdef uint64_t offset = 0, piece, first = self.next_sequence
         cdef FragmentHeader *header
         cdef char *place
+        cdef bint last
         while offset < length:
             piece = min(length - offset, self.piece_max)
-            place = self.reserve_slowly(FRAGMENT_HEADER_BYTES + piece, True, SOURCE_IN_PIECES, own)
+            last = offset + piece == length
+            place = self.reserve_slowly(FRAGMENT_HEADER_BYTES + piece, flush and last, True, SOURCE_IN_PIECES, own)
             header = <FragmentHeader *>(place + MESSAGE_HEADER_BYTES)
             header.first = first
             header.offset = <uint32_t>offset
@@ -242,10 +257,10 @@ cdef class TopicSource:
             gather(place + MESSAGE_HEADER_BYTES + FRAGMENT_HEADER_BYTES, front, data, offset, piece)
             offset += piece
             # `put` counts the bytes of each piece; those of the message count at its last one.
-            self.bytes_sent += (length if offset == length else 0) - (FRAGMENT_HEADER_BYTES + piece)
-            self.put(place, FRAGMENT_HEADER_BYTES + piece, flags)
-            self.count_piece(offset == length)
-            self.after(flush and offset == length)
+            self.bytes_sent += (length if last else 0) - (FRAGMENT_HEADER_BYTES + piece)
+            self.put(place, FRAGMENT_HEADER_BYTES + piece, flags, flush and last)
+            self.count_piece(last)
+            self.after(flush and last)
         return 0
 
     @cython.final
@@ -413,7 +428,7 @@ cdef class Reservation:
         cdef char *place
         if self.length > source.message_max:
             raise refused.too_large_in_place(source.topic, self.length, source.message_max)
-        place = source.place(self.length, True)
+        place = source.place(self.length, True, True)
         batch.gate |= GATE_RESERVED
         batch.reserver = PyThread_get_thread_ident()
         batch.reservation = self
@@ -449,7 +464,7 @@ cdef class Reservation:
                 if sends:
                     if self.aside is not None:
                         memcpy(place + MESSAGE_HEADER_BYTES, PyMemoryView_GET_BUFFER(self.aside).buf, self.length)
-                    self.source.put(place, self.length, 0)
+                    self.source.put(place, self.length, 0, True)
                     batch_publish_at(batch, self.source.sent_ticks)
                 batch.policy.released()
             elif sends and not batch.gate & GATE_FORKED:

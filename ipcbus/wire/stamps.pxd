@@ -1,4 +1,4 @@
-# The way from one message of a datagram to the next, and the stamps of messages that were sent later than the first.
+# The way from one message of a datagram to the next, and the stamps of messages.
 cimport cython
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy
@@ -21,14 +21,14 @@ cdef inline uint64_t stride(uint64_t body) noexcept nogil:
     return MESSAGE_HEADER_BYTES + aligned(body)
 
 
-cdef inline uint64_t stamp_ticks(const char *payload, uint32_t length, double ticks_per_stamp) noexcept nogil:
-    """How many ticks after the begin of its datagram a message with a stamp was sent."""
+cdef inline uint64_t stamp_ticks(const char *message, uint32_t length, double ticks_per_stamp) noexcept nogil:
+    """How many ticks after the begin of its datagram is what the stamp of a message says."""
     cdef uint32_t stamp
-    memcpy(&stamp, payload + length, STAMP_BYTES)
+    memcpy(&stamp, message + MESSAGE_HEADER_BYTES + length, STAMP_BYTES)
     return <uint64_t>(<double>stamp * ticks_per_stamp)
 
 
-cdef inline void put_stamp(char *payload, uint64_t length, uint64_t ticks, double stamps_per_tick) noexcept nogil:
+cdef inline void put_stamp(char *place, uint64_t ticks, double stamps_per_tick) noexcept nogil:
     cdef double units = <double>ticks * stamps_per_tick
     cdef uint32_t stamp = <uint32_t>units if units < 4294967295.0 else 0xFFFFFFFFU
-    memcpy(payload + length, &stamp, STAMP_BYTES)
+    memcpy(place, &stamp, STAMP_BYTES)

@@ -8,13 +8,20 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ipcbus import stats
-from tests.kit.bus import LBTIPC, LBTIPC_SOURCE_PACED, LBTRU, LBTSMX
+from ipcbus.archive import Archive, Recorder
+from tests.kit.bus import LBTIPC, LBTIPC_SOURCE_PACED, LBTRM, LBTRU, LBTSMX
 from tests.kit.look import ring_header
+from tests.kit.recording import messages, rows_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
     from ipcbus import Message, Source
     from tests.kit.bus import Bus
     from tests.kit.forms import Taker
+
+    Headers = tuple[tuple[str, bytes], ...]
 
 pytestmark = pytest.mark.parametrize("mode", ["sequential"])
 batching = pytest.mark.parametrize("kind", [LBTIPC, LBTIPC_SOURCE_PACED, LBTRU], ids=lambda kind: str(kind.name))
@@ -97,6 +104,75 @@ def test_the_wait_in_the_batch_is_counted_and_latencies_are_those_of_messages(bu
     assert slot.latency.count == 3 * COUNT
     first = between[0][0][0]
     assert slot.counters["latency_max"] <= time.time_ns() - first + SLACK_NS
+
+
+def recorded(bus: Bus, path: Path, send: Callable[[Source], None], count: int, **options: object) -> list[int]:
+    """The waits in the batch that a recorder keeps of some messages."""
+    source = bus.source(**options)
+    archive = Archive.create(path)
+    recorder = Recorder(bus.context("recording"), archive, ["t"], flush_seconds=0.001)
+    recorder.start()
+    bus.joined(source)
+    send(source)
+    bus.until(lambda: recorder.stats.messages == count, "everything to be recorded")
+    recorder.stop()
+    return [row.batch_wait_ns for row in messages(rows_of(archive))]
+
+
+@pytest.mark.parametrize("kind", [LBTIPC, LBTIPC_SOURCE_PACED, LBTRM, LBTRU], ids=lambda kind: str(kind.name))
+@pytest.mark.parametrize("headers", [None, (("key", b"k"),)], ids=["plain", "headers"])
+def test_the_wait_of_each_message_in_its_batch_is_recorded(bus: Bus, tmp_path: Path, headers: Headers | None) -> None:
+    limits: list[tuple[int, int]] = []
+
+    def send(source: Source) -> None:
+        for _ in range(2):
+            between = []
+            for _ in range(COUNT):
+                begun = time.monotonic_ns()
+                source.send(b"waits", headers=headers)
+                between.append((begun, time.monotonic_ns()))
+                while time.monotonic_ns() < begun + 5_000_000:
+                    pass
+            published = time.monotonic_ns()
+            source.flush()
+            ended = time.monotonic_ns()
+            limits.extend((published - end, ended - begin) for begin, end in between)
+        source.send(b"flushed", headers=headers, flush=True)
+
+    *found, flushed = recorded(bus, tmp_path, send, 2 * COUNT + 1, **NEVER)
+    assert flushed == 0
+    off = list(zip(found, limits, strict=True))
+    # The counter's rate is known to some millionths, and a row counts 16 ns.
+    assert all(low - SLACK_NS // 100 <= wait <= high + SLACK_NS // 100 for wait, (low, high) in off), off
+
+
+@pytest.mark.parametrize("kind", [LBTIPC], ids=lambda kind: str(kind.name))
+@pytest.mark.parametrize("short_of_full", [0, 4, 8, 12, 16, 24])
+def test_a_message_that_fills_its_datagram_waits_for_nothing_and_a_shorter_one_has_its_wait(
+    bus: Bus, tmp_path: Path, short_of_full: int
+) -> None:
+    """Also in an explicit batch, that others could not join."""
+
+    def send(source: Source) -> None:
+        source.send(bytes(source.message_max - short_of_full), start_batch=True)
+        begun = time.monotonic_ns()
+        while time.monotonic_ns() < begun + 5_000_000:
+            pass
+        source.send(b"end", end_batch=True, flush=True)
+
+    first, last = recorded(bus, tmp_path, send, 2)
+    assert last == 0
+    assert first >= 5_000_000 if short_of_full == 24 else first == 0
+
+
+@pytest.mark.parametrize("kind", [LBTSMX], ids=lambda kind: str(kind.name))
+def test_where_nothing_is_batched_the_recorded_wait_is_zero(bus: Bus, tmp_path: Path) -> None:
+    assert recorded(bus, tmp_path, lambda source: source.send(b"at once"), 1) == [0]
+
+
+@pytest.mark.parametrize("kind", [LBTIPC], ids=lambda kind: str(kind.name))
+def test_the_wait_of_a_message_in_several_datagrams_is_not_known(bus: Bus, tmp_path: Path) -> None:
+    assert recorded(bus, tmp_path, lambda source: source.send(bytes(30_000), flush=True), 1) == [-1]
 
 
 @pytest.mark.parametrize("kind", [LBTSMX], ids=lambda kind: str(kind.name))

@@ -10,6 +10,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ipcbus.archive import waits
 from ipcbus.archive.layout import LOSS_TYPES
 from tests.kit.bus import GIVE_UP_S
 
@@ -34,6 +35,7 @@ class Row(NamedTuple):
     last: int
     block: bytes
     value: bytes
+    batch_wait_ns: int
 
     @property
     def numbers(self) -> int:
@@ -49,7 +51,8 @@ def rows_of(archive: Archive) -> list[Row]:
         topics, sources = log.topics(), log.sessions()  # after the bounds: a log may grow, and names come before rows
         for chunk in log.read(*bounds):
             data = chunk.data.tobytes()
-            for row in chunk.rows:
+            spans = zip(waits.numbers(chunk.rows).tolist(), waits.batch_waits(chunk.rows).tolist(), strict=True)
+            for row, (numbers, wait) in zip(chunk.rows, spans, strict=True):
                 begin = int(row["position"]) - chunk.data_start
                 value = begin + int(row["headers"])
                 last = int(row["sequence"])
@@ -58,10 +61,11 @@ def rows_of(archive: Archive) -> list[Row]:
                         topics[int(row["topic"])],
                         sources[int(row["session"])],
                         int(row["type"]),
-                        last - int(row["numbers"]) + 1,
+                        last - numbers + 1,
                         last,
                         data[begin:value],
                         data[value : value + int(row["length"])],
+                        wait,
                     )
                 )
     return found

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from ipcbus.archive import Chunk
-from ipcbus.archive.layout import ROW
+from ipcbus.archive.layout import BATCH_WAIT, BATCH_WAIT_NS, ROW
 from ipcbus.wire.properties import pack
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ class Record:
     flags: int = 0
     type: int = 0
     numbers: int = 1
+    batch_wait_ns: int | None = None
 
 
 class Names(Protocol):
@@ -60,6 +61,8 @@ def packed(names: Names, records: Sequence[Record]) -> tuple[NDArray[np.void], b
         row["topic"] = names.topic(record.topic) if record.topic else 0
         row["session"] = names.session(record.source) if record.source else 0
         row["numbers"], row["flags"], row["type"] = record.numbers, record.flags, record.type
+        if record.batch_wait_ns is not None:
+            row["numbers"] = BATCH_WAIT | record.batch_wait_ns // BATCH_WAIT_NS
         row["sequence"], row["send_ns"], row["receive_ns"] = record.seq, record.send_ns, record.receive_ns
         at += len(block) + len(record.value)
     return rows, b"".join(block + record.value for block, record in zip(blocks, records, strict=True))
@@ -127,12 +130,16 @@ def as_row(record: Record, offset: int, partition: int = 0) -> dict[str, Any]:
         "type": record.type,
         "numbers": record.numbers,
         "source": record.source,
+        "batchWaitNs": record.batch_wait_ns,
     }
 
 
-def as_rows(records: Iterable[Record], first: int = 0, partition: int = 0) -> list[dict[str, Any]]:
-    """The same of records that have offsets from `first` on."""
-    return [as_row(record, offset, partition) for offset, record in enumerate(records, first)]
+def as_rows(
+    records: Iterable[Record], first: int = 0, partition: int = 0, *, waits: bool = False
+) -> list[dict[str, Any]]:
+    """The same of records that have offsets from `first` on; with their waits in the batch only if asked for."""
+    found = [as_row(record, offset, partition) for offset, record in enumerate(records, first)]
+    return found if waits else [{name: row[name] for name in row if name != "batchWaitNs"} for row in found]
 
 
 def counted(count: int, start: int = 0, topic: str = "t", size: int = 8) -> list[Record]:

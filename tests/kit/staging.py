@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ipcbus.archive import layout
+from ipcbus.archive import layout, waits
 from ipcbus.archive.stage import BUFFER_BYTES_MIN, Stage
 from ipcbus.delivery.message import Origin, event, whole_message
 from ipcbus.delivery.types import MessageType
@@ -74,13 +74,13 @@ class Desk:
         buffer = self.held.pop(0)
         rows, data = buffer.rows, buffer.data
         place = 0
-        for row in rows:
+        for row, numbers in zip(rows, waits.numbers(rows).tolist(), strict=True):
             begin, end = int(row["position"]), int(row["position"]) + int(row["headers"]) + int(row["length"])
             assert begin == place
             place = end
             value = data[begin + int(row["headers"]) : end].tobytes()
             last = int(row["sequence"])
-            self.got.append(Got(row["topic"], row["session"], row["type"], last - int(row["numbers"]) + 1, last, value))
+            self.got.append(Got(row["topic"], row["session"], row["type"], last - numbers + 1, last, value))
         assert place == len(data)
         assert (np.diff(rows["receive_ns"]) >= 0).all()
         self.stage.give_back(buffer)

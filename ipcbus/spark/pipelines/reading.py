@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+
+from ipcbus.archive.columns import COLUMNS
+from ipcbus.spark.schema import of_columns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -124,8 +126,7 @@ def several(archive: Archive, what: Selection) -> list[str]:
 def _load(reader: _Reader, what: Selection, columns: Sequence[str], events: bool) -> DataFrame:
     found = reader.options(**what.options(), includeEvents=str(events).lower())
     if columns:
-        every = found.load().schema
         wanted = columns if what.partition is None else {*columns, "partition"}
-        found = found.schema(StructType([field for field in every.fields if field.name in wanted]))
+        found = found.schema(of_columns(name for name in COLUMNS if name in wanted))
     rows = found.load()
     return rows if what.partition is None else rows.where(F.col("partition") == what.partition)

@@ -8,7 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from ipcbus.archive import Archive, Limits
-from ipcbus_tools import schema
+from ipcbus.archive.layout import BATCH_WAIT
+from ipcbus_tools import archive_info, schema
 from ipcbus_tools.cli import cli
 from tests.kit.archives import add, made
 
@@ -76,6 +77,21 @@ def test_info_for_people(path: Path) -> None:
         assert text in shown
     with Archive(path).writer("feed"):
         assert "pid" in run("info", str(path)).stdout
+
+
+def test_info_shows_the_wait_in_batches_by_the_newest_rows(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [log["batch_wait"] for log in facts("info", str(path))["logs"]] == [None, None]
+    with Archive(path).writer("feed") as writer:
+        for wait_ns in (96_000_000, 1600, 32_000_000):
+            rows, data = made([b"x"] * 2, topic=writer.topic("quotes.0"), session=writer.session("s"), time_ns=T0 + 60)
+            rows["numbers"][0] = BATCH_WAIT | wait_ns // 16
+            writer.append(rows, data)
+    found = facts("info", str(path))["logs"][0]["batch_wait"]
+    assert found == {"rows": found["rows"], "messages": 3, "mean_ns": 128_001_600 / 3, "longest_ns": 96_000_000}
+    assert "42.7 ms" in run("info", str(path)).stdout
+    monkeypatch.setattr(archive_info, "_NEWEST", 4)
+    found = facts("info", str(path))["logs"][0]["batch_wait"]
+    assert found == {"rows": 4, "messages": 2, "mean_ns": 16_000_800.0, "longest_ns": 32_000_000}
 
 
 def test_verify_and_repair(path: Path) -> None:

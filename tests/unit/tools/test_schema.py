@@ -15,7 +15,16 @@ from ipcbus.stats import COUNTERS
 from ipcbus.stats.plain import to_plain
 from ipcbus_tools import delay, info, rate, schema, stats
 from ipcbus_tools.archive_export import Export
-from ipcbus_tools.archive_info import ArchiveInfo, CursorAt, CursorInfo, Findings, LogInfo, Repairs, TopicInfo
+from ipcbus_tools.archive_info import (
+    ArchiveInfo,
+    BatchWait,
+    CursorAt,
+    CursorInfo,
+    Findings,
+    LogInfo,
+    Repairs,
+    TopicInfo,
+)
 from ipcbus_tools.doctor_model import Check, Diagnosis, Leftover, OtherLayout, Unreadable
 from ipcbus_tools.pipeline_facts import AuditLine, AuditSummary, PipelineRun, SymbolBars, TopicLatency, TopicTotals
 from tests.unit.tools.top.recorded import FAST, FEED, SLOW, TRADING, UDP
@@ -54,7 +63,9 @@ RECORDED: dict[str, Any] = {
             1,
             (
                 LogInfo(
-                    *("feed/0", "feed", 0, "", 0, 1, 1, 1, 400, 5, 5, 1, 7, 0, 0, 0),
+                    *("feed/0", "feed", 0, "", 0, 1, 1, 1, 400, 5, 5, 1, 7),
+                    batch_wait=BatchWait(1, 1, 16.0, 16),
+                    **dict.fromkeys(("holes", "missing", "damaged"), 0),
                     topics=(TopicInfo("t", None, None, None, None),),
                     sessions=(FAST,),
                     segments=(Segment(0, 1, 1, 400, True, 5, 5, 1, 7, 0, 0),),

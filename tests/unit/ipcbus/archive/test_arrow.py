@@ -36,6 +36,7 @@ MESSAGES = st.builds(
     send_ns=st.integers(0, 2**62),
     receive_ns=st.integers(0, 2**60),
     flags=st.integers(0, 255),
+    batch_wait_ns=st.none() | st.integers(0, 2**31 - 1).map((16).__mul__),
 )
 EVENTS = st.builds(
     Record,
@@ -79,7 +80,7 @@ def test_batches_are_what_each_record_becomes(
             found += batch.to_pylist()
     expected = [
         {name: row[name] for name in names}
-        for row in as_rows(records)
+        for row in as_rows(records, waits=True)
         if (events or row["type"] == 0) and (topic is None or row["topic"] in ("", topic))
     ]
     assert found == expected
@@ -194,5 +195,5 @@ def test_from_an_archive(tmp_path: Path) -> None:
         append(writer, records[:4])
         append(writer, records[4:])
     log = archive.log("host/0")
-    assert rows(made(log, ALL, Choice(events=True), max_rows=3)) == as_rows(records)
+    assert rows(made(log, ALL, Choice(events=True), max_rows=3)) == as_rows(records, waits=True)
     assert rows(made(log, ["seq"], Choice("u".__eq__))) == [{"seq": 0}]

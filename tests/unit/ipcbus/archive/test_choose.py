@@ -126,5 +126,5 @@ def test_session_of_a_source_string(source: str, number: int) -> None:
 
 
 def test_columns_of_a_reader_who_names_none() -> None:
-    assert chosen(headers=True, events=True) == tuple(COLUMNS)
-    assert set(COLUMNS) - set(chosen(value=False)) == {"value", "headers", "type", "numbers", "source"}
+    assert chosen(headers=True, events=True, waits=True) == tuple(COLUMNS)
+    assert set(COLUMNS) - set(chosen(value=False)) == {"value", "headers", "type", "numbers", "source", "batchWaitNs"}

@@ -38,8 +38,8 @@ def archive(tmp_path: Path) -> Archive:
 
 
 def expected(*, events: bool = False) -> list[dict[str, Any]]:
-    names = chosen(headers=True, events=events)
-    rows = [*as_rows(FIRST), *as_rows(SECOND, partition=1)]
+    names = chosen(headers=True, events=events, waits=True)
+    rows = [*as_rows(FIRST, waits=True), *as_rows(SECOND, partition=1, waits=True)]
     return [{name: row[name] for name in names} for row in rows if events or row["type"] == 0]
 
 
@@ -82,7 +82,7 @@ def test_nothing(tmp_path: Path) -> None:
     empty = Archive.create(tmp_path / "a")
     (found,) = exported(empty, tmp_path / "out.parquet")
     assert found.rows == 0
-    assert pq.read_table(tmp_path / "out.parquet").column_names == list(chosen(headers=True))
+    assert pq.read_table(tmp_path / "out.parquet").column_names == list(chosen(headers=True, waits=True))
     assert exported(empty, tmp_path / "out") == []
 
 

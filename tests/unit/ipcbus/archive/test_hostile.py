@@ -94,7 +94,7 @@ def sealed(record: np.ndarray[tuple[int], np.dtype[np.void]]) -> bytes:
         {"bytes": 2**32 - 1},
         {"first_offset": 2**64 - 1},
         {"first_offset": 1},
-        {"format": 2},
+        {"format": 3},
     ],
 )
 def test_blocks_that_lie(lie: dict[str, int]) -> None:
@@ -174,8 +174,8 @@ def test_an_archive_of_another_format_is_refused_by_name() -> None:
     disk.spoil(FOLDER / "watermark", sealed(record) + data[96:])
     with pytest.raises(ArchiveDamaged, match="format 7"):
         Archive(ROOT, files=disk).log("host/0").bounds()
-    disk.spoil(ROOT / "archive.json", b'{"format":2,"id":"%s"}' % (b"0" * 32))
-    with pytest.raises(ArchiveDamaged, match="format 2"):
+    disk.spoil(ROOT / "archive.json", b'{"format":3,"id":"%s"}' % (b"0" * 32))
+    with pytest.raises(ArchiveDamaged, match="format 3"):
         Archive(ROOT, files=disk)
 
 

@@ -58,13 +58,18 @@ def test_options_choose_columns(options: dict[str, str], left_out: set[str]) -> 
 
 
 def test_arrow_batches_have_the_schema_that_spark_insists_on() -> None:
-    assert arrow_schema(list(COLUMNS)).equals(to_arrow_schema(columns(**ALL), timezone="UTC"))
+    assert arrow_schema(list(FROZEN)).equals(to_arrow_schema(columns(**ALL), timezone="UTC"))
 
 
 def test_so_do_those_of_columns_that_a_user_names() -> None:
     asked = StructType().add("seq", "long").add("headers", columns(**ALL)["headers"].dataType).add("topic", "string")
     made = arrow_schema(asked.names, [field.nullable for field in asked.fields])
     assert made.equals(to_arrow_schema(asked, timezone="UTC"))
+
+
+def test_the_wait_in_the_batch_is_there_for_who_names_it() -> None:
+    assert set(COLUMNS) - set(FROZEN) == {"batchWaitNs"}
+    check(StructType().add("batchWaitNs", "long"))
 
 
 def test_a_user_may_name_any_of_the_columns() -> None:
