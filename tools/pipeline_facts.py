@@ -62,6 +62,11 @@ class TopicLatency:
         p99_ns: 99 % of the messages.
         p999_ns: 99.9 % of the messages.
         max_ns: the longest, exact.
+        waits: messages of which the wait in the batch is known, from sending to the publication of the datagram.
+        wait_mean_ns: mean of these waits.
+        wait_p50_ns: half of these messages did not wait longer than this.
+        wait_p99_ns: 99 % of them.
+        wait_max_ns: the longest wait, exact.
     """
 
     topic: str | None
@@ -74,6 +79,11 @@ class TopicLatency:
     p99_ns: int | None
     p999_ns: int | None
     max_ns: int | None
+    waits: int
+    wait_mean_ns: float | None
+    wait_p50_ns: int | None
+    wait_p99_ns: int | None
+    wait_max_ns: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,6 +305,9 @@ def _latency(line: TopicLatency) -> Row:
         "p99": duration(line.p99_ns),
         "p99.9": duration(line.p999_ns),
         "max": duration(line.max_ns),
+        "wait, mean": duration(line.wait_mean_ns),
+        "wait, p50": duration(line.wait_p50_ns),
+        "wait, p99": duration(line.wait_p99_ns),
         "unstamped": number(line.unstamped) if line.unstamped else "",
         "negative": number(line.negative) if line.negative else "",
     }

@@ -121,6 +121,29 @@ def test_latency(spark: SparkSession, rows: list[Row], messages: list[Row]) -> N
             assert line[name] == pytest.approx(place(known, per_mille), rel=0.0051, abs=0.5)
 
 
+def test_waits_in_the_batch_stand_beside_the_latencies(
+    spark: SparkSession, rows: list[Row], messages: list[Row]
+) -> None:
+    found = {line["topic"]: line for line in merged(spark, rows, latency.pipeline())["percentiles"].collect()}
+    for topic, line in found.items():
+        mine = [row["batchWaitNs"] for row in messages if topic in (None, row["topic"])]
+        known = [wait for wait in mine if wait is not None]
+        assert 0 < line["waits"] == len(known) < len(mine)
+        assert line["wait_mean_ns"] == pytest.approx(sum(known) / len(known))
+        assert line["wait_max_ns"] == max(known)
+        for name, per_mille in latency.WAITS.items():
+            assert line[name] == pytest.approx(place(known, per_mille), rel=0.0051, abs=0.5)
+
+
+def test_rows_that_tell_no_wait_have_latencies(spark: SparkSession, messages: list[Row]) -> None:
+    """Those of an older recorder, and of a reader who has not named the column."""
+    silent = spark.createDataFrame(table([row | {"batchWaitNs": None} for row in messages]))
+    for frame in (silent, silent.drop("batchWaitNs")):
+        line = latency.pipeline().run(frame)["percentiles"].where("topic IS NULL").collect()[0]
+        assert line["messages"] > 0
+        assert (line["waits"], *(line[f"wait_{name}_ns"] for name in ("mean", "p50", "p99", "max"))) == (0, *[None] * 4)
+
+
 def test_latency_of_any_size_that_is_alone_in_its_bucket_is_exact(spark: SparkSession) -> None:
     dice = random.Random(3)
     exact = [0, 1, 2, 3, 99, 100, 101, 2**62] + [round(10 ** dice.uniform(0, 18)) for _ in range(200)]

@@ -53,7 +53,7 @@ class Facts:
         step_ns: time between two points of `series`.
         series: topic (None: all others), begin of the step, messages; of the steps in which there are any.
         percentiles: lines of `latency.percentiles` by topic.
-        histogram: lines of `latency.histogram` of the topics that are drawn.
+        histogram: lines of `latency.histogram` of the topics that are drawn, those of latencies.
         summary: line of `verdicts.summary`.
         account: lines of `verdicts.verdicts` that are not complete, the worst first.
         complete: how many lines are.
@@ -154,7 +154,8 @@ def _add_latency(facts: Facts, results: dict[str, DataFrame]) -> None:
     wanted = results["percentiles"].where(F.isnull("topic") | F.col("topic").isin(facts.topics))
     busiest_first = wanted.orderBy(F.desc(F.isnull("topic")), F.desc("messages"), "topic")
     facts.percentiles = {line["topic"]: line for line in _lines(busiest_first)}
-    drawn = results["histogram"].where(F.col("topic").isin(facts.topics))
+    latencies = results["histogram"].where(F.col("figure") == latency.LATENCY)
+    drawn = latencies.where(F.col("topic").isin(facts.topics))
     facts.histogram = _lines(drawn.orderBy("topic", "bucket"), 5000 * SHOWN)
 
 

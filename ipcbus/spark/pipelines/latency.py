@@ -1,4 +1,4 @@
-"""How late messages were received, as percentiles by topic.
+"""How late messages were received, and how long they waited in batches before, as percentiles by topic.
 
 The latencies are counted in a logarithmic histogram: bucket `b` holds those from 1.01 ** b up to 1.01 ** (b + 1) ns.
 Its counts are whole numbers and just add up, over micro-batches, archives and hosts. A percentile is then of exact
@@ -34,15 +34,22 @@ UNSTAMPED: Final = -2
 NEGATIVE: Final = -3
 """Bucket of messages that were received before they were sent: two clocks that disagree."""
 
+LATENCY: Final = "latency"
+BATCH_WAIT: Final = "batch_wait"
+"""What a line of a histogram counts (column `figure`): times from sending to receiving, or to publication."""
+
 PERCENTILES: Final = {"p50_ns": 500, "p90_ns": 900, "p99_ns": 990, "p999_ns": 999}
 """Columns of the result: how many of a thousand latencies are not above it."""
+
+WAITS: Final = {"wait_p50_ns": 500, "wait_p99_ns": 990}
+"""The same of the waits in the batch."""
 
 
 def pipeline() -> Pipeline:
     """The pipeline `latency`."""
     return Pipeline(
         name="latency",
-        columns=("topic", "publishTimeNs", "receiveTimeNs"),
+        columns=("topic", "publishTimeNs", "receiveTimeNs", "batchWaitNs"),
         events=False,
         partials=lambda rows: {"histogram": histogram(rows)},
         merge={"histogram": merge},
@@ -51,33 +58,45 @@ def pipeline() -> Pipeline:
 
 
 def histogram(rows: DataFrame) -> DataFrame:
-    """Counts of the latencies of each topic, from sending to receiving.
+    """Counts of the latencies of each topic, and of the waits in the batch.
 
     Args:
-        rows: of the data source.
+        rows: of the data source; without column `batchWaitNs` no wait is known.
 
     Returns:
-        topic, bucket (or ZERO, UNSTAMPED, NEGATIVE), messages, min_ns and max_ns (of the latencies in it; null where
-        they are unknown). Several of them merge with `merge`.
+        topic, figure (LATENCY or BATCH_WAIT), bucket (or ZERO, UNSTAMPED, NEGATIVE), messages, total_ns, min_ns and
+        max_ns (of the times in it; null where they are unknown). A wait that is not known is in none. Several of them
+        merge with `merge`.
     """
-    sent, latency = F.col("publishTimeNs"), F.col("latency")
+    sent, time = F.col("publishTimeNs"), F.col("time")
+    wait = F.col("batchWaitNs") if "batchWaitNs" in rows.columns else F.lit(None).cast("bigint")
+    figures = {LATENCY: F.when(sent != 0, F.try_subtract(F.col("receiveTimeNs"), sent)), BATCH_WAIT: wait}
+    # In one go: rows are read once.
+    pairs = [F.struct(F.lit(name).alias("figure"), value.alias("time")) for name, value in figures.items()]
     bucket = (
-        F.when(F.isnull(latency), UNSTAMPED)
-        .when(latency < 0, NEGATIVE)
-        .when(latency == 0, ZERO)
-        .otherwise(F.floor(F.log(latency) / math.log(GROWTH)).cast("int"))
+        F.when(F.isnull(time), UNSTAMPED)
+        .when(time < 0, NEGATIVE)
+        .when(time == 0, ZERO)
+        .otherwise(F.floor(F.log(time) / math.log(GROWTH)).cast("int"))
     )
     return (
         messages(rows)
-        .select("topic", F.when(sent != 0, F.try_subtract(F.col("receiveTimeNs"), sent)).alias("latency"))
-        .groupBy("topic", bucket.alias("bucket"))
-        .agg(F.count("*").alias("messages"), F.min("latency").alias("min_ns"), F.max("latency").alias("max_ns"))
+        .select("topic", F.explode(F.array(*pairs)).alias("each"))
+        .select("topic", "each.*")
+        .where((F.col("figure") == LATENCY) | F.isnotnull(time))
+        .groupBy("topic", "figure", bucket.alias("bucket"))
+        .agg(
+            F.count("*").alias("messages"),
+            F.sum(time.cast("double")).alias("total_ns"),
+            F.min(time).alias("min_ns"),
+            F.max(time).alias("max_ns"),
+        )
     )
 
 
 def merge(several: DataFrame) -> DataFrame:
     """One histogram of several."""
-    return several.groupBy("topic", "bucket").agg(*_summed())
+    return several.groupBy("topic", "figure", "bucket").agg(*_summed())
 
 
 def percentiles(counted: DataFrame) -> DataFrame:
@@ -90,24 +109,31 @@ def percentiles(counted: DataFrame) -> DataFrame:
 
     Returns:
         topic (null: all), messages (with a latency of 0 or more), unstamped, negative, min_ns, p50_ns, p90_ns, p99_ns,
-        p999_ns, max_ns; min and max are exact; null where no message has a latency.
+        p999_ns, max_ns; min and max are exact; null where no message has a latency. And of the waits in the batch
+        waits (messages whose wait is known), wait_mean_ns, wait_p50_ns, wait_p99_ns, wait_max_ns; null where none is.
     """
     everything = merge(counted.withColumn("topic", F.lit(None).cast("string")))
     both = counted.unionByName(everything)
     known = F.col("bucket") >= ZERO
-    by_value = Window.partitionBy("topic").orderBy("bucket")
+    lines = Window.partitionBy("topic", "figure")
     # Places up to and with a bucket; those that have no latency come first and take none.
-    places = F.sum(F.when(known, F.col("messages")).otherwise(0)).over(by_value)
-    total = F.sum(F.when(known, F.col("messages")).otherwise(0)).over(Window.partitionBy("topic"))
+    places = F.sum(F.when(known, F.col("messages")).otherwise(0)).over(lines.orderBy("bucket"))
+    total = F.sum(F.when(known, F.col("messages")).otherwise(0)).over(lines)
     placed = both.withColumn("places", places).withColumn("total", total)
+    late, waited = known & (F.col("figure") == LATENCY), known & (F.col("figure") == BATCH_WAIT)
+    waits = F.coalesce(F.sum(F.when(waited, F.col("messages"))), F.lit(0))
     return (
         placed.groupBy("topic")
         .agg(
-            F.max("total").alias("messages"),
+            F.max(F.when(F.col("figure") == LATENCY, F.col("total"))).alias("messages"),
             *(_sum_of(bucket).alias(name) for name, bucket in (("unstamped", UNSTAMPED), ("negative", NEGATIVE))),
-            F.min(F.when(known, F.col("min_ns"))).alias("min_ns"),
-            *(_at(q).alias(name) for name, q in PERCENTILES.items()),
-            F.max(F.when(known, F.col("max_ns"))).alias("max_ns"),
+            F.min(F.when(late, F.col("min_ns"))).alias("min_ns"),
+            *(_at(late, q).alias(name) for name, q in PERCENTILES.items()),
+            F.max(F.when(late, F.col("max_ns"))).alias("max_ns"),
+            waits.alias("waits"),
+            (F.sum(F.when(waited, F.col("total_ns"))) / F.nullif(waits, F.lit(0))).alias("wait_mean_ns"),
+            *(_at(waited, q).alias(name) for name, q in WAITS.items()),
+            F.max(F.when(waited, F.col("max_ns"))).alias("wait_max_ns"),
         )
         .orderBy("topic")
     )
@@ -124,14 +150,16 @@ def _results(tables: Tables) -> Tables:
 
 
 def _summed() -> list[Column]:
-    return [F.sum("messages").alias("messages"), F.min("min_ns").alias("min_ns"), F.max("max_ns").alias("max_ns")]
+    counts = F.sum("messages").alias("messages"), F.sum("total_ns").alias("total_ns")
+    return [*counts, F.min("min_ns").alias("min_ns"), F.max("max_ns").alias("max_ns")]
 
 
 def _sum_of(bucket: int) -> Column:
-    return F.coalesce(F.sum(F.when(F.col("bucket") == bucket, F.col("messages"))), F.lit(0))
+    mine = (F.col("figure") == LATENCY) & (F.col("bucket") == bucket)
+    return F.coalesce(F.sum(F.when(mine, F.col("messages"))), F.lit(0))
 
 
-def _at(per_mille: int) -> Column:
-    """The latency at the place of a percentile: that of the lowest bucket which reaches it."""
-    reached = (F.col("bucket") >= ZERO) & (F.col("places") * 1000 >= F.col("total") * per_mille)
+def _at(which: Column, per_mille: int) -> Column:
+    """The time at the place of a percentile: that of the lowest bucket which reaches it."""
+    reached = which & (F.col("places") * 1000 >= F.col("total") * per_mille)
     return F.min(F.when(reached, middle_ns(F.col("bucket"))))

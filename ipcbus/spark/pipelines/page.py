@@ -94,6 +94,7 @@ def _cards(facts: Facts, everything: Line) -> str:
         "at the peak": _count(everything["peak_messages_per_second"]),
         "latency, median": _duration(late.get("p50_ns")),
         "latency, 99 %": _duration(late.get("p99_ns")),
+        "wait in the batch, mean": _duration(late.get("wait_mean_ns")),
         "lost, reported": _count(lost),
         "missing, unreported": _count(facts.summary["missing"]),
     }
@@ -116,10 +117,12 @@ def _throughput(facts: Facts) -> str:
 
 def _latency(facts: Facts) -> str:
     names = {"p50_ns": "50 %", "p90_ns": "90 %", "p99_ns": "99 %", "p999_ns": "99.9 %", "max_ns": "max"}
+    waits = {"wait_mean_ns": "wait, mean", "wait_p50_ns": "wait, 50 %", "wait_p99_ns": "wait, 99 %"}
     columns: _Columns = {
         "topic": lambda line: ("all topics" if line["topic"] is None else _text(line["topic"]), "text"),
         "messages": _cell("messages", _count),
         **{title: _cell(name, _duration) for name, title in names.items()},
+        **{title: _cell(name, _duration) for name, title in waits.items()},
         "not stamped": _cell("unstamped", _count),
         "negative": _cell("negative", _count),
     }
@@ -127,7 +130,8 @@ def _latency(facts: Facts) -> str:
     known = any(line["messages"] for line in lines)
     note = (
         '<p class="soft">From sending to receiving. A percentile is of exact rank, its value within 0.5 %. '
-        "Negative: the clocks of two hosts disagree.</p>"
+        "Negative: the clocks of two hosts disagree. The wait is the part of the latency in which a message waited for "
+        "others in its batch, where that is known.</p>"
     )
     return _section("Latency", plots.latency(facts) if known else "", _table(columns, lines), note)
 

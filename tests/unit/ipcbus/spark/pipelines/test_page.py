@@ -81,6 +81,7 @@ def full() -> Facts:
     """Everything that a page can show."""
     topics = ["quotes", NASTY, "_hidden"]
     late = {"p50_ns": 1500, "p90_ns": 2500, "p99_ns": 10**6, "p999_ns": 10**9, "max_ns": 4 * 10**9}
+    late |= {"wait_mean_ns": 31_234_567.8, "wait_p50_ns": 30_000_000, "wait_p99_ns": 62_500_000}
     late |= {"unstamped": 3, "negative": 1, "messages": 100, "min_ns": 0}
     bar = {"symbol": NASTY, "topic": "t", "low": 9.0, "high": 12.0, "open": 10.0, "close": 11.0, "volume": 3.0}
     return Facts(
@@ -123,9 +124,18 @@ def test_full_page_stands_alone() -> None:
     assert sum(tag == "svg" for tag, _ in reader.seen) == 3
     assert reader.text.count('<script>alert("x")</script>') > 5  # as text
     assert SAYS["missing"] in reader.text
-    for text in ("3,000", "29.3 KiB", "1.5 \N{MICRO SIGN}s", "4.00 s", "1 of 6 topics", "unknown"):
+    for text in (
+        "3,000",
+        "29.3 KiB",
+        "1.5 \N{MICRO SIGN}s",
+        "4.00 s",
+        "31.2 ms",
+        "62.5 ms",
+        "1 of 6 topics",
+        "unknown",
+    ):
         assert text in reader.text
-    for text in ("_hidden", "others", "messages/s", "% of messages", "price", "volume"):
+    for text in ("31.2 ms", "62.5 ms", "_hidden", "others", "messages/s", "% of messages", "price", "volume"):
         assert text in reader.text
     # What was not looked at is not nothing.
     assert "\N{EN DASH}" in reader.text
@@ -143,6 +153,7 @@ def test_page_of_a_single_message_without_time_of_sending() -> None:
     facts.everything = {**total(None, 1), "last_ns": 5 * SECOND_NS, "seconds": 0.0, "messages_per_second": None}
     facts.series = [{"topic": "quotes", "start_ns": 5 * SECOND_NS, "messages": 1}]
     unknown = dict.fromkeys(("min_ns", "p50_ns", "p90_ns", "p99_ns", "p999_ns", "max_ns"))
+    unknown |= dict.fromkeys(("wait_mean_ns", "wait_p50_ns", "wait_p99_ns"))
     facts.percentiles = {
         name: {"topic": name, **unknown, "messages": 0, "unstamped": 1, "negative": 0} for name in (None, "quotes")
     }
