@@ -138,7 +138,9 @@ def test_what_is_shown() -> None:
         PipelineRun(
             *("report", "/traffic", "0" * 32, 1.5, "/out", "/out/report.html"),
             throughput=(TopicTotals(None, 3, 1234, 2048, 5, 5, 0.0, None, None, 1.0),),
-            latency=(TopicLatency("t\x1b[31m", 7, 1, 0, 9, 1500, 1500, 1500, 1500, 2_000_000),),
+            latency=(
+                TopicLatency("t\x1b[31m", 7, 1, 0, 9, 1500, 1500, 1500, 1500, 2_000_000, 6, 31.2e6, 30, 62_500_000, 70),
+            ),
             audit=AuditSummary(2, 5, 5, 3, 1, 0, 6, 0, 0, 1, 0, None, 0, "missing"),
             account=(AuditLine(0, "", 7, "", None, None, 5, 5, 3, 0, 0, 6, 0, 0, 1, 0, None, 0, 1, "missing"),),
             bars=(SymbolBars("COIN", "t", 1, 1, 2, "1.5", "2.5", "2.0", "7"),),
@@ -150,7 +152,18 @@ def test_what_is_shown() -> None:
     )
     shown = console.file.getvalue()  # type: ignore[attr-defined]
     assert "\x1b" not in shown
-    for text in ("(all)", "1,234", "2.0 KiB", "1.5 us", "2 ms", "unknown", "COIN", "4 intervals with bid and ask"):
+    for text in (
+        "(all)",
+        "1,234",
+        "2.0 KiB",
+        "1.5 us",
+        "2 ms",
+        "31.2 ms",
+        "62.5 ms",
+        "unknown",
+        "COIN",
+        "4 intervals with bid and ask",
+    ):
         assert text in shown
     assert "missing: 5 messages, 2 topics of sessions, 4 lost, 6 missing without a report" in shown
     assert "1 row in 2 files, 3 B" in shown

@@ -85,7 +85,7 @@ RECORDED: dict[str, Any] = {
         PipelineRun(
             *("report", "/traffic", "0" * 32, 1.5, "/out", "/out/report.html"),
             throughput=(TopicTotals(None, 1, 1, 10, 5, 5, 0.0, None, None, 1.0),),
-            latency=(TopicLatency("t", 0, 1, 0, *[None] * 6, 0, *[None] * 4),),
+            latency=(TopicLatency("t", 0, 1, 0, None, None, None, None, None, None, 0, None, None, None, None),),
             audit=counted(AuditSummary, late=None, verdict="complete"),
             account=(counted(AuditLine, source=FAST, topic="t", first=None, last=None, late=None, verdict="missing"),),
             bars=(SymbolBars(None, "t", 1, 1, 2, "1.5", "2.5", "2.0", "7"),),

@@ -80,7 +80,7 @@ def total(topic: str | None, messages: int) -> dict[str, Any]:
 def full() -> Facts:
     """Everything that a page can show."""
     topics = ["quotes", NASTY, "_hidden"]
-    late = {"p50_ns": 1500, "p90_ns": 2500, "p99_ns": 10**6, "p999_ns": 10**9, "max_ns": 4 * 10**9}
+    late: dict[str, float] = {"p50_ns": 1500, "p90_ns": 2500, "p99_ns": 10**6, "p999_ns": 10**9, "max_ns": 4 * 10**9}
     late |= {"wait_mean_ns": 31_234_567.8, "wait_p50_ns": 30_000_000, "wait_p99_ns": 62_500_000}
     late |= {"unstamped": 3, "negative": 1, "messages": 100, "min_ns": 0}
     bar = {"symbol": NASTY, "topic": "t", "low": 9.0, "high": 12.0, "open": 10.0, "close": 11.0, "volume": 3.0}
