@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import functions as F
 
 from ipcbus.archive import Archive
+from ipcbus.archive.columns import chosen
 from ipcbus.spark.pipelines import audit, latency, rollup, throughput
 from ipcbus.spark.pipelines.compact import compact
 from ipcbus.spark.pipelines.reading import Selection, read, read_stream, several
@@ -118,6 +119,10 @@ def _pipeline(request: Request) -> Pipeline:
     return audit.pipeline(order=request.order) if request.name == "audit" else rollup.pipeline(length)
 
 
+def _compacted_columns(request: Request) -> tuple[str, ...]:
+    return chosen(events=request.events, waits=True)
+
+
 def _where(request: Request) -> Path | None:
     return None if request.out is None else request.out.absolute() / request.name
 
@@ -125,7 +130,7 @@ def _where(request: Request) -> Path | None:
 def _batch(request: Request, job: Spark, empty: PipelineRun) -> PipelineRun:
     out, session = _where(request), job.session
     if request.name == "compact" and out is not None:
-        rows = read(session, request.what, events=request.events)
+        rows = read(session, request.what, _compacted_columns(request), events=request.events)
         job.run("compact", lambda: compact(rows, out))
         return job.run("counting", lambda: _compacted(session, empty, out))
     pipeline = _pipeline(request)
@@ -148,7 +153,9 @@ def _stream(request: Request, job: Spark, empty: PipelineRun) -> tuple[Stopped |
     if out is None or checkpoint is None:
         raise ValueError("a stream needs --out and --checkpoint")
     pipeline = None if request.name == "compact" else _pipeline(request)
-    columns, events = ((), request.events) if pipeline is None else (pipeline.columns, pipeline.events)
+    columns, events = _compacted_columns(request), request.events
+    if pipeline is not None:
+        columns, events = pipeline.columns, pipeline.events
     rows = read_stream(session, request.what, columns, events=events)
     every, place = request.every_seconds, checkpoint.absolute()
     work = None if pipeline is None else Job(pipeline, out, None if every is None else _REFRESH_S)

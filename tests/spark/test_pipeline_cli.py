@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import jsonschema
 import psutil
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
@@ -142,6 +143,7 @@ def test_compact(traffic: tuple[Path, Truth], tmp_path: Path) -> None:
     path, truth = traffic
     found = facts(run("compact", path, "--json", "--out", str(tmp_path)))
     assert (found["rows"], found["files"]) == (truth.messages, 1)
+    assert "batchWaitNs" in pq.read_schema(next((tmp_path / "compact").rglob("*.parquet"))).names
     with_events = facts(run("compact", path, "--json", "--events", "--out", str(tmp_path)))
     assert with_events["rows"] > truth.messages
     (tmp_path / "compact" / "mine").write_text("")

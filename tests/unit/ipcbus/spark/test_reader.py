@@ -61,6 +61,14 @@ def test_everything(options: dict[str, str]) -> None:
     assert Batch(options).rows() == [{name: row[name] for name in [*KAFKA, *OURS]} for row in messages]
 
 
+def test_the_wait_in_the_batch_by_its_name_and_its_filter_is_left_to_spark(options: dict[str, str]) -> None:
+    """It may be null."""
+    record(options, [Record(b"a", batch_wait_ns=0), Record(b"b", batch_wait_ns=62_500_000), Record(b"c")])
+    batch = Batch(options, StructType().add("batchWaitNs", "long"), filters=[ds.LessThan(("batchWaitNs",), 5)])
+    assert [row["batchWaitNs"] for row in batch.rows()] == [0, 62_500_000, None]
+    assert len(batch.left) == 1
+
+
 def test_events_and_headers_on_request(options: dict[str, str]) -> None:
     records = [
         Record(type=20, numbers=0),
