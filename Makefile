@@ -67,13 +67,13 @@ lint: $(STAMPS)/installed ## style, format, types, and what is generated: layout
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict
 	$(BIN)/python -m ringbuf.layout --check
-	$(BIN)/python -m ipcbus.wire.layout --check
-	$(BIN)/python -m ipcbus.archive.layout --check
-	$(BIN)/python -m ipcbus.config.reference --check
-	$(BIN)/python -m ipcbus.stats.reference --check
-	$(BIN)/python -m ipcbus.reliability.reference --check
-	$(BIN)/python -m ipcbus.spark.reference --check
-	$(BIN)/python -m ipcbus_tools.schema --check
+	$(BIN)/python -m ipcbus.wire.wire_layout --check
+	$(BIN)/python -m ipcbus.archive.archive_layout --check
+	$(BIN)/python -m ipcbus.config.options_reference --check
+	$(BIN)/python -m ipcbus.stats.statistics_reference --check
+	$(BIN)/python -m ipcbus.reliability.reliability_reference --check
+	$(BIN)/python -m ipcbus.spark.spark_reference --check
+	$(BIN)/python -m ipcbus_tools.json_schemas --check
 
 # The lint comes first (seconds against minutes); make keeps this order unless it is asked for -j.
 check: lint test ## lint, then test: what has to pass before a commit
@@ -82,11 +82,11 @@ bench: $(STAMPS)/installed ## measure throughput and latency beside the native l
 	$(BIN)/python -m benchmarks $(ARGS)
 
 docs: $(STAMPS)/installed ## the reference pages of options and statistics and the diagrams from their tables, and the schemas of JSON
-	$(BIN)/python -m ipcbus.config.reference
-	$(BIN)/python -m ipcbus.stats.reference
-	$(BIN)/python -m ipcbus.reliability.reference
-	$(BIN)/python -m ipcbus.spark.reference
-	$(BIN)/python -m ipcbus_tools.schema
+	$(BIN)/python -m ipcbus.config.options_reference
+	$(BIN)/python -m ipcbus.stats.statistics_reference
+	$(BIN)/python -m ipcbus.reliability.reliability_reference
+	$(BIN)/python -m ipcbus.spark.spark_reference
+	$(BIN)/python -m ipcbus_tools.json_schemas
 
 picture: $(STAMPS)/installed ## the pictures in the README, made by a live run
 	@mkdir -p docs/images

@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.traffic import BEGIN_NS, CHUNK
 from ipcbus.archive import Archive, Limits
-from ipcbus.archive.layout import ROW
+from ipcbus.archive.archive_layout import ROW
 
 if TYPE_CHECKING:
     from pathlib import Path

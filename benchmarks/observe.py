@@ -37,7 +37,7 @@ from benchmarks.observed import Own, Publisher, crowd
 from ipcbus import stats
 from ipcbus.stats import DomainSnapshot
 from ipcbus_tools.top import host
-from ipcbus_tools.top.live import Looks
+from ipcbus_tools.top.live_view import Looks
 from ipcbus_tools.top.screen import Size, screen
 from ipcbus_tools.top.view import View
 

@@ -17,7 +17,7 @@ import ipcbus
 
 if TYPE_CHECKING:
     from benchmarks.pairs import Figures, Station
-    from ipcbus.transport.datagrams import DatagramCounts
+    from ipcbus.transport.udp.datagram_socket import DatagramCounts
 
 TOPIC = "bench"
 _UDP_HEADERS = 28

@@ -15,7 +15,7 @@ from benchmarks import scenarios
 from benchmarks.pairs import Station, run
 from benchmarks.rows import IPC, SMX, Row
 from ipcbus.archive import Archive, Limits
-from ipcbus.archive.layout import ROW
+from ipcbus.archive.archive_layout import ROW
 from ipcbus.archive.player import Player
 from ipcbus.archive.recorder import Recorder
 
@@ -35,7 +35,7 @@ def record(station: Station) -> Figures:
         archive = Archive.create(station.options["archive"])
         recorder = Recorder(context, archive, [scenarios.TOPIC], when_full=station.options.get("when_full", "drop"))
         with recorder:
-            while not context._sessions_of(recorder._receivers[0]._interest):
+            while not context._sessions_of(recorder._receivers[0]._subscription):
                 time.sleep(_LOOK_S)
             station.ready()
             begin = 0.0

@@ -13,7 +13,7 @@ import numpy as np
 import ipcbus
 from benchmarks.spark_figures import Figure, Setting, rate
 from ipcbus.archive import Archive
-from ipcbus.archive.layout import ROW
+from ipcbus.archive.archive_layout import ROW
 from ipcbus.archive.recorder import Recorder
 
 if TYPE_CHECKING:

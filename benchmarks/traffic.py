@@ -9,7 +9,7 @@ import numpy as np
 
 from ipcbus import MessageType
 from ipcbus.archive import Archive, Limits
-from ipcbus.archive.layout import ROW, TYPE_LOSS_RECORDER
+from ipcbus.archive.archive_layout import ROW, TYPE_LOSS_RECORDER
 
 if TYPE_CHECKING:
     from collections.abc import Callable

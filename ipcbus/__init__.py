@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from ipcbus.event_queue import EventQueue, EventQueueStatistics
     from ipcbus.message import FragmentInfo, Message, MessageType, SourceEvent, SourceEventType
     from ipcbus.receiver import Receiver
-    from ipcbus.runtime.info import SessionInfo, SourceNotification, SourceNotificationType
+    from ipcbus.runtime.receiving.session_info import SessionInfo, SourceNotification, SourceNotificationType
     from ipcbus.source import Source
     from ipcbus.wildcard import WildcardReceiver
 
@@ -140,7 +140,7 @@ _HOMES = {
         "SourceEventType",
     ),
     "ipcbus.receiver": ("Receiver",),
-    "ipcbus.runtime.info": (
+    "ipcbus.runtime.receiving.session_info": (
         "SessionInfo",
         "SourceNotification",
         "SourceNotificationType",

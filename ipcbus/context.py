@@ -14,19 +14,19 @@ from ipcbus.config import Config, ConfigLike, WildcardReceiverOptions
 from ipcbus.errors import ClosedError, TransportError, WrongProcess, WrongThread
 from ipcbus.lingering import linger, may_linger, tell_unheard
 from ipcbus.receiver import Receiver
-from ipcbus.resolution import names
-from ipcbus.resolution.sweep import OTHERS_OFF, sweep, sweep_others
-from ipcbus.runtime.aio import AsyncWaiters
-from ipcbus.runtime.duties import Duties
-from ipcbus.runtime.faults import check_callbacks, check_topic, not_a_value, typed
-from ipcbus.runtime.inbox import Inbox
-from ipcbus.runtime.interrupts import shorten
-from ipcbus.runtime.network import Network
-from ipcbus.runtime.opening import open_driver, open_registry
-from ipcbus.runtime.outbox import Outbox
-from ipcbus.runtime.own_thread import OwnThread
-from ipcbus.runtime.recorder_board import RecorderBoard
-from ipcbus.runtime.timerfd import bounded
+from ipcbus.resolution.local import object_names
+from ipcbus.resolution.local.stale_cleanup import OTHERS_OFF, sweep, sweep_others
+from ipcbus.runtime.bootstrap import open_driver, open_registry
+from ipcbus.runtime.discovery.recorder_stats_block import RecorderStatsBlock
+from ipcbus.runtime.error_mapping import check_callbacks, check_topic, not_a_value, typed
+from ipcbus.runtime.loop.aio import AsyncWaiters
+from ipcbus.runtime.loop.interrupts import shorten
+from ipcbus.runtime.loop.own_thread import OwnThread
+from ipcbus.runtime.loop.timerfd import bounded
+from ipcbus.runtime.loop.timers import Timers
+from ipcbus.runtime.loop.udp_endpoints import UdpEndpoints
+from ipcbus.runtime.receiving.receiving_sessions import ReceivingSessions
+from ipcbus.runtime.sending.sending_sessions import SendingSessions
 from ipcbus.source import Source
 from ipcbus.version import __version__
 from ipcbus.wildcard import WildcardReceiver
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from ipcbus.delivery.sink import Sink
     from ipcbus.event_queue import EventQueue
     from ipcbus.message import Message, SourceEvent
-    from ipcbus.runtime.driver import Driver
-    from ipcbus.runtime.info import SessionInfo, SourceNotification
-    from ipcbus.runtime.interests import Interest
+    from ipcbus.runtime.loop.event_loop import EventLoop
+    from ipcbus.runtime.receiving.session_info import SessionInfo, SourceNotification
+    from ipcbus.runtime.receiving.subscriptions import Subscription
 
 _ABSENT: Any = object()
 _NOT_DRIVEN = (
@@ -91,7 +91,7 @@ class Context:
         self._config = Config.load(config)
         given = {"context_name": name, "operational_mode": operational_mode}
         self._options = self._config.values("context", **{key: value for key, value in given.items() if value})
-        names.check_domain(domain)
+        object_names.check_domain(domain)
         self.domain = domain
         self.name = self._options.context_name
         self._forked = False
@@ -105,27 +105,33 @@ class Context:
             sweep_others(domain)
         self._id, self._registry, self._bell = open_registry(domain, options, __version__)
         self._sequential = options.operational_mode == "sequential"
-        self._duties = Duties(domain, self._id, options, lambda: list(self._sources))
+        self._timers = Timers(domain, self._id, options, lambda: list(self._sources))
         who = Identity(os.getpid(), os.geteuid(), self._id, options.context_name)
         with contextlib.ExitStack() as made:  # no descriptors left, or no socket to be had
             made.callback(self._registry.close)
             made.callback(self._bell.close)
-            self._driver: Driver = open_driver(self._bell, self._duties, options)
-            made.callback(self._driver.close)
-            self._network = Network(domain, who, options, self._registry, self._driver, self._duties.call, self._config)
+            self._event_loop: EventLoop = open_driver(self._bell, self._timers, options)
+            made.callback(self._event_loop.close)
+            self._network = UdpEndpoints(
+                domain, who, options, self._registry, self._event_loop, self._timers.call, self._config
+            )
             made.pop_all()
-        self._quick, self._loops = self._driver.pump.quick, self._driver.loops
-        self._inbox = Inbox(domain, who, options, self._registry, self._driver, self._network)
-        duties = self._duties
-        self._outbox = Outbox(
-            domain, self._id, options, self._registry, self._driver, self._network, duties.announce, duties.call
+        self._quick, self._loops = self._event_loop.pump.quick, self._event_loop.loops
+        self._receiving_sessions = ReceivingSessions(
+            domain, who, options, self._registry, self._event_loop, self._network
         )
-        self._processes = self._sequential or self._driver.split
-        self._waiters = AsyncWaiters(self._driver, (lambda: self.process_events(0)) if self._processes else None)
-        self._duties.attach(self._driver, self._inbox, self._outbox, self._waiters, self._network)
+        timers = self._timers
+        self._sending_sessions = SendingSessions(
+            domain, self._id, options, self._registry, self._event_loop, self._network, timers.announce, timers.call
+        )
+        self._processes = self._sequential or self._event_loop.split
+        self._waiters = AsyncWaiters(self._event_loop, (lambda: self.process_events(0)) if self._processes else None)
+        self._timers.attach(
+            self._event_loop, self._receiving_sessions, self._sending_sessions, self._waiters, self._network
+        )
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
-        self._own = OwnThread(weakref.ref(self._driver), options, domain)
+        self._own = OwnThread(weakref.ref(self._event_loop), options, domain)
         _contexts.add(self)
         self._made = True
         if not self._sequential:
@@ -167,10 +173,10 @@ class Context:
         check_topic(topic)
         check_callbacks(on_event=on_event)
         values = self._config.values("source", topic, **options)
-        session, number, entry = self._outbox.open_topic(topic, values)
+        session, number, entry = self._sending_sessions.open_topic(topic, values)
         linger_ms = values.resolver_no_receiver_linger_timeout
         source = Source(self, topic, session, number, entry, on_event, linger_ms)
-        self._outbox.inform_of(source, session, values)
+        self._sending_sessions.inform_of(source, session, values)
         self._sources[source] = None
         self._refresh()
         return source
@@ -254,12 +260,12 @@ class Context:
 
     @typed("make a receiver")
     def _open_receiver(self, receiver: Receiver) -> None:
-        with self._driver.wheel():
+        with self._event_loop.driver_lock():
             self._check()  # again: another thread may have closed the context meanwhile
-            self._inbox.open(receiver._interest)
+            self._receiving_sessions.open(receiver._subscription)
             self._receivers[receiver] = None
             receiver._serve(True)
-            self._inbox.scan()
+            self._receiving_sessions.scan()
         if self._closed:  # another thread began to close it after the check, and may not have seen the receiver
             ending.silence(receiver)
 
@@ -280,7 +286,7 @@ class Context:
             return  # another thread closed it meanwhile
         source._drop()
         source._batch.flush()
-        self._outbox.close_topic(source._session, source.topic, source._number, source._entry)
+        self._sending_sessions.close_topic(source._session, source.topic, source._number, source._entry)
         self._refresh()
 
     def _close_receiver(self, receiver: Receiver) -> None:
@@ -288,10 +294,10 @@ class Context:
             return
         receiver._sink.closed = True
         receiver._serve(False)
-        with self._driver.wheel():
-            self._inbox.remove(receiver._interest)
+        with self._event_loop.driver_lock():
+            self._receiving_sessions.remove(receiver._subscription)
         self._waiters.wake(receiver._sink)
-        self._driver.notify()
+        self._event_loop.notify()
 
     # ------------------------------------------------------------------ driving
 
@@ -325,14 +331,14 @@ class Context:
             if self._closed or self._forked or not self._processes:
                 self._check()
                 raise WrongThread(_NOT_DRIVEN.format("process_events"))
-            return self._driver.process(timeout)
+            return self._event_loop.process(timeout)
         except KeyboardInterrupt as error:
             shorten(error)
             raise
 
     @typed("make the descriptor of a context")
     def fileno(self) -> int:
-        """A descriptor that is readable, level-triggered, while `process_events` has something to do.
+        """Returns a descriptor that is readable, level-triggered, while `process_events` has something to do.
 
         From the first call on the context's wake-up is armed between two calls of `process_events`.
 
@@ -343,29 +349,29 @@ class Context:
         self._check()
         if not self._processes:
             raise WrongThread(_NOT_DRIVEN.format("fileno"))
-        return self._driver.fileno()
+        return self._event_loop.fileno()
 
-    def _wheel_of(self, sink: Sink, timeout: float | None = None) -> AbstractContextManager[Driver | None]:
+    def _wheel_of(self, sink: Sink, timeout: float | None = None) -> AbstractContextManager[EventLoop | None]:
         """The driver for a thread that pulls; None when somebody else filled the queue or closed it meanwhile."""
-        return self._driver.guest(lambda: sink.queue or sink.closed or self._closed, timeout)
+        return self._event_loop.guest(lambda: sink.queue or sink.closed or self._closed, timeout)
 
     def _wait_a_little(self, seconds: float) -> None:
         """Lets the context work for a moment, for a thread that waits for its effect."""
-        driver = self._driver
-        if driver.is_driver():
+        event_loop = self._event_loop
+        if event_loop.is_driver():
             raise WrongThread("this call waits and cannot be made inside a callback of the same context")
         if self._sequential:
-            with driver.alone():
-                driver.drive(int(min(seconds, 0.01) * 1e9), once=True)
-                driver.rearm()
+            with event_loop.alone():
+                event_loop.drive(int(min(seconds, 0.01) * 1e9), once=True)
+                event_loop.rearm()
         else:
-            driver.wait_changed(seconds)
+            event_loop.wait_changed(seconds)
 
     def _refresh(self) -> None:
         """Lets this context see its own registry's change."""
         if self._receivers:
-            with self._driver.wheel():
-                self._inbox.refresh()
+            with self._event_loop.driver_lock():
+                self._receiving_sessions.refresh()
 
     # ------------------------------------------------------------------ end
 
@@ -423,27 +429,27 @@ class Context:
         if self._closed:
             raise ClosedError(f"the context {self.name!r} of domain {self.domain!r} is closed; make a new one")
 
-    def _sessions_of(self, interest: Interest) -> list[SessionInfo]:
+    def _sessions_of(self, subscription: Subscription) -> list[SessionInfo]:
         self._check()
-        with self._driver.wheel():
-            return self._inbox.info(interest)
+        with self._event_loop.driver_lock():
+            return self._receiving_sessions.info(subscription)
 
-    def _sources_of(self, interest: Interest) -> int:
-        with self._driver.wheel():
-            return self._inbox.sources_of(interest)
+    def _sources_of(self, subscription: Subscription) -> int:
+        with self._event_loop.driver_lock():
+            return self._receiving_sessions.sources_of(subscription)
 
-    def _recorder_board(self, log: str) -> RecorderBoard:
+    def _recorder_board(self, log: str) -> RecorderStatsBlock:
         """Shows a recorder of this context in statistics, by the path of its log; for `ipcbus.archive`."""
         self._check()
-        return RecorderBoard(self._registry, log)
+        return RecorderStatsBlock(self._registry, log)
 
     def _after_fork(self) -> None:
         """In the child: gives up everything that is the parent's, without touching what is shared."""
         self._forked = True
-        self._driver.pump.open = False
-        for part in (self._outbox, self._inbox, self._network, self._bell, self._registry):
+        self._event_loop.pump.open = False
+        for part in (self._sending_sessions, self._receiving_sessions, self._network, self._bell, self._registry):
             part.abandon()
-        self._driver.close()
+        self._event_loop.close()
 
 
 def close_all() -> None:
@@ -459,14 +465,14 @@ def _driven_elsewhere(context: Context) -> set[int]:
 
 def _before_fork() -> None:
     for context in list(_contexts):
-        if context._driver.is_driver():  # else no callback goes on in the child
-            context._inbox.before_fork()
+        if context._event_loop.is_driver():  # else no callback goes on in the child
+            context._receiving_sessions.before_fork()
 
 
 def _fork_parent() -> None:
     for context in list(_contexts):
-        if context._driver.is_driver():
-            context._inbox.after_fork()
+        if context._event_loop.is_driver():
+            context._receiving_sessions.after_fork()
 
 
 def _fork_child() -> None:

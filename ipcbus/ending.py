@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ipcbus.errors import WrongThread
 from ipcbus.lingering import linger, tell_unheard
-from ipcbus.resolution.sweep import sweep
+from ipcbus.resolution.local.stale_cleanup import sweep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -50,7 +50,7 @@ def close(context: Context, *, drain: bool = False, patient: bool = False, leave
     if not context._closed:
         if drain:
             _drain(context)
-        elif context._driver.is_driver():
+        elif context._event_loop.is_driver():
             _settle(context)  # may refuse, inside a callback; nothing is done then
     _begin(context, queued=not drain)
     try:
@@ -67,22 +67,22 @@ def _end(context: Context) -> None:
     for source in list(context._sources):
         source._drop()
         source._batch.flush()
-    context._driver.stop()
+    context._event_loop.stop()
     if context._thread is not None and context._thread.ident != threading.get_ident():
         context._thread.join()
-    with context._driver.wheel():  # a thread that pulls lets go first
+    with context._event_loop.driver_lock():  # a thread that pulls lets go first
         for receiver in list(context._receivers):
             receiver._serve(False)
             receiver._sink.closed = True
             receiver._sink.stop_counting()
             context._waiters.wake(receiver._sink)
-        context._inbox.close()
-    context._outbox.close()
+        context._receiving_sessions.close()
+    context._sending_sessions.close()
     context._network.close()
     context._bell.close()
     context._registry.close()
-    context._duties.announce()
-    context._driver.close()
+    context._timers.announce()
+    context._event_loop.close()
     context._sources.clear()
     context._receivers.clear()
     sweep(context.domain)
@@ -103,7 +103,7 @@ def close_all(contexts: Collection[Context], *, patient: bool = False) -> None:
 
 def _begin(context: Context, *, queued: bool = True) -> None:
     context._closed = True
-    context._driver.pump.open = False
+    context._event_loop.pump.open = False
     for receiver in list(context._receivers):
         silence(receiver, queued=queued)
 
@@ -115,20 +115,20 @@ def _settle(context: Context) -> None:
 
 
 def _drain(context: Context) -> None:
-    driver = context._driver
-    if driver.is_driver():
+    event_loop = context._event_loop
+    if event_loop.is_driver():
         raise WrongThread(
             "close(drain=True) delivers messages and cannot be called inside a callback of the same context; return "
             "from the callback first, or call close()"
         )
     _settle(context)  # what the context sent to itself is delivered too
-    with driver.wheel():
-        driver.quiet = False  # in a split context too the calling thread calls back
+    with event_loop.driver_lock():
+        event_loop.quiet = False  # in a split context too the calling thread calls back
         try:
-            driver.poll()  # takes what the network and the timers have, and what the context's own thread left
-            context._inbox.drain()
+            event_loop.poll()  # takes what the network and the timers have, and what the context's own thread left
+            context._receiving_sessions.drain()
         finally:
-            driver.quiet = driver.split
+            event_loop.quiet = event_loop.split
 
 
 def drop(context: Context) -> None:
@@ -147,7 +147,7 @@ def drop(context: Context) -> None:
     thread = context._thread
     if thread is not None and thread.is_alive():
         context._own.handed.append(closing)
-        context._driver.interrupt()
+        context._event_loop.interrupt()
     else:
         with contextlib.suppress(RuntimeError):  # no thread to be had: it is closed at exit
             _thread.start_new_thread(_start, (closing,))
@@ -168,7 +168,7 @@ def _start(closing: Callable[[], object]) -> None:
 def _close_dropped(context: Context) -> None:
     try:
         if context._thread is not None and context._thread.ident == threading.get_ident():
-            context._driver.rouse()
+            context._event_loop.rouse()
         close(context)
     except Exception:
         log.exception("a context of domain %r that was not closed could not be closed", context.domain)

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from ipcbus.config import Config, ConfigLike
-from ipcbus.delivery.event_shelf import EventShelf
+from ipcbus.delivery.event_buffer import EventBuffer
 from ipcbus.errors import ClosedError, ConfigError, IpcBusError, WrongProcess
-from ipcbus.runtime.faults import not_a_value
-from ipcbus.runtime.interrupts import shorten
-from ipcbus.runtime.timerfd import bounded
+from ipcbus.runtime.error_mapping import not_a_value
+from ipcbus.runtime.loop.interrupts import shorten
+from ipcbus.runtime.loop.timerfd import bounded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ipcbus.delivery.sink import Sink
     from ipcbus.message import MessageType
     from ipcbus.receiver import Receiver
-    from ipcbus.runtime.driver import Driver
+    from ipcbus.runtime.loop.event_loop import EventLoop
 
 log = logging.getLogger("ipcbus")
 
@@ -131,7 +131,7 @@ class EventQueue:
         self.maximum = maximum
         self.policy = policy
         self._keeper = _Keeper(self.name, values.queue_size_warning, values.queue_delay_warning)
-        self._shelf = EventShelf(
+        self._event_buffer = EventBuffer(
             maximum,
             policy == "drop_oldest",
             self._keeper,
@@ -176,9 +176,9 @@ class EventQueue:
             while True:
                 self._check_open()
                 left = None if wait_ns is None else max(0, began + wait_ns - time.monotonic_ns())
-                if self._shelf or left == 0 or self._keeper.sleep(self._shelf, left):
+                if self._event_buffer or left == 0 or self._keeper.sleep(self._event_buffer, left):
                     limit = max(0, began + wait_ns - time.monotonic_ns()) if wait_ns else -1
-                    if ran := self._shelf.call_back(limit):
+                    if ran := self._event_buffer.call_back(limit):
                         return ran
                 if left == 0:
                     return 0
@@ -187,7 +187,7 @@ class EventQueue:
             raise
         finally:
             self._inside.discard(me)
-            if self._shelf:  # as when a callback raised, or the time was over
+            if self._event_buffer:  # as when a callback raised, or the time was over
                 self._keeper.wake()
 
     def _check_caller(self, me: int) -> None:
@@ -196,7 +196,7 @@ class EventQueue:
                 f"{self!r} cannot be dispatched from inside one of its callbacks; return from the callback, or "
                 "dispatch in another thread"
             )
-        if any(driver.is_driver() for driver in self._keeper.drivers()):
+        if any(event_loop.is_driver() for event_loop in self._keeper.drivers()):
             raise IpcBusError(
                 f"{self!r} cannot be dispatched inside a callback of a context that it serves, because nothing would "
                 "come meanwhile; dispatch in a thread of the application"
@@ -205,30 +205,30 @@ class EventQueue:
     def _check_open(self) -> None:
         if self._forked:
             raise WrongProcess("this event queue belongs to the parent of this forked process; make a new one here")
-        if self._shelf.closed:
+        if self._event_buffer.closed:
             raise ClosedError(f"{self!r} is closed; make a new one")
 
-    def _serve(self, driver: Driver) -> EventShelf:
-        """Where the messages of one more receiver wait; the driver is told of room."""
+    def _serve(self, event_loop: EventLoop) -> EventBuffer:
+        """Returns where the messages of one more receiver wait; the driver is told of room."""
         self._check_open()
-        self._keeper.add(driver)
-        return self._shelf
+        self._keeper.add(event_loop)
+        return self._event_buffer
 
     # ------------------------------------------------------------------ the rest
 
     @property
     def dropped(self) -> int:
         """Messages and events that came and were given to no callback."""
-        return self._shelf.dropped
+        return self._event_buffer.dropped
 
     @property
     def closed(self) -> bool:
         """Whether the queue was closed."""
-        return self._shelf.closed
+        return self._event_buffer.closed
 
     def __len__(self) -> int:
         """Messages and events that wait."""
-        return len(self._shelf)
+        return len(self._event_buffer)
 
     def __bool__(self) -> bool:
         """True, also when nothing waits, so that only the absence of a queue is false."""
@@ -236,17 +236,17 @@ class EventQueue:
 
     def statistics(self) -> EventQueueStatistics:
         """What the queue has done so far; also of a closed one."""
-        shelf = self._shelf
+        event_buffer = self._event_buffer
         nothing = (None, None, None)
-        total, dispatched, dropped = shelf.total, shelf.dispatched, shelf.dropped
+        total, dispatched, dropped = event_buffer.total, event_buffer.dispatched, event_buffer.dropped
         return EventQueueStatistics(
             total - dispatched - dropped,
-            shelf.waiting_by_kind(),
+            event_buffer.waiting_by_kind(),
             total,
             dispatched,
             dropped,
-            *(shelf.age() or nothing),
-            *(shelf.service() or nothing),
+            *(event_buffer.age() or nothing),
+            *(event_buffer.service() or nothing),
         )
 
     def close(self) -> None:
@@ -255,9 +255,9 @@ class EventQueue:
         Threads that wait in `dispatch` get `ClosedError`. The receivers stay and may be closed. Closing twice does
         nothing.
         """
-        if self._forked or self._shelf.closed:
+        if self._forked or self._event_buffer.closed:
             return
-        self._shelf.close()
+        self._event_buffer.close()
         self._keeper.wake_all()
         self._keeper.made_room()
 
@@ -277,28 +277,28 @@ class EventQueue:
 
     def __repr__(self) -> str:
         """Names it and says how full it is."""
-        state = " (closed)" if self._shelf.closed else ""
-        return f"<EventQueue {self.name!r} with {len(self._shelf)} of {self.maximum}, {self.policy}{state}>"
+        state = " (closed)" if self._event_buffer.closed else ""
+        return f"<EventQueue {self.name!r} with {len(self._event_buffer)} of {self.maximum}, {self.policy}{state}>"
 
 
 class _Keeper:
-    """What a queue does besides keeping and calling back (delivery.rare.Keeper)."""
+    """What a queue does besides keeping and calling back (delivery.slow_path.Keeper)."""
 
     def __init__(self, name: str, size_warning: int, delay_warning_us: int) -> None:
         self.sleepers: deque[threading.Lock] = deque()
         self._name, self._size_warning, self._delay_warning_us = name, size_warning, delay_warning_us
         # Weak, because a queue may outlive many contexts; a new tuple for each change, because others read meanwhile.
-        self._drivers: tuple[weakref.ref[Driver], ...] = ()
+        self._drivers: tuple[weakref.ref[EventLoop], ...] = ()
         self._lock = threading.Lock()
 
-    def sleep(self, shelf: EventShelf, timeout_ns: int | None) -> bool:
+    def sleep(self, event_buffer: EventBuffer, timeout_ns: int | None) -> bool:
         """Sleeps until something is on the shelf, or it is closed; False when the time ran out."""
         bell = threading.Lock()
         bell.acquire()
         self.sleepers.append(bell)
         try:
             # Who puts something looks for sleepers afterwards, so one of both sees the other.
-            if shelf or shelf.closed:
+            if event_buffer or event_buffer.closed:
                 return True
             seconds = -1 if timeout_ns is None else min(timeout_ns / 1e9, threading.TIMEOUT_MAX)
             return bell.acquire(timeout=seconds)
@@ -316,22 +316,22 @@ class _Keeper:
         while self.sleepers:
             self.wake()
 
-    def add(self, driver: Driver) -> None:
+    def add(self, event_loop: EventLoop) -> None:
         """Has a context told of room from now on."""
         with self._lock:
             known = [ref for ref in self._drivers if ref() is not None]
-            if not any(ref() is driver for ref in known):
-                known.append(weakref.ref(driver))
+            if not any(ref() is event_loop for ref in known):
+                known.append(weakref.ref(event_loop))
             self._drivers = tuple(known)
 
-    def drivers(self) -> list[Driver]:
+    def drivers(self) -> list[EventLoop]:
         """Those of the contexts that put messages."""
-        return [driver for ref in self._drivers if (driver := ref()) is not None]
+        return [event_loop for ref in self._drivers if (event_loop := ref()) is not None]
 
     def made_room(self) -> None:
         """Has the contexts go on that were told that the queue is full."""
-        for driver in self.drivers():
-            driver.kick()
+        for event_loop in self.drivers():
+            event_loop.kick()
 
     def crowded(self, size: int) -> None:
         """Warns; the shelf asks for it once, and again after it was half as full."""
@@ -358,17 +358,17 @@ class _Keeper:
         if not isinstance(error, Exception):
             raise error
         with self._lock:
-            sink.owner._context._inbox.teller.failed(sink, error)
+            sink.owner._context._receiving_sessions.notifier.failed(sink, error)
 
 
 def dispatches() -> bool:
-    """Whether the calling thread is inside a callback of an event queue."""
+    """Returns whether the calling thread is inside a callback of an event queue."""
     me = threading.get_ident()
     return any(me in queue._inside for queue in list(_queues))
 
 
-def shelf_of(event_queue: Any, driver: Driver, on_message: Callable[..., object] | None) -> EventShelf | None:  # noqa: ANN401 - whatever the caller gave
-    """Where the messages of a new receiver wait, if it was given an event queue.
+def shelf_of(event_queue: Any, event_loop: EventLoop, on_message: Callable[..., object] | None) -> EventBuffer | None:  # noqa: ANN401 - whatever the caller gave
+    """Returns where the messages of a new receiver wait, if it was given an event queue.
 
     Raises:
         ConfigError: it is no event queue, or there is no callback to dispatch to.
@@ -383,7 +383,7 @@ def shelf_of(event_queue: Any, driver: Driver, on_message: Callable[..., object]
             "a receiver with an event queue has no callback to dispatch to; give on_message, or leave event_queue out "
             "and pull"
         )
-    return event_queue._serve(driver)
+    return event_queue._serve(event_loop)
 
 
 def _check_size(maximum: Any) -> None:  # noqa: ANN401 - whatever the caller gave

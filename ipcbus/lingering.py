@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ipcbus.errors import WrongThread
 from ipcbus.event_queue import dispatches
-from ipcbus.runtime.awaited import Awaited
+from ipcbus.runtime.sending.expected_receivers import ExpectedReceivers
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -26,7 +26,7 @@ _NAMED = 3
 
 def may_linger(contexts: Iterable[Context]) -> bool:
     """Whether the calling thread may wait a moment: not inside a callback, nor while an exception is on its way."""
-    inside = dispatches() or any(context._driver.is_driver() for context in contexts)
+    inside = dispatches() or any(context._event_loop.is_driver() for context in contexts)
     return not inside and sys.exc_info()[0] is None
 
 
@@ -49,18 +49,18 @@ def linger(context: Context, sources: Iterable[Source], leave_out: Collection[in
         for source in waiting:
             kept.enter_context(source._session.keeping())
         while True:
-            awaited, passed_ns = Awaited(context.domain, leave_out), time.monotonic_ns() - begin_ns
+            awaited, passed_ns = ExpectedReceivers(context.domain, leave_out), time.monotonic_ns() - begin_ns
             waiting = [each for each in waiting if passed_ns < each._linger_ns and _misses(each, awaited)]
             if not waiting:
                 return
             try:
                 context._wait_a_little(_LOOK_S)
             except WrongThread:  # in sequential mode another thread drives it: that one lets the receivers join
-                context._driver.wait_changed(_LOOK_S)
+                context._event_loop.wait_changed(_LOOK_S)
 
 
-def _misses(source: Source, awaited: Awaited) -> bool:
-    """Whether a receiver may still join in time to get something."""
+def _misses(source: Source, awaited: ExpectedReceivers) -> bool:
+    """Returns whether a receiver may still join in time to get something."""
     if not source._unpublished():
         return False
     joined = source._session.joined_contexts(source._number)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
-from ipcbus.delivery.message import Message
-from ipcbus.delivery.types import FragmentInfo, MessageType
+from ipcbus.delivery.message_types import FragmentInfo, MessageType
+from ipcbus.delivery.received_message import Message
 
 __all__ = ["FragmentInfo", "Message", "MessageType", "SourceEvent", "SourceEventType"]
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from ipcbus.delivery.sink import Sink
 from ipcbus.errors import ClosedError, IpcBusError, WrongProcess
 from ipcbus.event_queue import shelf_of
-from ipcbus.runtime.faults import check_callbacks, check_count, not_a_value
-from ipcbus.runtime.following import Following
-from ipcbus.runtime.interests import Interest
-from ipcbus.runtime.interrupts import shorten
-from ipcbus.runtime.timerfd import FOREVER_NS, LOOK_S, bounded
+from ipcbus.runtime.error_mapping import check_callbacks, check_count, not_a_value
+from ipcbus.runtime.loop.interrupts import shorten
+from ipcbus.runtime.loop.timerfd import FOREVER_NS, LOOK_S, bounded
+from ipcbus.runtime.receiving.source_notifications import SourceNotifications
+from ipcbus.runtime.receiving.subscriptions import Subscription
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
     from ipcbus.config import ReceiverOptions
     from ipcbus.context import Context
-    from ipcbus.delivery.message import Message
+    from ipcbus.delivery.received_message import Message
     from ipcbus.event_queue import EventQueue
-    from ipcbus.runtime.info import SessionInfo, SourceNotification
+    from ipcbus.runtime.receiving.session_info import SessionInfo, SourceNotification
 
 
 class Receiver:
@@ -49,20 +49,22 @@ class Receiver:
         self.topic = topic
         self._context = context
         self._queue = event_queue
-        shelf = shelf_of(event_queue, context._driver, on_message)
-        self._sink = Sink(on_message, options.receive_queue_maximum, shelf)
+        event_buffer = shelf_of(event_queue, context._event_loop, on_message)
+        self._sink = Sink(on_message, options.receive_queue_maximum, event_buffer)
         self._sink.owner = self
         self._half = options.receive_queue_maximum // 2
-        self._interest = Interest(topic, self._sink, options)
+        self._subscription = Subscription(topic, self._sink, options)
         if source_notification is not None:
-            self._interest.following = Following(self._sink, context._inbox.teller, on_source=source_notification)
+            self._subscription.following = SourceNotifications(
+                self._sink, context._receiving_sessions.notifier, on_source=source_notification
+            )
         self._rows_lock = threading.Lock()
         self._owed: BaseException | None = None
 
     @property
     def sessions(self) -> list[SessionInfo]:
         """What this receiver is joined to, and what it may not join, with the reason."""
-        return self._context._sessions_of(self._interest)
+        return self._context._sessions_of(self._subscription)
 
     @property
     def closed(self) -> bool:
@@ -105,7 +107,7 @@ class Receiver:
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             self._check()
-            joined = self._context._sources_of(self._interest)
+            joined = self._context._sources_of(self._subscription)
             if joined >= n:
                 return
             left = LOOK_S if deadline is None else min(LOOK_S, deadline - time.monotonic())
@@ -122,7 +124,7 @@ class Receiver:
                 raise
 
     def receive(self, timeout: float | None = None) -> Message | None:
-        """The next message or event.
+        """Returns the next message or event.
 
         Args:
             timeout: seconds to wait; 0, or less, only looks, None waits for ever.
@@ -195,21 +197,21 @@ class Receiver:
         try:
             self._check_pull()
             timeout = bounded(timeout)
-            with self._rows_lock, self._context._wheel_of(self._sink, timeout) as driver:
+            with self._rows_lock, self._context._wheel_of(self._sink, timeout) as event_loop:
                 rows = self._sink.rows_from(array)
                 try:
                     filled = self._queued_rows()
-                    if not self._sink.queue and filled < rows and driver is not None:
+                    if not self._sink.queue and filled < rows and event_loop is not None:
                         self._sink.row_queue_taken()
-                        self._drive_rows(driver, rows, filled, timeout)
+                        self._drive_rows(event_loop, rows, filled, timeout)
                 finally:
                     # In this order: whoever drives fills rows until they are done.
                     self._sink.rows_done()
                     filled = self._sink.rows_filled()
-                    if driver is not None:
-                        driver.hurry_attend()
+                    if event_loop is not None:
+                        event_loop.hurry_attend()
                         if filled:  # the caller has to learn of these rows first
-                            self._owed = driver.take_pending()
+                            self._owed = event_loop.take_pending()
                 refused = self._refused_row() if filled == 0 else None
             self._made_room()
             if filled == 0 and not self._sink.queue:
@@ -234,16 +236,16 @@ class Receiver:
             return None
         return f"{len(message)} bytes and headers" if message.properties_block else f"{len(message)} bytes"
 
-    def _drive_rows(self, driver: Any, rows: int, filled: int, timeout: float | None) -> None:  # noqa: ANN401
+    def _drive_rows(self, event_loop: Any, rows: int, filled: int, timeout: float | None) -> None:  # noqa: ANN401
         wait_ns = FOREVER_NS if timeout is None else int(timeout * 1e9)
         deadline = time.monotonic_ns() + wait_ns
         sink = self._sink
         while filled == 0 and not sink.queue and not sink.closed:
-            driver.drive(max(0, deadline - time.monotonic_ns()), once=True)
+            event_loop.drive(max(0, deadline - time.monotonic_ns()), once=True)
             filled = sink.rows_filled()
             if time.monotonic_ns() >= deadline:
                 break
-        while filled and filled < rows and not sink.queue and driver.poll():
+        while filled and filled < rows and not sink.queue and event_loop.poll():
             filled = sink.rows_filled()
 
     def _queued_rows(self) -> int:
@@ -258,7 +260,7 @@ class Receiver:
                 return self._sink.rows_filled()
 
     async def areceive(self) -> Message:
-        """The next message or event, in asyncio.
+        """Returns the next message or event, in asyncio.
 
         Raises:
             As `receive`.
@@ -352,9 +354,9 @@ class Receiver:
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            with self._context._wheel_of(self._sink, left) as driver:
-                if driver is not None:
-                    driver.drive(FOREVER_NS if left is None else int(left * 1e9), once=True)
+            with self._context._wheel_of(self._sink, left) as event_loop:
+                if event_loop is not None:
+                    event_loop.drive(FOREVER_NS if left is None else int(left * 1e9), once=True)
             if queue or self._sink.closed or (deadline is not None and time.monotonic() >= deadline):
                 return
 
@@ -363,10 +365,10 @@ class Receiver:
             message: Message = self._sink.queue.popleft()
         except IndexError:
             return None
-        if self._context._inbox.blocked:
+        if self._context._receiving_sessions.blocked:
             self._made_room()
         return message
 
     def _made_room(self) -> None:
-        if self._context._inbox.blocked and len(self._sink.queue) <= self._half:
-            self._context._driver.kick()
+        if self._context._receiving_sessions.blocked and len(self._sink.queue) <= self._half:
+            self._context._event_loop.kick()

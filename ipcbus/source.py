@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 from ipcbus.errors import ClosedError, WrongProcess
 from ipcbus.message import SourceEvent, SourceEventType
-from ipcbus.runtime.faults import check_count, not_a_value
-from ipcbus.runtime.interrupts import shorten
-from ipcbus.runtime.timerfd import LOOK_S, bounded
-from ipcbus.topic.source import TopicSource
+from ipcbus.runtime.error_mapping import check_count, not_a_value
+from ipcbus.runtime.loop.interrupts import shorten
+from ipcbus.runtime.loop.timerfd import LOOK_S, bounded
+from ipcbus.topic.topic_source import TopicSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
     from typing import Never
 
     from ipcbus.context import Context
-    from ipcbus.transport.sending import SendingSession
+    from ipcbus.transport.sending_session import SendingSession
 
 log = logging.getLogger("ipcbus")
 
@@ -27,7 +27,7 @@ class Source(TopicSource):
     """Sends the messages of one topic; made by `Context.source`.
 
     `send`, `send_many`, `acquire`, `flush`, `sequence_number`, `topic` and `message_max` are those of
-    `ipcbus.topic.source.TopicSource`. May be used from several threads.
+    `ipcbus.topic.topic_source.TopicSource`. May be used from several threads.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Source(TopicSource):
         return 0 if known else self.sequence_number + 1
 
     def _unpublished(self) -> int:
-        """How many of its messages are in the open batch."""
+        """Returns how many of its messages are in the open batch."""
         line = self._session.line(self._number)
         return int(line["sequence_next"]) - int(line["published"])
 
@@ -152,7 +152,7 @@ class Source(TopicSource):
             self._on_event(event)
         except BaseException as error:
             kind = type(error).__name__
-            if not self._context._driver.pass_on(error) and kind not in self._errors_told:
+            if not self._context._event_loop.pass_on(error) and kind not in self._errors_told:
                 self._errors_told.add(kind)
                 log.exception("on_event of the source of %r raised; more of this kind are not logged", self.topic)
 

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 from ipcbus.errors import ConfigError
 from ipcbus.receiver import Receiver
-from ipcbus.runtime.faults import check_callbacks
-from ipcbus.runtime.following import Following
+from ipcbus.runtime.error_mapping import check_callbacks
+from ipcbus.runtime.receiving.source_notifications import SourceNotifications
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ipcbus.config import ReceiverOptions, WildcardReceiverOptions
     from ipcbus.context import Context
-    from ipcbus.delivery.message import Message
+    from ipcbus.delivery.received_message import Message
     from ipcbus.event_queue import EventQueue
-    from ipcbus.runtime.info import SourceNotification
+    from ipcbus.runtime.receiving.session_info import SourceNotification
 
 
 class WildcardReceiver(Receiver):
@@ -45,11 +45,11 @@ class WildcardReceiver(Receiver):
         super().__init__(
             context, pattern, on_message, options, event_queue=event_queue, source_notification=source_notification
         )
-        self._interest.pattern = compiled
+        self._subscription.pattern = compiled
         if on_create or on_delete:
-            self._interest.following = Following(
+            self._subscription.following = SourceNotifications(
                 self._sink,
-                context._inbox.teller,
+                context._receiving_sessions.notifier,
                 on_source=source_notification,
                 on_create=on_create,
                 on_delete=on_delete,
@@ -70,7 +70,7 @@ class WildcardReceiver(Receiver):
 
 
 def compile_pattern(pattern: object) -> re.Pattern[str]:
-    """The compiled form of a pattern of topics.
+    """Returns the compiled form of a pattern of topics.
 
     Raises:
         ConfigError: it is no text, empty, or no regular expression; the text names the place.

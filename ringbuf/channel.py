@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ringbuf import clock, layout, liveness, segment
-from ringbuf.errors import SegmentMismatch, SegmentRefused
 from ringbuf.ring import RingReader, RingWriter
+from ringbuf.ring_errors import SegmentMismatch, SegmentRefused
 from ringbuf.slots import OWNER_BYTE, Identity, SlotTable
 
 if TYPE_CHECKING:
@@ -80,8 +80,8 @@ class OwnedChannel:
 
         Raises:
             FileExistsError: one of the names is taken.
-            ringbuf.errors.SegmentFull: /dev/shm has too little room; nothing is left behind.
-            ringbuf.errors.SegmentRefused: the system or the group does not allow it.
+            ringbuf.ring_errors.SegmentFull: /dev/shm has too little room; nothing is left behind.
+            ringbuf.ring_errors.SegmentRefused: the system or the group does not allow it.
         """
         self.ring_name, self.control_name = ring_name, control_name
         capacity = layout.ring_capacity(shape.window)
@@ -145,10 +145,10 @@ class JoinedChannel:
             checkpoint: for tests; see `SlotTable`.
 
         Raises:
-            ringbuf.errors.SegmentGone: the session has ended.
-            ringbuf.errors.SegmentRefused: this user may not open it, or another one owns it.
-            ringbuf.errors.SegmentMismatch: made by another layout.
-            ringbuf.errors.SlotsFull: no slot is free.
+            ringbuf.ring_errors.SegmentGone: the session has ended.
+            ringbuf.ring_errors.SegmentRefused: this user may not open it, or another one owns it.
+            ringbuf.ring_errors.SegmentMismatch: made by another layout.
+            ringbuf.ring_errors.SlotsFull: no slot is free.
         """
         ring_fd = segment.open_fd(ring_name, write=False)
         try:
@@ -177,7 +177,7 @@ class JoinedChannel:
             raise
 
     def owner_lives(self) -> bool:
-        """Whether the session's owner still holds its lock."""
+        """Returns whether the session's owner still holds its lock."""
         return liveness.held_by_other(self.fd, OWNER_BYTE)
 
     def leave(self) -> bool:

@@ -8,7 +8,7 @@ KIND_MONOTONIC: int
 KIND_TSC: int
 
 def kind() -> int:
-    """The clock in use: `KIND_TSC` or `KIND_MONOTONIC`."""
+    """Returns the clock in use: `KIND_TSC` or `KIND_MONOTONIC`."""
 
 def ticks() -> int:
     """Now, in ticks."""
@@ -17,7 +17,7 @@ def tick_ns() -> float:
     """Nanoseconds a tick; refined while the process runs."""
 
 def ticks_to_epoch_ns(ticks: int) -> int:
-    """The moment of a tick in nanoseconds since the Unix epoch, by this host's real-time clock now."""
+    """Returns the moment of a tick in nanoseconds since the Unix epoch, by this host's real-time clock now."""
 
 def recalibrate() -> None:
     """Anchors ticks to the real-time clock again; call it about once a second.

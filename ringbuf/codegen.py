@@ -27,7 +27,7 @@ type_names = {
 
 
 def layout_id(structs: Mapping[str, np.dtype[np.void]], constants: Mapping[str, int]) -> int:
-    """A 32-bit number that changes whenever a struct or a constant of the layout does.
+    """Returns a 32-bit number that changes whenever a struct or a constant of the layout does.
 
     Args:
         structs: name of each struct and its dtype.
@@ -56,7 +56,7 @@ def _c_field(field: str, dtype: np.dtype[np.void]) -> str:
 
 
 def _c_struct(name: str, dtype: np.dtype[np.void]) -> tuple[list[str], list[str], list[str]]:
-    """The typedef, the asserts and the Cython declaration of one struct."""
+    """Returns the typedef, the asserts and the Cython declaration of one struct."""
     c_name = f"ipcbus_{name}"
     body: list[str] = []
     asserts = [f'_Static_assert(sizeof({c_name}) == {dtype.itemsize}, "{name} size");']
@@ -77,7 +77,7 @@ def _c_struct(name: str, dtype: np.dtype[np.void]) -> tuple[list[str], list[str]
 
 
 def render(source: str, structs: Mapping[str, np.dtype[np.void]], constants: Mapping[str, int]) -> str:
-    """The text of the generated `.pxd`.
+    """Returns the text of the generated `.pxd`.
 
     Args:
         source: module that holds the layout, named in the first line.

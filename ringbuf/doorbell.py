@@ -13,7 +13,7 @@ import os
 import stat
 
 from ringbuf import segment
-from ringbuf.errors import RingError, SegmentRefused
+from ringbuf.ring_errors import RingError, SegmentRefused
 
 DATA = b"d"
 """A ring has records, or room again."""
@@ -31,7 +31,7 @@ class Doorbell:
 
         Raises:
             FileExistsError: the name is taken.
-            ringbuf.errors.SegmentRefused: the system or the group does not allow it.
+            ringbuf.ring_errors.SegmentRefused: the system or the group does not allow it.
         """
         segment.check_name(name)
         self.name = name
@@ -67,7 +67,7 @@ class Doorbell:
             self.fd = -1
 
 
-class BellRope:
+class DoorbellRinger:
     """The ringing end of somebody's doorbell."""
 
     def __init__(self, name: str) -> None:
@@ -75,7 +75,7 @@ class BellRope:
 
         Raises:
             FileNotFoundError: its owner is gone.
-            ringbuf.errors.SegmentRefused: this user may not, or the file is no FIFO.
+            ringbuf.ring_errors.SegmentRefused: this user may not, or the file is no FIFO.
         """
         segment.check_name(name)
         try:
@@ -108,7 +108,7 @@ class BellRope:
 def ring_once(name: str, what: bytes) -> None:
     """Wakes the owner of a doorbell, if it is there and this user may."""
     with contextlib.suppress(OSError, RingError):
-        rope = BellRope(name)
+        rope = DoorbellRinger(name)
         try:
             rope.ring(what)
         finally:

@@ -10,7 +10,7 @@ from ringbuf._layout cimport (
 from ringbuf.memory cimport Mapping
 
 from ringbuf import layout
-from ringbuf.errors import SegmentMismatch
+from ringbuf.ring_errors import SegmentMismatch
 
 
 cdef int check_ring(Mapping ring, RingHeader *h) except -1:

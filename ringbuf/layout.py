@@ -95,7 +95,7 @@ VERSION = 1
 
 
 def struct(size: int, fields: list[tuple[str, str | tuple[Any, ...], int]]) -> np.dtype[np.void]:
-    """A structured dtype of `size` bytes from (name, format, offset) rows; what lies between is padding."""
+    """Returns a structured dtype of `size` bytes from (name, format, offset) rows; what lies between is padding."""
     return np.dtype(
         {
             "names": [name for name, _, _ in fields],
@@ -260,22 +260,22 @@ def control_bytes(slots_max: int, user_bytes: int) -> int:
 
 
 def slots_offset(user_bytes: int) -> int:
-    """Where the slots begin in a control block, in bytes."""
+    """Returns where the slots begin in a control block, in bytes."""
     return round_up(CONTROL_HEADER.itemsize + user_bytes, CACHE_LINE)
 
 
 def data_offset(user_bytes: int) -> int:
-    """Where the data begin in a ring object, in bytes; a multiple of the page."""
+    """Returns where the data begin in a ring object, in bytes; a multiple of the page."""
     return round_up(RING_HEADER.itemsize + user_bytes, PAGE)
 
 
 def round_up(value: int, step: int) -> int:
-    """The smallest multiple of `step` (a power of two) that is not below `value`."""
+    """Returns the smallest multiple of `step` (a power of two) that is not below `value`."""
     return (value + step - 1) & ~(step - 1)
 
 
 def ring_capacity(window_bytes: int) -> int:
-    """The data size of a ring for a wanted window: the next power of two, at least a page.
+    """Returns the data size of a ring for a wanted window: the next power of two, at least a page.
 
     The data are mapped twice in a row, which works in whole pages; the power of two makes a place out of a
     position with one AND.
@@ -284,7 +284,7 @@ def ring_capacity(window_bytes: int) -> int:
 
 
 def ring_view(buffer: memoryview) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """A mapped ring object as numpy arrays, without a copy.
+    """Returns a mapped ring object as numpy arrays, without a copy.
 
     Args:
         buffer: the whole object, at least `RING_HEADER.itemsize` bytes.
@@ -300,7 +300,7 @@ def ring_view(buffer: memoryview) -> tuple[np.ndarray[Any, Any], np.ndarray[Any,
 def control_view(
     buffer: memoryview,
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """A mapped control block as numpy arrays, without a copy.
+    """Returns a mapped control block as numpy arrays, without a copy.
 
     Returns:
         The header as a 0-d structured array, the user area as 1-D uint8, the slots as a 1-D array of `SLOT`.

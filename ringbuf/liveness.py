@@ -42,6 +42,6 @@ def release(fd: int, byte: int) -> None:
 
 
 def held_by_other(fd: int, byte: int) -> bool:
-    """Whether anybody but this open file description holds the lock; a descriptor for reading is enough."""
+    """Returns whether anybody but this open file description holds the lock; a descriptor for reading is enough."""
     answer = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, _request(fcntl.F_WRLCK, byte))
     return bool(struct.unpack(_FLOCK, answer)[0] != fcntl.F_UNLCK)

@@ -36,4 +36,4 @@ class Mapping:
         """
 
     def view(self, offset: int = 0, length: int | None = None) -> memoryview:
-        """The bytes from `offset`, `length` of them (to the end by default); writable as the mapping is."""
+        """Returns the bytes from `offset`, `length` of them (to the end by default); writable as the mapping is."""

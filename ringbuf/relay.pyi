@@ -3,7 +3,7 @@
 from ringbuf.ring import RingReader, RingWriter
 
 def take(reader: RingReader) -> tuple[bytes, int, int] | None:
-    """The next record: a copy of its body, its messages, and when it was sent in ns since the Unix epoch.
+    """Returns the next record: a copy of its body, its messages, and when it was sent in ns since the Unix epoch.
 
     None when there is none now. `reader.show` has to follow, after one or after many.
     """

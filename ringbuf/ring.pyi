@@ -54,7 +54,7 @@ class RingWriter:
         """Drops the open record; the place is used again."""
 
     def has_room(self, length: int) -> bool:
-        """Whether `length` more bytes fit now."""
+        """Returns whether `length` more bytes fit now."""
 
     def wait_room(self, length: int, spins: int, timeout_ns: int) -> bool:
         """Waits, without the GIL, until `length` more bytes fit; says whether they do.
@@ -69,7 +69,7 @@ class RingWriter:
         """Position that every reader must have reached before `length` more bytes fit."""
 
     def believed(self, slot: int, position: int, generation: int) -> int | None:
-        """Where the writer takes a reader to be whose slot shows this position.
+        """Returns where the writer takes a reader to be whose slot shows this position.
 
         Returns:
             The position; the last one that was possible where this one is not; None where there was none before.
@@ -141,13 +141,13 @@ class RingReader:
         """Puts the reader at a record's position, as `slots.join` found it."""
 
     def read(self) -> bytes | None:
-        """The body of the next record as a copy, or None when there is none now."""
+        """Returns the body of the next record as a copy, or None when there is none now."""
 
     def arm(self, mask_on: bool) -> None:
         """Sets or clears this reader's bit in the parked mask; a barrier and a last look must follow the setting."""
 
     def ready(self) -> bool:
-        """Whether there is something to do; may be wrong only in saying yes."""
+        """Returns whether there is something to do; may be wrong only in saying yes."""
 
     def show(self) -> bool:
         """Publishes position and counters in the slot; True when the writer waits for an event, since a `read` too."""

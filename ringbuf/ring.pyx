@@ -16,7 +16,7 @@ from ringbuf.headers cimport check_control, check_ring
 from ringbuf.memory cimport Mapping, window_view
 from ringbuf.wake cimport asymmetric, barrier, futex_wait, futex_wake_all
 
-from ringbuf.errors import SegmentMismatch
+from ringbuf.ring_errors import SegmentMismatch
 
 cdef enum:
     SLOT_BYTES = sizeof(Slot)

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import posix_ipc
 
-from ringbuf.errors import NoDescriptors, RingError, SegmentFull, SegmentGone, SegmentRefused
 from ringbuf.memory import Mapping
+from ringbuf.ring_errors import NoDescriptors, RingError, SegmentFull, SegmentGone, SegmentRefused
 
 ROOT = Path("/dev/shm")
 """Where the system keeps shared objects; FIFOs that belong to them live here too."""
@@ -89,7 +89,7 @@ def allocate(fd: int, name: str, size: int) -> None:
 
 
 def refusal(error: OSError, what: str) -> RingError | None:
-    """The error with a cure for what the system refuses; None where there is none to tell.
+    """Returns the error with a cure for what the system refuses; None where there is none to tell.
 
     Args:
         error: the system's.

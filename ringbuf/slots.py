@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ringbuf import layout, liveness
-from ringbuf.errors import SlotsFull
 from ringbuf.ring import RingReader, nudge_writer
-from ringbuf.words import Words
+from ringbuf.ring_errors import SlotsFull
+from ringbuf.shared_words import SharedWords
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,7 +62,7 @@ class SlotTable:
         """
         self._control = control
         self._fd = fd
-        self._words = Words(control)
+        self._words = SharedWords(control)
         self._header, joined, self._slots = layout.control_view(control.view())
         self._joined_offset = int(self._header["user_offset"])
         self._joined_words = len(joined) // 8

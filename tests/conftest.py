@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from ipcbus.resolution.sweep import OTHERS_OFF
+from ipcbus.resolution.local.stale_cleanup import OTHERS_OFF
 from tests.kit.leftovers import looking_around
 from tests.kit.reports import Reports
 

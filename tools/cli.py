@@ -15,39 +15,45 @@ import click
 
 import ipcbus
 from ipcbus_tools.common import Failure, Misuse
-from ipcbus_tools.stopping import Stopped
+from ipcbus_tools.signals import Stopped
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 COMMANDS: Final = {
-    "pub": ("pub", "Sends messages."),
-    "echo": ("echo", "Prints the messages of a topic."),
-    "top": ("top.command", "Shows every session live."),
-    "list": ("list", "Lists contexts, topics, receivers and recorders."),
-    "info": ("info", "Everything about one session."),
-    "hz": ("hz", "Messages a second of a topic."),
-    "bw": ("bw", "Bytes a second of a topic."),
-    "delay": ("delay", "Latency of the receivers of a topic."),
-    "stats": ("stats", "All counters of one session or recorder."),
-    "monitor": ("monitor", "Writes snapshots to a file."),
-    "export": ("export", "Serves the numbers for Prometheus."),
-    "doctor": ("doctor", "Checks this host, and removes what dead processes left."),
-    "config": ("config", "Checks a config file, shows options."),
-    "record": ("record", "Writes what comes on topics into an archive."),
-    "replay": ("replay", "Sends the messages of an archive or a file."),
-    "archive": ("archive", "Shows, verifies, repairs and exports recorded traffic."),
-    "pipeline": ("pipeline", "Reports on recorded traffic, with Spark."),
-    "resolver": ("resolver", "Lets contexts of several hosts find each other without multicast."),
-    "demo": ("demo", "Shows the bus at work and accounts for every message."),
-    "completion": ("completion", "Prints the script for completion with the Tab key."),
-    "demo-receiver": ("demo_receiver", ""),
+    "pub": "Sends messages.",
+    "echo": "Prints the messages of a topic.",
+    "top": "Shows every session live.",
+    "list": "Lists contexts, topics, receivers and recorders.",
+    "info": "Everything about one session.",
+    "hz": "Messages a second of a topic.",
+    "bw": "Bytes a second of a topic.",
+    "delay": "Latency of the receivers of a topic.",
+    "stats": "All counters of one session or recorder.",
+    "monitor": "Writes snapshots to a file.",
+    "export": "Serves the numbers for Prometheus.",
+    "doctor": "Checks this host, and removes what dead processes left.",
+    "config": "Checks a config file, shows options.",
+    "record": "Writes what comes on topics into an archive.",
+    "replay": "Sends the messages of an archive or a file.",
+    "archive": "Shows, verifies, repairs and exports recorded traffic.",
+    "pipeline": "Reports on recorded traffic, with Spark.",
+    "resolver": "Lets contexts of several hosts find each other without multicast.",
+    "demo": "Shows the bus at work and accounts for every message.",
+    "completion": "Prints the script for completion with the Tab key.",
+    "demo-receiver": "",
 }
-"""Module of each command, whose `command` is the command, and its line in the help; a command without one is hidden.
+"""Each command with its line in the help; a command without a line is hidden. `module_of` says where it is.
 
 The line stands here, and the modules import numpy, rich, psutil and the bus in their functions: help and completion
 load as little as they can. A test names what they may not load.
 """
+
+
+def module_of(name: str) -> str:
+    """Returns the module whose `command` is the command of this name."""
+    return f"ipcbus_tools.commands.{name.replace('-', '_')}_command"
+
 
 _BROKEN_PIPE = 128 + 13
 
@@ -59,39 +65,37 @@ class Commands(click.Group):
     """Commands by name, imported when they are needed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All names, in the order of their use."""
+        """Returns all names, in the order of their use."""
         del ctx
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        """The command of a name, or None."""
+        """Returns the command of a name, or None."""
         del ctx
         if name not in COMMANDS:
             return None
-        command = importlib.import_module(f"ipcbus_tools.{COMMANDS[name][0]}").command
+        command = importlib.import_module(module_of(name)).command
         return command if isinstance(command, click.Command) else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the list of commands into the help, without loading them."""
         del ctx
         with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items() if line])
+            formatter.write_dl([(name, line) for name, line in COMMANDS.items() if line])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Names of commands that begin so, without loading them, or options."""
         from click.shell_completion import CompletionItem
 
         found = [
-            CompletionItem(name, help=line)
-            for name, (_, line) in COMMANDS.items()
-            if line and name.startswith(incomplete)
+            CompletionItem(name, help=line) for name, line in COMMANDS.items() if line and name.startswith(incomplete)
         ]
         return found + click.Command.shell_complete(self, ctx, incomplete)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that the arguments name, or what was probably meant."""
+        """Returns the command that the arguments name, or what was probably meant."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             import difflib
 
@@ -159,7 +163,7 @@ def main() -> None:
     """Entry point of the console script."""
     _open_missing()
     if COMPLETE_VARIABLE in os.environ:
-        from ipcbus_tools.completing import answer
+        from ipcbus_tools.completion.shell_completion import answer
 
         answer(cli)
     else:

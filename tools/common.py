@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ipcbus_tools import candidates
+from ipcbus_tools.completion import candidates
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -60,7 +60,7 @@ class Seconds(click.FloatRange):
         super().__init__(min, max)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401
-        """The number.
+        """Returns the number.
 
         Raises:
             click.BadParameter: it is none, or not finite, or out of the range.
@@ -93,7 +93,7 @@ def checked_domain(_context: click.Context, _option: click.Parameter, given: _Do
         Misuse: one of them cannot be a name.
     """
     from ipcbus.errors import ConfigError
-    from ipcbus.resolution.names import check_domain
+    from ipcbus.resolution.local.object_names import check_domain
 
     for name in given if isinstance(given, tuple) else (given,):
         if name not in (None, "default"):
@@ -166,7 +166,7 @@ def transport_option(function: _Function) -> _Function:
 
 
 def source_options(transport: str | None) -> dict[str, Any]:
-    """The options that --transport means; nothing when it was not given, so that --config decides."""
+    """Returns the options that --transport means; nothing when it was not given, so that --config decides."""
     return {} if transport is None else {"transport": transport}
 
 
@@ -176,14 +176,14 @@ def print_json(value: object) -> None:
 
 
 def output() -> Console:
-    """The console on stdout; wide when no terminal sets the width."""
+    """Returns the console on stdout; wide when no terminal sets the width."""
     from rich.console import Console  # programs that want JSON need not wait until it is loaded
 
     return Console(width=None if sys.stdout.isatty() else max(_WIDE, shutil.get_terminal_size().columns))
 
 
 def notes() -> Console:
-    """The console on stderr, for progress and remarks."""
+    """Returns the console on stderr, for progress and remarks."""
     from rich.console import Console
 
     return Console(stderr=True, highlight=False)
@@ -205,7 +205,7 @@ def safe(text: str) -> Text:
 
 
 def number(value: float) -> str:
-    """A count, with separators."""
+    """Returns a count, with separators."""
     return f"{value:,.0f}"
 
 
@@ -224,7 +224,7 @@ def size(value: float) -> str:
 
 
 def duration(ns: float | None) -> str:
-    """A time in the unit that fits; a dash for none."""
+    """Returns a time in the unit that fits; a dash for none."""
     if ns is None:
         return "-"
     for unit in ("ns", "us", "ms"):
@@ -235,7 +235,7 @@ def duration(ns: float | None) -> str:
 
 
 def age(seconds: float) -> str:
-    """How long something has been there."""
+    """Returns how long something has been there."""
     if seconds < 120:
         return f"{max(0, seconds):.0f} s"
     if seconds < 7200:

@@ -11,11 +11,11 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ipcbus.archive import cursors, documents
+from ipcbus.archive import cursors, json_files
+from ipcbus.archive.archive_layout import FORMAT, FORMATS, formats_read
 from ipcbus.archive.cursors import Cursors
-from ipcbus.archive.layout import FORMAT, FORMATS, formats_read
-from ipcbus.archive.limits import Limits
 from ipcbus.archive.log import Log
+from ipcbus.archive.log_limits import Limits
 from ipcbus.archive.log_writer import LogWriter
 from ipcbus.errors import ArchiveDamaged, ArchiveLocked, ArchiveMissing, ConfigError
 from ipcbus.storage.files import Disk, FileMissing, is_name
@@ -107,16 +107,16 @@ class Archive:
                 "host": socket.gethostname(),
                 "id": uuid.uuid4().hex,
             }
-            where.create(root / NAME, documents.pack(made))
+            where.create(root / NAME, json_files.pack(made))
         opened = cls(path, files=where)
-        found = documents.read_bytes(where, root / NAME, SIZE_MAX)
-        sealed = documents.pack(documents.unpack(found))
+        found = json_files.read_bytes(where, root / NAME, SIZE_MAX)
+        sealed = json_files.pack(json_files.unpack(found))
         if found != sealed:  # of a release that wrote no checksum
             where.replace(root / NAME, sealed)
         return opened
 
     def logs(self) -> list[Log]:
-        """All logs, sorted by partition.
+        """Returns all logs, sorted by partition.
 
         Raises:
             ArchiveDamaged: two have the same partition number.
@@ -132,7 +132,7 @@ class Archive:
         return [Log(self.path, stream, number, self.files) for number, stream in found]
 
     def log(self, key: str) -> Log:
-        """The log of a key, `"<stream>/<partition>"`.
+        """Returns the log of a key, `"<stream>/<partition>"`.
 
         Raises:
             ArchiveMissing: there is none.
@@ -197,7 +197,7 @@ class Archive:
         return self.files.holder(self.path / stream / LOCK) if _named(stream) else None
 
     def _claim(self, stream: str) -> int:
-        """A partition number for a stream that has none yet, and its directory."""
+        """Returns a partition number for a stream that has none yet, and its directory."""
         folder = self.path / PARTITIONS
         self.files.make_dir(folder)
         taken = [int(name) for name in self.files.names(folder) if _PARTITION.fullmatch(name)]
@@ -217,7 +217,7 @@ class Archive:
     def _read_id(self) -> str:
         path = self.path / NAME
         try:
-            found = documents.read(self.files, path, SIZE_MAX)
+            found = json_files.read(self.files, path, SIZE_MAX)
         except FileMissing as error:
             raise ArchiveMissing(
                 f"{self.path} on host {socket.gethostname()} is no archive; give the directory that 'ipcbus record "

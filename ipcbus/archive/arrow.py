@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from ipcbus.archive.choose import Choice, Chooser, Labels, numbers
+from ipcbus.archive.archive_layout import ROW, TYPE_LOSS_DAMAGE
+from ipcbus.archive.batch_waits import UNKNOWN
 from ipcbus.archive.columns import COLUMNS
-from ipcbus.archive.layout import ROW, TYPE_LOSS_DAMAGE
+from ipcbus.archive.row_filter import Labels, RowFilter, RowSelection, numbers
 from ipcbus.archive.segments import Chunk
-from ipcbus.archive.waits import UNKNOWN
 from ipcbus.errors import ArchiveDamaged
 from ipcbus.extras import how_to_install
 from ipcbus.message import MessageType
@@ -51,7 +51,7 @@ TYPES: Final[dict[str, Any]] = {
 
 
 def schema(names: Sequence[str], nullable: Sequence[bool] | None = None) -> Any:  # noqa: ANN401
-    """The pyarrow schema of some columns, in this order.
+    """Returns the pyarrow schema of some columns, in this order.
 
     Args:
         names: of `COLUMNS`.
@@ -76,16 +76,16 @@ def chunks(
 ) -> Iterator[Chunk]:
     """Reads what a converter needs, as `Log.read` does: only blocks and bytes of messages that can be wanted."""
     limits: dict[str, Any] = {"max_rows": max_rows, "max_bytes": max_bytes, "on_damage": on_damage, "on_hole": on_hole}
-    limits["wants"] = converter.chooser.wants
+    limits["wants"] = converter.row_filter.wants
     names = converter.names
     headers = "key" in names or "headers" in names
     # Where not all rows are wanted, they are looked at before the bytes of their messages are read.
-    at_once = "value" in names and not converter.chooser.selective
+    at_once = "value" in names and not converter.row_filter.selective
     for chunk in log.read(start, end, messages=at_once, **limits):
         if at_once or not ("value" in names or (headers and chunk.rows["headers"].any())):
             yield chunk
             continue
-        found = converter.chooser.indices(chunk.rows, chunk.offset)
+        found = converter.row_filter.indices(chunk.rows, chunk.offset)
         if found is None:
             yield from log.read(chunk.offset, chunk.offset + len(chunk.rows), **limits)
         elif len(found):
@@ -97,11 +97,11 @@ class Converter:
 
     Attributes:
         names: of the columns that are made.
-        chooser: which rows are wanted.
+        row_filter: which rows are wanted.
         wants_none: whether there can be no batch, whatever the rows.
     """
 
-    def __init__(self, labels: Labels, schema: Any, choice: Choice | None = None) -> None:  # noqa: ANN401
+    def __init__(self, labels: Labels, schema: Any, choice: RowSelection | None = None) -> None:  # noqa: ANN401
         """For rows of the log of these labels.
 
         Args:
@@ -112,18 +112,18 @@ class Converter:
         self._labels = labels
         self._schema = schema
         self.names: Sequence[str] = schema.names
-        self.chooser = Chooser(choice or Choice(), labels)
-        self.wants_none = self.chooser.wants_none
+        self.row_filter = RowFilter(choice or RowSelection(), labels)
+        self.wants_none = self.row_filter.wants_none
         self._topics = pa.array(labels.topics, pa.string())
         self._sources = pa.array(labels.sources, pa.string())
 
     def batch(self, chunk: Chunk) -> Any:  # noqa: ANN401
-        """The wanted rows of a chunk as a `pyarrow.RecordBatch`; None when there are none.
+        """Returns the wanted rows of a chunk as a `pyarrow.RecordBatch`; None when there are none.
 
         Raises:
             ArchiveDamaged: what the rows say contradicts the log's names or the bytes.
         """
-        indices = self.chooser.indices(chunk.rows, chunk.offset)
+        indices = self.row_filter.indices(chunk.rows, chunk.offset)
         count = len(chunk.rows) if indices is None else len(indices)
         if not count:
             return None
@@ -184,7 +184,7 @@ def lost_rows(first: int, end: int) -> Chunk:
 
 
 def _texts(texts: Any, which: NDArray[np.void]) -> Any:  # noqa: ANN401
-    """The text of each number; where all are the same, which is common, that takes a fifth of the time."""
+    """Returns the text of each number; where all are the same, which is common, that takes a fifth of the time."""
     first = which[0]
     if (which == first).all():
         return pa.repeat(texts[int(first)], len(which))
@@ -202,7 +202,7 @@ class _Payload:
         self._header_lists: tuple[NDArray[np.intp], list[Headers]] | None = None
 
     def values(self) -> Any:  # noqa: ANN401
-        """The values, without header blocks; null for what is no message."""
+        """Returns the values, without header blocks; null for what is no message."""
         rows = self._chunk.rows
         # That they follow each other without a gap is looked at by who reads them.
         begins = rows["position"].astype(np.int64) - self._chunk.data_start
@@ -226,13 +226,13 @@ class _Payload:
         return pieces.take(pa.array(2 * which + 1 if has_heads else which, mask=no_message))
 
     def keys(self) -> Any:  # noqa: ANN401
-        """The value of the header KEY of each row; null without."""
+        """Returns the value of the header KEY of each row; null without."""
         where, lists = self._parsed()
         found = [next((value for name, value in headers if name == KEY), None) for headers in lists]
         return self._spread(pa.array(found, pa.binary()), where)
 
     def headers(self) -> Any:  # noqa: ANN401
-        """The headers of each row; null without."""
+        """Returns the headers of each row; null without."""
         where, lists = self._parsed()
         edges = np.zeros(len(lists) + 1, np.int32)
         np.cumsum([len(headers) for headers in lists], out=edges[1:])
@@ -242,7 +242,7 @@ class _Payload:
         return self._spread(pa.ListArray.from_arrays(pa.array(edges), pairs, type=_HEADERS), where)
 
     def _spread(self, found: Any, where: NDArray[np.intp]) -> Any:  # noqa: ANN401
-        """An entry for each row: what was found where it was found, and null elsewhere."""
+        """Returns an entry for each row: what was found where it was found, and null elsewhere."""
         if not len(found):
             return pa.nulls(len(self._rows), found.type)
         which = np.zeros(len(self._rows), np.intp)
@@ -252,7 +252,7 @@ class _Payload:
         return found.take(pa.array(which, mask=missing))
 
     def _parsed(self) -> tuple[NDArray[np.intp], list[Headers]]:
-        """Which of the rows have a header block, and what is in it."""
+        """Returns which of the rows have a header block, and what is in it."""
         if self._header_lists is None:
             where = np.flatnonzero(self._rows["headers"])
             data = self._chunk.data

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from ipcbus.archive.layout import (
+from ipcbus.archive.archive_layout import (
     BLOCK,
     BLOCK_BYTES_MAX,
     FORMAT,
@@ -39,7 +39,7 @@ _LOSS[list(LOSS_TYPES)] = True
 
 
 class Block(NamedTuple):
-    """A block's record; see `ipcbus.archive.layout`."""
+    """A block's record; see `ipcbus.archive.archive_layout`."""
 
     first_offset: int
     rows: int
@@ -61,7 +61,7 @@ class Block(NamedTuple):
 
 
 def describe(first_offset: int, rows: Rows, position: int, data: Buffer) -> bytes:
-    """The record of a block."""
+    """Returns the record of a block."""
     record = np.zeros(1, BLOCK)
     lost = _LOSS[np.ascontiguousarray(rows["type"])]
     times = np.ascontiguousarray(rows["receive_ns"])  # a column is read once, not at each look
@@ -93,7 +93,7 @@ def _checked(block: Block, record: memoryview, base: int) -> Block | None:
 
 
 def fits(block: Block, base: int) -> bool:
-    """Whether a block can be one of the segment with this base."""
+    """Returns whether a block can be one of the segment with this base."""
     first = block.first_offset - base
     inside = first >= 0 and block.rows > 0 and first + block.rows <= ROWS_MAX
     inside = inside and block.position + block.bytes <= SEGMENT_BYTES_MAX
@@ -155,7 +155,7 @@ def contradiction(rows: Rows, position: int, length: int, kinds: Kinds) -> str:
 
 
 def covers(rows: Rows, position: int, length: int) -> bool:
-    """Whether the bytes of rows follow each other without a gap and make up exactly this part of the data."""
+    """Returns whether the bytes of rows follow each other without a gap and make up exactly this part of the data."""
     if not len(rows):
         return length == 0
     starts, sizes = np.ascontiguousarray(rows["position"]), np.ascontiguousarray(rows["length"])

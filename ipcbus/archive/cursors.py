@@ -11,7 +11,7 @@ import dataclasses
 import time
 from typing import TYPE_CHECKING, Final
 
-from ipcbus.archive import documents
+from ipcbus.archive import json_files
 from ipcbus.errors import ArchiveDamaged, ConfigError, StorageError
 from ipcbus.storage.files import is_name
 
@@ -78,17 +78,17 @@ class Cursors:
         path = self._path(group)
         plain = {str(key): int(offset) for key, offset in offsets.items()}
         for key, offset in plain.items():
-            if not 0 <= offset <= documents.WHOLE_MAX:
+            if not 0 <= offset <= json_files.WHOLE_MAX:
                 raise ConfigError(f"consumer {group}: offset {offset} of log {key} is none; give a number from 0 on")
         when = time.time_ns() if time_ns is None else time_ns
         found: dict[str, object] = {"format": FORMAT, "group": group, "offsets": plain, "time_ns": when}
         if partitions is not None:
             found["partitions"] = sorted(map(int, partitions))
         self._files.make_dir(self._folder)
-        self._files.replace(path, documents.pack(found))
+        self._files.replace(path, json_files.pack(found))
 
     def all(self) -> dict[str, Cursor]:
-        """The good ones, by group."""
+        """Returns the good ones, by group."""
         return {group: found for group in self._groups() if isinstance(found := self._read(group), Cursor)}
 
     def damaged(self) -> dict[str, str]:
@@ -121,10 +121,10 @@ class Cursors:
         ]
 
     def _read(self, group: str) -> Cursor | str | None:
-        """A cursor, what is wrong with it, or None when it is gone."""
+        """Returns a cursor, what is wrong with it, or None when it is gone."""
         path = self._path(group)
         try:
-            found = documents.read(self._files, path, SIZE_MAX)
+            found = json_files.read(self._files, path, SIZE_MAX)
         except (ArchiveDamaged, StorageError) as error:
             if not self._there(path):
                 return None
@@ -135,16 +135,16 @@ class Cursors:
             not found.keys() <= _KEYS
             or found.get("format") != FORMAT
             or not isinstance(offsets, dict)
-            or not documents.is_whole(when)
+            or not json_files.is_whole(when)
         ):
             return f"is no cursor of format {FORMAT}"
         for key, offset in offsets.items():
-            if not documents.is_whole(offset):
+            if not json_files.is_whole(offset):
                 return f"offset {offset!r} of log {key!a} is no whole number from 0 on"
         partitions = found.get("partitions")
         if partitions is None:
             return Cursor(offsets, when)
-        if not isinstance(partitions, list) or not all(map(documents.is_whole, partitions)):
+        if not isinstance(partitions, list) or not all(map(json_files.is_whole, partitions)):
             return f"partitions {str(partitions)[:100]!a} are no list of whole numbers from 0 on"
         return Cursor(offsets, when, tuple(partitions))
 

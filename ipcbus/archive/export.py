@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import pyarrow as pa
 
 from ipcbus.archive.arrow import Converter, chunks, lost_rows, schema
-from ipcbus.archive.choose import Choice, Labels
 from ipcbus.archive.columns import chosen
-from ipcbus.archive.exported import Exported, Missing
+from ipcbus.archive.export_result import Exported, Missing
+from ipcbus.archive.row_filter import Labels, RowSelection
 from ipcbus.errors import ArchiveDamaged, ConfigError, StorageError, StorageFull
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def export(
     to: Path,
     *,
     form: Form = "parquet",
-    choice: Choice | None = None,
+    choice: RowSelection | None = None,
     told: Callable[[int], None] = lambda _rows: None,
     skip_damaged: bool = False,
     missing: Callable[[Missing], None] = lambda _missing: None,
@@ -71,7 +71,7 @@ def export(
         StorageFull: there is no room.
         StorageError: the system refuses.
     """
-    wanted = choice or Choice()
+    wanted = choice or RowSelection()
     columns = schema(chosen(headers=True, events=wanted.events, waits=True))
     parts = [(log, _Part(log, columns, wanted, told, skip_damaged, missing)) for log in archive.logs()]
     if to.suffix in (".parquet", ".arrow"):
@@ -103,7 +103,7 @@ class _Part:
         self,
         log: Log,
         columns: Any,  # noqa: ANN401
-        choice: Choice,
+        choice: RowSelection,
         told: Callable[[int], None],
         skip_damaged: bool,
         missing: Callable[[Missing], None],
@@ -118,7 +118,7 @@ class _Part:
         self._lost: list[Chunk] = []  # rows that stand for what is left out, and are not handed out yet
 
     def batches(self) -> Iterator[Any]:
-        """The rows as record batches."""
+        """Yields the rows as record batches."""
         try:
             start, end = self._log.bounds()
             converter = Converter(Labels(self._log), self._columns, self._choice)

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ipcbus.archive import gone
-from ipcbus.archive import names as naming
+from ipcbus.archive import log_names as naming
+from ipcbus.archive import removed_offsets
 from ipcbus.archive import watermark as marks
-from ipcbus.archive.layout import ROW, SEGMENT_BYTES_MAX
+from ipcbus.archive.archive_layout import ROW, SEGMENT_BYTES_MAX
+from ipcbus.archive.segment_summary import Segment, summary
 from ipcbus.archive.segments import Chunk, ChunkLimits, Damage, OpenSegment, bases
-from ipcbus.archive.summary import Segment, summary
 from ipcbus.errors import ArchiveDamaged, OffsetsExpired, StorageError
 from ipcbus.storage.files import FileMissing
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ipcbus.archive.blocks import Block
-    from ipcbus.archive.gone import Gone
+    from ipcbus.archive.removed_offsets import RemovedOffsets
     from ipcbus.archive.watermark import Watermark
     from ipcbus.storage.files import Files
 
@@ -51,7 +51,7 @@ class Log:
         self.partition = partition
         self._files = files
         self.folder = root / stream / str(partition)
-        self._names = naming.Names()
+        self._names = naming.LogNames()
         self._names_size = -1
         self._ends: dict[int, int] = {}  # of segments that are closed
         self._segments: dict[int, Segment] = {}
@@ -62,7 +62,7 @@ class Log:
         return f"{self.stream}/{self.partition}"
 
     def bounds(self) -> tuple[int, int]:
-        """The first offset that is kept, and the offset after the last that is published.
+        """Returns the first offset that is kept, and the offset after the last that is published.
 
         Raises:
             ArchiveDamaged: the watermark is damaged.
@@ -73,7 +73,7 @@ class Log:
         return self._first(found, mark, self.gone(mark)), mark.next_offset
 
     def watermark(self) -> Watermark:
-        """How far the log is published.
+        """Returns how far the log is published.
 
         Raises:
             ArchiveDamaged: none of its copies is whole.
@@ -91,7 +91,7 @@ class Log:
             raise ArchiveDamaged(f"{path}: the watermark of log {self.key} is damaged; {_REPAIR}")
         return found
 
-    def gone(self, mark: Watermark) -> Gone | None:
+    def gone(self, mark: Watermark) -> RemovedOffsets | None:
         """What the log no longer has, and why; None where it keeps no list of that, or the list is damaged.
 
         To be asked for after the directory was listed, as retention notes first what it will remove.
@@ -99,7 +99,7 @@ class Log:
         Raises:
             StorageError: the system refuses.
         """
-        return gone.load(self._files, self.folder) if mark.gone else None
+        return removed_offsets.load(self._files, self.folder) if mark.gone else None
 
     def missing(self) -> list[tuple[int, int]]:
         """First offset and end of what no segment holds although neither retention nor a power loss took it.
@@ -151,7 +151,7 @@ class Log:
         return dict(self.names().sessions)
 
     def segments(self, *, closed: bool = False) -> list[Segment]:
-        """All segments, oldest first.
+        """Returns all segments, oldest first.
 
         Args:
             closed: leave out the one that is written, which takes the longer the more blocks it has.
@@ -184,7 +184,7 @@ class Log:
         return found
 
     def offset_at(self, time_ns: int) -> int:
-        """The first offset whose receive time is `time_ns` or later; the end when there is none.
+        """Returns the first offset whose receive time is `time_ns` or later; the end when there is none.
 
         Args:
             time_ns: ns since the epoch.
@@ -281,7 +281,7 @@ class Log:
         return end
 
     def _within(self, start: int, end: int) -> Iterator[tuple[OpenSegment, int, int]]:
-        """The segments that hold offsets from `start` to `end`, and which of these each one holds."""
+        """Yields the segments that hold offsets from `start` to `end`, and which of these each one holds."""
         mark = self.watermark()
         for base, limit in self._spans(mark):
             if limit <= start or base >= end:
@@ -324,8 +324,8 @@ class Log:
                         tell.damage(piece, f"segment {base:020d}")
             tell.gap(max(start, last), min(end, limit))
 
-    def _first(self, found: list[int], mark: Watermark, known: Gone | None) -> int:
-        """The first offset that is kept, or should be."""
+    def _first(self, found: list[int], mark: Watermark, known: RemovedOffsets | None) -> int:
+        """Returns the first offset that is kept, or should be."""
         there = found[0] if found else mark.next_offset
         return there if known is None else min(there, known.kept)
 
@@ -344,19 +344,19 @@ class Log:
         return [base for base in bases(self._files.names(self.folder)) if base < mark.next_offset]
 
     def _spans(self, mark: Watermark) -> list[tuple[int, int]]:
-        """Each segment's base, and where the next one begins."""
+        """Returns each segment's base, and where the next one begins."""
         return list(itertools.pairwise([*self._bases(mark), mark.next_offset]))
 
     def _end(self, opened: OpenSegment, mark: Watermark, limit: int) -> int:
-        """The offset after the last published row of a segment."""
+        """Returns the offset after the last published row of a segment."""
         if opened.base == mark.base:
             return mark.next_offset
         if opened.base not in self._ends:
             self._ends[opened.base] = min(opened.end(), limit)
         return self._ends[opened.base]
 
-    def names(self) -> naming.Names:
-        """All names of topics and sessions.
+    def names(self) -> naming.LogNames:
+        """Returns all names of topics and sessions.
 
         Raises:
             ArchiveDamaged: the file of names is damaged.
@@ -384,7 +384,7 @@ class _Told:
     def __init__(
         self,
         log: Log,
-        known: Gone | None,
+        known: RemovedOffsets | None,
         on_damage: Callable[[int, int, str], None] | None,
         on_hole: Callable[[int, int], None] | None,
     ) -> None:
@@ -423,7 +423,7 @@ def leave_out(*_: object) -> None:
 
 
 def _first_at(opened: OpenSegment, time_ns: int) -> int | None:
-    """The first offset of a segment that was received at a time or later; of a damaged block, its first."""
+    """Returns the first offset of a segment that was received at a time or later; of a damaged block, its first."""
     for start in range(0, opened.count, _TABLE):
         late = np.flatnonzero(opened.table(start, _TABLE)["last_receive_ns"] >= time_ns)
         for block in (each for index in late.tolist() for each in opened.records(start + index, 1)):

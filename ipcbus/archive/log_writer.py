@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ipcbus.archive import blocks, gone, recovery, retention
-from ipcbus.archive import names as naming
+from ipcbus.archive import blocks, recovery, removed_offsets, retention
+from ipcbus.archive import log_names as naming
 from ipcbus.archive import watermark as marks
-from ipcbus.archive.blocks import ROW_SIZE
-from ipcbus.archive.gone import Gone
-from ipcbus.archive.layout import (
+from ipcbus.archive.archive_layout import (
     BLOCK_BYTES_MAX,
     NAME_SESSION,
     NAME_TOPIC,
@@ -23,7 +21,9 @@ from ipcbus.archive.layout import (
     SEGMENT_BYTES_MAX,
     WATERMARK_AT,
 )
-from ipcbus.archive.names import Entry
+from ipcbus.archive.blocks import ROW_SIZE
+from ipcbus.archive.log_names import Entry
+from ipcbus.archive.removed_offsets import RemovedOffsets
 from ipcbus.archive.segment_writer import SegmentWriter
 from ipcbus.archive.watermark import Watermark
 from ipcbus.errors import ClosedError, StorageError, WrongProcess
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from ipcbus.archive.cursors import Cursors
-    from ipcbus.archive.limits import Limits
     from ipcbus.archive.log import Log
+    from ipcbus.archive.log_limits import Limits
     from ipcbus.archive.retention import Retained
     from ipcbus.storage.files import Files, Lock
 
@@ -104,7 +104,7 @@ class LogWriter:
         self.close()
 
     def topic(self, name: str) -> int:
-        """The number of a topic in this log; a new one is on the disk before a row that uses it is published.
+        """Returns the number of a topic in this log; a new one is on the disk before a row that uses it is published.
 
         Raises:
             ClosedError: the writer was closed.
@@ -113,14 +113,14 @@ class LogWriter:
         return self._number(NAME_TOPIC, name)
 
     def session(self, source: str) -> int:
-        """The number of a transport session, by its source string; otherwise as `topic`."""
+        """Returns the number of a transport session, by its source string; otherwise as `topic`."""
         return self._number(NAME_SESSION, source)
 
     def append(self, rows: NDArray[np.void], data: Buffer) -> int:
         """Writes rows and the bytes of their messages, then publishes them; all of them or none: see `next_offset`.
 
         Args:
-            rows: of the type `ipcbus.archive.layout.ROW`; `position` counts from the begin of `data`, and the rows
+            rows: of the type `archive_layout.ROW`; `position` counts from the begin of `data`, and the rows
                 cover it without a gap; the numbers of topics and sessions are those of this writer, or 0.
             data: the bytes of their messages.
 
@@ -276,7 +276,9 @@ class LogWriter:
 
     def _check(self, rows: NDArray[np.void], data: memoryview) -> None:
         if rows.dtype != ROW or rows.ndim != 1:
-            raise ValueError(f"rows are of type {rows.dtype}, not of ipcbus.archive.layout.ROW in one dimension")
+            raise ValueError(
+                f"rows are of type {rows.dtype}, not of ipcbus.archive.archive_layout.ROW in one dimension"
+            )
         if not blocks.covers(rows, 0, len(data)):
             raise ValueError(
                 f"the {len(rows)} rows do not cover the {len(data)} bytes of data without a gap, from 0 on"
@@ -291,7 +293,7 @@ class LogWriter:
             raise ValueError(f"a topic or session of the rows is higher than {known}, the last number that was given")
 
     def _segment_for(self, rows: NDArray[np.void], length: int) -> SegmentWriter:
-        """The segment that has room for rows with so many bytes."""
+        """Returns the segment that has room for rows with so many bytes."""
         if self._segment is not None and self._segment.is_over(rows, length, self._limits):
             self.roll()
         if self._segment is None:
@@ -352,10 +354,10 @@ class LogWriter:
         end = self.next_offset
         gaps = self.log.gaps(Watermark(next_offset=end, limit=end, base=end))
         if known is None:
-            found = Gone.of(gaps)
+            found = RemovedOffsets.of(gaps)
         else:
             found = known.with_holes((max(begin, self.recovered.safe), end) for begin, end in gaps)
-        gone.save(self._files, self._folder, found)
+        removed_offsets.save(self._files, self._folder, found)
 
     def _put_synced(self, mark: Watermark) -> None:
         """Writes what is synced where the older of the two stands, and syncs that."""
@@ -393,7 +395,7 @@ class LogWriter:
 
 
 def _cuts(rows: NDArray[np.void]) -> list[int]:
-    """Where blocks begin that keep `BLOCK_BYTES_MAX`; and the number of rows."""
+    """Returns where blocks begin that keep `BLOCK_BYTES_MAX`; and the number of rows."""
     positions = rows["position"]
     most = BLOCK_BYTES_MAX // ROW_SIZE
     found = [0]

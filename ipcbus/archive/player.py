@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from ipcbus.archive.layout import LOSS_TYPES, TYPE_LOSS_DAMAGE
+from ipcbus.archive.archive_layout import LOSS_TYPES, TYPE_LOSS_DAMAGE
 from ipcbus.archive.log import leave_out
 from ipcbus.errors import ArchiveDamaged, ArchiveMissing, ConfigError
 from ipcbus.message import MessageType
 from ipcbus.wildcard import compile_pattern
-from ipcbus.wire.layout import MESSAGE_HEADER_BYTES
 from ipcbus.wire.properties import unpack
+from ipcbus.wire.wire_layout import MESSAGE_HEADER_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -251,12 +251,12 @@ class Player:
             source.flush()
 
     def _messages(self) -> Iterator[_Due]:
-        """The messages of all logs, by receive time."""
+        """Yields the messages of all logs, by receive time."""
         logs = [(due for part in self._parts(*each) for due in part.messages()) for each in self.logs]
         return logs[0] if len(logs) == 1 else heapq.merge(*logs, key=itemgetter(0))
 
     def _parts(self, log: Log, first: int, last: int) -> Iterator[_Part]:
-        """The messages of a log that are to be sent, some thousands at a time."""
+        """Yields the messages of a log that are to be sent, some thousands at a time."""
         numbers = {target.topic: number for number, target in enumerate(self.targets)}
         names = log.topics()
         table = np.full(max(names, default=0) + 1, -1, np.int64)
@@ -290,12 +290,12 @@ class _Part:
         self.blocks = rows["headers"] > 0
 
     def cuts(self) -> list[int]:
-        """Where another topic begins; what has headers stands alone."""
+        """Returns where another topic begins; what has headers stands alone."""
         found = (np.diff(self.numbers) != 0) | self.blocks[1:] | self.blocks[:-1]
         return (np.flatnonzero(found) + 1).tolist()
 
     def messages(self, first: int = 0, end: int | None = None) -> Iterator[_Due]:
-        """Each of them."""
+        """Yields each of them."""
         data = self._data.data
         for at, number, begin, start, stop in zip(
             *(each[first:end].tolist() for each in (self._times, self.numbers, self._begins, self.values, self.ends)),
@@ -334,7 +334,7 @@ def _send_many(target: Target, values: NDArray[np.uint8] | list[memoryview], len
 
 
 def _range(log: Log, start: Edge | None, end: Edge | None) -> tuple[int, int]:
-    """The offsets of a log from and to which to read."""
+    """Returns the offsets of a log from and to which to read."""
     first, last = log.bounds()
     begin = first if start is None else _offset(log, start)
     stop = last if end is None else _offset(log, end)
@@ -357,7 +357,7 @@ def _offset(log: Log, edge: Edge) -> int:
 def _choose(
     archive: Archive, logs: list[Log], topics: Sequence[str] | None, pattern: str | None, rename: Mapping[str, str]
 ) -> dict[str, str]:
-    """The topics to send, and what to call them."""
+    """Returns the topics to send, and what to call them."""
     if topics is not None and pattern is not None:
         raise ConfigError("give the topics or a pattern of them, not both")
     there = {name for log in logs for name in log.topics().values()}

@@ -15,10 +15,10 @@ import socket
 import time
 from typing import TYPE_CHECKING, Final, Literal
 
-from ipcbus.archive.drain import Drain
-from ipcbus.archive.limits import Limits
-from ipcbus.archive.met import met_before
-from ipcbus.archive.stage import BUFFER_BYTES_MIN, Stage
+from ipcbus.archive.log_limits import Limits
+from ipcbus.archive.record_buffer import BUFFER_BYTES_MIN, RecordBuffer
+from ipcbus.archive.resume_positions import met_before
+from ipcbus.archive.writer_thread import WriterThread
 from ipcbus.errors import ConfigError, IpcBusError, StorageError, WrongProcess
 from ipcbus.wildcard import compile_pattern
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ipcbus.archive.archive import Archive
     from ipcbus.context import Context
     from ipcbus.receiver import Receiver
-    from ipcbus.runtime.recorder_board import RecorderBoard
+    from ipcbus.runtime.discovery.recorder_stats_block import RecorderStatsBlock
 
 log = logging.getLogger("ipcbus")
 
@@ -149,9 +149,9 @@ class Recorder:
         self._flush_s = flush_seconds
         self._limits = limits or Limits()
         self._receivers: list[Receiver] = []
-        self._board: RecorderBoard | None = None
-        self._drain: Drain | None = None
-        self._stage: Stage | None = None
+        self._board: RecorderStatsBlock | None = None
+        self._drain: WriterThread | None = None
+        self._stage: RecordBuffer | None = None
         self._closed = False
         self._pid = os.getpid()
 
@@ -169,10 +169,10 @@ class Recorder:
         """
         if self._drain is not None:
             raise IpcBusError(f"the recorder of stream {self.stream!r} was started before; make another one")
-        drain = Drain(self._archive, self.stream, self._limits, self._flush_s, self._tell)
+        drain = WriterThread(self._archive, self.stream, self._limits, self._flush_s, self._tell)
         try:
             known = met_before(drain.log)
-            stage = Stage(self._buffer_bytes, drain.wake.set, drain.room, waits=self._waits, known=known)
+            stage = RecordBuffer(self._buffer_bytes, drain.wake.set, drain.room, waits=self._waits, known=known)
             self._board = self._context._recorder_board(str(self._archive.path / self.stream))
         except BaseException:
             drain.close_unused()

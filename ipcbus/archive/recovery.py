@@ -20,10 +20,10 @@ import itertools
 from typing import TYPE_CHECKING, Final
 
 from ipcbus.archive import blocks
-from ipcbus.archive import names as naming
+from ipcbus.archive import log_names as naming
 from ipcbus.archive import watermark as marks
+from ipcbus.archive.archive_layout import WATERMARK, WATERMARK_AT
 from ipcbus.archive.blocks import ROW_SIZE
-from ipcbus.archive.layout import WATERMARK, WATERMARK_AT
 from ipcbus.archive.segments import SUFFIXES, OpenSegment, bases, file_of, leftovers
 from ipcbus.archive.watermark import Watermark
 from ipcbus.errors import ArchiveDamaged
@@ -177,7 +177,7 @@ def _cut_bad(files: Files, folder: Path, safe: int) -> tuple[int, int]:
 
 
 def _good(opened: OpenSegment, safe: int) -> tuple[int, dict[str, int]] | None:
-    """The end of a segment's good rows and its sizes there; None when it is better left as it is.
+    """Returns the end of a segment's good rows and its sizes there; None when it is better left as it is.
 
     Rows before `safe` were synced and are not looked at. Damage among them is none of a crash, and repair can still
     save what is around it.

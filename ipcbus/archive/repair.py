@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ipcbus.archive import blocks, documents, gone, recovery
-from ipcbus.archive import names as naming
+from ipcbus.archive import blocks, json_files, recovery, removed_offsets
+from ipcbus.archive import log_names as naming
 from ipcbus.archive import watermark as marks
 from ipcbus.archive.archive import IDENTITY, NAME, PARTITIONS, SIZE_MAX, Archive
+from ipcbus.archive.archive_layout import BLOCK, BLOCK_BYTES_MAX, NAME_SESSION, NAME_TOPIC, ROW, TYPE_LOSS_DAMAGE
 from ipcbus.archive.blocks import ROW_SIZE
 from ipcbus.archive.cursors import FOLDER
-from ipcbus.archive.layout import BLOCK, BLOCK_BYTES_MAX, NAME_SESSION, NAME_TOPIC, ROW, TYPE_LOSS_DAMAGE
-from ipcbus.archive.limits import Limits
+from ipcbus.archive.log_limits import Limits
+from ipcbus.archive.log_names import Entry
 from ipcbus.archive.log_writer import LogWriter
-from ipcbus.archive.names import Entry
 from ipcbus.archive.segments import SUFFIXES, Damage, OpenSegment, bases, file_of, orphans
 from ipcbus.archive.verify import claim, identity_flaw, survey
 from ipcbus.archive.watermark import Watermark
@@ -93,12 +93,12 @@ def _identity(archive: Archive) -> list[Repair]:
     if not identity_flaw(archive):
         return []
     path = archive.path / NAME
-    data = documents.read_bytes(archive.files, path, SIZE_MAX)
-    found = documents.corrected(data)
+    data = json_files.read_bytes(archive.files, path, SIZE_MAX)
+    found = json_files.corrected(data)
     if found is None and archive.damage:
         raise ArchiveDamaged(archive.damage)
     if found is None:  # without a checksum, and edited by somebody
-        found = documents.pack({key: value for key, value in documents.unpack(data).items() if key in IDENTITY})
+        found = json_files.pack({key: value for key, value in json_files.unpack(data).items() if key in IDENTITY})
     archive.files.replace(path, found)
     archive.id, archive.damage = Archive(archive.path, files=archive.files).id, ""
     return [Repair(NAME, "", "wrote it as it had been")]
@@ -152,10 +152,10 @@ class _Mender:
         if known:
             return max(mark.names for mark in known)
         next_offset = self._behind_all()
-        kept = gone.load(self._files, self._folder)
+        kept = removed_offsets.load(self._files, self._folder)
         if kept is not None:
             end = next_offset - recovery.RESERVE_MAX if bases(self._files.names(self._folder)) else 0
-            gone.save(self._files, self._folder, kept.with_holes([(end, next_offset)]))
+            removed_offsets.save(self._files, self._folder, kept.with_holes([(end, next_offset)]))
         highest = self._highest()
         recovery.start(
             self._files,
@@ -174,7 +174,7 @@ class _Mender:
         return highest
 
     def _behind_all(self) -> int:
-        """An offset that was never given, as far as the segments tell."""
+        """Returns an offset that was never given, as far as the segments tell."""
         found = bases(self._files.names(self._folder))
         if not found:
             # Nothing tells how far it was. No recorder wrote a row each microsecond since 1970.
@@ -187,7 +187,7 @@ class _Mender:
         return end + recovery.RESERVE_MAX
 
     def _highest(self) -> int:
-        """The highest number of a name in good rows."""
+        """Returns the highest number of a name in good rows."""
         highest = 0
         for base in bases(self._files.names(self._folder)):
             with contextlib.suppress(FileMissing), OpenSegment(self._files, self._folder, base) as opened:
@@ -209,7 +209,7 @@ class _Mender:
         found, scanned, damage = naming.load(data)
         if found.highest >= highest and (not damage or (scanned.damage and not scanned.good_follow)):
             return  # a torn tail is cut by recovery
-        found = naming.Names()
+        found = naming.LogNames()
         for payload in salvage(data):
             entries = naming.unpack(payload)
             if not isinstance(entries, str):
@@ -235,7 +235,7 @@ class _Mender:
         mark = self._log.watermark()
         if mark.gone and self._log.gone(mark) is None:
             what = "made it anew; offsets that no segment holds count as lost in a power loss"
-            self._tell(self._folder / gone.NAME, what)
+            self._tell(self._folder / removed_offsets.NAME, what)
         with LogWriter(self._log, Limits(), self._archive.cursors, self._files, _Held()) as writer:
             found = writer.recovered
         if found.cut_bytes:
@@ -256,9 +256,9 @@ class _Mender:
             self._segment(first, end, is_missing=True)
             return
         kept = (
-            gone.load(self._files, self._folder) or gone.Gone()
+            removed_offsets.load(self._files, self._folder) or removed_offsets.RemovedOffsets()
         )  # no segment had so many: the offsets were never given
-        gone.save(self._files, self._folder, kept.with_holes([(first, end)]))
+        removed_offsets.save(self._files, self._folder, kept.with_holes([(first, end)]))
         self._tell(self._folder, f"offsets {first} to {end - 1} are in no segment; now a hole", end - first)
 
     def _segment(self, base: int, limit: int, *, is_missing: bool = False) -> None:

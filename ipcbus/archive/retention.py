@@ -6,15 +6,15 @@ import dataclasses
 import itertools
 from typing import TYPE_CHECKING
 
-from ipcbus.archive import gone, segments
-from ipcbus.archive.gone import Gone
+from ipcbus.archive import removed_offsets, segments
+from ipcbus.archive.removed_offsets import RemovedOffsets
 from ipcbus.errors import StorageFull
 
 if TYPE_CHECKING:
     from ipcbus.archive.cursors import Cursor
-    from ipcbus.archive.limits import Limits
     from ipcbus.archive.log import Log
-    from ipcbus.archive.summary import Segment
+    from ipcbus.archive.log_limits import Limits
+    from ipcbus.archive.segment_summary import Segment
     from ipcbus.storage.files import Files
 
 
@@ -82,15 +82,15 @@ def retain(
 def remove(files: Files, log: Log, bases: list[int], first: int) -> None:
     """Removes segments, and notes before that the log is kept from an offset on."""
     mark = log.watermark()
-    noted = (log.gone(mark) or Gone.of(log.gaps(mark))).removed(first)
+    noted = (log.gone(mark) or RemovedOffsets.of(log.gaps(mark))).removed(first)
     full = False
     try:
-        gone.save(files, log.folder, noted)
+        removed_offsets.save(files, log.folder, noted)
     except StorageFull:
         full = True  # there is room when the first segment is removed
     for base in bases:
         segments.remove(files, log.folder, base)
         if full:
-            gone.save(files, log.folder, noted)
+            removed_offsets.save(files, log.folder, noted)
             full = False
     files.sync_dir(log.folder)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ipcbus.archive import blocks, segments
+from ipcbus.archive.archive_layout import ROW, SEGMENT_BYTES_MAX
 from ipcbus.archive.blocks import ROW_SIZE
-from ipcbus.archive.layout import ROW, SEGMENT_BYTES_MAX
 from ipcbus.archive.segments import SUFFIXES, file_of
 from ipcbus.errors import StorageError
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ipcbus.archive.limits import Limits
+    from ipcbus.archive.log_limits import Limits
     from ipcbus.storage.files import Files
 
 _NS: float = 1e9
@@ -55,7 +55,7 @@ class SegmentWriter:
             until_done.pop_all()
 
     def is_over(self, rows: NDArray[np.void], length: int, limits: Limits) -> bool:
-        """Whether rows with so many bytes are too much, or too late, for a segment that has some already."""
+        """Returns whether rows with so many bytes are too much, or too late, for a segment that has some already."""
         if not self.rows:
             return False
         size = self.bytes + length
@@ -82,7 +82,7 @@ class SegmentWriter:
         self.blocks += len(records)
 
     def _placed(self, rows: NDArray[np.void]) -> NDArray[np.void]:
-        """The rows, with positions of this segment; the caller's stay as they are."""
+        """Returns the rows, with positions of this segment; the caller's stay as they are."""
         if len(self._scratch) < len(rows):
             self._scratch = np.empty(len(rows), ROW)
         placed = self._scratch[: len(rows)]

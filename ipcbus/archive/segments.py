@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ipcbus.archive import blocks
+from ipcbus.archive.archive_layout import BLOCK, OFFSET_END, ROW
 from ipcbus.archive.blocks import ROW_SIZE, Block, Fault
-from ipcbus.archive.layout import BLOCK, OFFSET_END, ROW
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -51,7 +51,7 @@ class Chunk:
     offset: int
     """Of `rows[0]`."""
     rows: NDArray[np.void]
-    """Of the type `ipcbus.archive.layout.ROW`; read-only."""
+    """Of the type `ipcbus.archive.archive_layout.ROW`; read-only."""
     data: NDArray[np.uint8]
     """Read-only; from `data_start` of the segment's data on."""
     data_start: int
@@ -87,12 +87,12 @@ class ChunkLimits:
 
 
 def file_of(folder: Path, base: int, suffix: str) -> Path:
-    """The path of a segment's file."""
+    """Returns the path of a segment's file."""
     return folder / f"{base:020d}.{suffix}"
 
 
 def bases(names: list[str]) -> list[int]:
-    """The base offsets of the segments that a directory with these names holds, sorted."""
+    """Returns the base offsets of the segments that a directory with these names holds, sorted."""
     return sorted(base for suffix, base in _files(names) if suffix == "blk")
 
 
@@ -157,7 +157,7 @@ class OpenSegment:
         return blocks.parse(self.blk.read_at(index * blocks.SIZE, count * blocks.SIZE), self.base)
 
     def all_records(self) -> Iterator[list[Block | None]]:
-        """All blocks, many at a time."""
+        """Yields all blocks, many at a time."""
         for index in range(0, self.count, _RECORDS):
             yield self.records(index, _RECORDS)
 
@@ -167,14 +167,14 @@ class OpenSegment:
         return np.frombuffer(data, BLOCK, len(data) // blocks.SIZE)
 
     def end(self) -> int:
-        """The offset after its last row; what the size of its rows says where the last block is damaged."""
+        """Returns the offset after its last row; what the size of its rows says where the last block is damaged."""
         for block in self.records(self.count - 1, 1) if self.count else ():
             if block is not None:
                 return block.end
         return self.base + self.idx.size() // ROW_SIZE
 
     def find(self, offset: int) -> int:
-        """The index of the block that holds an offset, or of one before it."""
+        """Returns the index of the block that holds an offset, or of one before it."""
         low, high = 0, self.count  # the block is in [low, high)
         while high - low > 1:
             middle = (low + high) // 2
@@ -185,7 +185,7 @@ class OpenSegment:
         return low
 
     def position(self, offset: int) -> int:
-        """Where the messages before an offset end in the data, as its row says, unchecked."""
+        """Returns where the messages before an offset end in the data, as its row says, unchecked."""
         raw = self.idx.read_at((offset - 1 - self.base) * ROW_SIZE, ROW_SIZE) if offset > self.base else b""
         if len(raw) < ROW_SIZE:
             return 0
@@ -193,7 +193,7 @@ class OpenSegment:
         return int(row["position"]) + int(row["headers"]) + int(row["length"])
 
     def walk(self, start: int, end: int) -> Iterator[Block | Damage]:
-        """The blocks that hold the offsets from `start` to `end`, and what of them no good block holds."""
+        """Yields the blocks that hold the offsets from `start` to `end`, and what of them no good block holds."""
         index, told, follows = self.find(start), start, self.base
         behind = index  # the record after the last good one
         while told < end and index < self.count:
@@ -216,7 +216,7 @@ class OpenSegment:
             yield Damage(told, end, "blk", behind * blocks.SIZE, "the record of its block is damaged or missing")
 
     def read_block(self, block: Block) -> tuple[bytes, bytes]:
-        """The bytes of a block's rows and messages, as far as they are there."""
+        """Returns the bytes of a block's rows and messages, as far as they are there."""
         raw = self.idx.read_at((block.first_offset - self.base) * ROW_SIZE, block.rows * ROW_SIZE)
         return raw, self.dat.read_at(block.position, block.bytes)
 
@@ -234,7 +234,7 @@ class OpenSegment:
         return Fault("idx", (block.first_offset - self.base) * ROW_SIZE, reason) if reason else None
 
     def chunks(self, start: int, end: int, limits: ChunkLimits, kinds: NDArray[np.uint8]) -> Iterator[Chunk | Damage]:
-        """The rows from `start` to `end`; many small blocks are read in one go.
+        """Yields the rows from `start` to `end`; many small blocks are read in one go.
 
         Args:
             start: the first offset.
@@ -266,7 +266,7 @@ class OpenSegment:
     def _read(
         self, run: list[Block], start: int, end: int, limits: ChunkLimits, kinds: NDArray[np.uint8]
     ) -> Iterator[Chunk | Damage]:
-        """The rows of blocks that stand behind each other, those between `start` and `end`."""
+        """Yields the rows of blocks that stand behind each other, those between `start` and `end`."""
         if not run:
             return
         first, begin = run[0], run[0].position

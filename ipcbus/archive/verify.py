@@ -1,4 +1,4 @@
-"""Verifying an archive: everything in it that is not as `ipcbus.archive.layout` says, checksums included.
+"""Verifying an archive: everything in it that is not as `ipcbus.archive.archive_layout` says, checksums included.
 
 It may run while recorders write: what lies above the watermark of a log that is written is theirs.
 """
@@ -10,8 +10,8 @@ import dataclasses
 import itertools
 from typing import TYPE_CHECKING
 
-from ipcbus.archive import blocks, documents, gone
-from ipcbus.archive import names as naming
+from ipcbus.archive import blocks, json_files, removed_offsets
+from ipcbus.archive import log_names as naming
 from ipcbus.archive import watermark as marks
 from ipcbus.archive.archive import IDENTITY, NAME, PARTITIONS, SIZE_MAX
 from ipcbus.archive.blocks import ROW_SIZE
@@ -82,15 +82,15 @@ def identity_flaw(archive: Archive) -> str:
     """What is wrong with `archive.json`; empty for nothing."""
     if archive.damage:
         return archive.damage
-    data = documents.read_bytes(archive.files, archive.path / NAME, SIZE_MAX)
+    data = json_files.read_bytes(archive.files, archive.path / NAME, SIZE_MAX)
     # Older releases wrote no checksum, but these keys and no others, in this form.
-    if documents.unpack(data).keys() == IDENTITY and documents.is_canonical(data):
+    if json_files.unpack(data).keys() == IDENTITY and json_files.is_canonical(data):
         return ""
     return "is not as it was written; its id can be read all the same"
 
 
 def claim(archive: Archive, log: Log) -> Iterator[Finding]:
-    """Whether a log's partition number is its own."""
+    """Yields whether a log's partition number is its own."""
     path = archive.path / PARTITIONS / str(log.partition)
     what = ""
     try:
@@ -137,7 +137,9 @@ class _Verifier:
             )
             yield self._finding(file_of(self._folder, first, "blk"), 0, what, (first, end))
         if mark.gone and self._log.gone(mark) is None:
-            yield self._finding(self._folder / gone.NAME, 0, "is missing or damaged: holes cannot be told from damage")
+            yield self._finding(
+                self._folder / removed_offsets.NAME, 0, "is missing or damaged: holes cannot be told from damage"
+            )
         for base, limit in spans:
             with contextlib.suppress(FileMissing):
                 yield from self._segment(base, limit, mark, names.kinds())
@@ -169,8 +171,8 @@ class _Verifier:
             for at in marks.damaged(file):
                 yield self._finding(path, at, "the watermark is damaged; there are three of them")
 
-    def _names(self, mark: Watermark) -> Generator[Finding, None, naming.Names]:
-        """The names; findings on the way."""
+    def _names(self, mark: Watermark) -> Generator[Finding, None, naming.LogNames]:
+        """Yields the names; findings on the way."""
         path = self._folder / naming.NAME_OF_FILE
         try:
             with contextlib.closing(self._files.open(path)) as file:
@@ -229,7 +231,7 @@ class _Verifier:
 
 
 def survey(opened: OpenSegment, end: int, kinds: NDArray[np.uint8]) -> Iterator[Block | Damage]:
-    """The good blocks of a segment up to an offset, and the rows that are in none."""
+    """Yields the good blocks of a segment up to an offset, and the rows that are in none."""
     data = 0
     for piece in opened.walk(opened.base, end):
         if isinstance(piece, Damage):

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ipcbus.archive.layout import FORMAT, FORMATS, OFFSET_END, WATERMARK, WATERMARK_AT, WATERMARK_MAGIC, formats_read
+from ipcbus.archive.archive_layout import (
+    FORMAT,
+    FORMATS,
+    OFFSET_END,
+    WATERMARK,
+    WATERMARK_AT,
+    WATERMARK_MAGIC,
+    formats_read,
+)
 from ipcbus.errors import ArchiveDamaged
 
 if TYPE_CHECKING:
@@ -25,7 +33,7 @@ _TRIES: Final = 100  # a writer needs less than a microsecond to write one
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Watermark:
-    """What a writer publishes after each block; see `ipcbus.archive.layout`."""
+    """What a writer publishes after each block; see `ipcbus.archive.archive_layout`."""
 
     next_offset: int = 0
     """The offset after the last published row."""
@@ -46,12 +54,12 @@ class Watermark:
     serial: int = 0
     """Grows with each that is written after a sync."""
     gone: bool = False
-    """Whether the writer keeps `gone.json` (`ipcbus.archive.gone`); older releases do not."""
+    """Whether the writer keeps `gone.json` (`ipcbus.archive.removed_offsets`); older releases do not."""
     closed: bool = False
     """Whether the writer ended in order; all is synced then."""
 
     def pack(self) -> bytes:
-        """Its bytes."""
+        """Returns its bytes."""
         record = np.zeros(1, WATERMARK)
         record["magic"] = WATERMARK_MAGIC
         record["format"] = FORMAT
@@ -64,7 +72,7 @@ class Watermark:
 
 
 def unpack(data: bytes) -> Watermark | None:
-    """A watermark from its bytes; None when they are torn or no watermark.
+    """Returns a watermark from its bytes; None when they are torn or no watermark.
 
     Raises:
         ArchiveDamaged: it is whole, but of another format.
@@ -105,22 +113,22 @@ def published(file: File) -> Watermark | None:
 
 
 def live(file: File) -> Watermark | None:
-    """The first of the three; None where it is damaged. For who holds the log's lock: nobody is writing it."""
+    """Returns the first of the three; None where it is damaged. For who holds the log's lock: nobody is writing it."""
     return unpack(file.read_at(WATERMARK_AT[0], _SIZE))
 
 
 def synced(file: File) -> Watermark | None:
-    """The newer of the two that were written after a sync; None where both are damaged."""
+    """Returns the newer of the two that were written after a sync; None where both are damaged."""
     return max((mark for mark in _both(file) if mark is not None), key=lambda mark: mark.serial, default=None)
 
 
 def damaged(file: File) -> list[int]:
-    """Where those of the three stand that are damaged."""
+    """Returns where those of the three stand that are damaged."""
     return [at for at in WATERMARK_AT if unpack(file.read_at(at, _SIZE)) is None]
 
 
 def spare(file: File) -> int:
-    """Where the one stands that may be written next: the older of the two, or a damaged one."""
+    """Returns where the one stands that may be written next: the older of the two, or a damaged one."""
     first, other = (None if mark is None else mark.serial for mark in _both(file))
     return WATERMARK_AT[1] if first is None or (other is not None and first < other) else WATERMARK_AT[2]
 

@@ -1,6 +1,7 @@
 """Options: one table of them, and what a user set."""
 
 from ipcbus.config.config import Config, ConfigLike
+from ipcbus.config.option_values import Option, OptionValues, Value
 from ipcbus.config.options import (
     SCOPES,
     TABLE,
@@ -10,7 +11,6 @@ from ipcbus.config.options import (
     SourceOptions,
     WildcardReceiverOptions,
 )
-from ipcbus.config.values import Option, OptionValues, Value
 
 __all__ = [
     "SCOPES",

@@ -59,7 +59,7 @@ def daemons(text: str) -> tuple[tuple[str, int], ...]:
 
 
 def joined(host: str, port: int) -> str:
-    """A host and a port as one text, an IPv6 host in brackets."""
+    """Returns a host and a port as one text, an IPv6 host in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 

@@ -12,7 +12,7 @@ from ipcbus.config.options import ContextOptions, SourceOptions
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ipcbus.config.values import Option, Value
+    from ipcbus.config.option_values import Option, Value
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def _may_be_multicast(transport: str, interface: str) -> bool:
 
 
 def _may_leave(daemon: str, interface: str) -> bool:
-    """Whether a socket bound to the interface reaches all of the daemons: from loopback nothing gets out."""
+    """Returns whether a socket bound to the interface reaches all of the daemons: from loopback nothing gets out."""
     hosts = [ipaddress.ip_address(host) for host, _ in addresses.daemons(daemon)] if daemon else []
     try:
         own = ipaddress.ip_interface(interface)

@@ -17,12 +17,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal, overload
 
-from ipcbus.config import files
-from ipcbus.config.checks import checked, known_scope, section_of
+from ipcbus.config import config_files
 from ipcbus.config.conditions import CONDITIONS
+from ipcbus.config.option_checks import checked, known_scope, section_of
 from ipcbus.config.relations import RELATIONS, refuse_contradiction
-from ipcbus.config.topics import KEY, TopicOverride
-from ipcbus.config.topics import read as read_topics
+from ipcbus.config.topic_overrides import KEY, TopicOverride
+from ipcbus.config.topic_overrides import read as read_topics
 from ipcbus.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from ipcbus.config.conditions import Condition
     from ipcbus.config.flat import Ignored
+    from ipcbus.config.option_values import OptionValues, Value
     from ipcbus.config.options import (
         ContextOptions,
         EventQueueOptions,
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
         WildcardReceiverOptions,
     )
     from ipcbus.config.relations import Relation
-    from ipcbus.config.values import OptionValues, Value
 
     Sections: TypeAlias = Mapping[str, Mapping[str, Value]]
 
@@ -130,7 +130,7 @@ class Config:
                 "the path of a config file"
             ) from None
         origin = origin or str(file)
-        content = files.read(file, origin)
+        content = config_files.read(file, origin)
         return cls(content.sections, origin, content.ignored)
 
     @property
@@ -168,7 +168,7 @@ class Config:
     @overload
     def values(self, scope: str, /, topic: str = "", **overrides: object) -> OptionValues: ...
     def values(self, scope: str, /, topic: str = "", **overrides: object) -> OptionValues:
-        """Every option of a scope, for one topic, with the keyword arguments of one call on top of the config.
+        """Returns every option of a scope, for one topic, with the keyword arguments of one call on top of the config.
 
         Args:
             scope: name of the scope.
@@ -210,7 +210,7 @@ ConfigLike: TypeAlias = Config | Mapping[str, object] | str | os.PathLike[str] |
 
 
 def _merged(sections: Sections, overrides: Iterable[TopicOverride]) -> Sections:
-    """The sections with those of topics on top."""
+    """Returns the sections with those of topics on top."""
     merged = dict(sections)
     for each in overrides:
         for scope, section in each.sections.items():

@@ -10,14 +10,14 @@ import dataclasses
 import re
 from typing import TYPE_CHECKING
 
-from ipcbus.config.checks import nearest, unknown_option
 from ipcbus.config.foreign import WITHOUT_EFFECT
+from ipcbus.config.option_checks import nearest, unknown_option
+from ipcbus.config.option_values import Refused
 from ipcbus.config.options import SCOPES, TABLE
-from ipcbus.config.values import Refused
 from ipcbus.errors import ConfigError
 
 if TYPE_CHECKING:
-    from ipcbus.config.values import Value
+    from ipcbus.config.option_values import Value
 
 LINE_MAX = 8192
 """Longest line in characters."""
@@ -40,7 +40,7 @@ class Ignored:
 
 
 def meaningful(line: str) -> str:
-    """A line without its comment and the blanks around it."""
+    """Returns a line without its comment and the blanks around it."""
     return _COMMENT.sub("", line).strip()
 
 

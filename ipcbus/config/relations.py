@@ -11,7 +11,7 @@ from ipcbus.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ipcbus.config.values import Option, Value
+    from ipcbus.config.option_values import Option, Value
 
 _SCALE: Final = {"ms": 1, "s": 1000}
 """Times are compared in milliseconds, everything else as it stands."""
@@ -79,7 +79,7 @@ class Relation:
 
 
 def _value(row: Option[int], sections: Mapping[str, Mapping[str, Value]]) -> int | None:
-    """The value in force; None for a zero that is no quantity."""
+    """Returns the value in force; None for a zero that is no quantity."""
     value = int(sections.get(row.scope, {}).get(row.name, row.default))
     return None if row.special_zero and value == 0 else value
 

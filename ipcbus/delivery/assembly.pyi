@@ -25,14 +25,14 @@ class Assembly:
         """
 
     def bytes(self) -> bytes:
-        """The message.
+        """Returns the message.
 
         Raises:
             ValueError: not all of it was put; what is missing was never written.
         """
 
     def parts(self) -> tuple[builtins.bytes, builtins.bytes] | None:
-        """The header block and the value of a message that has headers, which this gives away.
+        """Returns the header block and the value of a message that has headers, which this gives away.
 
         The value stays in the same memory, so that a long one does not take it twice.
 

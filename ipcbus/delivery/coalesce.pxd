@@ -1,5 +1,5 @@
 # Events that wait for a receiver that does not take them: as few as tell the same.
-from ipcbus.delivery.message cimport Message
+from ipcbus.delivery.received_message cimport Message
 
 cdef enum:
     KIND_EOS = 1

@@ -15,18 +15,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ipcbus.delivery.delivery_rules import IN_ORDER, RAW
 from ipcbus.delivery.demux import DROPPED, IN_PLACE, Controller, Tally
 from ipcbus.delivery.gaps import Gaps
-from ipcbus.delivery.message import Origin, whole_message
+from ipcbus.delivery.message_types import FragmentInfo
 from ipcbus.delivery.reassembly import Fragment, Partial, Parts, parts_of, read_fragment
-from ipcbus.delivery.rules import IN_ORDER, RAW
-from ipcbus.delivery.types import FragmentInfo
-from ipcbus.wire.layout import FLAG_END_BATCH, FLAG_FRAGMENT, FLAG_PROPERTIES, FLAG_START_BATCH, FLAG_TSNI
+from ipcbus.delivery.received_message import Origin, whole_message
+from ipcbus.wire.wire_layout import FLAG_END_BATCH, FLAG_FRAGMENT, FLAG_PROPERTIES, FLAG_START_BATCH, FLAG_TSNI
 
 if TYPE_CHECKING:
-    from ipcbus.delivery.budget import Budget
-    from ipcbus.delivery.rare import Losses
-    from ipcbus.delivery.rules import Rules
+    from ipcbus.delivery.delivery_rules import DeliveryRules
+    from ipcbus.delivery.reassembly_budget import ReassemblyBudget
+    from ipcbus.delivery.slow_path import Losses
 
     _Times = tuple[int, int]  # when it was sent, and when its datagram was published; 0 where that is not known
 
@@ -42,11 +42,11 @@ class DeliveryController(Controller):
         self,
         origin: Origin,
         topic_number: int,
-        rules: Rules,
+        rules: DeliveryRules,
         losses: Losses,
         *,
         tally: Tally | None = None,
-        budget: Budget,
+        budget: ReassemblyBudget,
         floor: int | None,
     ) -> None:
         """A controller that has met nothing yet.
@@ -194,7 +194,7 @@ class DeliveryController(Controller):
         self.expected = sequence + 1
 
     def _has_turn(self, sequence: int) -> bool:
-        """Whether a number is delivered now; in order, it is then the next one's turn."""
+        """Returns whether a number is delivered now; in order, it is then the next one's turn."""
         if self.rules.ordered == IN_ORDER:
             if sequence != self._next:
                 return False
@@ -239,7 +239,7 @@ class DeliveryController(Controller):
 
     @property
     def oldest_gap(self) -> int | None:
-        """When its first gap opened, see `Budget.opened`; None without a gap."""
+        """When its first gap opened, see `ReassemblyBudget.opened`; None without a gap."""
         return self._gaps.turn
 
     def give_up_oldest(self) -> None:
@@ -346,7 +346,7 @@ class DeliveryController(Controller):
             self._deliver(parts, fragment.first, fragment.last, partial.flags, (partial.send_ticks, 0), info)
 
     def _open(self, sequence: int, fragment: Fragment, send_ticks: int) -> Partial | None:
-        """A new incomplete message; None when it can never become whole, or there is no memory for it."""
+        """Returns a new incomplete message; None when it can never become whole, or there is no memory for it."""
         if self.rules.ordered == IN_ORDER:
             possible = fragment.offset == 0
         else:

@@ -1,9 +1,9 @@
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
-from ipcbus.delivery.message cimport Message, Origin
+from ipcbus.delivery.received_message cimport Message, Origin
 from ipcbus.delivery.sink cimport Sink
-from ipcbus.wire._layout cimport MessageHeader
+from ipcbus.wire._wire_layout cimport MessageHeader
 from ringbuf.lending cimport Lender
 from ringbuf.ring cimport Reader, RingReader
 
@@ -44,7 +44,7 @@ cdef class Demux:
     cdef double ticks_per_stamp
     cdef uint64_t dice
     cdef public int64_t now_ns          # for what is not in order; passed in
-    cdef object way                     # what is known of the way here (delivery.rare.Way), or None
+    cdef object way                     # what is known of the way here (delivery.slow_path.Way), or None
     cdef bint counted                   # each datagram says how many messages are in it
     cdef uint64_t skipped               # at most so many messages were not given to a controller; never falls
     cdef readonly bint begun            # a datagram was seen

@@ -5,9 +5,9 @@ In order, with nothing missing, everything here is compiled. What is not goes to
 
 from collections.abc import Sequence
 
-from ipcbus.delivery.message import Message, Origin
-from ipcbus.delivery.rare import Failures, Rare, Way
+from ipcbus.delivery.received_message import Message, Origin
 from ipcbus.delivery.sink import Sink
+from ipcbus.delivery.slow_path import Failures, SlowPath, Way
 from ringbuf.ring import RingReader
 
 DROPPED: int
@@ -86,7 +86,7 @@ class Demux:
     """Messages of topics without a controller; one in fragments counts when its last fragment comes."""
     lost: int
 
-    def __init__(self, ring: RingReader | None, topics_max: int, rare: Rare) -> None: ...
+    def __init__(self, ring: RingReader | None, topics_max: int, rare: SlowPath) -> None: ...
     def trust(self, way: Way | None) -> None:
         """Tells what is known of the way here, by which numbers that cannot be are found; without one all may be."""
 
@@ -120,10 +120,10 @@ class Demux:
     def controller(self, topic_number: int) -> Controller | None: ...
     def remove_controller(self, topic_number: int) -> Controller | None: ...
     def line_taken(self, topic_number: int) -> bool:
-        """Whether another topic still uses this topic's line."""
+        """Returns whether another topic still uses this topic's line."""
 
     def controller_list(self) -> list[Controller]:
-        """All controllers, by line."""
+        """Returns all controllers, by line."""
 
     def poll_once(self, limit: int) -> int:
         """Delivers up to `limit` messages from the ring; returns how many."""

@@ -8,9 +8,9 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
-from ipcbus.delivery.message cimport Message, Origin, message_with_headers, own_message
+from ipcbus.delivery.received_message cimport Message, Origin, message_with_headers, own_message
 from ipcbus.delivery.sink cimport Sink, sink_count, sink_is_full, sink_row
-from ipcbus.wire._layout cimport (
+from ipcbus.wire._wire_layout cimport (
     FLAG_FRAGMENT, FLAG_PROPERTIES, FLAG_TSNI, FRAGMENT_HEADER_BYTES, MESSAGE_HEADER_BYTES, STAMP_BYTES, STAMP_NS, TOPIC_BITS,
     TOPIC_MASK, FragmentHeader, MessageHeader,
 )

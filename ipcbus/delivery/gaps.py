@@ -21,7 +21,7 @@ class Gaps:
         self._rest: list[tuple[int, int, int]] = []  # last number, due time and turn, beside each first
 
     def __len__(self) -> int:
-        """How many ranges there are."""
+        """Returns how many ranges there are."""
         return len(self._firsts)
 
     @property
@@ -45,7 +45,7 @@ class Gaps:
         self._rest.append((last, due_ns, turn))
 
     def fill(self, number: int) -> bool:
-        """A number has come; False when it was not missing."""
+        """Returns a number has come; False when it was not missing."""
         at = bisect_right(self._firsts, number) - 1
         if at < 0:
             return False
@@ -71,11 +71,11 @@ class Gaps:
         return self._firsts.pop(0), last
 
     def cover(self, first: int, last: int) -> bool:
-        """Whether every number from `first` to `last` is missing; true of no numbers at all."""
+        """Returns whether every number from `first` to `last` is missing; true of no numbers at all."""
         return next(self.present(first, last), None) is None
 
     def present(self, first: int, last: int) -> Iterator[tuple[int, int]]:
-        """The ranges between `first` and `last` that are not missing, ascending."""
+        """Yields the ranges between `first` and `last` that are not missing, ascending."""
         at = max(0, bisect_right(self._firsts, first) - 1)
         while first <= last and at < len(self._firsts):
             begin, end = self._firsts[at], self._rest[at][0]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ipcbus.delivery.assembly import Assembly
-from ipcbus.wire.layout import FLAG_PROPERTIES, FRAGMENT_HEADER, FRAGMENT_HEADER_BYTES, MESSAGE_MAX
 from ipcbus.wire.properties import block_length
+from ipcbus.wire.wire_layout import FLAG_PROPERTIES, FRAGMENT_HEADER, FRAGMENT_HEADER_BYTES, MESSAGE_MAX
 
 Parts = tuple[bytes | None, bytes]
 """Header block, None without one, and value of a message."""
@@ -26,11 +26,11 @@ class Fragment(NamedTuple):
     piece: memoryview
 
     def same_message(self, other: Fragment) -> bool:
-        """Whether both can be of one message."""
+        """Returns whether both can be of one message."""
         return self.first == other.first and self.total == other.total and self.piece_bytes == other.piece_bytes
 
     def overlaps(self, other: Fragment) -> bool:
-        """Whether a number would be of both messages."""
+        """Returns whether a number would be of both messages."""
         return self.first <= other.last and self.last >= other.first
 
 
@@ -91,5 +91,5 @@ class Partial:
         return self._assembly.filled == self._assembly.total
 
     def parts(self) -> Parts | None:
-        """The message, which is whole; None when its header block contradicts itself."""
+        """Returns the message, which is whole; None when its header block contradicts itself."""
         return self._assembly.parts() if self.flags & FLAG_PROPERTIES else (None, self._assembly.bytes())

@@ -3,8 +3,8 @@ from libc.string cimport memcpy
 
 cimport cython
 
-from ipcbus.delivery.message cimport Message
-from ipcbus.wire._layout cimport RegistryEntry
+from ipcbus.delivery.received_message cimport Message
+from ipcbus.wire._wire_layout cimport RegistryEntry
 from ringbuf cimport _atomics
 from ringbuf.memory cimport Mapping
 

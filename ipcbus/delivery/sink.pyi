@@ -4,8 +4,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from ipcbus.delivery.message import Message
-from ipcbus.delivery.rare import Failures, Shelf
+from ipcbus.delivery.received_message import Message
+from ipcbus.delivery.slow_path import EventStore, Failures
 from ringbuf.memory import Mapping
 
 class Sink:
@@ -13,7 +13,7 @@ class Sink:
 
     owner: Any
     queue: deque[Message]
-    event_queue: Shelf | None
+    event_queue: EventStore | None
     pulls: bool
     """Whether messages are kept for later, so that there may be no room for one more."""
     closed: bool
@@ -31,7 +31,7 @@ class Sink:
     """Messages and events that its event queue dropped."""
 
     def __init__(
-        self, callback: Callable[[Message], object] | None, queue_max: int, event_queue: Shelf | None = None
+        self, callback: Callable[[Message], object] | None, queue_max: int, event_queue: EventStore | None = None
     ) -> None:
         """A sink.
 
@@ -48,7 +48,7 @@ class Sink:
         """Keeps the counters here only."""
 
     def is_full_now(self) -> bool:
-        """Whether one more message has no place now."""
+        """Returns whether one more message has no place now."""
 
     def take(self, message: Message, rare: Failures) -> None:
         """Delivers a message that owns its bytes."""
@@ -70,7 +70,7 @@ class Sink:
         """
 
     def rows_filled(self) -> int:
-        """How many rows were filled since `rows_from`."""
+        """Returns how many rows were filled since `rows_from`."""
 
     def rows_done(self) -> None:
         """Ends `rows_from`."""

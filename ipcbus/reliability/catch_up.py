@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from ipcbus.reliability.reception import Reception
+    from ipcbus.reliability.receive_state import ReceiveState
 
 AHEAD: Final = 64
 """Datagrams that are asked for at a time."""
@@ -24,7 +24,7 @@ BEHIND: Final = 256
 class CatchUp:
     """What comes to a receiver until it has everything up to now."""
 
-    def __init__(self, reception: Reception) -> None:
+    def __init__(self, reception: ReceiveState) -> None:
         """At the first number that is missing."""
         self._reception = reception
         self.lead = reception.lead or 0
@@ -48,7 +48,7 @@ class CatchUp:
         return self._release(trail, now_ns)
 
     def data(self, number: int, trail: int, datagram: bytes, send_time_ns: int, now_ns: int) -> list[tuple[bytes, int]]:
-        """A datagram came; returns what is in order now."""
+        """Returns a datagram came; returns what is in order now."""
         self.lead = max(self.lead, number + 1)
         until = self._until(trail)
         if number >= until and until <= (self._reception.lead or 0) and trail <= (self._reception.base or 0):

@@ -11,16 +11,16 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ipcbus.wire.packets import PAGE_TOPICS
+from ipcbus.wire.udp_packets import PAGE_TOPICS
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from ipcbus.wire.packets import Ack
+    from ipcbus.wire.udp_packets import Ack
 
 
 @dataclass(frozen=True, slots=True)
-class ClientTerms:
+class ClientSettings:
     """How a source keeps its clients; named as the options, times in ns.
 
     Attributes:
@@ -159,7 +159,7 @@ class Client:
 class Clients:
     """All clients of one session."""
 
-    def __init__(self, session_id: int, terms: ClientTerms, secret: bytes) -> None:
+    def __init__(self, session_id: int, terms: ClientSettings, secret: bytes) -> None:
         """None is registered.
 
         Args:
@@ -183,7 +183,7 @@ class Clients:
         return tuple(client for client in self._clients.values() if client.state is State.KNOWN)
 
     def get(self, address: Hashable) -> Client | None:
-        """The client that is registered there."""
+        """Returns the client that is registered there."""
         return self._clients.get(address)
 
     def cookie(self, address: Hashable, now_ns: int, back: int = 0) -> int:
@@ -194,7 +194,7 @@ class Clients:
         return int.from_bytes(digest, "big") or 1
 
     def connect(self, address: Hashable, cookie: int, now_ns: int) -> tuple[Answer, int]:
-        """A CONNECT came; returns what to answer, and the cookie to tell."""
+        """Returns a CONNECT came; returns what to answer, and the cookie to tell."""
         client = self._clients.get(address)
         fresh = self.cookie(address, now_ns)
         state = client.state if client is not None else State.UNKNOWN

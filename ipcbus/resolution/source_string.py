@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ipcbus.wire.transports import OVER_UDP, TRANSPORT_LBTRM, TRANSPORT_NAMES
+from ipcbus.wire.transport_names import OVER_UDP, TRANSPORT_LBTRM, TRANSPORT_NAMES
 
 
 @dataclass(frozen=True, slots=True)

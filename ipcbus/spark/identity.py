@@ -74,7 +74,7 @@ def identity_of(headers: Iterable[tuple[str, bytes]]) -> Identity | None:
 
 
 def _number(value: bytes) -> int:
-    """A number from 0, or -1 for anything else."""
+    """Returns a number from 0, or -1 for anything else."""
     return int(value) if value.isdigit() and len(value) <= _DIGITS_MAX else -1
 
 
@@ -121,13 +121,13 @@ class Deduplicator:
             self._on_message(message)
 
     def is_new(self, message: Message) -> bool:
-        """Whether a message or event is none that was asked for before; for receivers that pull."""
+        """Returns whether a message or event is none that was asked for before; for receivers that pull."""
         if message.type != MessageType.DATA:
             return True
         return self.is_new_row(message.topic, identity_of(message.headers))
 
     def is_new_row(self, topic: str, identity: Identity | None) -> bool:
-        """The same of what is known of a message, for rows of an archive."""
+        """Returns the same of what is known of a message, for rows of an archive."""
         if identity is None:
             self.unmarked += 1
             return True

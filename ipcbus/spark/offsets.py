@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from ipcbus.errors import ArchiveError, ArchiveMissing
-from ipcbus.spark.texts import whole
+from ipcbus.spark.option_parsers import whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

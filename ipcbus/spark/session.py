@@ -33,7 +33,7 @@ CHECKPOINT_MANAGER: Final = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
 CONFS: Final[dict[str, str]] = {
-    "spark.python.daemon.module": "ipcbus.spark.daemon",
+    "spark.python.daemon.module": "ipcbus.spark.worker_daemon",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
     "spark.sql.python.filterPushdown.enabled": "true",
@@ -50,7 +50,7 @@ _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 
 
 def session(name: str = "ipcbus", *, master: str | None = None, confs: Mapping[str, str] | None = None) -> SparkSession:
-    """The Spark session of this process, made now if there is none.
+    """Returns the Spark session of this process, made now if there is none.
 
     Args:
         name: of the application.
@@ -64,7 +64,7 @@ def session(name: str = "ipcbus", *, master: str | None = None, confs: Mapping[s
     check_spark()
     from pyspark.sql import SparkSession
 
-    from ipcbus.spark.source import IpcbusDataSource
+    from ipcbus.spark.data_source import IpcbusDataSource
 
     # A worker is `python3` of the path otherwise, which has other packages than a virtual environment.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

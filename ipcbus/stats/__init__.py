@@ -1,10 +1,14 @@
 """What happens on the bus, read from shared memory without touching anybody: counters, snapshots, latency."""
 
-from ipcbus.stats.absent import Absent, absent
 from ipcbus.stats.counters import COUNTERS, Counter, counters_of
 from ipcbus.stats.histogram import Histogram, Percentiles
 from ipcbus.stats.history import SPAN_S, History
-from ipcbus.stats.model import (
+from ipcbus.stats.missing_receivers import Absent, absent
+from ipcbus.stats.processes import Processes
+from ipcbus.stats.rates import rates
+from ipcbus.stats.recorder_model import RecorderStats
+from ipcbus.stats.snapshot import domains, take_snapshot, take_snapshots
+from ipcbus.stats.snapshot_model import (
     RING,
     ContextStats,
     DomainSnapshot,
@@ -15,10 +19,6 @@ from ipcbus.stats.model import (
     SourceStats,
     UplinkStats,
 )
-from ipcbus.stats.processes import Processes
-from ipcbus.stats.rates import rates
-from ipcbus.stats.recorder_model import RecorderStats
-from ipcbus.stats.snapshot import domains, take_snapshot, take_snapshots
 
 __all__ = [
     "COUNTERS",

@@ -11,8 +11,8 @@ import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from ipcbus.stats.udp_rows import RECEPTION_ROWS, RESOLUTION_ROWS, UPLINK_ROWS
-from ipcbus.wire import layout as wire
+from ipcbus.stats.udp_counters import RECEPTION_ROWS, RESOLUTION_ROWS, UPLINK_ROWS
+from ipcbus.wire import wire_layout as wire
 from ringbuf import layout
 
 if TYPE_CHECKING:
@@ -252,7 +252,7 @@ COUNTERS: Final = (
 
 @functools.cache
 def counters_of(of: str) -> tuple[Counter, ...]:
-    """The rows of one kind of thing."""
+    """Returns the rows of one kind of thing."""
     return tuple(counter for counter in COUNTERS if counter.of == of)
 
 
@@ -266,7 +266,7 @@ def bits() -> dict[tuple[str, str], int]:
 
 
 def values(of: str, record: Any, computed: Mapping[str, int] | None = None) -> dict[str, int]:  # noqa: ANN401
-    """The counters in a copied structure.
+    """Returns the counters in a copied structure.
 
     Args:
         of: kind of thing.

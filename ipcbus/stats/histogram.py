@@ -69,7 +69,7 @@ class Histogram:
 
     @classmethod
     def merged(cls, histograms: Iterable[Histogram]) -> Histogram:
-        """The sum of any number of histograms."""
+        """Returns the sum of any number of histograms."""
         return sum(histograms, start=cls.empty())
 
     @property
@@ -109,7 +109,7 @@ class Histogram:
         return hash((self.max_ns, self.counts.tobytes()))
 
     def percentile(self, share: float) -> int | None:
-        """The latency in ns that `share` (0 to 1) of the messages do not exceed; None when there are none.
+        """Returns the latency in ns that `share` (0 to 1) of the messages do not exceed; None when there are none.
 
         It is the middle of the bucket that holds it, and never more than the exact maximum.
         """
@@ -117,7 +117,7 @@ class Histogram:
         return found[0] if found else None
 
     def below(self, limits: Iterable[int]) -> tuple[float, ...]:
-        """How many datagrams took less than each limit in ns; exact where the limit is the edge of a bucket."""
+        """Returns how many datagrams took less than each limit in ns; exact where the limit is the edge of a bucket."""
         # In floating point for the same reason as above.
         counted = np.concatenate(([0.0], np.cumsum(self.counts, dtype=np.float64)))
         places = np.searchsorted(_EDGES, np.array(list(limits), dtype=np.uint64))
@@ -129,7 +129,7 @@ class Histogram:
         return float(self.counts.astype(np.float64) @ _MIDDLES.astype(np.float64))
 
     def percentiles(self) -> Percentiles | None:
-        """The usual ones, or None when nothing was counted."""
+        """Returns the usual ones, or None when nothing was counted."""
         found = self._at((0.5, 0.9, 0.99, 0.999, 1.0))
         if not found:
             return None
@@ -137,7 +137,7 @@ class Histogram:
         return Percentiles(self.count, p50, p90, p99, p999, self.max_ns or highest)
 
     def _at(self, shares: tuple[float, ...]) -> list[int]:
-        """The latencies at so many shares; nothing when nothing was counted."""
+        """Returns the latencies at so many shares; nothing when nothing was counted."""
         if not all(0 <= share <= 1 for share in shares):
             raise ValueError(f"a share lies between 0 and 1, not at {shares}")
         if not self.counts.any():
@@ -151,7 +151,7 @@ class Histogram:
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Histogram:
-        """A histogram from what `to_dict` gave.
+        """Returns a histogram from what `to_dict` gave.
 
         Raises:
             ValueError: it names a bucket that this layout has not, or is none.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from ipcbus.stats import rates as two
 
 if TYPE_CHECKING:
-    from ipcbus.stats.model import Counters, DomainSnapshot, SessionStats, SourceStats
+    from ipcbus.stats.snapshot_model import Counters, DomainSnapshot, SessionStats, SourceStats
 
 SPAN_S: Final = 60
 """Seconds that a trail reaches back; one value a second."""
@@ -36,7 +36,7 @@ class History:
         self._trails: dict[Key, _Trail] = {}
 
     def add(self, taken: DomainSnapshot) -> DomainSnapshot:
-        """The snapshot with its rates."""
+        """Returns the snapshot with its rates."""
         found = two.rates(self._last, taken)
         if len(self._anchors) == self._anchors.maxlen:
             found = _steady(self._anchors[0], self._anchors[2], found)
@@ -123,7 +123,7 @@ def _steady_session(before: SessionStats, between: SessionStats, after: SessionS
 
 
 def _few(before: Counters, between: Counters, after: SessionStats | SourceStats, seconds: float) -> bool:
-    """Whether messages are so few, and so evenly spread, that a longer time tells their rate better."""
+    """Returns whether messages are so few, and so evenly spread, that a longer time tells their rate better."""
     if not before or not between or not after.per_second:
         return False
     older = between["lbm_msgs_sent"] - before["lbm_msgs_sent"]

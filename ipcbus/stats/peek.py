@@ -10,12 +10,12 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ipcbus.resolution import names
-from ipcbus.resolution.registry import PeerRegistry
-from ipcbus.stats.reading import SharedObject
-from ipcbus.wire import layout as wire
+from ipcbus.resolution.local import object_names
+from ipcbus.resolution.local.registry import PeerRegistry
+from ipcbus.stats.shared_copies import SharedObject
+from ipcbus.wire import wire_layout as wire
 from ringbuf import clock, layout
-from ringbuf.errors import SegmentGone
+from ringbuf.ring_errors import SegmentGone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,10 +65,10 @@ class Peek:
             number: the session's number of the topic.
 
         Raises:
-            ringbuf.errors.RingError: the session has ended, has no ring, or may not be read.
+            ringbuf.ring_errors.RingError: the session has ended, has no ring, or may not be read.
         """
         self._number = number
-        registry = PeerRegistry(names.registry(domain, context_id))
+        registry = PeerRegistry(object_names.registry(domain, context_id))
         try:
             found = registry.read(receivers=False)
         finally:
@@ -79,7 +79,7 @@ class Peek:
             raise SegmentGone(f"session {source} has ended")
         if advert.over_udp:
             raise SegmentGone(f"session {source} goes over UDP and has no ring to look into; use 'ipcbus echo'")
-        self._ring = SharedObject(names.ring(domain, context_id, advert.local))
+        self._ring = SharedObject(object_names.ring(domain, context_id, advert.local))
         try:
             header = self._ring.header(layout.RING_HEADER, layout.KIND_RING, advert.session_id, "ring")
             self._capacity, self._data = header["capacity"], header["data_offset"]
@@ -100,7 +100,7 @@ class Peek:
         """Messages of the topic since the look before, or a part of them.
 
         Raises:
-            ringbuf.errors.RingError: the ring was cut short.
+            ringbuf.ring_errors.RingError: the ring was cut short.
         """
         room = min(_MOST, self._capacity // 4)
         begin, end = self._position, self._tail()

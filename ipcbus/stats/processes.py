@@ -51,7 +51,7 @@ class Processes:
         return process.command if process.start_s <= since_ns / 1e9 + _SLACK_S else ""
 
     def stopped(self, pid: int, since_ns: int) -> bool:
-        """Whether the process that had this pid at a time is stopped now, as by SIGSTOP or a debugger."""
+        """Returns whether the process that had this pid at a time is stopped now, as by SIGSTOP or a debugger."""
         if not self.command(pid, since_ns):
             return False
         if pid not in self._stopped:

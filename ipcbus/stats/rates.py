@@ -12,13 +12,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from ipcbus.stats import counters
-from ipcbus.stats.model import NO_RATES, SlotStats, SourceStats
-from ipcbus.stats.over_udp import lag_messages
+from ipcbus.stats.snapshot_model import NO_RATES, SlotStats, SourceStats
+from ipcbus.stats.udp_sessions import lag_messages
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from ipcbus.stats.model import (
+    from ipcbus.stats.recorder_model import RecorderStats
+    from ipcbus.stats.snapshot_model import (
         ContextStats,
         Counters,
         DomainSnapshot,
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
         SessionStats,
         UplinkStats,
     )
-    from ipcbus.stats.recorder_model import RecorderStats
 
 _MOST = 0.5
 """A source that waits for this share of the time is held up without a rest."""
@@ -39,7 +39,7 @@ _STILL = {of: MappingProxyType(dict.fromkeys(names, 0.0)) for of, names in _GROW
 
 
 def rates(before: DomainSnapshot | None, after: DomainSnapshot) -> DomainSnapshot:
-    """The later snapshot, with what two can tell: rates, shares, and the latency of what was read in between.
+    """Returns the later snapshot, with what two can tell: rates, shares, and the latency of what was read in between.
 
     Args:
         before: an earlier snapshot of the same domain; without one, or with one that is not earlier, nothing is added.
@@ -81,7 +81,7 @@ def growth(of: str, before: Counters, after: Counters) -> dict[str, int]:
 
 
 def per_second(of: str, before: Counters, after: Counters, seconds: float) -> Rates:
-    """How much counters grew a second."""
+    """Returns how much counters grew a second."""
     if seconds <= 0:
         return NO_RATES
     if before == after:
@@ -172,7 +172,7 @@ def _reception(before: ReceptionStats | None, after: ReceptionStats | None, elap
 
 
 def _blocked(before: SessionStats | None, after: SessionStats, elapsed: int) -> float | None:
-    """The share of the time in which sends waited; the one that still waits counts until now."""
+    """Returns the share of the time in which sends waited; the one that still waits counts until now."""
     earlier = before.counters["blocked_ns"] + before.blocked_for_ns if before else 0
     waited = after.counters["blocked_ns"] + after.blocked_for_ns - earlier
     return min(1.0, max(0, waited) / elapsed) if elapsed > 0 else None

@@ -11,12 +11,15 @@ import time
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from ipcbus.resolution import names
-from ipcbus.resolution.adverts import TRANSPORT_NAMES, ContextAdvert, SessionAdvert, SourceAdvert, text
-from ipcbus.resolution.registry import PeerRegistry
-from ipcbus.stats import counters, over_udp
+from ipcbus.resolution.local import object_names
+from ipcbus.resolution.local.adverts import TRANSPORT_NAMES, ContextAdvert, SessionAdvert, SourceAdvert, text
+from ipcbus.resolution.local.registry import PeerRegistry
+from ipcbus.stats import counters, udp_sessions
 from ipcbus.stats.histogram import Histogram
-from ipcbus.stats.model import (
+from ipcbus.stats.processes import Processes, user_name
+from ipcbus.stats.recorder_model import RecorderStats
+from ipcbus.stats.shared_copies import ControlCopy, RingCopy, read_control, read_ring
+from ipcbus.stats.snapshot_model import (
     NO_COUNTERS,
     ContextStats,
     DomainSnapshot,
@@ -25,20 +28,17 @@ from ipcbus.stats.model import (
     SlotStats,
     SourceStats,
 )
-from ipcbus.stats.over_udp import Receptions, lag_messages
-from ipcbus.stats.processes import Processes, user_name
-from ipcbus.stats.reading import ControlCopy, RingCopy, read_control, read_ring
-from ipcbus.stats.recorder_model import RecorderStats
-from ipcbus.wire.layout import TOPIC_MASK, UPLINK
+from ipcbus.stats.udp_sessions import UdpReceptions, lag_messages
+from ipcbus.wire.wire_layout import TOPIC_MASK, UPLINK
 from ringbuf import layout, segment
-from ringbuf.errors import RingError, SegmentGone
+from ringbuf.ring_errors import RingError, SegmentGone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from ipcbus.resolution.adverts import RecorderAdvert
-    from ipcbus.stats.model import UplinkStats
-    from ipcbus.stats.over_udp import Reception
+    from ipcbus.resolution.local.adverts import RecorderAdvert
+    from ipcbus.stats.snapshot_model import UplinkStats
+    from ipcbus.stats.udp_sessions import Reception
 
 _STATES = {layout.SLOT_JOINING: "joining", layout.SLOT_ACTIVE: "active", layout.SLOT_EVICTED: "evicted"}
 _PACINGS = {False: "receiver_paced", True: "source_paced"}
@@ -57,34 +57,34 @@ def take_snapshot(domain: str = "default", processes: Processes | None = None) -
     Raises:
         ConfigError: it is no name of a domain.
     """
-    names.check_domain(domain)
-    return _snapshot(names.domain_tag(domain), domain, processes or Processes())
+    object_names.check_domain(domain)
+    return _snapshot(object_names.domain_tag(domain), domain, processes or Processes())
 
 
 def take_snapshots() -> tuple[DomainSnapshot, ...]:
-    """The snapshots of all domains of this host, by name."""
+    """Returns the snapshots of all domains of this host, by name."""
     processes = Processes()
     return tuple(sorted((_snapshot(tag, None, processes) for tag in _tags()), key=lambda taken: taken.domain))
 
 
 def domains() -> tuple[str, ...]:
-    """The names of all domains of this host."""
+    """Returns the names of all domains of this host."""
     return tuple(sorted({_named(tag, (_read_registry(name)[0] for name in _registries(tag))) for tag in _tags()}))
 
 
 def _tags() -> set[str]:
-    parsed = (names.parse(name) for name in segment.names(names.PREFIX))
-    return {found[0] for found in parsed if found and found[2] == names.REGISTRY}
+    parsed = (object_names.parse(name) for name in segment.names(object_names.PREFIX))
+    return {found[0] for found in parsed if found and found[2] == object_names.REGISTRY}
 
 
 def _registries(tag: str) -> list[str]:
-    found = segment.names(f"{names.PREFIX}{tag}.")
-    return [name for name in found if name.endswith("." + names.REGISTRY) and names.parse(name)]
+    found = segment.names(f"{object_names.PREFIX}{tag}.")
+    return [name for name in found if name.endswith("." + object_names.REGISTRY) and object_names.parse(name)]
 
 
 def _named(tag: str, contexts: Iterable[ContextAdvert | None]) -> str:
-    """The name behind a tag, which is the tag itself where no registry says it."""
-    known = (each.domain for each in contexts if each is not None and names.domain_tag(each.domain) == tag)
+    """Returns the name behind a tag, which is the tag itself where no registry says it."""
+    known = (each.domain for each in contexts if each is not None and object_names.domain_tag(each.domain) == tag)
     return next(known, tag)
 
 
@@ -92,15 +92,15 @@ def _snapshot(tag: str, domain: str | None, processes: Processes) -> DomainSnaps
     taken, now = time.time_ns(), time.monotonic_ns()
     # All registries come first: a receiver's numbers are then never ahead of those of the sessions it reads.
     read = [(name, *_read_registry(name), time.monotonic_ns()) for name in _registries(tag)]
-    receptions = Receptions()
+    receptions = UdpReceptions()
     for name, contents, alive, _, _ in read:
         if contents is not None and alive and contents.receptions:
-            receptions.read(name.removesuffix(names.REGISTRY), contents)
+            receptions.read(name.removesuffix(object_names.REGISTRY), contents)
     contexts = [_context(*found, receptions, processes) for found in read]
     elsewhere = receptions.left_over(contexts, processes)
     contexts = [context for context in contexts if context.pid or context.context_id not in elsewhere]
     contexts.sort(key=lambda context: (context.start_ns, context.context_id))
-    contexts += [over_udp.context_elsewhere(*found, now) for found in sorted(elsewhere.items())]
+    contexts += [udp_sessions.context_elsewhere(*found, now) for found in sorted(elsewhere.items())]
     processes.turn()
     return DomainSnapshot(
         domain if domain is not None else _named(tag, (found[1] for found in read)),
@@ -135,14 +135,14 @@ def _context(
     alive: bool,
     reason: str,
     read_ns: int,
-    receptions: Receptions,
+    receptions: UdpReceptions,
     processes: Processes,
 ) -> ContextStats:
     if contents is None:
-        parsed = names.parse(name)
+        parsed = object_names.parse(name)
         context_id = parsed[1] if parsed else 0
         return ContextStats(context_id, "", 0, 0, "", "", 0, "", alive, (), (), reason, read_ns)
-    prefix = name.removesuffix(names.REGISTRY)
+    prefix = name.removesuffix(object_names.REGISTRY)
     command = processes.command(contents.pid, contents.start_ns) if alive else ""
     stopped = alive and processes.stopped(contents.pid, contents.start_ns)
     sources: dict[SessionAdvert, list[SourceAdvert]] = {advert: [] for advert in contents.sessions}
@@ -215,9 +215,9 @@ def _session(
     slots = _slots(advert, sources, control, header, processes) if control and header else ()
     active = sum(1 << slot.slot for slot in slots if slot.state == "active")
     shown = ring.uplink if ring and control else None
-    uplink = over_udp.uplink_stats(advert, shown, _uplink_lag(control, header), read_ns)
+    uplink = udp_sessions.uplink_stats(advert, shown, _uplink_lag(control, header), read_ns)
     if uplink is not None:
-        slots += over_udp.readers(sources, shown, receptions, uplink.layer, processes)
+        slots += udp_sessions.readers(sources, shown, receptions, uplink.layer, processes)
     joined = {"num_clients": active.bit_count() + (uplink.counters.get("num_clients", 0) if uplink else 0)}
     since = header.get("blocked_since", 0)
     return SessionStats(
@@ -261,8 +261,8 @@ def _read(prefix: str, advert: SessionAdvert) -> tuple[RingCopy | None, ControlC
                 f"{advert.source_string} offers {advert.topics_max} topics; its owner is damaged, restart it"
             )
         # The positions of readers are read before the tail, so that nobody is ahead of it.
-        control = read_control(_beside(prefix, names.control, advert), advert.session_id, advert.topics_max)
-        return read_ring(_beside(prefix, names.ring, advert), advert.session_id, advert.topics_max), control, ""
+        control = read_control(_beside(prefix, object_names.control, advert), advert.session_id, advert.topics_max)
+        return read_ring(_beside(prefix, object_names.ring, advert), advert.session_id, advert.topics_max), control, ""
     except SegmentGone:
         return None, control, "it ended while it was looked at"
     except (RingError, OSError, ValueError) as error:
@@ -270,7 +270,7 @@ def _read(prefix: str, advert: SessionAdvert) -> tuple[RingCopy | None, ControlC
 
 
 def _uplink_lag(control: ControlCopy | None, ring: Mapping[str, int]) -> int:
-    """How far what sends a session over UDP is behind; 0 where nothing does."""
+    """Returns how far what sends a session over UDP is behind; 0 where nothing does."""
     slots = control.slots.values() if control and ring else ()
     position = next(
         (s["position"] for s in slots if s["context_id"] == UPLINK and s["state"] == layout.SLOT_ACTIVE), None
@@ -279,7 +279,7 @@ def _uplink_lag(control: ControlCopy | None, ring: Mapping[str, int]) -> int:
 
 
 def _room(advert: SessionAdvert, control: ControlCopy | None, uplink: UplinkStats | None) -> int:
-    """How many contexts may join: of a session that has a ring, by its slots."""
+    """Returns how many contexts may join: of a session that has a ring, by its slots."""
     if uplink is not None and advert.over_udp:
         return uplink.clients_max
     return control.header["slots_max"] - (uplink is not None) if control else 0
@@ -302,7 +302,7 @@ def _source(
 ) -> SourceStats:
     receivers = (_joined(control, advert, source) & active).bit_count() if control else 0
     if ring and ring.uplink:
-        receivers += over_udp.joined(ring.uplink, source.topic_number).bit_count()
+        receivers += udp_sessions.joined(ring.uplink, source.topic_number).bit_count()
     line = ring.line(source.topic_number) if ring else {}
     # A line that has a new topic already says nothing about this one.
     ours = line.get("topic") == source.topic_number

@@ -34,7 +34,7 @@ class Scan:
 
 
 def frame(payload: Buffer) -> bytes:
-    """A record.
+    """Returns a record.
 
     Raises:
         ValueError: the payload is longer than `PAYLOAD_MAX`.
@@ -60,7 +60,7 @@ def scan(data: Buffer) -> Scan:
 
 
 def salvage(data: Buffer) -> list[bytes]:
-    """The payloads of all good records, also those behind bad ones whose length is right; up to zeros."""
+    """Returns the payloads of all good records, also those behind bad ones whose length is right; up to zeros."""
     view = memoryview(data).cast("B")
     found, at = [], 0
     while len(view) - at >= _HEAD.size and any(view[at : at + _HEAD.size]):
@@ -73,7 +73,7 @@ def salvage(data: Buffer) -> list[bytes]:
 
 
 def _record(view: memoryview, at: int) -> memoryview | str:
-    """The payload of the record at an offset, or what is wrong with it."""
+    """Returns the payload of the record at an offset, or what is wrong with it."""
     if len(view) - at < _HEAD.size:
         return f"{len(view) - at} bytes are no whole record"
     length, crc = _HEAD.unpack_from(view, at)

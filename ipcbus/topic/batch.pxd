@@ -1,6 +1,6 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
-from ipcbus.wire._layout cimport TopicLine
+from ipcbus.wire._wire_layout cimport TopicLine
 from ringbuf cimport _atomics
 from ringbuf.lending cimport Lender
 from ringbuf.ring cimport RingWriter, Writer, writer_publish, writer_ticks

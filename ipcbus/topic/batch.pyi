@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from ipcbus.topic.policy import Policy
-from ipcbus.topic.source import TopicSource
+from ipcbus.topic.session_policy import SessionPolicy
+from ipcbus.topic.topic_source import TopicSource
 from ringbuf.ring import RingWriter
 
 class BatchWriter:
@@ -26,7 +26,7 @@ class BatchWriter:
     def __init__(
         self,
         ring: RingWriter,
-        policy: Policy,
+        policy: SessionPolicy,
         *,
         minimum_length: int,
         datagram_max: int,
@@ -38,7 +38,7 @@ class BatchWriter:
 
         Args:
             ring: the writing end.
-            policy: see `Policy`.
+            policy: see `SessionPolicy`.
             minimum_length: bytes of a datagram that publish it; 0 publishes each message.
             datagram_max: most bytes of a datagram, message headers included.
             topics_max: lines in the ring's user area; a power of two.

@@ -7,7 +7,7 @@ from libc.stdlib cimport calloc, free, malloc
 cimport cython
 
 from ipcbus.errors import ClosedError, ReservationError, SegmentDamaged, WrongProcess
-from ipcbus.wire._layout cimport STAMP_NS, TopicLine
+from ipcbus.wire._wire_layout cimport STAMP_NS, TopicLine
 from ipcbus.wire.stamps cimport put_stamp
 from ringbuf cimport _atomics
 from ringbuf._layout cimport RECORD_HEADER

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ipcbus.topic.batch import BatchWriter
-    from ipcbus.topic.source import TopicSource
+    from ipcbus.topic.topic_source import TopicSource
 
 
 class SequenceInfos:

@@ -24,7 +24,7 @@ KEY_MAX: int
 """Longest name of a header in bytes of UTF-8."""
 
 def pack(headers: Headers) -> bytes:
-    """The header block of a message; empty without headers.
+    """Returns the header block of a message; empty without headers.
 
     Args:
         headers: name and value of each, as a mapping or as pairs in their order; a name may come more than once. Names

@@ -71,7 +71,7 @@ class Sealer:
         self._counter = 0
 
     def seal(self, packet: bytes, now_ns: int) -> bytes:
-        """A packet with its seal.
+        """Returns a packet with its seal.
 
         Args:
             packet: anything.
@@ -158,11 +158,11 @@ class Opener:
         self._forgotten_ns = 0
 
     def __len__(self) -> int:
-        """How many senders are known."""
+        """Returns how many senders are known."""
         return len(self._senders)
 
     def open(self, sealed: bytes, now_ns: int) -> bytes | None:
-        """The packet; None, and counted, when it is not to be trusted.
+        """Returns the packet; None, and counted, when it is not to be trusted.
 
         Args:
             sealed: any bytes.
@@ -219,7 +219,7 @@ class Opener:
 
 
 def _keyed(key: bytes, domain: str, purpose: Purpose) -> blake2b:
-    """The state of the hash after the key; a copy of it is cheaper than a new one."""
+    """Returns the state of the hash after the key; a copy of it is cheaper than a new one."""
     return blake2b(
         digest_size=TAG_BYTES,
         # Keys of any length go in whole.

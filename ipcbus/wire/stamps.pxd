@@ -3,7 +3,7 @@ cimport cython
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from ipcbus.wire._layout cimport FLAG_STAMPED, MESSAGE_HEADER_BYTES, STAMP_BYTES, TOPIC_BITS
+from ipcbus.wire._wire_layout cimport FLAG_STAMPED, MESSAGE_HEADER_BYTES, STAMP_BYTES, TOPIC_BITS
 from ringbuf.ring cimport aligned
 
 cdef enum:

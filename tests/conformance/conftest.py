@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ipcbus.transport import uplink
+from ipcbus.transport.udp import udp_sender
 from tests.kit.bus import KINDS, LBTRM, MODES, Bus, Kind
 from tests.kit.forms import FORMS, Taker
 from tests.kit.network import isolated_or_skip
@@ -72,7 +72,7 @@ def bus(domain: str, kind: Kind, mode: str, monkeypatch: pytest.MonkeyPatch) -> 
     """Contexts of the transport and mode under test."""
     if kind.over_udp and mode == "sequential":
         # While one thread closes a source it drives no receiver: that one cannot say that it has everything.
-        monkeypatch.setattr(uplink, "_SILENT_NS", 0)
+        monkeypatch.setattr(udp_sender, "_SILENT_NS", 0)
     with isolated_or_skip() if kind is LBTRM else contextlib.nullcontext():
         made = Bus(domain, kind, mode)
         yield made

@@ -124,7 +124,7 @@ def test_no_source_event_is_told_once_the_context_is_being_closed(bus: Bus) -> N
     for _ in range(2):
         bus.receiver("t", None, bus.context(mode="embedded"))
     pause = threading.Event()
-    with context._driver.wheel():  # so that both are told of in one turn
+    with context._event_loop.driver_lock():  # so that both are told of in one turn
         source = bus.source("t", context, on_event=tell)
         while source.receivers < 2:
             pause.wait(0.001)

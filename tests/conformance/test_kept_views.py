@@ -73,7 +73,7 @@ def send(bus: Bus, source: Source, count: int) -> None:
 
 def ring_of(bus: Bus) -> int:
     """Bytes of the ring that the receiving context reads."""
-    rings = [each.demux.ring for context in bus.contexts for each in context._inbox.sessions()]
+    rings = [each.demux.ring for context in bus.contexts for each in context._receiving_sessions.sessions()]
     return max(ring.capacity for ring in rings)
 
 
@@ -124,7 +124,7 @@ def test_a_view_that_is_kept_is_counted_and_told_of_once(bus: Bus, caplog: pytes
     hoarder = Hoarder(keep=3)
     bus.receiver("t", hoarder)
     bus.joined(source)
-    session = next(each for context in bus.contexts for each in context._inbox.sessions())
+    session = next(each for context in bus.contexts for each in context._receiving_sessions.sessions())
     send_rings(bus, source, 2, enough=lambda: hoarder.seen == sent_so_far(source))
     # Of three that were kept the first lay in the ring; views that follow it at once are copies.
     assert session.counters()["views_kept"] >= 1

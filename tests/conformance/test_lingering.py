@@ -12,7 +12,7 @@ import pytest
 
 import ipcbus
 from ipcbus import MessageType, ending
-from ipcbus.runtime.awaited import Awaited
+from ipcbus.runtime.sending.expected_receivers import ExpectedReceivers
 from tests.kit.bus import GIVE_UP_S, LBTIPC, LBTIPC_SOURCE_PACED, LBTRU, LBTSMX, Bus, Kind
 from tests.kit.payload import body
 
@@ -35,13 +35,13 @@ NEVER = {"resolver_no_receiver_linger_timeout": 600_000}
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The topics of which a closing source has looked for receivers."""
     found: list[str] = []
-    look = Awaited.of
+    look = ExpectedReceivers.of
 
-    def note(self: Awaited, topic: str) -> dict[int, int]:
+    def note(self: ExpectedReceivers, topic: str) -> dict[int, int]:
         found.append(topic)
         return look(self, topic)
 
-    monkeypatch.setattr(Awaited, "of", note)
+    monkeypatch.setattr(ExpectedReceivers, "of", note)
     return found
 
 
@@ -50,7 +50,7 @@ def held_back(context: Context) -> threading.Thread:
     held, go = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with context._driver.wheel():
+        with context._event_loop.driver_lock():
             held.set()
             go.wait(GIVE_UP_S)
 
@@ -256,10 +256,10 @@ def test_a_sequential_context_may_be_driven_by_another_thread_while_it_waits(
     inside = threading.Event()
 
     def drive() -> None:
-        with context._driver.alone():  # as inside process_events
+        with context._event_loop.alone():  # as inside process_events
             inside.set()
             while len(looks) < 3:
-                context._driver.drive(1_000_000, once=False)
+                context._event_loop.drive(1_000_000, once=False)
 
     driving = threading.Thread(target=drive)
     driving.start()

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 import ipcbus
-from ipcbus.runtime import moving
-from ipcbus.transport.udp_medium import UdpMedium
-from ipcbus.wire import packets
+from ipcbus.runtime.receiving import failover
+from ipcbus.transport.udp.udp_receiver import UdpReceiver
+from ipcbus.wire import udp_packets
 from tests.kit.bus import GIVE_UP_S, RECEIVER_PACED, Bus
 from tests.kit.loops import run
 from tests.kit.payload import Books, balanced, body
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
     from ipcbus import Receiver, Source
-    from ipcbus.transport.receiving import ReceivingSession
+    from ipcbus.transport.receiving_session import ReceivingSession
 
 pytestmark = pytest.mark.parametrize("kind", RECEIVER_PACED, ids=lambda kind: str(kind.name))
 
@@ -104,7 +104,7 @@ def send_more_than_fits(bus: Bus, source: Source) -> int:
     ],
 )
 def test_it_gets_everything_again_and_again(bus: Bus, taking: type[Slow], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(moving, "_REST_NS", 0)
+    monkeypatch.setattr(failover, "_REST_NS", 0)
     sending = bus.context("sending", mode="embedded")  # which repairs while others are driven here
     source = bus.source("t", sending, **bus.kind.small(), slow_receiver_behavior="evict", slow_receiver_timeout=20)
     slow = taking(bus)
@@ -132,7 +132,12 @@ def evicting(bus: Bus) -> Source:
 
 def session_of(slow: Slow) -> ReceivingSession:
     """The session of its topic."""
-    return next(each for each in slow.context._inbox.sessions() for topic in each.topics() if topic.origin.topic == "t")
+    return next(
+        each
+        for each in slow.context._receiving_sessions.sessions()
+        for topic in each.topics()
+        if topic.origin.topic == "t"
+    )
 
 
 def evict(bus: Bus, source: Source, slow: Slow) -> int:
@@ -144,15 +149,15 @@ def evict(bus: Bus, source: Source, slow: Slow) -> int:
 
 @pytest.mark.parametrize("mode", ["embedded"])
 def test_what_was_read_before_an_eviction_is_not_sent_again(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(moving, "_REST_NS", 0)
+    monkeypatch.setattr(failover, "_REST_NS", 0)
     began: list[int | None] = []
-    leave = UdpMedium.leave
+    leave = UdpReceiver.leave
 
-    def note(medium: UdpMedium) -> bool:
+    def note(medium: UdpReceiver) -> bool:
         began.append(medium.end.joined_at)
         return leave(medium)
 
-    monkeypatch.setattr(UdpMedium, "leave", note)
+    monkeypatch.setattr(UdpReceiver, "leave", note)
     source = evicting(bus)
     slow = Slow(bus)
     bus.joined(source)
@@ -169,20 +174,20 @@ def test_what_was_read_before_an_eviction_is_not_sent_again(bus: Bus, monkeypatc
 
 @pytest.mark.parametrize("mode", ["embedded"])
 def test_a_receiver_evicted_on_its_way_back_stays_on_udp(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(moving, "_REST_NS", 0)
+    monkeypatch.setattr(failover, "_REST_NS", 0)
     may_return: list[bool] = []
-    mark = UdpMedium.mark
+    mark = UdpReceiver.mark
 
-    def hold(medium: UdpMedium) -> Callable[[], bool]:
+    def hold(medium: UdpReceiver) -> Callable[[], bool]:
         is_through = mark(medium)
         return lambda: bool(may_return) and is_through()
 
-    monkeypatch.setattr(UdpMedium, "mark", hold)
+    monkeypatch.setattr(UdpReceiver, "mark", hold)
     source = evicting(bus)
     slow = Slow(bus)
     bus.joined(source)
     evict(bus, source, slow)
-    bus.until(lambda: slow.context._inbox._moves._returning, "the way back")
+    bus.until(lambda: slow.context._receiving_sessions._moves._returning, "the way back")
     sent = evict(bus, source, slow)
     bus.until(lambda: slow.receiver.sessions[0].counters["evictions"] >= 2, "the second eviction")
     assert slow.receiver.sessions[0].layer == "LBT-RU"
@@ -197,22 +202,22 @@ def test_a_receiver_evicted_on_its_way_back_stays_on_udp(bus: Bus, monkeypatch: 
 
 @pytest.mark.parametrize("mode", ["embedded"])
 def test_what_is_missing_after_the_move_has_time_to_be_repaired(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(moving, "_REST_NS", 1 << 62)
+    monkeypatch.setattr(failover, "_REST_NS", 1 << 62)
     missing: list[int] = []
-    receive = UdpMedium.receive
+    receive = UdpReceiver.receive
 
-    def lose(medium: UdpMedium, packet: bytes, address: Hashable, now_ns: int) -> None:
-        found = packets.parse(packet)
-        if not isinstance(found, packets.Data) or found.number not in missing:
+    def lose(medium: UdpReceiver, packet: bytes, address: Hashable, now_ns: int) -> None:
+        found = udp_packets.parse(packet)
+        if not isinstance(found, udp_packets.Data) or found.number not in missing:
             receive(medium, packet, address, now_ns)
 
-    monkeypatch.setattr(UdpMedium, "receive", lose)
+    monkeypatch.setattr(UdpReceiver, "receive", lose)
     source, other = evicting(bus), bus.source("other")
     slow = Slow(bus)
     bus.joined(source)
     evict(bus, source, slow)
     session, uplink = session_of(slow), source._session.uplink
-    assert isinstance(session.medium, UdpMedium)
+    assert isinstance(session.medium, UdpReceiver)
     assert uplink is not None
     medium = session.medium
     bus.until(lambda: not medium.end.catches_up, "everything from before")

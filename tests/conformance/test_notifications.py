@@ -185,11 +185,11 @@ def test_what_the_contexts_own_thread_left_to_be_told_comes_before_a_message_tha
     send(source, 3)
     assert diary.got == {}
     context = diary.receiver._context
-    with context._driver.guest(lambda: False, None):
+    with context._event_loop.guest(lambda: False, None):
         if duty == "check":
-            context._inbox.check()
+            context._receiving_sessions.check()
         else:
-            context._inbox.check_losses(time.monotonic_ns() + 3600 * 1_000_000_000)
+            context._receiving_sessions.check_losses(time.monotonic_ns() + 3600 * 1_000_000_000)
     bus.until(lambda: diary.receiver.delivered == 3, "the messages")
     assert diary.got[source.source] == ["CREATE", "BOS", "DATA", "DATA", "DATA"]
 

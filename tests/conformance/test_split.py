@@ -10,7 +10,7 @@ import pytest
 
 import ipcbus
 from ipcbus import MessageType, SourceEventType
-from ipcbus.transport.receiving import ReceivingSession
+from ipcbus.transport.receiving_session import ReceivingSession
 from tests.kit.bus import GIVE_UP_S, LBTIPC, LBTIPC_SOURCE_PACED, RECEIVER_PACED
 from tests.kit.forms import CallbackTaker, ReceiveTaker
 from tests.kit.loops import LOOPS, run
@@ -44,7 +44,7 @@ class Heard:
 
 def own_turns(context: Context, turns: int = 3) -> None:
     """Waits until the context's own thread has looked after everything so many times."""
-    driver = context._driver
+    driver = context._event_loop
     seen = threading.Semaphore(0)
     look_after = driver._look_after
 

@@ -105,7 +105,7 @@ def test_a_thread_that_pends_sleeps_and_is_woken(bus: Bus) -> None:
 @pytest.mark.parametrize("linger", [1, 5000])
 def test_a_thread_that_pends_may_linger_before_it_sleeps(bus: Bus, linger: int) -> None:
     context = bus.context("lingering", transport_lbtipc_pend_behavior_linger_loop_count=linger)
-    assert context._driver.loops == linger
+    assert context._event_loop.loops == linger
     taker = ReceiveTaker(bus, context=context)
     source = bus.source("t", bus.context("sending", mode="embedded"))
     bus.joined(source)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ipcbus.runtime import network
+from ipcbus.runtime.loop import udp_endpoints
 from tests.kit.bus import LBTRU, Bus
 
 if TYPE_CHECKING:
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def test_a_context_joins_so_many_sessions_and_says_why_no_more(domain: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(network, "_MEDIA_MAX", 2)
+    monkeypatch.setattr(udp_endpoints, "_MEDIA_MAX", 2)
     bus = Bus(domain, LBTRU, "sequential")
     for _ in range(3):
         bus.source()

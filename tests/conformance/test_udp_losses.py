@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ipcbus import MessageType
-from ipcbus.transport import uplink
-from ipcbus.transport.udp_medium import UdpMedium
-from ipcbus.wire import packets
+from ipcbus.transport.udp import udp_sender
+from ipcbus.transport.udp.udp_receiver import UdpReceiver
+from ipcbus.wire import udp_packets
 from tests.kit.bus import LBTRM, LBTRU, Bus
 from tests.kit.forms import CallbackTaker
 from tests.kit.payload import Books, balanced, body
@@ -28,18 +28,18 @@ BOS, DATA, EOS = MessageType.BOS, MessageType.DATA, MessageType.EOS
 
 
 @pytest.fixture
-def lose(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[packets.Packet], bool]], None]:
+def lose(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[udp_packets.Packet], bool]], None]:
     """Has packets lost on their way to receivers."""
 
-    def lose(lost: Callable[[packets.Packet], bool]) -> None:
-        real = UdpMedium.receive
+    def lose(lost: Callable[[udp_packets.Packet], bool]) -> None:
+        real = UdpReceiver.receive
 
-        def receive(medium: UdpMedium, packet: bytes, address: Hashable, now_ns: int) -> None:
-            found = packets.parse(packet)
+        def receive(medium: UdpReceiver, packet: bytes, address: Hashable, now_ns: int) -> None:
+            found = udp_packets.parse(packet)
             if found is None or not lost(found):
                 real(medium, packet, address, now_ns)
 
-        monkeypatch.setattr(UdpMedium, "receive", receive)
+        monkeypatch.setattr(UdpReceiver, "receive", receive)
 
     return lose
 
@@ -62,9 +62,13 @@ def send(source: Source, count: int) -> int:
 
 
 def test_the_first_datagram_is_repaired_before_the_second_is_delivered(
-    bus: Bus, lose: Callable[[Callable[[packets.Packet], bool]], None]
+    bus: Bus, lose: Callable[[Callable[[udp_packets.Packet], bool]], None]
 ) -> None:
-    lose(lambda packet: isinstance(packet, packets.Data) and packet.number == 0 and not packet.flags & packets.AGAIN)
+    lose(
+        lambda packet: (
+            isinstance(packet, udp_packets.Data) and packet.number == 0 and not packet.flags & udp_packets.AGAIN
+        )
+    )
     source = bus.source()
     taker = CallbackTaker(bus, **options(bus, 59_000))
     bus.joined(source)
@@ -75,12 +79,12 @@ def test_the_first_datagram_is_repaired_before_the_second_is_delivered(
 
 
 def test_the_same_of_a_topic_that_joins_a_session_later(
-    bus: Bus, lose: Callable[[Callable[[packets.Packet], bool]], None]
+    bus: Bus, lose: Callable[[Callable[[udp_packets.Packet], bool]], None]
 ) -> None:
     lost: list[int] = []
 
-    def first_of_other(packet: packets.Packet) -> bool:
-        if isinstance(packet, packets.Data) and b"other" in bytes(packet.datagram) and not lost:
+    def first_of_other(packet: udp_packets.Packet) -> bool:
+        if isinstance(packet, udp_packets.Data) and b"other" in bytes(packet.datagram) and not lost:
             lost.append(packet.number)
             return True
         return False
@@ -106,9 +110,9 @@ def test_the_same_of_a_topic_that_joins_a_session_later(
 
 @embedded
 def test_a_first_datagram_that_never_comes_is_reported(
-    bus: Bus, lose: Callable[[Callable[[packets.Packet], bool]], None]
+    bus: Bus, lose: Callable[[Callable[[udp_packets.Packet], bool]], None]
 ) -> None:
-    lose(lambda packet: isinstance(packet, packets.Data) and packet.number < 3)
+    lose(lambda packet: isinstance(packet, udp_packets.Data) and packet.number < 3)
     source = bus.source()
     books = Books()
     bus.receiver("t", books.enter, **options(bus))
@@ -122,10 +126,10 @@ def test_a_first_datagram_that_never_comes_is_reported(
 @embedded
 @pytest.mark.parametrize("ends", ["context", "source", "one of two"])
 def test_a_last_datagram_that_never_comes_is_reported(
-    bus: Bus, lose: Callable[[Callable[[packets.Packet], bool]], None], ends: str, monkeypatch: pytest.MonkeyPatch
+    bus: Bus, lose: Callable[[Callable[[udp_packets.Packet], bool]], None], ends: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(uplink, "_SILENT_NS", 5_000_000_000)  # the receiver is driven while the context closes
-    lose(lambda packet: isinstance(packet, packets.Data) and packet.number >= 7)
+    monkeypatch.setattr(udp_sender, "_SILENT_NS", 5_000_000_000)  # the receiver is driven while the context closes
+    lose(lambda packet: isinstance(packet, udp_packets.Data) and packet.number >= 7)
     context = bus.context("sending", mode="embedded")
     source = bus.source("t", context, **bus.kind.id(100))
     other = bus.source("other", context, **bus.kind.id(100)) if ends == "one of two" else None
@@ -143,15 +147,15 @@ def test_a_last_datagram_that_never_comes_is_reported(
 
 
 def test_the_word_on_where_a_topic_begins_may_be_lost_too(
-    bus: Bus, lose: Callable[[Callable[[packets.Packet], bool]], None]
+    bus: Bus, lose: Callable[[Callable[[udp_packets.Packet], bool]], None]
 ) -> None:
-    told: list[packets.Packet] = []
+    told: list[udp_packets.Packet] = []
 
-    def lost(packet: packets.Packet) -> bool:
-        if isinstance(packet, packets.Topics):
+    def lost(packet: udp_packets.Packet) -> bool:
+        if isinstance(packet, udp_packets.Topics):
             told.append(packet)
             return len(told) == 1
-        return isinstance(packet, packets.Data) and packet.number == 0 and not packet.flags & packets.AGAIN
+        return isinstance(packet, udp_packets.Data) and packet.number == 0 and not packet.flags & udp_packets.AGAIN
 
     lose(lost)
     source = bus.source()
@@ -163,9 +167,9 @@ def test_the_word_on_where_a_topic_begins_may_be_lost_too(
 
 
 def test_a_source_that_never_says_where_a_topic_begins_holds_nothing_up(
-    bus: Bus, lose: Callable[[Callable[[packets.Packet], bool]], None]
+    bus: Bus, lose: Callable[[Callable[[udp_packets.Packet], bool]], None]
 ) -> None:
-    lose(lambda packet: isinstance(packet, packets.Topics))
+    lose(lambda packet: isinstance(packet, udp_packets.Topics))
     source = bus.source()
     taker = CallbackTaker(bus, **options(bus, 59_000))
     bus.joined(source)
@@ -177,12 +181,12 @@ def test_a_source_that_never_says_where_a_topic_begins_holds_nothing_up(
 
 @embedded
 def test_a_topic_ends_though_the_answer_that_says_how_far_it_went_is_lost(
-    bus: Bus, lose: Callable[[Callable[[packets.Packet], bool]], None]
+    bus: Bus, lose: Callable[[Callable[[udp_packets.Packet], bool]], None]
 ) -> None:
     closed: list[int] = []
 
-    def lost(packet: packets.Packet) -> bool:
-        if closed and isinstance(packet, packets.SessionMessage | packets.Topics):
+    def lost(packet: udp_packets.Packet) -> bool:
+        if closed and isinstance(packet, udp_packets.SessionMessage | udp_packets.Topics):
             closed.append(packet.type)
             return closed.count(packet.type) == 1
         return False
@@ -201,5 +205,5 @@ def test_a_topic_ends_though_the_answer_that_says_how_far_it_went_is_lost(
     source.close()
     taker.event(EOS)
     assert taker.numbers == [0, 1, 2]
-    assert closed.count(packets.SM) >= 2
+    assert closed.count(udp_packets.SM) >= 2
     assert control.kinds == [BOS, DATA]

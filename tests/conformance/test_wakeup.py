@@ -54,9 +54,9 @@ class Meddling:
 
 def tell_now(context: Context) -> None:
     """Tells the sources of a context what there is to tell, as a turn of its driver does."""
-    with context._driver.wheel():
-        context._duties.call()
-        context._duties.timers(time.monotonic_ns())
+    with context._event_loop.driver_lock():
+        context._timers.call()
+        context._timers.timers(time.monotonic_ns())
 
 
 def filled(bus: Bus, wakeups: Wakeups) -> tuple[Source, ReceiveTaker, int]:
@@ -107,9 +107,9 @@ def test_an_exception_leaves_nothing_behind_when_it_is_gone(bus: Bus) -> None:
         with contextlib.suppress(ipcbus.WouldBlock):
             source.send(bytes(400), block=False)
     # No collector has to run: the exception is in no cycle.
-    assert source._context._outbox.refusals._raised == {source._session: {}}
+    assert source._context._sending_sessions.pending_wakeups._raised == {source._session: {}}
     source.close()
-    assert source._context._outbox.refusals._raised == {}
+    assert source._context._sending_sessions.pending_wakeups._raised == {}
 
 
 @pytest.mark.parametrize("rounds", [200, pytest.param(10_000, marks=pytest.mark.long)])

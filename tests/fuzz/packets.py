@@ -14,13 +14,13 @@ from collections import Counter, deque
 from random import Random
 from typing import TYPE_CHECKING
 
-from ipcbus.reliability.clients import ClientTerms
-from ipcbus.reliability.loss_map import NakTerms
-from ipcbus.reliability.receiver_end import ReceiverEnd
-from ipcbus.reliability.receiver_terms import ReceiverTerms
-from ipcbus.reliability.reception import ReceptionTerms
-from ipcbus.reliability.source_end import ALL, SourceEnd, SourceTerms
-from ipcbus.reliability.transmission import TransmissionTerms
+from ipcbus.reliability.clients import ClientSettings
+from ipcbus.reliability.loss_detector import NakSettings
+from ipcbus.reliability.receive_state import ReceiveSettings
+from ipcbus.reliability.receiver_settings import ReceiverSettings
+from ipcbus.reliability.reliable_receiver import ReliableReceiver
+from ipcbus.reliability.reliable_sender import ALL, ReliableSender, SenderSettings
+from ipcbus.reliability.send_state import SendSettings
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -30,10 +30,10 @@ AT = ("10.0.0.1", 14380)
 STRANGER = ("10.9.9.9", 1)
 RUNS_OF_A_SESSION = 5000
 
-SEND = TransmissionTerms(window_size=20_000, data_rate=0, retransmit_rate=100_000, queue_max=50)
-CLIENTS = ClientTerms(clients_max=4, topics_max=512)
-RECEIVE = ReceiverTerms(
-    ReceptionTerms(NakTerms(initial_backoff=0, entries_max=300, generation=2000 * MS), late_max=200), jump_max=400
+SEND = SendSettings(window_size=20_000, data_rate=0, retransmit_rate=100_000, queue_max=50)
+CLIENTS = ClientSettings(clients_max=4, topics_max=512)
+RECEIVE = ReceiverSettings(
+    ReceiveSettings(NakSettings(initial_backoff=0, entries_max=300, generation=2000 * MS), late_max=200), jump_max=400
 )
 
 EXTREMES = (0, 1, 2, 255, 256, 65535, 1 << 31, (1 << 32) - 1, 1 << 61, (1 << 62) - 1, 1 << 62, (1 << 64) - 1)
@@ -47,8 +47,10 @@ class Session:
         self.now = 0
         self.multicast = random.random() < 0.5
         self.session_id = random.getrandbits(32)
-        self.source = SourceEnd(self.session_id, SourceTerms(SEND, CLIENTS), random.randbytes(16), 0, self.multicast)
-        self.receivers: dict[Hashable, ReceiverEnd] = {}
+        self.source = ReliableSender(
+            self.session_id, SenderSettings(SEND, CLIENTS), random.randbytes(16), 0, self.multicast
+        )
+        self.receivers: dict[Hashable, ReliableReceiver] = {}
         self.seen: deque[bytes] = deque(maxlen=300)
         self.owed = 0
         self.ended = self.delivered = 0
@@ -58,7 +60,7 @@ class Session:
     def join(self, address: Hashable) -> None:
         """A receiver comes to an address."""
         who = (self.random.getrandbits(64), 1, "fuzz")
-        end = ReceiverEnd(
+        end = ReliableReceiver(
             self.session_id, AT, RECEIVE, self.random, self.now, who, self.multicast, self.random.random() < 0.3
         )
         end.topics(range(self.random.choice([1, 300])), self.now)

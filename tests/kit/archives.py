@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ipcbus.archive import gone
-from ipcbus.archive.layout import ROW
+from ipcbus.archive import removed_offsets
+from ipcbus.archive.archive_layout import ROW
 from ipcbus.archive.segments import SUFFIXES, file_of
 from ipcbus.storage.files import Disk, DiskFile
 
@@ -67,9 +67,9 @@ def lose_in_power_loss(folder: Path, base: int, end: int) -> None:
     """Removes a segment of a log, as if a power loss had taken it: the log knows of the hole."""
     for suffix in SUFFIXES:
         file_of(folder, base, suffix).unlink()
-    known = gone.load(Disk(), folder)
+    known = removed_offsets.load(Disk(), folder)
     assert known is not None
-    gone.save(Disk(), folder, known.with_holes([(base, end)]))
+    removed_offsets.save(Disk(), folder, known.with_holes([(base, end)]))
 
 
 def values_of(chunks: Iterable[Chunk]) -> list[bytes]:

@@ -6,16 +6,16 @@ import socket
 import time
 from typing import TYPE_CHECKING
 
-from ipcbus.wire import packets
+from ipcbus.wire import udp_packets
 from tests.kit.bus import GIVE_UP_S
 
 if TYPE_CHECKING:
     from random import Random
     from typing import Self
 
-    from ipcbus.transport.mmsg import Address
+    from ipcbus.transport.udp.mmsg import Address
 
-_BIG = (0, 1, 255, 65535, (1 << 32) - 1, packets.NUMBER_MAX, (1 << 64) - 1)
+_BIG = (0, 1, 255, 65535, (1 << 32) - 1, udp_packets.NUMBER_MAX, (1 << 64) - 1)
 
 
 class Attacker:
@@ -52,16 +52,16 @@ class Attacker:
         self.packets += found
         return found
 
-    def ask(self, session_id: int, to: Address, cookie: int = 0, nonce: int = 0) -> packets.Packet:
+    def ask(self, session_id: int, to: Address, cookie: int = 0, nonce: int = 0) -> udp_packets.Packet:
         """Sends a CONNECT and waits for the answer: all that was sent before has been dealt with by then."""
-        self.send(packets.connect(session_id, cookie, nonce), to)
+        self.send(udp_packets.connect(session_id, cookie, nonce), to)
         deadline = time.monotonic() + GIVE_UP_S
         while time.monotonic() < deadline:
             for answer in self.hear(0.1):
-                found = packets.parse(answer)
-                if isinstance(found, packets.SessionMessage) and found.nonce == nonce:
+                found = udp_packets.parse(answer)
+                if isinstance(found, udp_packets.SessionMessage) and found.nonce == nonce:
                     return found
-                if isinstance(found, packets.Client) and found.type == packets.RESET and found.cookie == nonce:
+                if isinstance(found, udp_packets.Client) and found.type == udp_packets.RESET and found.cookie == nonce:
                     return found
         raise AssertionError("no answer to a CONNECT")
 
@@ -85,21 +85,21 @@ def changed(random: Random, said: list[bytes]) -> bytes:
 
 def forged(random: Random, session_id: int, cookie: int = 0) -> bytes:
     """A packet that somebody made up, whole and true to the form or not."""
-    number = random.choice([*_BIG, random.randrange(1000)]) & packets.NUMBER_MAX
+    number = random.choice([*_BIG, random.randrange(1000)]) & udp_packets.NUMBER_MAX
     told = random.choice([cookie, random.getrandbits(64), 0])
-    numbers = range(number, min(number + random.choice([1, 5, 300]), packets.NUMBER_MAX))
+    numbers = range(number, min(number + random.choice([1, 5, 300]), udp_packets.NUMBER_MAX))
     who = (random.getrandbits(64), 1, "forger")
     topics = range(random.choice([0, 1, 256]))
     made = [
-        packets.connect(session_id, told, random.getrandbits(64)),
-        *packets.naks(session_id, told, numbers or [number]),
-        *packets.ncfs(session_id, random.randrange(4), numbers or [number]),
-        *packets.acks(session_id, told, number, who, random.getrandbits(62), topics, packets.ASKS),
-        packets.leave(session_id, told),
-        packets.reset(session_id, told, random.choice([0, packets.GONE])),
-        packets.session_message(session_id, packets.NUMBER_MAX, number, random.getrandbits(16), told, told),
-        packets.data(session_id, number, 0, 1, 0, random.randbytes(40), random.getrandbits(16)),
-        *packets.topics(session_id, told, [(1, number, number)]),
+        udp_packets.connect(session_id, told, random.getrandbits(64)),
+        *udp_packets.naks(session_id, told, numbers or [number]),
+        *udp_packets.ncfs(session_id, random.randrange(4), numbers or [number]),
+        *udp_packets.acks(session_id, told, number, who, random.getrandbits(62), topics, udp_packets.ASKS),
+        udp_packets.leave(session_id, told),
+        udp_packets.reset(session_id, told, random.choice([0, udp_packets.GONE])),
+        udp_packets.session_message(session_id, udp_packets.NUMBER_MAX, number, random.getrandbits(16), told, told),
+        udp_packets.data(session_id, number, 0, 1, 0, random.randbytes(40), random.getrandbits(16)),
+        *udp_packets.topics(session_id, told, [(1, number, number)]),
         random.randbytes(random.randrange(1, 1500)),
     ]
     packet = bytearray(random.choice(made))

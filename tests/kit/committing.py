@@ -19,9 +19,9 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ipcbus.spark.sink.commit import Application
-from ipcbus.spark.sink.options import WriteOptions
-from ipcbus.spark.sink.publisher import Publisher, close_all, publisher
+from ipcbus.spark.sink.sink_commit import Application
+from ipcbus.spark.sink.sink_publisher import Publisher, close_all, publisher
+from ipcbus.spark.sink.write_options import WriteOptions
 from ipcbus.storage.files import Disk
 from tests.kit.sinking import content, staged
 from tests.unit.sources import ROOT

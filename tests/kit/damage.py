@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ipcbus.wire.layout import FLAG_STAMPED, MESSAGE_HEADER_BYTES, STAMP_BYTES, TOPIC_BITS, TOPIC_LINE
+from ipcbus.wire.wire_layout import FLAG_STAMPED, MESSAGE_HEADER_BYTES, STAMP_BYTES, TOPIC_BITS, TOPIC_LINE
 from ringbuf import layout
-from ringbuf.words import Words
+from ringbuf.shared_words import SharedWords
 
 if TYPE_CHECKING:
     from ipcbus import Source
@@ -21,7 +21,7 @@ class Memory:
     def __init__(self, source: Source) -> None:
         self._ring = source._session.channel.ring
         header, _ = layout.ring_view(self._ring.view())
-        self.words = Words(self._ring)
+        self.words = SharedWords(self._ring)
         self.data = int(header["data_offset"])
         self.tail = int(header["tail"])
         self.lines = int(header["user_offset"])

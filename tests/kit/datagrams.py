@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ipcbus.wire import layout
+from ipcbus.wire import wire_layout
 
 
 class Item(NamedTuple):
@@ -22,16 +22,18 @@ def parse(datagram: bytes) -> list[Item]:
     """The messages of a datagram."""
     found = []
     at = 0
-    while len(datagram) - at >= layout.MESSAGE_HEADER_BYTES:
-        header = np.frombuffer(datagram, layout.MESSAGE_HEADER, 1, at)[0]
-        at += layout.MESSAGE_HEADER_BYTES
+    while len(datagram) - at >= wire_layout.MESSAGE_HEADER_BYTES:
+        header = np.frombuffer(datagram, wire_layout.MESSAGE_HEADER, 1, at)[0]
+        at += wire_layout.MESSAGE_HEADER_BYTES
         length, word = int(header["length"]), int(header["topic"])
         payload = datagram[at : at + length]
         assert len(payload) == length
-        flags = word >> layout.TOPIC_BITS
-        if flags & layout.FLAG_STAMPED:
-            length += layout.STAMP_BYTES
-        found.append(Item(word & layout.TOPIC_MASK, int(header["sequence"]), payload, flags & ~layout.FLAG_STAMPED))
+        flags = word >> wire_layout.TOPIC_BITS
+        if flags & wire_layout.FLAG_STAMPED:
+            length += wire_layout.STAMP_BYTES
+        found.append(
+            Item(word & wire_layout.TOPIC_MASK, int(header["sequence"]), payload, flags & ~wire_layout.FLAG_STAMPED)
+        )
         at += (length + 7) & ~7
     return found
 
@@ -40,9 +42,9 @@ def compose(*items: Item) -> bytes:
     """A datagram of messages."""
     parts = []
     for item in items:
-        header = np.zeros(1, layout.MESSAGE_HEADER)
+        header = np.zeros(1, wire_layout.MESSAGE_HEADER)
         header["length"] = len(item.payload)
-        header["topic"] = item.topic | item.flags << layout.TOPIC_BITS
+        header["topic"] = item.topic | item.flags << wire_layout.TOPIC_BITS
         header["sequence"] = item.sequence
         parts.append(header.tobytes() + item.payload.ljust((len(item.payload) + 7) & ~7, b"\0"))
     return b"".join(parts)
@@ -52,9 +54,9 @@ def fragment(
     sequence: int, first: int, offset: int, total: int, piece: bytes, *, topic: int = 1, flags: int = 0
 ) -> Item:
     """A fragment that says what it is told to, also what is wrong."""
-    header = np.zeros(1, layout.FRAGMENT_HEADER)
+    header = np.zeros(1, wire_layout.FRAGMENT_HEADER)
     header["first"], header["offset"], header["total"] = first, offset, total
-    return Item(topic, sequence, header.tobytes() + piece, flags | layout.FLAG_FRAGMENT)
+    return Item(topic, sequence, header.tobytes() + piece, flags | wire_layout.FLAG_FRAGMENT)
 
 
 def fragments(first: int, payload: bytes, size: int, *, topic: int = 1, flags: int = 0) -> list[Item]:
@@ -67,4 +69,4 @@ def fragments(first: int, payload: bytes, size: int, *, topic: int = 1, flags: i
 
 def info(next_sequence: int, *, topic: int = 1) -> Item:
     """Topic sequence number info."""
-    return Item(topic, next_sequence, b"", layout.FLAG_TSNI)
+    return Item(topic, next_sequence, b"", wire_layout.FLAG_TSNI)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ipcbus import MessageType
-from ipcbus.delivery.budget import Budget
-from ipcbus.delivery.rules import Rules
-from ipcbus.delivery.session import DeliverySession
+from ipcbus.delivery.delivery_rules import DeliveryRules
+from ipcbus.delivery.delivery_session import DeliverySession
+from ipcbus.delivery.reassembly_budget import ReassemblyBudget
 from ipcbus.delivery.sink import Sink
 from tests.kit.datagrams import Item, compose
 
@@ -36,13 +36,13 @@ def seen_of(message: Message) -> Seen:
 class Desk:
     """One session; topic 1 is received from the beginning."""
 
-    def __init__(self, *, floor: int | None = 0, budget: Budget | None = None, **rules: int) -> None:
-        self.budget = budget or Budget()
+    def __init__(self, *, floor: int | None = 0, budget: ReassemblyBudget | None = None, **rules: int) -> None:
+        self.budget = budget or ReassemblyBudget()
         self.failures: list[Exception] = []
         self.told = 0
         self.seen: list[Seen] = []
         self.messages: list[Message] = []
-        self.rules = Rules(**rules)
+        self.rules = DeliveryRules(**rules)
         self.session = DeliverySession("LBT-RM:test", 4, budget=self.budget, failed=self._failed, told=self._count)
         self.demux = self.session.demux
         self.tally = self.demux.tally

@@ -11,7 +11,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
-from ipcbus.spark.source import IpcbusDataSource
+from ipcbus.spark.data_source import IpcbusDataSource
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter, InputPartition
     from pyspark.sql.streaming.datasource import ReadLimit
 
-    from ipcbus.spark.plan import Part
-    from ipcbus.spark.reader import Reader
-    from ipcbus.spark.stream import StreamReader
+    from ipcbus.spark.batch_reader import Reader
+    from ipcbus.spark.partitions import Part
+    from ipcbus.spark.stream_reader import StreamReader
 
 Row = dict[str, Any]
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ipcbus.resolution import names
-from ipcbus.resolution.registry import PeerRegistry
-from ipcbus.wire.layout import TOPIC_LINE
+from ipcbus.resolution.local import object_names
+from ipcbus.resolution.local.registry import PeerRegistry
+from ipcbus.wire.wire_layout import TOPIC_LINE
 from ringbuf import layout
 
 if TYPE_CHECKING:
     from ipcbus import Context, Receiver, Source
-    from ipcbus.resolution.adverts import ContextAdvert
+    from ipcbus.resolution.local.adverts import ContextAdvert
 
 ROOT = "/dev/shm"
 
@@ -52,7 +52,7 @@ def queued(receiver: Receiver) -> int:
 
 def advert(context: Context) -> ContextAdvert:
     """What a context's registry says to the others."""
-    peer = PeerRegistry(names.registry(context.domain, context._id))
+    peer = PeerRegistry(object_names.registry(context.domain, context._id))
     try:
         found = peer.read()
         assert found is not None
@@ -63,7 +63,7 @@ def advert(context: Context) -> ContextAdvert:
 
 def objects(domain: str) -> list[str]:
     """Names of a domain's objects."""
-    return sorted(name for name in os.listdir(ROOT) if name.startswith(names.domain_prefix(domain)))
+    return sorted(name for name in os.listdir(ROOT) if name.startswith(object_names.domain_prefix(domain)))
 
 
 def rings(domain: str) -> list[str]:

@@ -21,7 +21,7 @@ import ipcbus.context  # now: a peer that becomes another user may not be able t
 from ipcbus import MessageType
 from ipcbus.archive import Archive
 from ipcbus.archive.recorder import Recorder
-from ipcbus.resolution.sweep import sweep
+from ipcbus.resolution.local.stale_cleanup import sweep
 from tests.kit import forking
 from tests.kit.bus import GIVE_UP_S, mode_options
 from tests.kit.look import objects

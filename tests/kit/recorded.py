@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ipcbus import MessageType
-from ipcbus.archive.layout import TYPE_LOSS_DAMAGE, TYPE_LOSS_RECORDER
+from ipcbus.archive.archive_layout import TYPE_LOSS_DAMAGE, TYPE_LOSS_RECORDER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

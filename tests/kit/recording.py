@@ -10,8 +10,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ipcbus.archive import waits
-from ipcbus.archive.layout import LOSS_TYPES
+from ipcbus.archive import batch_waits
+from ipcbus.archive.archive_layout import LOSS_TYPES
 from tests.kit.bus import GIVE_UP_S
 
 if TYPE_CHECKING:
@@ -51,7 +51,9 @@ def rows_of(archive: Archive) -> list[Row]:
         topics, sources = log.topics(), log.sessions()  # after the bounds: a log may grow, and names come before rows
         for chunk in log.read(*bounds):
             data = chunk.data.tobytes()
-            spans = zip(waits.numbers(chunk.rows).tolist(), waits.batch_waits(chunk.rows).tolist(), strict=True)
+            spans = zip(
+                batch_waits.numbers(chunk.rows).tolist(), batch_waits.batch_waits(chunk.rows).tolist(), strict=True
+            )
             for row, (numbers, wait) in zip(chunk.rows, spans, strict=True):
                 begin = int(row["position"]) - chunk.data_start
                 value = begin + int(row["headers"])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from ipcbus.archive import Chunk
-from ipcbus.archive.layout import BATCH_WAIT, BATCH_WAIT_NS, ROW
+from ipcbus.archive.archive_layout import BATCH_WAIT, BATCH_WAIT_NS, ROW
 from ipcbus.wire.properties import pack
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ import time
 from random import Random
 from typing import TYPE_CHECKING, cast
 
-from ipcbus.resolution.adverts import Endpoint, SessionAdvert, SourceAdvert
-from ipcbus.resolution.daemons import ClientTerms, ResolverClients
-from ipcbus.resolution.network import NetworkResolution, Who
-from ipcbus.resolution.terms import ResolutionTerms
-from ipcbus.wire import layout
+from ipcbus.resolution.local.adverts import Endpoint, SessionAdvert, SourceAdvert
+from ipcbus.resolution.network.network_resolution import NetworkResolution, Who
+from ipcbus.resolution.network.resolution_settings import ResolutionSettings
+from ipcbus.resolution.network.resolver_clients import ResolverClients, ResolverClientSettings
+from ipcbus.wire import wire_layout
 from tests.kit.bus import GIVE_UP_S
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def source(context_id: int, topic: str, host: str = "127.0.0.1") -> SourceAdvert:
     """What a context publishes; nobody answers at its endpoint."""
     endpoint = Endpoint(host, 14380)
-    session = SessionAdvert(context_id, 0, layout.TRANSPORT_LBTRU, context_id, 0, 1 << 20, True, 64, endpoint)
+    session = SessionAdvert(context_id, 0, wire_layout.TRANSPORT_LBTRU, context_id, 0, 1 << 20, True, 64, endpoint)
     return SourceAdvert(session, topic, 1)
 
 
@@ -37,10 +37,10 @@ class Node:
         self.socket.setblocking(False)
         self.socket.bind((daemons[0][0], 0))
         random = Random(context_id)
-        terms = ResolutionTerms(check_address=False)
+        terms = ResolutionSettings(check_address=False)
         self.resolution = NetworkResolution(terms, Who(context_id, context_id, ""), domain, random, now_ns)
         addresses = [socket.getaddrinfo(*daemon)[0][4] for daemon in daemons]
-        self.clients = ResolverClients(addresses, ClientTerms(), random, now_ns)
+        self.clients = ResolverClients(addresses, ResolverClientSettings(), random, now_ns)
 
     def __enter__(self) -> Self:
         return self

@@ -6,14 +6,14 @@ import os
 from typing import TYPE_CHECKING
 
 from ipcbus.config import ContextOptions, ReceiverOptions, SourceOptions
-from ipcbus.delivery.budget import Budget
+from ipcbus.delivery.reassembly_budget import ReassemblyBudget
 from ipcbus.delivery.sink import Sink
-from ipcbus.resolution.adverts import SourceAdvert
-from ipcbus.topic.source import TopicSource
-from ipcbus.transport.lbtipc import LBTIPC
-from ipcbus.transport.receiving import ReceivingSession
-from ipcbus.transport.ring_medium import RingMedium
-from ipcbus.transport.sending import SendingSession
+from ipcbus.resolution.local.adverts import SourceAdvert
+from ipcbus.topic.topic_source import TopicSource
+from ipcbus.transport.receiving_session import ReceivingSession
+from ipcbus.transport.ring.lbtipc import LBTIPC
+from ipcbus.transport.ring.ring_receiver import RingReceiver
+from ipcbus.transport.sending_session import SendingSession
 from ringbuf.slots import Identity
 
 if TYPE_CHECKING:
@@ -69,13 +69,13 @@ class Pair:
     def join(self) -> ReceivingSession:
         """One more receiving session."""
         who = Identity(os.getpid(), os.geteuid(), 9, "joining")
-        medium = RingMedium(self.domain, self.sending.advert, who, owner_uid=os.geteuid(), sample_every=1)
+        medium = RingReceiver(self.domain, self.sending.advert, who, owner_uid=os.geteuid(), sample_every=1)
         session = ReceivingSession(
             self.sending.advert,
             medium,
             owner_pid=medium.owner_pid,
             begun=medium.begun,
-            budget=Budget(),
+            budget=ReassemblyBudget(),
             failed=lambda sink, error: self.got.append(repr(error)),
             told=self._count,
             activity_timeout_ns=60_000_000_000,

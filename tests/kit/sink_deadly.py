@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import psutil
 from pyspark import TaskContext
 
-from ipcbus.spark.sink.ledger import Progress
-from ipcbus.spark.sink.writer import StreamWriter, Written
-from ipcbus.spark.source import IpcbusDataSource
+from ipcbus.spark.data_source import IpcbusDataSource
+from ipcbus.spark.sink.publish_ledger import Progress
+from ipcbus.spark.sink.sink_writer import StreamWriter, Written
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import ipcbus
 from ipcbus import MessageType
-from ipcbus.resolution import names
+from ipcbus.resolution.local import object_names
 from ipcbus.spark.identity import POSSIBLE_DUPLICATE, Deduplicator
 from tests.kit.look import objects
 
@@ -30,7 +30,7 @@ def until(condition: Callable[[], bool], found: Callable[[], object]) -> None:
 
 def alone(context: ipcbus.Context) -> None:
     """Waits until no other context is left in the domain of this one."""
-    own = names.registry(context.domain, context._id).rpartition(".")[0]
+    own = object_names.registry(context.domain, context._id).rpartition(".")[0]
 
     def others() -> list[str]:
         return [name for name in objects(context.domain) if not name.startswith(own)]

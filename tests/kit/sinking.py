@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from ipcbus.spark.identity import POSSIBLE_DUPLICATE, Deduplicator, Identity, identity_of
-from ipcbus.spark.sink.rows import plain
-from ipcbus.spark.sink.staging import Staged, stage
+from ipcbus.spark.sink.outgoing_messages import plain
+from ipcbus.spark.sink.staged_rows import Staged, stage
 from ipcbus.storage.files import Disk
 
 if TYPE_CHECKING:

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ipcbus.archive import layout, waits
-from ipcbus.archive.stage import BUFFER_BYTES_MIN, Stage
-from ipcbus.delivery.message import Origin, event, whole_message
-from ipcbus.delivery.types import MessageType
+from ipcbus.archive import archive_layout, batch_waits
+from ipcbus.archive.record_buffer import BUFFER_BYTES_MIN, RecordBuffer
+from ipcbus.delivery.message_types import MessageType
+from ipcbus.delivery.received_message import Origin, event, whole_message
 
 if TYPE_CHECKING:
-    from ipcbus.archive.buffer import Buffer
+    from ipcbus.archive.row_block import RowBlock
 
 PART = BUFFER_BYTES_MIN // 2
-ROW = layout.ROW.itemsize
+ROW = archive_layout.ROW.itemsize
 LOSS, BURST = MessageType.UNRECOVERABLE_LOSS, MessageType.UNRECOVERABLE_LOSS_BURST
-OWN = layout.TYPE_LOSS_RECORDER
+OWN = archive_layout.TYPE_LOSS_RECORDER
 
 
 class Got(NamedTuple):
@@ -38,11 +38,11 @@ class Desk:
     def __init__(self, buffer_bytes: int = BUFFER_BYTES_MIN, **options: object) -> None:
         self.woken = 0
         self.room = threading.Event()
-        self.stage = Stage(buffer_bytes, self._wake, self.room, **options)  # type: ignore[arg-type]
+        self.stage = RecordBuffer(buffer_bytes, self._wake, self.room, **options)  # type: ignore[arg-type]
         self.origin = Origin("t", "s")
         self.got: list[Got] = []
         """Rows that are written."""
-        self.held: list[Buffer] = []
+        self.held: list[RowBlock] = []
 
     def _wake(self) -> None:
         self.woken += 1
@@ -74,7 +74,7 @@ class Desk:
         buffer = self.held.pop(0)
         rows, data = buffer.rows, buffer.data
         place = 0
-        for row, numbers in zip(rows, waits.numbers(rows).tolist(), strict=True):
+        for row, numbers in zip(rows, batch_waits.numbers(rows).tolist(), strict=True):
             begin, end = int(row["position"]), int(row["position"]) + int(row["headers"]) + int(row["length"])
             assert begin == place
             place = end

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from ipcbus.delivery.budget import Budget
 from ipcbus.delivery.gaps import Gaps
+from ipcbus.delivery.reassembly_budget import ReassemblyBudget
 from ipcbus.delivery.sink import Sink
 from tests.kit.desk import Desk, Seen, seen_of, whole
 
@@ -83,7 +83,7 @@ arrival = st.tuples(st.sampled_from([1, 2]), st.integers(0, 15))
 def test_topics_that_share_a_bound_keep_to_it_and_account_for_every_number(
     arriving: list[tuple[int, int]], ordered: int, entries_max: int, caching: int, ends: int
 ) -> None:
-    desk = Desk(budget=Budget(entries_max), ordered=ordered, caching=caching, recovery_ns=1000)
+    desk = Desk(budget=ReassemblyBudget(entries_max), ordered=ordered, caching=caching, recovery_ns=1000)
     other: list[Seen] = []
     desk.receive(2, Sink(lambda message: other.append(seen_of(message)), 1))
     upto = {1: 0, 2: 0}

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ipcbus import Message, MessageType
-from ipcbus.delivery.budget import Budget
-from ipcbus.delivery.rules import Rules
-from ipcbus.delivery.session import DeliverySession
+from ipcbus.delivery.delivery_rules import DeliveryRules
+from ipcbus.delivery.delivery_session import DeliverySession
+from ipcbus.delivery.reassembly_budget import ReassemblyBudget
 from ipcbus.delivery.sink import Sink
 from tests.kit.datagrams import Item, compose, fragments
 
@@ -66,8 +66,8 @@ def test_every_number_is_told_of_once(
 ) -> None:
     items, end = stream(lengths, cut)
     receiver = Receiver(raises)
-    session = DeliverySession("s", 4, budget=Budget(), failed=passed_on, told=lambda count: None)
-    session.receive(1, "t", [Sink(receiver, 1)], Rules(ordered=ordered, burst_loss=burst), 0)
+    session = DeliverySession("s", 4, budget=ReassemblyBudget(), failed=passed_on, told=lambda count: None)
+    session.receive(1, "t", [Sink(receiver, 1)], DeliveryRules(ordered=ordered, burst_loss=burst), 0)
     for item in items:
         if item.sequence in missing:
             continue

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from ipcbus.delivery.budget import Budget
+from ipcbus.delivery.reassembly_budget import ReassemblyBudget
 from tests.kit.datagrams import Item, compose, fragment, info
 from tests.kit.desk import Desk, Seen
 from tests.kit.naive import Naive, Piece, Whole
@@ -126,7 +126,7 @@ def test_delivery_is_as_the_naive_description_says(
     floor: int | None,
 ) -> None:
     stream, steps = arriving
-    budget = Budget(entries_max, bytes_max)
+    budget = ReassemblyBudget(entries_max, bytes_max)
     desk = Desk(floor=floor, budget=budget, loss_check_ns=1, **rules)
     naive = Naive(floor=floor, entries_max=entries_max, bytes_max=bytes_max, **rules)
     was_lost: set[int] = set()

@@ -8,8 +8,8 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from ipcbus import MessageType
-from ipcbus.wire.layout import FLAG_FRAGMENT, FLAG_PROPERTIES, FLAG_TSNI
 from ipcbus.wire.properties import block_length, pack, unpack
+from ipcbus.wire.wire_layout import FLAG_FRAGMENT, FLAG_PROPERTIES, FLAG_TSNI
 from tests.kit.datagrams import Item
 from tests.kit.desk import Desk
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipcbus.reliability.joining import State
-from ipcbus.reliability.loss_map import NakTerms
-from ipcbus.reliability.receiver_end import ReceiverEnd
-from ipcbus.reliability.receiver_terms import ReceiverTerms
-from ipcbus.reliability.reception import ReceptionTerms
-from ipcbus.reliability.source_end import SourceEnd, SourceTerms
-from ipcbus.reliability.transmission import TransmissionTerms
-from ipcbus.wire import packets
+from ipcbus.reliability.loss_detector import NakSettings
+from ipcbus.reliability.receive_state import ReceiveSettings
+from ipcbus.reliability.receiver_settings import ReceiverSettings
+from ipcbus.reliability.registration import State
+from ipcbus.reliability.reliable_receiver import ReliableReceiver
+from ipcbus.reliability.reliable_sender import ReliableSender, SenderSettings
+from ipcbus.reliability.send_state import SendSettings
+from ipcbus.wire import udp_packets
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -24,36 +24,38 @@ SECOND = 1_000_000_000
 SESSION = 7
 AT = ("127.0.0.1", 1)
 HERE = ("127.0.0.1", 2)
-RECEIVE = ReceiverTerms(ReceptionTerms(NakTerms(entries_max=50), late_max=50), jump_max=100)
+RECEIVE = ReceiverSettings(ReceiveSettings(NakSettings(entries_max=50), late_max=50), jump_max=100)
 
-NUMBERS = st.one_of(st.integers(0, 20), st.integers(0, packets.NUMBER_MAX))
+NUMBERS = st.one_of(st.integers(0, 20), st.integers(0, udp_packets.NUMBER_MAX))
 U64 = st.integers(0, 2**64 - 1)
 FLAGS = st.integers(0, 31)
 
 
 def _numbers(cookie: int, numbers: set[int]) -> bytes:
-    return packets.naks(SESSION, cookie, sorted(numbers))[0]
+    return udp_packets.naks(SESSION, cookie, sorted(numbers))[0]
 
 
 PACKETS = st.one_of(
     st.binary(max_size=80),
     st.builds(lambda kind, rest: bytes([1, kind, 0, 0, 0, 0, 0, SESSION]) + rest, st.integers(0, 9), st.binary()),
-    st.builds(lambda n, f: packets.data(SESSION, n, max(0, n - 3), 1, 0, b"x", f), NUMBERS, FLAGS),
-    st.builds(lambda n, f, c, o: packets.session_message(SESSION, n, n // 2, f, c, o), NUMBERS, FLAGS, U64, U64),
+    st.builds(lambda n, f: udp_packets.data(SESSION, n, max(0, n - 3), 1, 0, b"x", f), NUMBERS, FLAGS),
+    st.builds(lambda n, f, c, o: udp_packets.session_message(SESSION, n, n // 2, f, c, o), NUMBERS, FLAGS, U64, U64),
     st.builds(_numbers, U64, st.sets(NUMBERS, min_size=1, max_size=30)),
     st.builds(
-        lambda r, n: packets.ncfs(SESSION, r, sorted(n))[0], st.integers(0, 9), st.sets(NUMBERS, min_size=1, max_size=9)
+        lambda r, n: udp_packets.ncfs(SESSION, r, sorted(n))[0],
+        st.integers(0, 9),
+        st.sets(NUMBERS, min_size=1, max_size=9),
     ),
-    st.builds(lambda c, o: packets.connect(SESSION, c, o), U64, U64),
-    st.builds(lambda c, f: packets.reset(SESSION, c, f), U64, FLAGS),
-    st.builds(lambda c, t: packets.acks(SESSION, c, 0, (1, 2, "a"), 3, t)[0], U64, st.lists(st.integers(0, 9))),
+    st.builds(lambda c, o: udp_packets.connect(SESSION, c, o), U64, U64),
+    st.builds(lambda c, f: udp_packets.reset(SESSION, c, f), U64, FLAGS),
+    st.builds(lambda c, t: udp_packets.acks(SESSION, c, 0, (1, 2, "a"), 3, t)[0], U64, st.lists(st.integers(0, 9))),
 )
 STEPS = st.lists(st.tuples(PACKETS, st.booleans(), st.integers(0, SECOND)), max_size=30)
 
 
 @given(STEPS, st.booleans(), st.booleans())
 def test_a_receiver_takes_anything(steps: list[tuple[bytes, bool, int]], multicast: bool, resume: bool) -> None:
-    end = ReceiverEnd(SESSION, AT, RECEIVE, Random(1), 0, (1, 2, "a"), multicast, resume)
+    end = ReliableReceiver(SESSION, AT, RECEIVE, Random(1), 0, (1, 2, "a"), multicast, resume)
     now, delivered = 0, 0
     for packet, from_source, wait in steps:
         now += wait
@@ -63,7 +65,7 @@ def test_a_receiver_takes_anything(steps: list[tuple[bytes, bool, int]], multica
         assert (following is None) == end.over
         assert following is None or following > now
         assert end.missing <= 50
-        assert all(packets.parse(packet) is not None for packet in end.take())
+        assert all(udp_packets.parse(packet) is not None for packet in end.take())
     # Without the answer to its CONNECT nobody is joined, and over unicast nothing is delivered.
     assert end.state in (State.CONNECTING, State.ENDED, State.SILENT)
     assert delivered == 0 or (multicast and not resume)
@@ -71,7 +73,7 @@ def test_a_receiver_takes_anything(steps: list[tuple[bytes, bool, int]], multica
 
 @given(STEPS, st.booleans())
 def test_a_source_takes_anything(steps: list[tuple[bytes, bool, int]], multicast: bool) -> None:
-    end = SourceEnd(SESSION, SourceTerms(TransmissionTerms(data_rate=0)), bytes(16), 0, multicast)
+    end = ReliableSender(SESSION, SenderSettings(SendSettings(data_rate=0)), bytes(16), 0, multicast)
     now = 0
     for number in range(5):
         end.send(bytes([number]), 1, 0, 0)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ipcbus.errors import StorageFull
-from ipcbus.spark.sink.commit import Application
+from ipcbus.spark.sink.sink_commit import Application
 from tests.kit.disks import CutOff, FaultyDisk
 from tests.kit.sinking import FakeBus, staged
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ipcbus.topic.batch import BatchWriter
-from ipcbus.topic.source import TopicSource
+from ipcbus.topic.topic_source import TopicSource
 from ringbuf import clock
 from ringbuf.layout import RING_HEADER
 from tests.kit.bus import fresh_domain

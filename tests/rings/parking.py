@@ -6,8 +6,8 @@ import select
 from typing import TYPE_CHECKING
 
 from ringbuf import wake
-from ringbuf.doorbell import DATA, BellRope, Doorbell
-from ringbuf.words import Words
+from ringbuf.doorbell import DATA, Doorbell, DoorbellRinger
+from ringbuf.shared_words import SharedWords
 from tests.rings.channels import PARKED
 
 if TYPE_CHECKING:
@@ -61,8 +61,8 @@ class Waker:
         """
         self._slice_ns = slice_ns
         self._channel, self._domain = channel, domain
-        self._words = Words(channel.control)
-        self._ropes: dict[int, BellRope] = {}
+        self._words = SharedWords(channel.control)
+        self._doorbells: dict[int, DoorbellRinger] = {}
 
     def wake(self, mask: int) -> None:
         """Rings for each sleeping reader in the mask."""
@@ -84,13 +84,13 @@ class Waker:
         """Ends the session, wakes who sleeps, lets go of the bells."""
         self._channel.close()
         self.wake(self._words.load64(PARKED))
-        for rope in self._ropes.values():
+        for rope in self._doorbells.values():
             rope.close()
 
-    def _rope(self, context_id: int) -> BellRope:
-        if context_id not in self._ropes:
-            self._ropes[context_id] = BellRope(bell_name(self._domain, context_id))
-        return self._ropes[context_id]
+    def _rope(self, context_id: int) -> DoorbellRinger:
+        if context_id not in self._doorbells:
+            self._doorbells[context_id] = DoorbellRinger(bell_name(self._domain, context_id))
+        return self._doorbells[context_id]
 
 
 def bell_name(domain: str, context_id: int) -> str:

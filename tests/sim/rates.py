@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ipcbus.wire import resolving
+from ipcbus.wire import resolution_packets
 
 if TYPE_CHECKING:
-    from ipcbus.resolution.terms import ResolutionTerms
+    from ipcbus.resolution.network.resolution_settings import ResolutionSettings
 
 _NS = 1_000_000_000
 
@@ -36,32 +36,32 @@ class _Bucket:
 class RateWatch:
     """The datagrams of one context."""
 
-    def __init__(self, terms: ResolutionTerms) -> None:
+    def __init__(self, terms: ResolutionSettings) -> None:
         """Nothing was sent."""
         adverts = (terms.initial_advertisements_per_second, terms.sustain_advertisements_per_second)
         self._bits = {
-            resolving.Advert: _Bucket(terms.initial_advertisement_bps + terms.sustain_advertisement_bps),
-            resolving.Query: _Bucket(terms.initial_query_bps + terms.sustain_query_bps),
-            resolving.WildcardQuery: _Bucket(terms.wildcard_query_bps),
+            resolution_packets.Advert: _Bucket(terms.initial_advertisement_bps + terms.sustain_advertisement_bps),
+            resolution_packets.Query: _Bucket(terms.initial_query_bps + terms.sustain_query_bps),
+            resolution_packets.WildcardQuery: _Bucket(terms.wildcard_query_bps),
         }
         self._things = {
-            resolving.Advert: _Bucket(_sum(*adverts)),
-            resolving.Query: _Bucket(_sum(terms.initial_queries_per_second, terms.sustain_queries_per_second)),
-            resolving.WildcardQuery: _Bucket(terms.wildcard_queries_per_second),
+            resolution_packets.Advert: _Bucket(_sum(*adverts)),
+            resolution_packets.Query: _Bucket(_sum(terms.initial_queries_per_second, terms.sustain_queries_per_second)),
+            resolution_packets.WildcardQuery: _Bucket(terms.wildcard_queries_per_second),
         }
         self._size_max = terms.datagram_max_size
 
     def sent(self, packet: bytes, now_ns: int) -> list[str]:
         """What is wrong with that."""
-        found = resolving.parse(packet)
+        found = resolution_packets.parse(packet)
         if found is None:
             return [f"{packet!r} was sent, which is none"]
         faults = []
         if len(packet) > self._size_max:
             faults.append(f"{len(packet)} bytes were sent")
-        if isinstance(found, resolving.FinalAdvert) and not found.groups:
+        if isinstance(found, resolution_packets.FinalAdvert) and not found.groups:
             return faults  # the last word of a context waits for nothing
-        kind = resolving.Advert if isinstance(found, resolving.FinalAdvert) else type(found)
+        kind = resolution_packets.Advert if isinstance(found, resolution_packets.FinalAdvert) else type(found)
         if not self._bits[kind].put(8 * len(packet), now_ns):  # type: ignore[index]
             faults.append(f"too many bits at {now_ns}")
         if not self._things[kind].put(_count(found), now_ns):  # type: ignore[index]
@@ -73,9 +73,9 @@ def _sum(first: int, second: int) -> int:
     return first + second if first and second else 0
 
 
-def _count(packet: resolving.Packet) -> int:
-    if isinstance(packet, resolving.Advert):
+def _count(packet: resolution_packets.Packet) -> int:
+    if isinstance(packet, resolution_packets.Advert):
         return sum(len(topics) for _, topics in packet.groups)
-    if isinstance(packet, resolving.FinalAdvert):
+    if isinstance(packet, resolution_packets.FinalAdvert):
         return sum(len(numbers) for _, numbers in packet.groups)
-    return len(packet.topics if isinstance(packet, resolving.Query) else packet.prefixes)  # type: ignore[attr-defined]
+    return len(packet.topics if isinstance(packet, resolution_packets.Query) else packet.prefixes)  # type: ignore[attr-defined]

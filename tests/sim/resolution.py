@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
 
-from ipcbus.resolution.adverts import Endpoint, SessionAdvert, SourceAdvert
-from ipcbus.resolution.daemons import ClientTerms, ResolverClients
-from ipcbus.resolution.forwarder import Forwarder, ForwarderTerms
-from ipcbus.resolution.network import NetworkResolution, Who
-from ipcbus.resolution.terms import ResolutionTerms
-from ipcbus.wire import layout, relaying, resolving
+from ipcbus.resolution.local.adverts import Endpoint, SessionAdvert, SourceAdvert
+from ipcbus.resolution.network.forwarder import Forwarder, ForwarderSettings
+from ipcbus.resolution.network.network_resolution import NetworkResolution, Who
+from ipcbus.resolution.network.resolution_settings import ResolutionSettings
+from ipcbus.resolution.network.resolver_clients import ResolverClients, ResolverClientSettings
+from ipcbus.wire import relay_packets, resolution_packets, wire_layout
 from tests.sim.rates import RateWatch
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Storm:
     forger: bool
     outage: int
     bulk: int
-    terms: ResolutionTerms
+    terms: ResolutionSettings
 
     @staticmethod
     def draw(random: Random) -> Storm:
@@ -71,7 +71,7 @@ class Storm:
             forger=random.random() < 0.5,
             outage=random.choice([0, 0, random.randrange(10, 200)]) * S,
             bulk=random.choice([0, 0, 0, 40]),
-            terms=ResolutionTerms(
+            terms=ResolutionSettings(
                 check_address=not unicast,
                 datagram_max_size=random.choice([200, 1400, 8192]),
                 **dict.fromkeys(RATES, 20_000) if narrow else {},
@@ -116,7 +116,7 @@ class World:
         self.now = 0
         self.log: list[str] = []
         self.lives: list[Life] = []
-        self.forwarders = {address: Forwarder(ForwarderTerms(), repr(address).encode()) for address in DAEMONS}
+        self.forwarders = {address: Forwarder(ForwarderSettings(), repr(address).encode()) for address in DAEMONS}
         self._todo: list[tuple[int, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._captured: list[bytes] = []
@@ -155,7 +155,9 @@ class World:
 
     def _start(self, who: int) -> None:
         address = (f"10.0.0.{who}", 12965)
-        clients = ResolverClients(DAEMONS, ClientTerms(), Random(who), self.now) if self.storm.unicast else None
+        clients = (
+            ResolverClients(DAEMONS, ResolverClientSettings(), Random(who), self.now) if self.storm.unicast else None
+        )
         resolution = NetworkResolution(self.storm.terms, Who(who, who, f"c{who}"), "sim", Random(who), self.now)
         live = Life(who, resolution, RateWatch(self.storm.terms), clients, address, self.now)
         self.lives.append(live)
@@ -208,7 +210,7 @@ class World:
     def _restart(self, address: Address) -> None:
         """A daemon dies, and comes back with another secret."""
         del self.forwarders[address]
-        forwarder = Forwarder(ForwarderTerms(), b"another")
+        forwarder = Forwarder(ForwarderSettings(), b"another")
         self.at(self.now + self.random.randrange(100 * S), lambda: self.forwarders.update({address: forwarder}))
 
     # ---- the network
@@ -284,13 +286,13 @@ class World:
                 for _ in range(self.random.choice([0, 1, 5])):
                     changed[self.random.randrange(len(changed))] = self.random.randrange(256)
                 self._forge_to(live, bytes(changed))
-            head = resolving.Head(self.random.randrange(1, 6), 1, "x", "sim", 1 << 61)
+            head = resolution_packets.Head(self.random.randrange(1, 6), 1, "x", "sim", 1 << 61)
             told = _told(self.random.choice(["10.0.0.1", "10.6.6.7"]))
             topics = {self.random.randrange(1 << 20): topic for topic in TOPICS}
             for packet in (
-                resolving.advert(head, 60_000, [(told, topics)]),
-                resolving.final(head, []),
-                resolving.wildcard_query(head, [""]),
+                resolution_packets.advert(head, 60_000, [(told, topics)]),
+                resolution_packets.final(head, []),
+                resolution_packets.wildcard_query(head, [""]),
                 self.random.randbytes(100),
             ):
                 self._forge_to(live, packet)
@@ -299,7 +301,7 @@ class World:
         if not self.storm.unicast:
             self._wire(packet, (FORGER, 1), live)
             return
-        wrapped = relaying.relay(self.random.getrandbits(64), packet)
+        wrapped = relay_packets.relay(self.random.getrandbits(64), packet)
         self._wire(self.random.choice([packet, wrapped]), self.random.choice([(FORGER, 1), DAEMONS[1]]), live)
         # To a daemon, in the name of another of its clients.
         self._carry(wrapped, self.random.choice(self.lives).address, DAEMONS[1])
@@ -357,11 +359,11 @@ class World:
 
 def _session(who: int, session_id: int) -> SessionAdvert:
     endpoint = Endpoint(f"10.0.0.{who}", 14380)
-    return SessionAdvert(who, session_id, layout.TRANSPORT_LBTRU, session_id, 0, 1 << 20, True, 64, endpoint)
+    return SessionAdvert(who, session_id, wire_layout.TRANSPORT_LBTRU, session_id, 0, 1 << 20, True, 64, endpoint)
 
 
-def _told(host: str) -> resolving.Session:
-    return resolving.Session(layout.TRANSPORT_LBTRU, True, 64, 1, 1, 0, 1 << 20, host, 14380)
+def _told(host: str) -> resolution_packets.Session:
+    return resolution_packets.Session(wire_layout.TRANSPORT_LBTRU, True, 64, 1, 1, 0, 1 << 20, host, 14380)
 
 
 def run(seed: int) -> World:

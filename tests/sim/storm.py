@@ -14,9 +14,9 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from ipcbus.delivery.budget import Budget
-from ipcbus.delivery.rules import Rules
-from ipcbus.delivery.session import DeliverySession
+from ipcbus.delivery.delivery_rules import DeliveryRules
+from ipcbus.delivery.delivery_session import DeliverySession
+from ipcbus.delivery.reassembly_budget import ReassemblyBudget
 from ipcbus.delivery.sink import Sink
 from ipcbus.wire.properties import pack
 from tests.kit.desk import seen_of
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ipcbus import Message
-    from ipcbus.topic.source import TopicSource
+    from ipcbus.topic.topic_source import TopicSource
 
 UNLIMITED = 1 << 40
 PARTIAL_BYTES = 512
@@ -119,14 +119,14 @@ class Member:
         tiny = random.random() < 0.6
         recovery_ns = random.choice([0, 5 * MS, 60 * MS, 60 * MS])
         self.limits = (random.choice([0, 1, 4, 20]), random.choice([40, 700, 3000])) if tiny else (0, UNLIMITED)
-        self.rules = Rules(
+        self.rules = DeliveryRules(
             ordered=self.ordered,
             burst_loss=random.choice([2, 5, 1024]) if tiny else 1024,
             caching=random.choice([0, 1, 5, 10_000]) if tiny else 0,
             loss_check_ns=random.choice([0, 3 * MS, 50 * MS]),
             recovery_ns=recovery_ns,
         )
-        self.budget = Budget(*self.limits)
+        self.budget = ReassemblyBudget(*self.limits)
         self.trace: list[tuple[object, ...]] = []
         self.wrong: AssertionError | None = None
         self.raised = self.failed = 0

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ipcbus.wire.layout import MESSAGE_HEADER_BYTES, STAMP_BYTES
+from ipcbus.wire.wire_layout import MESSAGE_HEADER_BYTES, STAMP_BYTES
 from tests.kit.datagrams import parse
 from tests.sim.world import MS, Receiver, Sender, Terms, World
 
 if TYPE_CHECKING:
-    from ipcbus.topic.source import TopicSource
+    from ipcbus.topic.topic_source import TopicSource
 
 AROUND = MESSAGE_HEADER_BYTES + STAMP_BYTES
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import pytest
 
 from ipcbus import FragmentInfo
-from ipcbus.reliability.joining import State
+from ipcbus.reliability.registration import State
 from tests.sim.udp_bus import UdpReceiver, UdpSender
 from tests.sim.world import MS, SECOND, Terms, World
 

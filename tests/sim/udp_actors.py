@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from ipcbus.reliability.receiver_end import ReceiverEnd
-    from ipcbus.reliability.source_end import SourceEnd
+    from ipcbus.reliability.reliable_receiver import ReliableReceiver
+    from ipcbus.reliability.reliable_sender import ReliableSender
     from tests.sim.udp_watch import ReceiverWatch, SourceWatch
 
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Sender:
     """A source, and what it sent."""
 
-    end: SourceEnd
+    end: ReliableSender
     watch: SourceWatch
     sent: int = 0
     dead: bool = False
@@ -29,7 +29,7 @@ class Sender:
 class Member:
     """A receiver's stay in a session, and what was delivered to it."""
 
-    end: ReceiverEnd
+    end: ReliableReceiver
     sender: Sender
     address: Hashable
     context_id: int

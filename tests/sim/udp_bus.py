@@ -6,13 +6,13 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from ipcbus.reliability.loss_map import NakTerms
-from ipcbus.reliability.receiver_end import ReceiverEnd
-from ipcbus.reliability.receiver_terms import ReceiverTerms
-from ipcbus.reliability.reception import ReceptionTerms
-from ipcbus.reliability.source_end import SourceEnd, SourceTerms
-from ipcbus.reliability.transmission import TransmissionTerms
-from ipcbus.wire import packets
+from ipcbus.reliability.loss_detector import NakSettings
+from ipcbus.reliability.receive_state import ReceiveSettings
+from ipcbus.reliability.receiver_settings import ReceiverSettings
+from ipcbus.reliability.reliable_receiver import ReliableReceiver
+from ipcbus.reliability.reliable_sender import ReliableSender, SenderSettings
+from ipcbus.reliability.send_state import SendSettings
+from ipcbus.wire import udp_packets
 from tests.sim.world import Receiver, Sender, Terms, World
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ class UdpSender(Sender):
         self.multicast = multicast
         self.cut = False
         """Whether nothing that it sends arrives."""
-        sending = TransmissionTerms(data_rate=0, sm_minimum=terms.sm_minimum, sm_maximum=terms.sm_maximum)
-        self.udp = SourceEnd(7, SourceTerms(sending), bytes(16), world.now_ns, multicast)
+        sending = SendSettings(data_rate=0, sm_minimum=terms.sm_minimum, sm_maximum=terms.sm_maximum)
+        self.udp = ReliableSender(7, SenderSettings(sending), bytes(16), world.now_ns, multicast)
         self._planned = -1
         self.serve()
 
@@ -49,7 +49,7 @@ class UdpSender(Sender):
     def serve(self) -> None:
         """What the end has to send goes onto the wire, and its next turn is planned."""
         for packet, to in self.udp.take():
-            if packet[1] == packets.SM and to is (None if self.multicast else HERE):
+            if packet[1] == udp_packets.SM and to is (None if self.multicast else HERE):
                 self.journal.append((self.world.now_ns, "session message"))
             for receiver in self.receivers:
                 if isinstance(receiver, UdpReceiver) and not self.cut:
@@ -74,10 +74,10 @@ class UdpReceiver(Receiver):
     def __init__(self, sender: UdpSender, loses: Callable[[int], bool]) -> None:
         super().__init__(sender, loses=loses)
         terms = self.terms
-        naks = NakTerms(terms.nak_backoff, terms.nak_repeat, generation=terms.nak_generation)
-        reception = ReceptionTerms(naks, activity_timeout=terms.activity_timeout)
-        self.udp = ReceiverEnd(
-            7, AT, ReceiverTerms(reception), Middle(1), self.world.now_ns, (1, 2, "subscriber"), sender.multicast
+        naks = NakSettings(terms.nak_backoff, terms.nak_repeat, generation=terms.nak_generation)
+        reception = ReceiveSettings(naks, activity_timeout=terms.activity_timeout)
+        self.udp = ReliableReceiver(
+            7, AT, ReceiverSettings(reception), Middle(1), self.world.now_ns, (1, 2, "subscriber"), sender.multicast
         )
         self.asked: list[tuple[int, tuple[int, ...]]] = []
         self._sender = sender
@@ -86,8 +86,8 @@ class UdpReceiver(Receiver):
 
     def packet(self, packet: bytes) -> None:
         """A packet is on its way."""
-        found = packets.parse(packet)
-        if not (isinstance(found, packets.Data) and self.loses(found.number)):
+        found = udp_packets.parse(packet)
+        if not (isinstance(found, udp_packets.Data) and self.loses(found.number)):
             self.world.after(self.terms.delay, partial(self._came, packet))
 
     def _came(self, packet: bytes) -> None:
@@ -106,10 +106,10 @@ class UdpReceiver(Receiver):
 
     def _serve(self) -> None:
         for packet in self.udp.take():
-            found = packets.parse(packet)
-            if isinstance(found, packets.Numbers):
+            found = udp_packets.parse(packet)
+            if isinstance(found, udp_packets.Numbers):
                 self.asked.append((self.world.now_ns, found.numbers))
-            if not (isinstance(found, packets.Numbers) and self.naks_blocked):
+            if not (isinstance(found, udp_packets.Numbers) and self.naks_blocked):
                 self.world.after(self.terms.delay, partial(self._to_source, packet))
         reception = self.udp._reception
         known = reception._map._missing if reception is not None else {}

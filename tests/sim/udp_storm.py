@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ipcbus.reliability.clients import ClientTerms
-from ipcbus.reliability.loss_map import NakTerms
-from ipcbus.reliability.receiver_terms import ReceiverTerms
-from ipcbus.reliability.reception import ReceptionTerms
-from ipcbus.reliability.source_end import SourceTerms
-from ipcbus.reliability.transmission import TransmissionTerms
+from ipcbus.reliability.clients import ClientSettings
+from ipcbus.reliability.loss_detector import NakSettings
+from ipcbus.reliability.receive_state import ReceiveSettings
+from ipcbus.reliability.receiver_settings import ReceiverSettings
+from ipcbus.reliability.reliable_sender import SenderSettings
+from ipcbus.reliability.send_state import SendSettings
 
 if TYPE_CHECKING:
     from random import Random
@@ -68,8 +68,8 @@ class Storm:
     source_says: bool
     outage: tuple[int, int]
     forgers: int
-    send: SourceTerms
-    receive: ReceiverTerms
+    send: SenderSettings
+    receive: ReceiverSettings
 
     @property
     def traffic(self) -> int:
@@ -126,9 +126,9 @@ class Storm:
         )
 
 
-def _source_terms(random: Random, ample: bool, size: int) -> SourceTerms:
-    return SourceTerms(
-        TransmissionTerms(
+def _source_terms(random: Random, ample: bool, size: int) -> SenderSettings:
+    return SenderSettings(
+        SendSettings(
             # A tiny window lets go of what receivers still miss.
             window_size=25_165_824 if ample else random.choice([25_165_824, size, 5 * size]),
             window_limit=0 if ample else random.choice([0, 0, 1000]),
@@ -137,14 +137,14 @@ def _source_terms(random: Random, ample: bool, size: int) -> SourceTerms:
             rate_interval=random.choice([5, 10, 100]) * MS,
             queue_max=1024 if ample else random.choice([1, 4, 1024]),
         ),
-        ClientTerms(clients_max=1024 if ample else random.choice([2, 1024])),
+        ClientSettings(clients_max=1024 if ample else random.choice([2, 1024])),
     )
 
 
-def _receiver_terms(random: Random, ample: bool) -> ReceiverTerms:
-    return ReceiverTerms(
-        ReceptionTerms(
-            NakTerms(
+def _receiver_terms(random: Random, ample: bool) -> ReceiverSettings:
+    return ReceiverSettings(
+        ReceiveSettings(
+            NakSettings(
                 initial_backoff=random.choice([0, 50]) * MS,
                 generation=10 * SECOND if ample else random.choice([500, 2_000, 10_000]) * MS,
                 entries_max=1 << 16 if ample else random.choice([4, 1 << 16]),

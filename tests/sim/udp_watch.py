@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ipcbus.wire import packets
+from ipcbus.wire import udp_packets
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from ipcbus.reliability.receiver_terms import ReceiverTerms
-    from ipcbus.reliability.source_end import SourceTerms
+    from ipcbus.reliability.receiver_settings import ReceiverSettings
+    from ipcbus.reliability.reliable_sender import SenderSettings
 
 
 @dataclass
 class SourceWatch:
     """Looks at all that a source sends."""
 
-    terms: SourceTerms
+    terms: SenderSettings
     sent_ns: int
     faults: list[str] = field(default_factory=list)
     rxs: int = 0
@@ -43,22 +43,24 @@ class SourceWatch:
             self._balance[to] = self._balance.get(to, 0) - len(packet)
             if self._balance[to] < 0:
                 self.faults.append(f"{now}: more goes to {to} than came from it")
-        found = packets.parse(packet)
+        found = udp_packets.parse(packet)
         interval = self.terms.sending.ignore_interval
-        if isinstance(found, packets.Data) and found.flags & packets.AGAIN:
+        if isinstance(found, udp_packets.Data) and found.flags & udp_packets.AGAIN:
             self.rxs += 1
             self._once(self._again, found.number, interval, now, "sent again")
-        elif isinstance(found, packets.Numbers):
+        elif isinstance(found, udp_packets.Numbers):
             for number in found.numbers:
                 self.ncfs += 1
                 self._once(self._refused, number, interval, now, "refused")
-        elif isinstance(found, packets.SessionMessage) and to is None and not found.flags:
+        elif isinstance(found, udp_packets.SessionMessage) and to is None and not found.flags:
             self._paced(now)
         elif found is None:
             self.faults.append(f"{now}: sent what is no packet")
-        new = isinstance(found, packets.SessionMessage) or (found is not None and not found.flags & packets.AGAIN)
-        if new and to is None and not isinstance(found, packets.Numbers):
-            self._silence = now - self.sent_ns if isinstance(found, packets.SessionMessage) else 0
+        new = isinstance(found, udp_packets.SessionMessage) or (
+            found is not None and not found.flags & udp_packets.AGAIN
+        )
+        if new and to is None and not isinstance(found, udp_packets.Numbers):
+            self._silence = now - self.sent_ns if isinstance(found, udp_packets.SessionMessage) else 0
             self.sent_ns = now
 
     def _paced(self, now: int) -> None:
@@ -88,7 +90,7 @@ class _Missing:
 class ReceiverWatch:
     """Looks at all that a receiver asks for."""
 
-    terms: ReceiverTerms
+    terms: ReceiverSettings
     faults: list[str] = field(default_factory=list)
     naks: int = 0
     _missing: dict[int, _Missing] = field(default_factory=dict)

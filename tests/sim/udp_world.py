@@ -8,10 +8,10 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from ipcbus.reliability.joining import State
-from ipcbus.reliability.receiver_end import ReceiverEnd
-from ipcbus.reliability.source_end import SourceEnd
-from ipcbus.wire import packets
+from ipcbus.reliability.registration import State
+from ipcbus.reliability.reliable_receiver import ReliableReceiver
+from ipcbus.reliability.reliable_sender import ReliableSender
+from ipcbus.wire import udp_packets
 from tests.sim.udp_actors import Member, Sender
 from tests.sim.udp_storm import MS, SECOND, Storm
 from tests.sim.udp_watch import ReceiverWatch, SourceWatch
@@ -86,7 +86,7 @@ class World:
         return self
 
     def _start(self) -> None:
-        end = SourceEnd(
+        end = ReliableSender(
             self.random.getrandbits(32), self.storm.send, self.random.randbytes(16), self.now, self.storm.multicast
         )
         self.senders.append(Sender(end, SourceWatch(self.storm.send, self.now)))
@@ -97,7 +97,7 @@ class World:
             return
         sender = self.senders[-1]
         context_id = next(self._contexts)
-        end = ReceiverEnd(
+        end = ReliableReceiver(
             sender.end.session_id,
             AT,
             self.storm.receive,
@@ -219,10 +219,10 @@ class World:
 
     def _serve_member(self, member: Member) -> None:
         for packet in member.end.take():
-            found = packets.parse(packet)
+            found = udp_packets.parse(packet)
             self.log.append(f"{self.now} {member.context_id} {packet.hex()}")
-            is_nak = isinstance(found, packets.Numbers)
-            if isinstance(found, packets.Numbers):
+            is_nak = isinstance(found, udp_packets.Numbers)
+            if isinstance(found, udp_packets.Numbers):
                 member.watch.nak(found.numbers, self.now)
             if not (self.storm.blocked_back or (is_nak and self.storm.blocked_naks)):
                 self._wire(self.storm.loss_back, partial(self._to_source, packet, member.address))
@@ -252,8 +252,8 @@ class World:
         end = member.end
         known = end.lead if end.joined_at is not None else None
         joined = end.state in (State.JOINED, State.ENDING)
-        found = packets.parse(packet)
-        if isinstance(found, packets.Numbers) and end.joined_at is not None and found.session_id == packets_of(end):
+        found = udp_packets.parse(packet)
+        if isinstance(found, udp_packets.Numbers) and end.joined_at is not None and found.session_id == packets_of(end):
             member.watch.ncf(found.numbers, self.now)
         member.sender.watch.received(member.address)
         catches_up = end.catches_up
@@ -262,7 +262,7 @@ class World:
         self._deliver(member, delivered)
         if catches_up and not end.counts.late and member.got != sorted(member.got):
             self.faults.append(f"{self.now}: {member.context_id} catches up out of order")
-        if known is None and end.joined_at is not None and isinstance(found, packets.SessionMessage):
+        if known is None and end.joined_at is not None and isinstance(found, udp_packets.SessionMessage):
             resumes = self.storm.resumes[member.address[1]]  # type: ignore[index]
             if end.joined_at != (found.trail if resumes else found.lead):
                 self.faults.append(f"{self.now}: {member.context_id} joins at {end.joined_at} by {found}")
@@ -289,11 +289,11 @@ class World:
         cookie = self.random.getrandbits(64)
         packet = self.random.choice(
             [
-                packets.connect(sid, cookie, 1),
-                packets.connect(sid ^ 1, cookie, 1),
-                *packets.naks(sid, cookie, [0, 1, 2]),
-                *packets.acks(sid, cookie, 5, (1, 2, ""), 9, ()),
-                packets.leave(sid, cookie),
+                udp_packets.connect(sid, cookie, 1),
+                udp_packets.connect(sid ^ 1, cookie, 1),
+                *udp_packets.naks(sid, cookie, [0, 1, 2]),
+                *udp_packets.acks(sid, cookie, 5, (1, 2, ""), 9, ()),
+                udp_packets.leave(sid, cookie),
                 self.random.randbytes(self.random.randrange(60)),
             ]
         )
@@ -362,7 +362,7 @@ class World:
             self.faults.append(f"{name} lacks {lacks}, which could be recovered")
 
 
-def packets_of(end: ReceiverEnd) -> int:
+def packets_of(end: ReliableReceiver) -> int:
     """The session of a receiver."""
     return end._session_id
 

@@ -11,18 +11,18 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ipcbus.delivery.budget import Budget
-from ipcbus.delivery.rules import Rules
-from ipcbus.delivery.session import DeliverySession
+from ipcbus.delivery.delivery_rules import DeliveryRules
+from ipcbus.delivery.delivery_session import DeliverySession
+from ipcbus.delivery.reassembly_budget import ReassemblyBudget
 from ipcbus.delivery.sink import Sink
 from ipcbus.topic.batch import BatchWriter
-from ipcbus.topic.interval import look
-from ipcbus.topic.source import TopicSource
+from ipcbus.topic.batch_timer import look
+from ipcbus.topic.topic_source import TopicSource
 from ipcbus.topic.tsni import SequenceInfos
-from ipcbus.wire import layout
+from ipcbus.wire import wire_layout
 from ringbuf.channel import Shape
 from ringbuf.layout import RECORD_HEADER, RING_HEADER, round_up
-from ringbuf.private import PrivateChannel
+from ringbuf.private_channel import PrivateChannel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,13 +77,13 @@ class Terms:
 
 
 class Sender:
-    """The source side: a topic layer on a private ring, whose records go onto the wire (topic.policy.Policy)."""
+    """The source side: a topic layer on a private ring, whose records go onto the wire (`SessionPolicy`)."""
 
     def __init__(self, world: World, terms: Terms) -> None:
         self.world, self.terms = world, terms
         record_max = RECORD_HEADER + round_up(terms.datagram_max, 8)
         self.channel = PrivateChannel(
-            Shape(1, max(65536, 4 * record_max), record_max, False, 1, TOPICS_MAX * layout.TOPIC_LINE.itemsize, 0)
+            Shape(1, max(65536, 4 * record_max), record_max, False, 1, TOPICS_MAX * wire_layout.TOPIC_LINE.itemsize, 0)
         )
         self.batch = BatchWriter(
             self.channel.writer,
@@ -142,7 +142,7 @@ class Sender:
         if not self.ended:
             self._transmit(number)
 
-    # What the topic layer asks (topic.policy.Policy).
+    # What the topic layer asks (`SessionPolicy`).
 
     def full(self, need: int, block: bool, source: TopicSource) -> bool:
         """Makes room: the ring is only on the way to the wire."""
@@ -222,7 +222,7 @@ class Receiver:
     """The receive side: transport, delivery controllers, and what came out of them."""
 
     sender: Sender
-    budget: Budget = field(default_factory=Budget)
+    budget: ReassemblyBudget = field(default_factory=ReassemblyBudget)
     loses: Callable[[int], bool] = lambda number: False
     naks_blocked: bool = False
 
@@ -240,9 +240,11 @@ class Receiver:
         self.sender.receivers.append(self)
         self._check()
 
-    def receive(self, source: TopicSource, number: int, rules: Rules | None = None, floor: int | None = None) -> None:
+    def receive(
+        self, source: TopicSource, number: int, rules: DeliveryRules | None = None, floor: int | None = None
+    ) -> None:
         """Receives a topic of the session."""
-        rules = rules or Rules(loss_check_ns=self.terms.loss_check, recovery_ns=self.terms.nak_generation)
+        rules = rules or DeliveryRules(loss_check_ns=self.terms.loss_check, recovery_ns=self.terms.nak_generation)
         self.delivery.receive(number, source.topic, [Sink(self._note, 1)], rules, floor)
         self.delivery.begin_topic(number)
 

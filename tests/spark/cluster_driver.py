@@ -21,7 +21,7 @@ from pyspark.errors import PySparkException
 from ipcbus.spark.pipelines import audit, latency, throughput
 from ipcbus.spark.pipelines.reading import Selection, read, read_stream
 from ipcbus.spark.pipelines.results import write_results
-from ipcbus.spark.pipelines.stream import Job
+from ipcbus.spark.pipelines.streaming_job import StreamingJob
 from ipcbus.spark.session import session
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def pipelines(spark: SparkSession, archive: str, out: str) -> dict[str, Any]:
 
 def streamed(spark: SparkSession, archive: str, out: str) -> dict[str, Any]:
     """Writes the results of a pipeline as a stream."""
-    job = Job(PIPELINES[0], Path(out, "stream"))
+    job = StreamingJob(PIPELINES[0], Path(out, "stream"))
     columns = job.pipeline.columns
     stream = read_stream(spark, Selection(Path(archive)), columns, rows_per_batch=ROWS_PER_BATCH)
     job.start(stream, Path(out, "checkpoint")).awaitTermination()

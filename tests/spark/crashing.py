@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from ipcbus.spark.reader import Rows
+from ipcbus.spark.batch_reader import Rows
+from ipcbus.spark.data_source import IpcbusDataSource
 from ipcbus.spark.session import session
-from ipcbus.spark.source import IpcbusDataSource
-from ipcbus.spark.stream import StreamReader
+from ipcbus.spark.stream_reader import StreamReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import InputPartition
     from pyspark.sql.types import StructType
 
-    from ipcbus.spark.plan import Part
+    from ipcbus.spark.partitions import Part
 
 OFFSETS_LOGGED = "offsets are logged"
 LAST_BATCH_COMMITTED = "the batch before is committed to the source"

@@ -88,7 +88,7 @@ class Bus:
 def test_the_audit_reports_what_the_bus_and_the_recorder_have_counted(
     spark: SparkSession, domain: str, peers: Peers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ipcbus.archive.drain.RETRY_S", 0.01)
+    monkeypatch.setattr("ipcbus.archive.writer_thread.RETRY_S", 0.01)
     archive, publisher = Archive.create(tmp_path), peers.start(**OPTIONS)
     sources = {publisher.do("source", topic=topic, **options): topic for topic, options in TOPICS.items()}
     with (

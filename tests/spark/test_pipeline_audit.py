@@ -10,8 +10,8 @@ import pytest
 
 from ipcbus import ConfigError
 from ipcbus.spark.pipelines import audit
-from ipcbus.spark.pipelines.stretches import KEY, merge, stretches
-from ipcbus.spark.pipelines.verdicts import verdicts
+from ipcbus.spark.pipelines.audit_results import verdicts
+from ipcbus.spark.pipelines.sequence_runs import KEY, merge, stretches
 from tests.kit.recorded import BOS, BURST, DATA, LOSS, Log, Row, account, drawn, table
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def cheap(spark: SparkSession, rows: list[Row]) -> Account:
     shuffled = rows.copy()
     random.Random(1).shuffle(shuffled)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ipcbus.spark.pipelines.stretches.SORT_ALL", 1)
+        patch.setattr("ipcbus.spark.pipelines.sequence_runs.SORT_ALL", 1)
         return found(audit.pipeline().run(spark.createDataFrame(table(shuffled)))["audit"])
 
 

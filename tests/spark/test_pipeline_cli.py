@@ -20,9 +20,9 @@ from click.testing import CliRunner
 from benchmarks.traffic import Traffic, Truth
 from ipcbus.archive import Archive
 from ipcbus_tools.cli import cli
-from ipcbus_tools.schema import schema
+from ipcbus_tools.json_schemas import schema
 from tests.kit.archives import add
-from tests.unit.ipcbus.spark.pipelines.test_page import checked
+from tests.unit.ipcbus.spark.pipelines.test_report_html import checked
 
 if TYPE_CHECKING:
     from click.testing import Result
@@ -42,8 +42,8 @@ def traffic(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Truth]:
 @pytest.fixture(scope="module", autouse=True)
 def warm(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Opens what matplotlib keeps open, and keeps the session's JVM."""
-    from ipcbus.spark.pipelines.page import page
-    from tests.unit.ipcbus.spark.pipelines.test_page import full
+    from ipcbus.spark.pipelines.report_html import page
+    from tests.unit.ipcbus.spark.pipelines.test_report_html import full
 
     page(full(), "", "")
 

@@ -11,7 +11,7 @@ import pytest
 
 from ipcbus import ConfigError
 from ipcbus.spark.pipelines import latency, throughput
-from ipcbus.spark.pipelines.rows import interval_ns
+from ipcbus.spark.pipelines.row_columns import interval_ns
 from tests.kit.recorded import DATA, Row, drawn, table
 
 if TYPE_CHECKING:

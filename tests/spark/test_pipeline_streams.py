@@ -14,12 +14,12 @@ from pyspark.sql import functions as F
 
 from benchmarks.traffic import Traffic, Truth
 from ipcbus import ConfigError
-from ipcbus.spark.pipelines import audit, batches, latency, rollup, stream, throughput
-from ipcbus.spark.pipelines.batches import Batches
+from ipcbus.spark.pipelines import audit, batch_files, latency, rollup, streaming_job, throughput
+from ipcbus.spark.pipelines.batch_files import BatchFiles
 from ipcbus.spark.pipelines.compact import compact, compact_batch
 from ipcbus.spark.pipelines.reading import Selection, read, read_stream
 from ipcbus.spark.pipelines.results import write_results
-from ipcbus.spark.pipelines.stream import PARTS, Job, start_compact
+from ipcbus.spark.pipelines.streaming_job import PARTS, StreamingJob, start_compact
 from tests.kit.hosts import Host
 
 if TYPE_CHECKING:
@@ -79,10 +79,10 @@ def test_stream_says_what_the_batch_says(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     path, truth = archive
-    monkeypatch.setattr(batches, "MERGE_AT", 1)
+    monkeypatch.setattr(batch_files, "MERGE_AT", 1)
     rows = read(spark, Selection(path), pipeline.columns, events=pipeline.events)
     expected = write_results(pipeline, pipeline.partials(rows), tmp_path / "batch")
-    job = Job(pipeline, tmp_path / "stream")
+    job = StreamingJob(pipeline, tmp_path / "stream")
     assert job.write_results(spark) == {}
     job.start(rows_of(spark, pipeline, path), tmp_path / "checkpoint").awaitTermination()
     found = job.write_results(spark)
@@ -99,14 +99,14 @@ def test_stream_that_fails_between_writing_and_commit_counts_nothing_twice(
 ) -> None:
     path, truth = archive
     pipeline = throughput.pipeline()
-    job, checkpoint = Job(pipeline, tmp_path / "out"), tmp_path / "checkpoint"
+    job, checkpoint = StreamingJob(pipeline, tmp_path / "out"), tmp_path / "checkpoint"
     with monkeypatch.context() as patched:
 
-        def fail(parts: Batches, *_: object) -> None:
+        def fail(parts: BatchFiles, *_: object) -> None:
             if (parts.path / "batch_id=1").exists():
                 raise OSError("power cut")
 
-        patched.setattr(Batches, "merge", fail)
+        patched.setattr(BatchFiles, "merge", fail)
         with pytest.raises(StreamingQueryException, match="power cut"):
             job.start(rows_of(spark, pipeline, path), checkpoint).awaitTermination()
     next((tmp_path / "out" / PARTS / "batch_id=1" / "counts").glob("*.parquet")).write_bytes(b"cut off")
@@ -131,7 +131,7 @@ def test_stream_that_goes_on_writes_results_now_and_then(
 ) -> None:
     path, truth = archive
     pipeline = latency.pipeline()
-    job = Job(pipeline, tmp_path / "out", refresh_seconds=0)
+    job = StreamingJob(pipeline, tmp_path / "out", refresh_seconds=0)
     query = job.start(rows_of(spark, pipeline, path), tmp_path / "checkpoint", every_seconds=0.01)
     query.processAllAvailable()
     query.stop()
@@ -156,7 +156,7 @@ def total(frame: DataFrame) -> DataFrame:
 
 
 def test_batches(spark: SparkSession, tmp_path: Path, some: Callable[[int], dict[str, DataFrame]]) -> None:
-    parts = Batches(tmp_path / "parts")
+    parts = BatchFiles(tmp_path / "parts")
     assert parts.tables(spark, {"n": total}) == {}
     parts.claim("stream 1", 0, "sums")
 
@@ -197,9 +197,9 @@ def test_batches(spark: SparkSession, tmp_path: Path, some: Callable[[int], dict
 def test_one_checkpoint_is_of_one_pipeline_with_one_interval(spark: SparkSession, tmp_path: Path) -> None:
     host = Host(tmp_path / "archive")
     counts, late = throughput.pipeline(10**9), latency.pipeline()
-    job, checkpoint = Job(counts, tmp_path / "throughput"), tmp_path / "checkpoint"
+    job, checkpoint = StreamingJob(counts, tmp_path / "throughput"), tmp_path / "checkpoint"
 
-    def go(job: Job) -> int:
+    def go(job: StreamingJob) -> int:
         job.start(rows_of(spark, job.pipeline, host.path), checkpoint).awaitTermination()
         found = job.write_results(spark)
         (line,) = spark.read.parquet(str(found["totals"])).where("topic IS NULL").collect()
@@ -211,11 +211,11 @@ def test_one_checkpoint_is_of_one_pipeline_with_one_interval(spark: SparkSession
     assert go(job) == 100
     host.record(10)
     with pytest.raises(StreamingQueryException, match="is new, and the checkpoint has come to micro-batch 2"):
-        go(Job(late, tmp_path / "latency"))
+        go(StreamingJob(late, tmp_path / "latency"))
     with pytest.raises(
         ConfigError, match="holds throughput in intervals of 1000000000 ns, and this stream makes .* 1000 "
     ):
-        go(Job(throughput.pipeline(1000), tmp_path / "throughput"))
+        go(StreamingJob(throughput.pipeline(1000), tmp_path / "throughput"))
     assert go(job) == 110
 
 
@@ -260,7 +260,7 @@ def test_compact_stream(
             if folder.name == "batch_id=1":
                 raise OSError("power cut")
 
-        patched.setattr(stream, "compact_batch", fail)
+        patched.setattr(streaming_job, "compact_batch", fail)
         with pytest.raises(StreamingQueryException, match="power cut"):
             go()
     next(out.glob("batch_id=1/*.parquet")).write_bytes(b"cut off")

@@ -9,8 +9,8 @@ import pytest
 
 from ringbuf import layout, segment
 from ringbuf.channel import OwnedChannel
+from ringbuf.shared_words import SharedWords
 from ringbuf.slots import SlotTable
-from ringbuf.words import Words
 from tests.rings.channels import WRITER_WAITS, control_name, join, ring_name, shape
 from tests.rings.children import Child, Children, Flag
 from tests.rings.parking import Sleeper, Waker, bell_name
@@ -76,9 +76,9 @@ def stop_and_go_on(domain: str, writer: Child[int], stopped: Child[tuple[int, in
         opened.callback(os.close, ring_fd)
         control_fd = segment.open_fd(control_name(domain), write=True)
         opened.callback(os.close, control_fd)
-        tail = Words(segment.map_fd(ring_fd, write=False))
+        tail = SharedWords(segment.map_fd(ring_fd, write=False))
         control = segment.map_fd(control_fd, write=True)
-        waits, table = Words(control), SlotTable(control, control_fd)
+        waits, table = SharedWords(control), SlotTable(control, control_fd)
         stopped.stop()
         # A writer that found the ring full sleeps until a quarter of it is free.
         held = WINDOW - WINDOW // 4 - LONGEST - layout.RECORD_HEADER - layout.RECORD_ALIGN

@@ -10,7 +10,7 @@ import pytest
 
 import ipcbus
 from ringbuf.channel import OwnedChannel
-from ringbuf.doorbell import DATA, BellRope
+from ringbuf.doorbell import DATA, DoorbellRinger
 from tests.rings.channels import WINDOW, control_name, join, ring_name, shape
 from tests.rings.children import Children, Flag
 from tests.rings.parking import Sleeper, Waker, bell_name
@@ -121,7 +121,7 @@ def read_halves(domain: str, edges: int, seed: int, joined: Flag) -> int:
     """Takes the records with pauses between; how often the writer wanted an event."""
     pauses = Pauses(seed)
     channel = join(domain)
-    rope = BellRope(bell_name(domain, 99))
+    rope = DoorbellRinger(bell_name(domain, 99))
     joined.raise_it()
     events = 0
     for _ in range(edges):

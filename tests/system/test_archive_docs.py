@@ -1,4 +1,4 @@
-"""What docs/reference/archive-format.md says of each byte is what ipcbus/archive/layout.py says."""
+"""What docs/reference/archive-format.md says of each byte is what ipcbus/archive/archive_layout.py says."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ipcbus.archive import layout
+from ipcbus.archive import archive_layout
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "archive-format.md").read_text()
 TYPES = {"<u2": "u2", "<u4": "u4", "<u8": "u8", "<i8": "i8", "|u1": "u1", "|S8": "S8", "|V16": "V16"}
@@ -15,7 +15,12 @@ TYPES = {"<u2": "u2", "<u4": "u4", "<u8": "u8", "<i8": "i8", "|u1": "u1", "|S8":
 
 @pytest.mark.parametrize(
     ("title", "described"),
-    [("Row", layout.ROW), ("Block", layout.BLOCK), ("Watermark", layout.WATERMARK), ("Names", layout.NAME)],
+    [
+        ("Row", archive_layout.ROW),
+        ("Block", archive_layout.BLOCK),
+        ("Watermark", archive_layout.WATERMARK),
+        ("Names", archive_layout.NAME),
+    ],
 )
 def test_tables_are_those_of_the_layout(title: str, described: object) -> None:
     _, _, section = PAGE.partition(f"\n## {title}\n")
@@ -25,11 +30,11 @@ def test_tables_are_those_of_the_layout(title: str, described: object) -> None:
 
 
 def test_numbers_are_those_of_the_layout() -> None:
-    assert f"Format {layout.FORMAT};" in PAGE
-    assert "at {}, {} and {}".format(*layout.WATERMARK_AT) in PAGE
-    assert layout.BLOCK_BYTES_MAX == 2**26
-    for size in (layout.ROW.itemsize, layout.BLOCK.itemsize):
+    assert f"Format {archive_layout.FORMAT};" in PAGE
+    assert "at {}, {} and {}".format(*archive_layout.WATERMARK_AT) in PAGE
+    assert archive_layout.BLOCK_BYTES_MAX == 2**26
+    for size in (archive_layout.ROW.itemsize, archive_layout.BLOCK.itemsize):
         assert f"\n{size} bytes in" in PAGE
-    assert f"three of {layout.WATERMARK.itemsize} bytes" in PAGE
-    for kind in (layout.TYPE_LOSS_DAMAGE, layout.TYPE_LOSS_RECORDER):
+    assert f"three of {archive_layout.WATERMARK.itemsize} bytes" in PAGE
+    for kind in (archive_layout.TYPE_LOSS_DAMAGE, archive_layout.TYPE_LOSS_RECORDER):
         assert re.search(rf"\b{kind}\b", PAGE)

@@ -15,8 +15,8 @@ import pytest
 
 import ipcbus
 from ipcbus import Context
-from ipcbus.resolution import names
-from ipcbus.resolution.sweep import ORPHAN_AGE_S, sweep
+from ipcbus.resolution.local import object_names
+from ipcbus.resolution.local.stale_cleanup import ORPHAN_AGE_S, sweep
 from tests.kit.bus import GIVE_UP_S, RINGS, Bus, Kind, mode_options
 from tests.kit.look import ROOT, objects
 from tests.unit.sources import ROOT as REPOSITORY
@@ -73,7 +73,7 @@ def test_names_are_portable_and_only_for_this_user(domain: str, kind: Kind) -> N
         assert len(name) <= 30
         assert name.startswith("ipcbus.")
         mode = os.stat(f"{ROOT}/{name}").st_mode & 0o777
-        assert mode == (0o644 if name.endswith("." + names.REGISTRY) else 0o600), name
+        assert mode == (0o644 if name.endswith("." + object_names.REGISTRY) else 0o600), name
     bus.close()
 
 
@@ -85,7 +85,7 @@ def test_a_hidden_registry_is_only_for_this_user(domain: str) -> None:
 def test_long_and_odd_domains_have_objects_of_their_own(domain: str) -> None:
     odd = [domain + "x" * 55, domain + "..", domain + ".a", domain.upper(), "ä" + domain]
     contexts = [Context(domain=each, operational_mode="sequential") for each in odd]
-    assert len({names.domain_tag(each) for each in odd}) == len(odd)
+    assert len({object_names.domain_tag(each) for each in odd}) == len(odd)
     for each in odd:
         assert len(objects(each)) == 2
         assert all(len(name) <= 30 and "/" not in name for name in objects(each))
@@ -200,7 +200,7 @@ def test_two_sweeps_at_once_harm_nobody(domain: str, peers: Peers) -> None:
 
 
 def test_objects_without_a_registry_go_when_they_are_old(domain: str) -> None:
-    path = Path(ROOT) / names.ring(domain, 0x1234, 0)
+    path = Path(ROOT) / object_names.ring(domain, 0x1234, 0)
     path.write_bytes(bytes(4096))
     assert sweep(domain) == []  # somebody may be just starting
     now = time.time()
@@ -225,7 +225,7 @@ def test_what_only_looks_like_an_object_of_ours_is_left_alone(domain: str) -> No
 
 @pytest.mark.parametrize("what", ["link", "pipe", "directory", "empty", "short", "zeros"])
 def test_what_somebody_puts_in_the_place_of_a_registry_stops_nobody(domain: str, tmp_path: Path, what: str) -> None:
-    planted = Path(ROOT) / names.registry(domain, 1)
+    planted = Path(ROOT) / object_names.registry(domain, 1)
     target = tmp_path / "precious"
     target.write_bytes(b"data" * 4096)
     make: dict[str, Callable[[], object]] = {

@@ -19,9 +19,9 @@ from click.testing import CliRunner
 
 import ipcbus
 from ipcbus import stats
-from ipcbus.resolution.sweep import sweep
+from ipcbus.resolution.local.stale_cleanup import sweep
 from ipcbus_tools.cli import cli
-from ipcbus_tools.schema import FOLDER
+from ipcbus_tools.json_schemas import FOLDER
 from tests.kit.bus import GIVE_UP_S
 from tests.kit.look import objects
 
@@ -241,9 +241,9 @@ def test_stats(domain: str, source: Source) -> None:
 def test_session_of_another_user_is_told_with_its_reason(domain: str, source: Source) -> None:
     # What is imported late could not be read any more: the interpreter may belong to root alone.
     code = (
-        "import os, sys, rich.table, rich.console, importlib, ipcbus.stats.plain, ipcbus_tools.top.table; "
+        "import os, sys, rich.table, rich.console, importlib, ipcbus.stats.serialization, ipcbus_tools.top.table; "
         "from ipcbus_tools import cli; "
-        "[importlib.import_module('ipcbus_tools.' + name) for name, _ in cli.COMMANDS.values()]; "
+        "[importlib.import_module(cli.module_of(name)) for name in cli.COMMANDS]; "
         "rich.console.Console(file=open(os.devnull, 'w')).print('x', style='bold'); "
         f"os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY}); cli.main()"
     )

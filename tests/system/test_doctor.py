@@ -14,9 +14,9 @@ import pytest
 from click.testing import CliRunner
 
 from ipcbus import Context
-from ipcbus.resolution import names, sweep
-from ipcbus.wire import layout
-from ipcbus_tools import schema
+from ipcbus.resolution.local import object_names, stale_cleanup
+from ipcbus.wire import wire_layout
+from ipcbus_tools import json_schemas
 from ipcbus_tools.cli import cli
 from ringbuf import liveness, segment
 from ringbuf.layout import MAGIC
@@ -55,7 +55,7 @@ def document(*arguments: str, domains: list[str]) -> dict[str, Any]:
     result = doctor("--json", *arguments, domains=domains)
     assert result.stdout.count("\n") == 1, result.output
     found: dict[str, Any] = json.loads(result.stdout)
-    jsonschema.validate(found, schema.schema("doctor"))
+    jsonschema.validate(found, json_schemas.schema("doctor"))
     assert result.exit_code == found["exit_code"]
     return found
 
@@ -175,12 +175,12 @@ def test_what_may_not_be_read_is_told_with_its_reason(domain: str) -> None:
 
 
 def test_live_contexts_of_another_layout_are_told_and_stay(domain: str) -> None:
-    name = names.registry(domain, 0x77)
-    fd = segment.create(name, layout.registry_bytes(1))
-    ring = names.ring(domain, 0x77, 0)
+    name = object_names.registry(domain, 0x77)
+    fd = segment.create(name, wire_layout.registry_bytes(1))
+    ring = object_names.ring(domain, 0x77, 0)
     (Path(ROOT) / ring).touch()
-    header = np.zeros((), layout.REGISTRY_HEADER)
-    header["magic"], header["layout_id"], header["pid"] = MAGIC, layout.LAYOUT_ID ^ 1, 4711
+    header = np.zeros((), wire_layout.REGISTRY_HEADER)
+    header["magic"], header["layout_id"], header["pid"] = MAGIC, wire_layout.LAYOUT_ID ^ 1, 4711
     header["domain"], header["release"] = domain.encode(), b"9.9"
     os.pwrite(fd, header.tobytes(), 0)
     assert liveness.take(fd, 0)
@@ -189,7 +189,7 @@ def test_live_contexts_of_another_layout_are_told_and_stay(domain: str) -> None:
         assert found["result"] == "findings"
         (other,) = found["other_layouts"]
         assert (other["pid"], other["release"], other["sessions"]) == (4711, "9.9", 1)
-        assert other["layout_id"] == layout.LAYOUT_ID ^ 1
+        assert other["layout_id"] == wire_layout.LAYOUT_ID ^ 1
         assert found["unreadable"] == found["leftovers"] == []
         assert objects(domain) == [name, ring]
         assert "9.9" in doctor(domains=[domain]).stdout
@@ -242,7 +242,7 @@ def in_own_shm(work: Any) -> Any:  # noqa: ANN401 - what the work returns
     def run() -> Any:  # noqa: ANN401
         if not in_small_shm(256 << 20):
             return None
-        os.environ.pop(sweep.OTHERS_OFF, None)
+        os.environ.pop(stale_cleanup.OTHERS_OFF, None)
         with Children() as children:
             return work(children)
 
@@ -257,7 +257,7 @@ def test_a_new_context_reclaims_other_domains(zygote: Zygote) -> None:
     del zygote
 
     def work(children: Children) -> list[list[str]]:
-        sweep.OTHERS_S = 60.0  # on a busy machine 5 ms may pass before anything was looked at
+        stale_cleanup.OTHERS_S = 60.0  # on a busy machine 5 ms may pass before anything was looked at
         found = []
         off = {"context": {"reclaim_other_domains": False}}
         with Context(off, domain="live") as living:
@@ -268,11 +268,11 @@ def test_a_new_context_reclaims_other_domains(zygote: Zygote) -> None:
             found.append([name for name in segment.names("") if name not in alive])
             with Context(off, domain="new"):
                 pass
-            os.environ[sweep.OTHERS_OFF] = "0"
+            os.environ[stale_cleanup.OTHERS_OFF] = "0"
             with Context(domain="new"):
                 pass
             found.append([name for name in segment.names("") if name not in alive])
-            del os.environ[sweep.OTHERS_OFF]
+            del os.environ[stale_cleanup.OTHERS_OFF]
             with Context(domain="new"):
                 pass
             found.append(segment.names(""))
@@ -289,7 +289,7 @@ def test_doctor_reclaims_every_domain(zygote: Zygote) -> None:
     del zygote
 
     def work(children: Children) -> tuple[int, int, list[str], list[str]]:
-        os.environ[sweep.OTHERS_OFF] = "0"
+        os.environ[stale_cleanup.OTHERS_OFF] = "0"
         with Context(domain="live"):
             alive = segment.names("")
             for domain in ("one", "two", "three with a name that is hashed"):
@@ -307,11 +307,11 @@ def test_doctor_reclaims_every_domain(zygote: Zygote) -> None:
 def test_looking_at_other_domains_is_bounded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(segment, "ROOT", tmp_path)
     for number in range(40):
-        (tmp_path / names.registry(f"d{number}", 1)).touch()
-    monkeypatch.setattr(sweep, "OTHERS_MAX", 16)
-    monkeypatch.setattr(sweep, "OTHERS_S", 60.0)
-    assert [len(sweep.sweep_others("mine")) for _ in range(4)] == [16, 16, 8, 0]
+        (tmp_path / object_names.registry(f"d{number}", 1)).touch()
+    monkeypatch.setattr(stale_cleanup, "OTHERS_MAX", 16)
+    monkeypatch.setattr(stale_cleanup, "OTHERS_S", 60.0)
+    assert [len(stale_cleanup.sweep_others("mine")) for _ in range(4)] == [16, 16, 8, 0]
     for number in range(40):
-        (tmp_path / names.registry(f"d{number}", 1)).touch()
-    monkeypatch.setattr(sweep, "OTHERS_S", 0.0)
-    assert len(sweep.sweep_others("mine")) == 1
+        (tmp_path / object_names.registry(f"d{number}", 1)).touch()
+    monkeypatch.setattr(stale_cleanup, "OTHERS_S", 0.0)
+    assert len(stale_cleanup.sweep_others("mine")) == 1

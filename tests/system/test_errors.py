@@ -13,8 +13,8 @@ import pytest
 
 import ipcbus
 from ipcbus import Context
-from ipcbus.resolution import names
-from ipcbus.wire import layout
+from ipcbus.resolution.local import object_names
+from ipcbus.wire import wire_layout
 from ringbuf import segment
 from ringbuf.layout import RING_HEADER
 from tests.kit.bus import GIVE_UP_S, LBTIPC, LBTSMX, RINGS, Bus, Kind
@@ -243,8 +243,8 @@ def test_a_registry_of_another_layout_is_not_read_and_that_is_logged(
 ) -> None:
     bus = Bus(domain, LBTIPC, mode)
     source = bus.source()
-    (registry,) = [name for name in objects(domain) if name.endswith("." + names.REGISTRY)]
-    damage(registry, offset_of(layout.REGISTRY_HEADER, "layout_id"), 0x1234567)
+    (registry,) = [name for name in objects(domain) if name.endswith("." + object_names.REGISTRY)]
+    damage(registry, offset_of(wire_layout.REGISTRY_HEADER, "layout_id"), 0x1234567)
     with caplog.at_level(logging.WARNING, "ipcbus"):
         receiver = bus.receiver()
         bus.turn()
@@ -252,9 +252,9 @@ def test_a_registry_of_another_layout_is_not_read_and_that_is_logged(
     assert source.receivers == 0
     (record,) = caplog.records
     assert "0x01234567" in record.getMessage()
-    assert f"{layout.LAYOUT_ID:#010x}" in record.getMessage()
+    assert f"{wire_layout.LAYOUT_ID:#010x}" in record.getMessage()
     assert "same release" in record.getMessage()
-    damage(registry, offset_of(layout.REGISTRY_HEADER, "layout_id"), layout.LAYOUT_ID)
+    damage(registry, offset_of(wire_layout.REGISTRY_HEADER, "layout_id"), wire_layout.LAYOUT_ID)
     bus.close()
 
 

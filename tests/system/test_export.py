@@ -21,8 +21,9 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 
 import ipcbus
-from ipcbus_tools import export, metrics_server
 from ipcbus_tools.cli import cli
+from ipcbus_tools.commands import export_command
+from ipcbus_tools.metrics import metrics_server
 from tests.kit.bus import GIVE_UP_S
 from tests.system.test_cli_processes import SIGNALS, started, until
 
@@ -295,4 +296,4 @@ def test_help_needs_no_extra() -> None:
 
 
 def test_the_port_is_none_of_prometheus() -> None:
-    assert not 9100 <= export.PORT <= 9999
+    assert not 9100 <= export_command.PORT <= 9999

@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from ipcbus import stats
-from ipcbus.transport.datagrams import DatagramSocket
-from ipcbus.transport.uplink import Uplink
+from ipcbus.transport.udp.datagram_socket import DatagramSocket
+from ipcbus.transport.udp.udp_sender import UdpSender
 from ipcbus_tools.cli import cli
 from ringbuf.channel import JoinedChannel
 from ringbuf.slots import Identity
@@ -222,7 +222,7 @@ def test_nothing_is_sent_while_nobody_receives_over_udp(
     """What costs nothing in system calls is in test_syscalls.py."""
     sent: list[int] = []
     monkeypatch.setattr(DatagramSocket, "send", lambda self, packets: sent.append(len(list(packets))))
-    monkeypatch.setattr(Uplink, "pump", lambda self: sent.append(0))
+    monkeypatch.setattr(UdpSender, "pump", lambda self: sent.append(0))
     bus, books = Bus(domain, kind, "embedded"), Books()
     source = bus.source()
     bus.receiver("t", books.enter)

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 import ipcbus
-from ipcbus.resolution.daemons import ClientTerms, ResolverClients
-from ipcbus.resolution.network import NetworkResolution, Who
-from ipcbus.resolution.terms import ResolutionTerms
-from ipcbus.transport.sealing import Seals
-from ipcbus.wire import packets, relaying
+from ipcbus.resolution.network.network_resolution import NetworkResolution, Who
+from ipcbus.resolution.network.resolution_settings import ResolutionSettings
+from ipcbus.resolution.network.resolver_clients import ResolverClients, ResolverClientSettings
+from ipcbus.transport.udp.sealing import Seals
+from ipcbus.wire import relay_packets, udp_packets
 from tests.kit.attacker import Attacker, changed, forged
 from tests.kit.bus import LBTRU, Bus
 from tests.kit.payload import Books, balanced, body
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ipcbus import Context, Receiver, Source
-    from ipcbus.resolution.counts import ResolutionCounts
-    from ipcbus.transport.mmsg import Address
-    from ipcbus.transport.port import Port
-    from ipcbus.transport.udp_medium import UdpMedium
-    from ipcbus.transport.uplink import Uplink
+    from ipcbus.resolution.network.resolution_counts import ResolutionCounts
+    from ipcbus.transport.udp.mmsg import Address
+    from ipcbus.transport.udp.session_socket import SessionSocket
+    from ipcbus.transport.udp.udp_receiver import UdpReceiver
+    from ipcbus.transport.udp.udp_sender import UdpSender
 
 BATCH = 40
 FEW, MANY = 4_000, 100_000
@@ -55,20 +55,20 @@ def chance() -> random.Random:
     return random.Random(seed)
 
 
-def uplink(source: Source) -> Uplink:
+def uplink(source: Source) -> UdpSender:
     """The way of its session over UDP."""
     found = source._session.uplink
     assert found is not None
     return found
 
 
-def medium(receiver: Receiver) -> UdpMedium:
+def medium(receiver: Receiver) -> UdpReceiver:
     """Of its only session."""
-    (session,) = receiver._context._inbox.sessions()
-    return cast("UdpMedium", session.medium)
+    (session,) = receiver._context._receiving_sessions.sessions()
+    return cast("UdpReceiver", session.medium)
 
 
-def at(port: Port) -> Address:
+def at(port: SessionSocket) -> Address:
     """Where it hears."""
     return port.socket.address
 
@@ -126,8 +126,8 @@ def test_a_source_is_misled_by_nobody(bus: Bus, chance: random.Random, count: in
         assert (window["num_clients"], window["txw_msgs"]) == (1, way.end.lead - way.end.trail)
         # Nobody but the receiver has anything sent again, or learns more than that he is not known.
         assert counts.naks_rcved <= medium(stream.receiver).end.counts.naks_sent
-        answers = {found.type for each in attacker.packets if (found := packets.parse(each)) is not None}
-        assert answers == {packets.SM, packets.RESET}
+        answers = {found.type for each in attacker.packets if (found := udp_packets.parse(each)) is not None}
+        assert answers == {udp_packets.SM, udp_packets.RESET}
         stream.finish()
 
 
@@ -156,15 +156,15 @@ def test_whoever_proves_himself_takes_one_of_few_places(bus: Bus) -> None:
     for nonce in range(10):
         with Attacker() as attacker:
             welcome = attacker.ask(session, to, nonce=nonce)
-            assert isinstance(welcome, packets.SessionMessage)
+            assert isinstance(welcome, udp_packets.SessionMessage)
             answer = attacker.ask(session, to, welcome.cookie, 100 + nonce)
-            admitted += isinstance(answer, packets.SessionMessage) and bool(answer.flags & packets.ADMITTED)
-            refused += answer.type == packets.RESET
+            admitted += isinstance(answer, udp_packets.SessionMessage) and bool(answer.flags & udp_packets.ADMITTED)
+            refused += answer.type == udp_packets.RESET
             assert attacker.got <= attacker.sent
             # The cookie is no use to anybody else.
             with Attacker() as thief:
                 answer = thief.ask(session, to, welcome.cookie, 200 + nonce)
-                assert not answer.flags & packets.ADMITTED
+                assert not answer.flags & udp_packets.ADMITTED
     assert (admitted, refused) == (2, 8)
     assert len(way.end.addresses) == 3
 
@@ -199,10 +199,10 @@ def test_with_a_key_only_who_has_it_is_heard(bus: Bus, tmp_path: Path, chance: r
             attacker.send(forged(chance, session), to)
         theirs = Seals(bus.domain, other, 1024).receiver
         assert theirs is not None
-        attacker.send(theirs.seal(packets.connect(session, 0, 1)), to)
+        attacker.send(theirs.seal(udp_packets.connect(session, 0, 1)), to)
         ours = Seals(bus.domain, one, 1024).receiver
         assert ours is not None
-        sealed = ours.seal(packets.connect(session, 0, 1))
+        sealed = ours.seal(udp_packets.connect(session, 0, 1))
         attacker.send(sealed, to)
         assert attacker.hear(30)
         assert len(attacker.packets) == 1
@@ -314,14 +314,14 @@ def test_resolution_hears_only_who_has_the_key(bus: Bus, tmp_path: Path) -> None
 def spoken(domain: str) -> list[bytes]:
     """What a context says to a resolver, and what one passes on."""
     rng = random.Random(1)
-    resolution = NetworkResolution(ResolutionTerms(check_address=False), Who(7, 7, ""), domain, rng, 0)
+    resolution = NetworkResolution(ResolutionSettings(check_address=False), Who(7, 7, ""), domain, rng, 0)
     resolution.offer(advert_of(7, "t"), 0)
     resolution.want("other", 0)
     resolution.turn(10**9)
     words = resolution.take()
-    clients = ResolverClients([("127.0.0.1", 1)], ClientTerms(), rng, 0)
+    clients = ResolverClients([("127.0.0.1", 1)], ResolverClientSettings(), rng, 0)
     clients.turn(10**9)
-    return [*words, *(packet for packet, _ in clients.take()), *(relaying.relay(0, word) for word in words)]
+    return [*words, *(packet for packet, _ in clients.take()), *(relay_packets.relay(0, word) for word in words)]
 
 
 @pytest.mark.parametrize("seconds", [pytest.param(60, marks=pytest.mark.long), 1])

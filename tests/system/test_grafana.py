@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ipcbus import stats
-from ipcbus_tools.metrics import families
+from ipcbus_tools.metrics.prometheus_metrics import families
 from tests.kit.bus import LBTIPC, Bus
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ipcbus import MessageType
-from ipcbus.transport.udp_medium import UdpMedium
-from ipcbus.transport.uplink import Uplink
-from ipcbus.wire import layout, packets
+from ipcbus.transport.udp.udp_receiver import UdpReceiver
+from ipcbus.transport.udp.udp_sender import UdpSender
+from ipcbus.wire import udp_packets, wire_layout
 from tests.kit.bus import LBTRM, LBTRU, Bus, Kind
 from tests.kit.datagrams import parse
 from tests.kit.network import isolated_or_skip
@@ -37,32 +37,32 @@ class Timeline:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.at: dict[str, list[int]] = {}
         self.given_up: list[int] = []
-        to_receiver, to_source = UdpMedium.receive, Uplink.receive
+        to_receiver, to_source = UdpReceiver.receive, UdpSender.receive
 
-        def receive(medium: UdpMedium, packet: bytes, address: Hashable, now_ns: int) -> None:
-            found = packets.parse(packet)
-            if isinstance(found, packets.Data):
+        def receive(medium: UdpReceiver, packet: bytes, address: Hashable, now_ns: int) -> None:
+            found = udp_packets.parse(packet)
+            if isinstance(found, udp_packets.Data):
                 datagram = bytes(found.datagram)
                 if b"A4" in datagram:
                     self.note("lost")
                     return
-                if any(item.flags & layout.FLAG_TSNI for item in parse(datagram)) and "lost" in self.at:
+                if any(item.flags & wire_layout.FLAG_TSNI for item in parse(datagram)) and "lost" in self.at:
                     self.note("info")
-            elif isinstance(found, packets.SessionMessage):
-                if found.flags & packets.FINAL:
+            elif isinstance(found, udp_packets.SessionMessage):
+                if found.flags & udp_packets.FINAL:
                     return
                 self.note("session message" if "lost" in self.at else "earlier")
             self.note("heard")
             to_receiver(medium, packet, address, now_ns)
 
-        def ask(uplink: Uplink, packet: bytes, address: Hashable, now_ns: int) -> None:
-            if packet[1] == packets.NAK:
+        def ask(uplink: UdpSender, packet: bytes, address: Hashable, now_ns: int) -> None:
+            if packet[1] == udp_packets.NAK:
                 self.note("request")
             else:
                 to_source(uplink, packet, address, now_ns)
 
-        monkeypatch.setattr(UdpMedium, "receive", receive)
-        monkeypatch.setattr(Uplink, "receive", ask)
+        monkeypatch.setattr(UdpReceiver, "receive", receive)
+        monkeypatch.setattr(UdpSender, "receive", ask)
 
     def note(self, what: str) -> None:
         """It happens now."""
@@ -112,8 +112,8 @@ def test_the_loss_and_the_end_come_in_the_guides_order(bus: Bus, monkeypatch: py
     bus.until(lambda: "info" in line.at, "number info")
     source.send(b"A5", flush=True)
     bus.until(lambda: "A5" in line.at, "what waits behind the loss")
-    session = receiver._context._inbox.sessions()[0].medium
-    assert isinstance(session, UdpMedium)
+    session = receiver._context._receiving_sessions.sessions()[0].medium
+    assert isinstance(session, UdpReceiver)
     assert session.end.counts.unrecovered_tmo == 1
     assert receiver.lost == 1
 

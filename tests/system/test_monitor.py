@@ -18,7 +18,7 @@ from click.testing import CliRunner
 import ipcbus
 from ipcbus.stats import DomainSnapshot
 from ipcbus_tools.cli import cli
-from ipcbus_tools.recorded import Recording
+from ipcbus_tools.snapshot_log import Recording
 from tests.system.test_cli_numbers import fits
 from tests.system.test_cli_processes import SIGNALS, started, until
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from ipcbus.runtime.recorder_board import RecorderBoard
+    from ipcbus.runtime.discovery.recorder_stats_block import RecorderStatsBlock
 
 LOG = "/var/archive/host-1"
 NUMBERS = {"messages": 12_345, "bytes": 5 << 20, "lost": 7, "dropped": 3, "next_offset": 99}
@@ -24,14 +24,14 @@ FULL = {"buffered_bytes": 3 << 20, "buffer_bytes": 4 << 20, "behind_ns": 2_000_0
 
 
 @pytest.fixture
-def board(domain: str) -> Iterator[RecorderBoard]:
+def board(domain: str) -> Iterator[RecorderStatsBlock]:
     with ipcbus.Context(name="recording", domain=domain) as ctx:
         made = ctx._recorder_board(LOG)
         made.show(**NUMBERS, **FULL)
         yield made
 
 
-def test_list(domain: str, board: RecorderBoard) -> None:
+def test_list(domain: str, board: RecorderStatsBlock) -> None:
     shown = run("list", "--domain", domain).output
     head, line = shown[shown.index("recorders\n") :].splitlines()[1:3]
     assert head.split()[0] == "recorder"
@@ -42,7 +42,7 @@ def test_list(domain: str, board: RecorderBoard) -> None:
     assert "recorders\n" not in run("list", "--domain", domain).output
 
 
-def test_list_and_top_as_json(domain: str, board: RecorderBoard) -> None:
+def test_list_and_top_as_json(domain: str, board: RecorderStatsBlock) -> None:
     for arguments in (("list",), ("top", "--once", *QUICK)):
         (found,) = documents("snapshot", *arguments, "--domain", domain)
         (recorder,) = found["contexts"][0]["recorders"]
@@ -52,13 +52,13 @@ def test_list_and_top_as_json(domain: str, board: RecorderBoard) -> None:
         assert set(recorder["per_second"]) in (set(), {row.name for row in counters_of("recorder") if row.grows})
 
 
-def test_top_for_people(domain: str, board: RecorderBoard) -> None:
+def test_top_for_people(domain: str, board: RecorderStatsBlock) -> None:
     shown = run("top", "--once", *QUICK, "--domain", domain).output
     assert "recorder behind" in shown.splitlines()[2]
     assert re.search(rf"^  {LOG} +behind ", shown, re.MULTILINE)
 
 
-def test_stats_by_the_path_of_the_log(domain: str, board: RecorderBoard) -> None:
+def test_stats_by_the_path_of_the_log(domain: str, board: RecorderStatsBlock) -> None:
     (found,) = documents("stats", "stats", LOG, *QUICK, "--domain", domain)
     assert (found["source"], found["receivers"]) == (LOG, [])
     assert [line["name"] for line in found["counters"]] == [row.name for row in counters_of("recorder")]
@@ -69,7 +69,7 @@ def test_stats_by_the_path_of_the_log(domain: str, board: RecorderBoard) -> None
     assert (missing.exit_code, "no session or topic" in missing.output) == (1, True)
 
 
-def test_monitor_and_export(domain: str, board: RecorderBoard, tmp_path: Path) -> None:
+def test_monitor_and_export(domain: str, board: RecorderStatsBlock, tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     assert run("monitor", "--log", str(path), *QUICK, "-n", "2", "--domain", domain).exit_code == 0
     last = DomainSnapshot.from_dict(json.loads(path.read_text().splitlines()[-1]))

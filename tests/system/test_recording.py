@@ -9,7 +9,7 @@ import pytest
 
 from ipcbus import MessageType, stats
 from ipcbus.archive import Archive
-from ipcbus.archive.layout import TYPE_LOSS_RECORDER
+from ipcbus.archive.archive_layout import TYPE_LOSS_RECORDER
 from tests.kit.payload import number_of
 from tests.kit.recording import RecorderProcess, accounted, losses, messages, rows_of, until
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner
 
-from ipcbus.wire import relaying
+from ipcbus.wire import relay_packets
 from ipcbus_tools.cli import cli
 from tests.kit.resolving import Node, drive, source
 from tests.system.test_cli_processes import SIGNALS, started
@@ -100,11 +100,11 @@ def test_nobody_who_has_not_proved_himself_is_sent_more_than_he_sent(domain: str
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as liar:
             liar.bind(("127.0.0.1", 0))
             liar.settimeout(30)
-            for packet in (b"", b"x", relaying.relay(7, b"a lie"), relaying.keepalive(7, 9)):
+            for packet in (b"", b"x", relay_packets.relay(7, b"a lie"), relay_packets.keepalive(7, 9)):
                 liar.sendto(packet, address)
             answer, _ = liar.recvfrom(65536)
-        assert answer[: relaying.RELAY_HEADER - 8] == relaying.answer(0, 0)[: relaying.RELAY_HEADER - 8]
-        assert len(answer) == len(relaying.keepalive(7, 9))
+        assert answer[: relay_packets.RELAY_HEADER - 8] == relay_packets.answer(0, 0)[: relay_packets.RELAY_HEADER - 8]
+        assert len(answer) == len(relay_packets.keepalive(7, 9))
         process.terminate()
         events = [json.loads(line) for line in process.communicate()[0].splitlines()]
     assert events[-1]["dropped_malformed"] == 2

@@ -12,8 +12,8 @@ import pytest
 
 from ringbuf import layout, liveness, segment
 from ringbuf.channel import OwnedChannel
+from ringbuf.shared_words import SharedWords
 from ringbuf.slots import SlotTable
-from ringbuf.words import Words
 from tests.rings.channels import (
     PARKED,
     WINDOW,
@@ -118,7 +118,7 @@ class Stage:
         self._keeper_reads_three_rings()
 
     def _bits(self) -> int:
-        words = Words(self.channel.control)
+        words = SharedWords(self.channel.control)
         return (words.load64(PARKED) | words.load64(JOINED_WORD)) & 1 << VICTIM
 
     def _keeper_reads_three_rings(self) -> None:
@@ -149,7 +149,7 @@ def joins_and_leaves(domain: str, checkpoint: Callable[[str], None]) -> None:
     late: list[Callable[[str], None]] = []
     channel = join(domain, 2, lambda step: late[0](step) if late else None)
     channel.reader.arm(True)
-    Words(channel.control).or64(JOINED_WORD, 1 << channel.index)
+    SharedWords(channel.control).or64(JOINED_WORD, 1 << channel.index)
     late.append(checkpoint)
     channel.leave()
 
@@ -159,7 +159,7 @@ def is_evicted_and_leaves(domain: str, checkpoint: Callable[[str], None]) -> Non
     late: list[Callable[[str], None]] = []
     channel = join(domain, 2, lambda step: late[0](step) if late else None)
     channel.reader.arm(True)
-    Words(channel.control).or64(JOINED_WORD, 1 << channel.index)
+    SharedWords(channel.control).or64(JOINED_WORD, 1 << channel.index)
     late.append(checkpoint)
     assert channel.slots.evict(channel.index, channel.slots.generation(channel.index))
     channel.reader.show()
@@ -184,7 +184,7 @@ def dies_while_reading(domain: str) -> None:
     """Is killed as an active reader that sleeps."""
     channel = join(domain, 9)
     channel.reader.arm(True)
-    Words(channel.control).or64(JOINED_WORD, 1 << channel.index)
+    SharedWords(channel.control).or64(JOINED_WORD, 1 << channel.index)
     kill_myself()
 
 

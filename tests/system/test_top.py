@@ -345,7 +345,8 @@ def test_sessions_of_another_user(domain: str, tmp_path: Path, peers: Peers) -> 
     tmp_path.chmod(0o755)
     # What is imported late could not be read any more: all of it may belong to root alone. So one look comes before.
     code = (
-        "import os, sys, rich.screen, ipcbus.context, ipcbus_tools.top.command; from ipcbus_tools.top import live; "
+        "import os, sys, rich.screen, ipcbus.context, ipcbus_tools.commands.top_command; "
+        "from ipcbus_tools.top import live_view as live; "
         "from ipcbus_tools.cli import cli; from rich.cells import cell_len; cell_len('\u2191'); out = sys.stdout; "
         f"sys.stdout = open(os.devnull, 'w'); live.once({domain!r}, 0.05); sys.stdout = out; "
         f"os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY}); cli.main(sys.argv[1:], prog_name='ipcbus')"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import tomllib
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,6 +21,9 @@ MAX_FUNCTION_LINES = 60
 
 ALL = files(*PACKAGES, "tests", "benchmarks", "examples")
 PACKAGE_FILES = files(*PACKAGES)
+
+# Names that each package may have.
+EACH_PACKAGE = ("__init__", "__main__")
 
 # Put together, so that this file does not find itself.
 _UNFINISHED = re.compile(r"\b(" + "|".join(["TO" + "DO", "FIX" + "ME", "X" + "XX"]) + r")\b")
@@ -73,6 +77,12 @@ def too_long(path: Path) -> dict[str, int]:
 
 def test_size() -> None:
     assert not {relative(path): found for path in ALL if (found := too_long(path))}
+
+
+def test_file_names_are_unique() -> None:
+    modules = {module_name(path) for path in PACKAGE_FILES if path.stem not in EACH_PACKAGE}
+    names = Counter(name.rpartition(".")[2] for name in modules)
+    assert not {name: count for name, count in names.items() if count > 1}
 
 
 def test_nothing_unfinished() -> None:

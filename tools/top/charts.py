@@ -8,12 +8,12 @@ from rich.text import Text
 
 from ipcbus import stats
 from ipcbus_tools.top import figures, table
-from ipcbus_tools.top.trails import Trail
+from ipcbus_tools.top.session_history import SessionTrend
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ipcbus_tools.top.roster import Row
+    from ipcbus_tools.top.rows import Row
 
 LEAST = 5
 """Lines that the charts of a session want at least: a title, a line of words, and bars."""
@@ -23,7 +23,7 @@ _GAP = 2
 
 
 def draw(
-    rows: Sequence[Row], trails: dict[tuple[int, str], Trail], width: int, room: int, *, unicode: bool
+    rows: Sequence[Row], trails: dict[tuple[int, str], SessionTrend], width: int, room: int, *, unicode: bool
 ) -> list[Text]:
     """Charts of as many sessions as there is room for, one below the other.
 
@@ -45,11 +45,13 @@ def draw(
     return lines
 
 
-def _session(row: Row, trails: dict[tuple[int, str], Trail], width: int, high: int, *, unicode: bool) -> list[Text]:
+def _session(
+    row: Row, trails: dict[tuple[int, str], SessionTrend], width: int, high: int, *, unicode: bool
+) -> list[Text]:
     session = row.session
     if session is None:
         return []
-    trail = trails.get((session.context_id, session.source), Trail())
+    trail = trails.get((session.context_id, session.source), SessionTrend())
     kinds: list[tuple[str, Sequence[float | None], Callable[[float | None], str], str]] = [
         ("msg/s", trail.rate, figures.count, "cyan"),
         ("p99", trail.p99, figures.time, "magenta"),

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from ipcbus import stats
-from ipcbus_tools import over_udp
 from ipcbus_tools.common import duration, number, size
+from ipcbus_tools.render import udp_text
 from ipcbus_tools.top import figures
 from ipcbus_tools.top.table import clean
 from ipcbus_tools.top.view import KEYS
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from ipcbus.stats import Histogram, SessionStats, SlotStats
-    from ipcbus_tools.top.roster import Row
+    from ipcbus_tools.top.rows import Row
 
 _MEANS = 62
 """Columns of a counter before its meaning."""
@@ -73,7 +73,7 @@ def session_lines(row: Row | None, width: int) -> list[Text]:
         lines += _block("counters over UDP", "uplink", session.uplink.counters, session.uplink.per_second, wide)
     for slot in session.receivers:
         lines += [Text(), Text(clean(_reader(slot)), "bold")]
-        lines += [Text.assemble((f"  {name:<14}", "dim"), clean(value)) for name, value in over_udp.lines(slot)]
+        lines += [Text.assemble((f"  {name:<14}", "dim"), clean(value)) for name, value in udp_text.lines(slot)]
         lines += [Text(f"  {line}") for line in _latencies(slot)] if slot.counters else []
         lines += _block("counters of the receiver", "slot", slot.counters, slot.per_second, wide)
         if slot.reception is not None:
@@ -100,10 +100,10 @@ def _facts(session: SessionStats) -> Iterator[tuple[str, str]]:
         mean = duration(None if wait is None else round(wait))
         yield "batch wait", f"mean {mean} a message, longest {duration(session.counters['batch_wait_max'])}"
     yield "blocked", f"{figures.share(session.blocked)} % of the time since the last look"
-    yield from over_udp.facts(session)
+    yield from udp_text.facts(session)
     holder = session.held_up_by
     if session.held_up_by_rate and session.uplink is not None:
-        yield "held up by", over_udp.data_rate(session.uplink)
+        yield "held up by", udp_text.data_rate(session.uplink)
     if holder is not None:
         since = f" for {duration(session.held_up_for_ns)}" if session.held_up_for_ns else ""
         yield "held up by", f"pid {holder.pid}, user {holder.user}{since}: {holder.command}"

@@ -14,7 +14,7 @@ NONE = "-"
 
 
 def count(value: float | None) -> str:
-    """A number or a rate: `0`, `0.1`, `12.3`, `999`, `1.23k`, `20.3M`."""
+    """Returns a number or a rate: `0`, `0.1`, `12.3`, `999`, `1.23k`, `20.3M`."""
     if value is None:
         return NONE
     if value < 0.05:
@@ -31,7 +31,7 @@ def count(value: float | None) -> str:
 
 
 def whole(value: float | None) -> str:
-    """A count of things: exact as long as it is short."""
+    """Returns a count of things: exact as long as it is short."""
     return f"{value:.0f}" if value is not None and value < 99999.5 else count(value)
 
 
@@ -57,7 +57,7 @@ def size(value: float | None) -> str:
 
 
 def share(value: float | None) -> str:
-    """A share of 1 as percent: `0`, `<1`, `42`, `100`."""
+    """Returns a share of 1 as percent: `0`, `<1`, `42`, `100`."""
     if value is None:
         return NONE
     if 0 < value < 0.01:
@@ -67,7 +67,7 @@ def share(value: float | None) -> str:
 
 
 def time(ns: float | None) -> str:
-    """A time: `450ns`, `1.2us`, `35ms`, `2.1s`, `12m`, `3.5h`."""
+    """Returns a time: `450ns`, `1.2us`, `35ms`, `2.1s`, `12m`, `3.5h`."""
     if ns is None:
         return NONE
     for unit, step in (("ns", 1000), ("us", 1000), ("ms", 1000)):
@@ -80,13 +80,13 @@ def time(ns: float | None) -> str:
 
 
 def program(command: str) -> str:
-    """A command line without the directories of interpreter and script, which fill a narrow column."""
+    """Returns a command line without the directories of interpreter and script, which fill a narrow column."""
     words = command.split(" ")
     return " ".join([word.rpartition("/")[2] or word for word in words[:2]] + words[2:])
 
 
 def sparkline(values: Sequence[float | None], width: int, *, unicode: bool) -> str:
-    """The latest values as a line of bars, the highest of them all as high as the line; a blank where unknown.
+    """Returns the latest values as a line of bars, the highest of them all as high as the line; a blank where unknown.
 
     A bar is the square root of its share of the highest, so that a trickle beside a burst is still seen.
     """

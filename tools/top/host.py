@@ -28,7 +28,7 @@ class Host:
 
 
 def look() -> Host:
-    """The machine now."""
+    """Returns the machine now."""
     try:
         usage = psutil.disk_usage(str(segment.ROOT))
         used, total = usage.used, usage.total

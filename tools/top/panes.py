@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ipcbus.stats import Absent, Percentiles, SessionStats, SlotStats, SourceStats
-    from ipcbus_tools.top.roster import Row
-    from ipcbus_tools.top.trails import Trail
+    from ipcbus_tools.top.rows import Row
+    from ipcbus_tools.top.session_history import SessionTrend
 
 _SOURCE, _SOURCE_MOST = 22, 12
 """Columns of a source string, in which one of a ring has room, and how many more it may get."""
@@ -88,7 +88,7 @@ class Reader:
 
 
 def sessions(
-    trails: dict[tuple[int, str], Trail], rows: Sequence[Row], width: int, *, unicode: bool, wanted: str = ""
+    trails: dict[tuple[int, str], SessionTrend], rows: Sequence[Row], width: int, *, unicode: bool, wanted: str = ""
 ) -> list[Column[Row]]:
     """Columns of the table of sessions.
 
@@ -258,7 +258,7 @@ def _ends(text: str, width: int, unicode: bool) -> str:
 
 
 def first_topic(row: Row, wanted: str = "") -> str:
-    """A topic of a session, one that has the wanted text where there is one, and how many more there are."""
+    """Returns a topic of a session, one that has the wanted text where there is one, and how many more there are."""
     topics = [source.topic for source in row.session.sources] if row.session else []
     fitting = [topic for topic in topics if wanted.casefold() in topic.casefold()] or topics
     return (fitting[0] + (f" +{len(topics) - 1}" if len(topics) > 1 else "")) if topics else ""

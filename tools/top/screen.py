@@ -11,11 +11,11 @@ from rich.console import Group
 from rich.text import Text
 
 from ipcbus import stats
-from ipcbus_tools import over_udp
-from ipcbus_tools.top import charts, details, figures, messages, panes, recorders, table
+from ipcbus_tools.name_lookup import UNREAD
+from ipcbus_tools.render import udp_text
+from ipcbus_tools.top import charts, details, figures, message_view, panes, recorder_pane, table
 from ipcbus_tools.top import view as views
 from ipcbus_tools.top.view import View
-from ipcbus_tools.topics import UNREAD
 
 if TYPE_CHECKING:
     from typing import Self
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from ipcbus.stats import DomainSnapshot, SessionStats, SlotStats, SourceStats
     from ipcbus_tools.top.host import Host
-    from ipcbus_tools.top.roster import RecorderRow, Row
-    from ipcbus_tools.top.trails import SessionKey, Trail
+    from ipcbus_tools.top.rows import RecorderRow, Row
+    from ipcbus_tools.top.session_history import SessionKey, SessionTrend
 
 HEADER = 3
 _WIDE = 100
@@ -60,7 +60,7 @@ class Frame:
     host: Host | None
     found: DomainSnapshot
     rows: tuple[Row, ...]
-    trails: dict[SessionKey, Trail]
+    trails: dict[SessionKey, SessionTrend]
     interval: float
     lost: int = 0
     hidden_dead: int = 0
@@ -68,7 +68,7 @@ class Frame:
     others: tuple[str, ...] = ()
     recorders: tuple[RecorderRow, ...] = ()
     domains: tuple[str, ...] = ()
-    messages: messages.Messages | None = None
+    messages: message_view.Messages | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ def screen(frame: Frame, view: View, size: Size) -> Group:
         lines = _domains(frame, view, body)
     elif view.page == views.MESSAGES:
         seen = frame.messages
-        lines = messages.lines(seen, size.width, body, unicode=size.unicode) if seen is not None else []
+        lines = message_view.lines(seen, size.width, body, unicode=size.unicode) if seen is not None else []
     else:
         lines = _main(frame, rows, view, size, body)
     if view.page in (views.HELP, views.DETAILS):
@@ -114,7 +114,7 @@ def screen(frame: Frame, view: View, size: Size) -> Group:
 
 
 def report(frame: Frame, size: Size) -> Group:
-    """All of one look, as long as it is: sessions, the receivers of each, topics."""
+    """Returns all of one look, as long as it is: sessions, the receivers of each, topics."""
     view, everything = View(), 1 << 20
     rows = views.shown(frame.rows, view)
     lines = [*_header(frame, view, size), Text(), *_sessions(frame, rows, -1, size, everything)]
@@ -131,7 +131,7 @@ def report(frame: Frame, size: Size) -> Group:
 
 
 def page_rows(size: Size) -> int:
-    """How far PgUp and PgDn go."""
+    """Returns how far PgUp and PgDn go."""
     return max(1, size.height - HEADER - 3)
 
 
@@ -174,14 +174,14 @@ def _header(frame: Frame, view: View, size: Size) -> list[Text]:
 
 
 def _processors(busy: tuple[float, ...]) -> str:
-    """How busy the processors of the machine are, each, or where they are many the mean and the busiest."""
+    """Returns how busy the processors of the machine are, each, or where they are many the mean and the busiest."""
     if len(busy) <= _PROCESSORS:
         return " ".join(f"CPU{place} {share:.0f}%" for place, share in enumerate(busy))
     return f"{len(busy)} CPUs {sum(busy) / len(busy):.0f}%, busiest {max(busy):.0f}%"
 
 
-def _sum(trails: dict[SessionKey, Trail]) -> list[float | None]:
-    """The throughput of all sessions, second by second; unknown only where all are."""
+def _sum(trails: dict[SessionKey, SessionTrend]) -> list[float | None]:
+    """Returns the throughput of all sessions, second by second; unknown only where all are."""
     rates = [trail.rate for trail in trails.values()]
     columns = [[value for value in column if value is not None] for column in zip(*rates, strict=False)]
     return [sum(column) if column else None for column in columns]
@@ -203,7 +203,7 @@ def _totals(frame: Frame, sessions: list[SessionStats]) -> Text:
     rate = sum(slot.per_second.get("lost", 0.0) for slot in readers)
     text.append(f"  lost {figures.whole(lost)}", panes.BAD if lost else "")
     text.append(f" ({figures.count(rate)}/s)" if rate else "", panes.BAD)
-    for trouble, style in recorders.troubles(frame.recorders):
+    for trouble, style in recorder_pane.troubles(frame.recorders):
         text.append(f"  {trouble}", style)
     uplinks = [each.uplink for each in sessions if each.uplink is not None]
     for name, counter in (("NAKs", "naks_rcved"), ("again", "rxs_sent")):
@@ -277,7 +277,7 @@ def _parts(frame: Frame, rows: list[Row], readers: int, sources: int, body: int)
 
 
 def clicked(frame: Frame, view: View, size: Size, x: int, y: int) -> View:
-    """The view after a click at a place of the screen: a title sorts, a line is chosen."""
+    """Returns the view after a click at a place of the screen: a title sorts, a line is chosen."""
     body, line = size.height - HEADER - 1, y - HEADER
     if view.typing or not 0 <= line < body:
         return view
@@ -322,7 +322,7 @@ def _high(frame: Frame) -> int:
 
 
 def _recorders(frame: Frame, size: Size, room: int) -> list[Text]:
-    fitted = table.fit(recorders.COLUMNS, size.width - 2)
+    fitted = table.fit(recorder_pane.COLUMNS, size.width - 2)
     lines = [table.line(fitted, row, unicode=size.unicode) for row in frame.recorders[: room - 1]]
     return [_marked(line, "  ") for line in (table.head(fitted), *lines)]
 
@@ -414,7 +414,7 @@ def _receivers(
 
 
 def _about(session: SessionStats | None) -> Text:
-    """The title above the receivers: whose they are, and who holds up whom."""
+    """Returns the title above the receivers: whose they are, and who holds up whom."""
     if session is None:
         return Text("receivers")
     joined = session.counters.get("num_clients", 0)
@@ -429,7 +429,7 @@ def _about(session: SessionStats | None) -> Text:
     if uplink is not None and (session.held_up_by_rate or (uplink.limited or 0) > 0.01):
         share = f", {figures.share(uplink.limited)} % of the time" if uplink.limited is not None else ""
         how = "held up" if session.held_up_by_rate else "limited"
-        text.append(f"{how} by {over_udp.data_rate(uplink)}{share}  ", panes.WARN)
+        text.append(f"{how} by {udp_text.data_rate(uplink)}{share}  ", panes.WARN)
     text.append(table.clean(session.source))
     if session.counters:
         text.append(f"  {joined} receiver{'' if joined == 1 else 's'}")

@@ -44,7 +44,7 @@ class Column(Generic[_T]):
 
 
 def fit(columns: Sequence[Column[_T]], width: int) -> list[tuple[Column[_T], int]]:
-    """The columns that there is room for, with their widths, which fill the screen if one of them spreads."""
+    """Returns the columns that there is room for, with their widths, which fill the screen if one of them spreads."""
     kept = list(columns)
     while len(kept) > 1 and sum(column.width + 1 for column in kept) - 1 > width:
         kept.remove(max(kept, key=lambda column: column.rank))
@@ -59,7 +59,7 @@ def fit(columns: Sequence[Column[_T]], width: int) -> list[tuple[Column[_T], int
 
 
 def head(fitted: Sequence[tuple[Column[_T], int]], marked: str = "") -> Text:
-    """The line above; the title of one column may be marked."""
+    """Returns the line above; the title of one column may be marked."""
     text = Text(end="")
     for i, (column, width) in enumerate(fitted):
         text.append(" " if i else "", HEAD)
@@ -78,7 +78,7 @@ def title_at(fitted: Sequence[tuple[Column[_T], int]], place: int) -> str:
 
 
 def line(fitted: Sequence[tuple[Column[_T], int]], row: _T, *, unicode: bool) -> Text:
-    """The line of a row."""
+    """Returns the line of a row."""
     text = Text(end="")
     for i, (column, width) in enumerate(fitted):
         if i:
@@ -102,7 +102,7 @@ def clean(text: str) -> str:
 
 
 def window(chosen: int, offset: int, rows: int, total: int) -> int:
-    """The first row to show, so that the chosen one is seen and no room is wasted."""
+    """Returns the first row to show, so that the chosen one is seen and no room is wasted."""
     if rows <= 0:
         return 0
     offset = min(max(offset, chosen - rows + 1), chosen)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ipcbus.stats import SessionStats, SourceStats
-    from ipcbus_tools.top.roster import Key, Row
+    from ipcbus_tools.top.rows import Key, Row
 
 SORTS: Final = {
     "msg/s": "M",
@@ -122,7 +122,7 @@ class View:
 
 
 def press(view: View, key: str, rows: Sequence[Row], page_rows: int = 10, domains: Sequence[str] = ()) -> View:
-    """The view after a key.
+    """Returns the view after a key.
 
     Args:
         view: the view before.
@@ -147,7 +147,7 @@ def press(view: View, key: str, rows: Sequence[Row], page_rows: int = 10, domain
 
 
 def shown(rows: Sequence[Row], view: View) -> list[Row]:
-    """The lines that the filter lets through, in their order; those without numbers come last."""
+    """Returns the lines that the filter lets through, in their order; those without numbers come last."""
     found = [row for row in rows if not view.filter or view.filter.casefold() in haystack(row)]
     measure = _MEASURES[view.sort]
     ascending = view.sort in _ASCENDING
@@ -159,12 +159,12 @@ def shown(rows: Sequence[Row], view: View) -> list[Row]:
 
 
 def position(rows: Sequence[Row], view: View) -> int:
-    """Where the chosen line is among those shown; the first where it is gone or none was chosen."""
+    """Returns where the chosen line is among those shown; the first where it is gone or none was chosen."""
     return next((i for i, row in enumerate(rows) if row.key == view.chosen), 0)
 
 
 def topics(rows: Sequence[Row], view: View) -> list[tuple[Row, SourceStats]]:
-    """The topics of the sessions, those with most messages first, or the other way round.
+    """Returns the topics of the sessions, those with most messages first, or the other way round.
 
     Of a session that has topics with the text of the filter, those; of one that has the text itself, all.
     """
@@ -181,7 +181,7 @@ def topics(rows: Sequence[Row], view: View) -> list[tuple[Row, SourceStats]]:
 
 
 def fitting(session: SessionStats, wanted: str) -> tuple[SourceStats, ...]:
-    """The topics of a session that have a text, or all where none has it."""
+    """Returns the topics of a session that have a text, or all where none has it."""
     text = wanted.casefold()
     return tuple(source for source in session.sources if text in source.topic.casefold()) or session.sources
 

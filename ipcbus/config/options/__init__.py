@@ -10,16 +10,16 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from ipcbus.config.options.context import ContextOptions
-from ipcbus.config.options.event_queue import EventQueueOptions
-from ipcbus.config.options.receiver import ReceiverOptions
-from ipcbus.config.options.source import SourceOptions
-from ipcbus.config.options.wildcard_receiver import WildcardReceiverOptions
+from ipcbus.config.options.context_options import ContextOptions
+from ipcbus.config.options.event_queue_options import EventQueueOptions
+from ipcbus.config.options.receiver_options import ReceiverOptions
+from ipcbus.config.options.source_options import SourceOptions
+from ipcbus.config.options.wildcard_receiver_options import WildcardReceiverOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ipcbus.config.values import OptionValues
+    from ipcbus.config.option_values import OptionValues
 
 __all__ = [
     "SCOPES",

@@ -1,5 +1,5 @@
 """Where Spark looks for data sources: installed as the top-level package `pyspark_ipcbus`."""
 
-from ipcbus.spark.source import IpcbusDataSource as DefaultSource
+from ipcbus.spark.data_source import IpcbusDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ipcbus.spark.pipelines.audit_results import summary, verdicts
 from ipcbus.spark.pipelines.pipeline import Pipeline
-from ipcbus.spark.pipelines.stretches import COLUMNS, merge, stretches
-from ipcbus.spark.pipelines.verdicts import summary, verdicts
+from ipcbus.spark.pipelines.sequence_runs import COLUMNS, merge, stretches
 
 if TYPE_CHECKING:
     from ipcbus.spark.pipelines.pipeline import Tables
 
 
 def pipeline(*, order: bool = False) -> Pipeline:
-    """The pipeline `audit`.
+    """Returns the pipeline `audit`.
 
     Args:
         order: look at the order of all messages, not only where numbers are missing or come twice. Takes about ten

@@ -15,7 +15,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from ipcbus.spark.pipelines.pipeline import Pipeline
-from ipcbus.spark.pipelines.rows import messages
+from ipcbus.spark.pipelines.row_columns import messages
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -46,7 +46,7 @@ WAITS: Final = {"wait_p50_ns": 500, "wait_p99_ns": 990}
 
 
 def pipeline() -> Pipeline:
-    """The pipeline `latency`."""
+    """Returns the pipeline `latency`."""
     return Pipeline(
         name="latency",
         columns=("topic", "publishTimeNs", "receiveTimeNs", "batchWaitNs"),
@@ -160,6 +160,6 @@ def _sum_of(bucket: int) -> Column:
 
 
 def _at(which: Column, per_mille: int) -> Column:
-    """The time at the place of a percentile: that of the lowest bucket which reaches it."""
+    """Returns the time at the place of a percentile: that of the lowest bucket which reaches it."""
     reached = which & (F.col("places") * 1000 >= F.col("total") * per_mille)
     return F.min(F.when(reached, middle_ns(F.col("bucket"))))

@@ -40,5 +40,5 @@ class Pipeline:
     parameters: str = ""
 
     def run(self, rows: DataFrame) -> Tables:
-        """The results of rows; nothing is computed before they are used."""
+        """Returns the results of rows; nothing is computed before they are used."""
         return self.results(self.partials(rows))

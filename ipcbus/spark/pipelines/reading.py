@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from pyspark.sql import functions as F
 
 from ipcbus.archive.columns import COLUMNS
-from ipcbus.spark.schema import of_columns
+from ipcbus.spark.row_schema import of_columns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,7 +49,7 @@ class Selection:
     careful: bool = True
 
     def options(self) -> dict[str, str]:
-        """The same as options of the data source."""
+        """Returns the same as options of the data source."""
         found = {"archive": str(self.archive), "failOnDataLoss": str(self.careful).lower()}
         if self.topics:
             found["subscribePattern"] = self.expression()
@@ -60,14 +60,14 @@ class Selection:
         return found
 
     def expression(self) -> str:
-        """All topics as one regular expression."""
+        """Returns all topics as one regular expression."""
         # Names as expressions too: `subscribe` takes none with a comma.
         each = self.topics if self.pattern else tuple(map(re.escape, self.topics))
         return each[0] if len(each) == 1 else "|".join(f"(?:{one})" for one in each)
 
 
 def read(spark: SparkSession, what: Selection, columns: Sequence[str] = (), *, events: bool = False) -> DataFrame:
-    """The rows that an archive holds now.
+    """Returns the rows that an archive holds now.
 
     Args:
         spark: reads them.
@@ -86,7 +86,7 @@ def read_stream(
     events: bool = False,
     rows_per_batch: int | None = None,
 ) -> DataFrame:
-    """The rows that an archive holds and will hold, from its beginning; otherwise as `read`.
+    """Returns the rows that an archive holds and will hold, from its beginning; otherwise as `read`.
 
     Args:
         spark: reads them.

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
-from ipcbus.spark.pipelines.feed import parsed
+from ipcbus.spark.pipelines.exchange_feed import parsed
 from ipcbus.spark.pipelines.pipeline import Pipeline
-from ipcbus.spark.pipelines.rows import SECOND_NS, start_of_interval, timestamp
+from ipcbus.spark.pipelines.row_columns import SECOND_NS, start_of_interval, timestamp
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -24,7 +24,7 @@ _QUOTE: Final = ("bid", "bid_quantity", "ask", "ask_quantity")
 
 
 def pipeline(interval_ns: int = SECOND_NS) -> Pipeline:
-    """The pipeline `rollup` with intervals of this length."""
+    """Returns the pipeline `rollup` with intervals of this length."""
     return Pipeline(
         name="rollup",
         columns=("session", "topic", "value", "receiveTimeNs"),
@@ -123,14 +123,14 @@ def merge_quotes(several: DataFrame) -> DataFrame:
 
 
 def bars(counted: DataFrame) -> DataFrame:
-    """The table of bars: open, high, low, close, volume, vwap (mean price by volume), trades; ordered."""
+    """Returns the table of bars: open, high, low, close, volume, vwap (mean price by volume), trades; ordered."""
     vwap = F.try_divide("notional", "volume").cast("decimal(20,6)")
     values = ("open", "high", "low", "close", "volume")
     return counted.select(_when(), *KEY, *values, vwap.alias("vwap"), "trades").orderBy(*KEY)
 
 
 def book(counted: DataFrame) -> DataFrame:
-    """The table of the top of the book: bid, ask, their quantities, the spread and how it varied; ordered."""
+    """Returns the table of the top of the book: bid, ask, their quantities, the spread and how it varied; ordered."""
     spread = (F.col("ask") - F.col("bid")).alias("spread")
     return counted.select(_when(), *KEY, *_QUOTE, spread, "widest", "narrowest", "updates").orderBy(*KEY)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F
 
 from ipcbus.spark.pipelines.pipeline import Pipeline
-from ipcbus.spark.pipelines.rows import SECOND_NS, messages, start_of_interval, timestamp
+from ipcbus.spark.pipelines.row_columns import SECOND_NS, messages, start_of_interval, timestamp
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -19,7 +19,7 @@ KEY: Final = ("session", "topic")
 
 
 def pipeline(interval_ns: int = SECOND_NS) -> Pipeline:
-    """The pipeline `throughput` with intervals of this length."""
+    """Returns the pipeline `throughput` with intervals of this length."""
     return Pipeline(
         name="throughput",
         columns=(*KEY, "value", "receiveTimeNs"),
@@ -61,7 +61,7 @@ def merge(several: DataFrame) -> DataFrame:
 
 
 def intervals(counted: DataFrame, interval_ns: int = SECOND_NS) -> DataFrame:
-    """The table for people and other programs.
+    """Returns the table for people and other programs.
 
     Returns:
         start (timestamp), start_ns, session, topic, messages, bytes, messages_per_second, bytes_per_second; ordered.

@@ -96,8 +96,8 @@ def test_a_message_that_a_timer_delivers_ends_the_wait_for_it(domain: str) -> No
     bus.joined(source)
     receiving.fileno()  # from here on every call goes the long way round
     source.send(b"x", flush=True)
-    receiving._duties._next["liveness"] = 0
-    receiving._driver.hurry()
+    receiving._timers._next["liveness"] = 0
+    receiving._event_loop.hurry()
     assert receiving.process_events(GIVE_UP_S) == 2  # the beginning and the message
     assert receiver.delivered == 1
     bus.close()
@@ -158,7 +158,7 @@ def test_the_thread_is_pinned_where_the_option_says(domain: str) -> None:
         source.wait_for_receivers(1, GIVE_UP_S)
         source.send(b"x", flush=True)
         while len(seen) < 2:
-            source._context._driver.wait_changed(0.001)
+            source._context._event_loop.wait_changed(0.001)
     assert seen == [{cpu}, {cpu}]
 
 
@@ -257,7 +257,7 @@ def test_what_cannot_be_called_back_is_refused_at_once(domain: str, make: str, n
 
 def test_a_context_does_not_read_receivers_to_find_sources(domain: str, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[object] = []
-    monkeypatch.setattr("ipcbus.resolution.adverts.ReceiverAdvert", lambda *given: read.append(given))
+    monkeypatch.setattr("ipcbus.resolution.local.adverts.ReceiverAdvert", lambda *given: read.append(given))
     with ipcbus.Context(domain=domain, operational_mode="sequential") as context:
         for number in range(3):
             context.receiver(f"t{number}")

@@ -12,7 +12,7 @@ import pytest
 
 import ipcbus
 from ipcbus import EventQueue
-from ipcbus.delivery.message import Origin, whole_message
+from ipcbus.delivery.received_message import Origin, whole_message
 from ipcbus.delivery.sink import Sink
 from tests.kit.bus import GIVE_UP_S, LBTIPC, Bus
 
@@ -37,7 +37,7 @@ class Hand:
     def __init__(self, queue: EventQueue, act: Callable[[Message], object] = bool) -> None:
         self.queue, self.act = queue, act
         self.got: list[int] = []
-        self.sink = Sink(self.note, 1, queue._shelf)
+        self.sink = Sink(self.note, 1, queue._event_buffer)
 
     def note(self, message: Message) -> None:
         self.got.append(message.sequence_number)
@@ -45,7 +45,7 @@ class Hand:
 
     def put(self, *numbers: int) -> None:
         for number in numbers:
-            self.queue._shelf.put(self.sink, whole_message(ORIGIN, b"x", number, number, 0, 0, None))
+            self.queue._event_buffer.put(self.sink, whole_message(ORIGIN, b"x", number, number, 0, 0, None))
 
 
 def asleep(queue: EventQueue, threads: int = 1) -> None:

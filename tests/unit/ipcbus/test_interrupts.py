@@ -12,9 +12,9 @@ import pytest
 
 import ipcbus
 from ipcbus.event_queue import _Keeper
-from ipcbus.runtime.driver import Driver
-from ipcbus.runtime.interrupts import shorten
-from ipcbus.runtime.wheel import Wheel
+from ipcbus.runtime.loop.driver_lock import DriverLock
+from ipcbus.runtime.loop.event_loop import EventLoop
+from ipcbus.runtime.loop.interrupts import shorten
 from ipcbus.spark.identity import Deduplicator
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def test_pulling(domain: str, monkeypatch: pytest.MonkeyPatch, form: str) -> Non
     with ipcbus.Context(domain=domain, operational_mode="sequential") as context:
         receiver = context.receiver("t")
         with monkeypatch.context() as patch:
-            patch.setattr(Driver, "_sleep", inside)
+            patch.setattr(EventLoop, "_sleep", inside)
             with pytest.raises(KeyboardInterrupt) as caught:
                 PULLS[form](receiver)
         assert frames(caught.value) == []
@@ -61,7 +61,7 @@ def test_pulling(domain: str, monkeypatch: pytest.MonkeyPatch, form: str) -> Non
 def test_process_events(domain: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with ipcbus.Context(domain=domain, operational_mode="sequential") as context:
         with monkeypatch.context() as patch:
-            patch.setattr(Driver, "_sleep", inside)
+            patch.setattr(EventLoop, "_sleep", inside)
             with pytest.raises(KeyboardInterrupt) as caught:
                 context.process_events(None)
         assert frames(caught.value) == []
@@ -79,7 +79,7 @@ def test_waiting_for_others(domain: str, monkeypatch: pytest.MonkeyPatch) -> Non
     with ipcbus.Context(domain=domain) as context:
         receiver, source = context.receiver("t"), context.source("other")
         with monkeypatch.context() as patch:
-            patch.setattr(Wheel, "wait_changed", inside)
+            patch.setattr(DriverLock, "wait_changed", inside)
             for wait in (receiver.wait_for_sources, source.wait_for_receivers):
                 with pytest.raises(KeyboardInterrupt) as caught:
                     wait(1)

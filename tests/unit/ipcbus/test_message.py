@@ -6,7 +6,7 @@ import pytest
 
 import ipcbus
 from ipcbus import MessageType, SourceEvent, SourceEventType
-from ipcbus.delivery.message import Message, Origin, event
+from ipcbus.delivery.received_message import Message, Origin, event
 
 
 def test_an_event_has_its_numbers_and_no_data() -> None:

@@ -221,4 +221,4 @@ def test_two_threads_may_pull_from_one_receiver(domain: str) -> None:
 def test_a_receiver_keeps_its_option_for_bursts(domain: str) -> None:
     with ipcbus.Context(domain=domain, operational_mode="sequential") as context:
         receiver = context.receiver("t", delivery_control_maximum_burst_loss=7)
-        assert receiver._interest.options.delivery_control_maximum_burst_loss == 7
+        assert receiver._subscription.options.delivery_control_maximum_burst_loss == 7

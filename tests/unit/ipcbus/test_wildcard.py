@@ -61,7 +61,7 @@ def test_a_pattern_is_compiled_as_it_is() -> None:
 def test_options_of_both_scopes_may_be_given(bus: Bus) -> None:
     context = bus.context()
     receiver = context.wildcard_receiver("a", None, resolver_no_source_linger_timeout=5, receive_queue_maximum=7)
-    assert receiver._interest.options.receive_queue_maximum == 7
+    assert receiver._subscription.options.receive_queue_maximum == 7
     with pytest.raises(ipcbus.ConfigError, match="resolver_no_source_linger_timeout"):
         context.wildcard_receiver("a", resolver_no_source_linger_timeout=-1)
     with pytest.raises(ipcbus.ConfigError, match="belongs to scope source"):

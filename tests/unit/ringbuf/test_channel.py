@@ -8,8 +8,8 @@ import pytest
 
 from ringbuf import layout, liveness, segment
 from ringbuf.channel import JoinedChannel, OwnedChannel
-from ringbuf.errors import SegmentGone, SegmentMismatch, SegmentRefused, SlotsFull
 from ringbuf.ring import RingReader, RingWriter
+from ringbuf.ring_errors import SegmentGone, SegmentMismatch, SegmentRefused, SlotsFull
 from ringbuf.slots import OWNER_BYTE
 from tests.rings.channels import (
     WINDOW,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ringbuf import segment
-from ringbuf.doorbell import DATA, NEWS, BellRope, Doorbell
-from ringbuf.errors import SegmentRefused
+from ringbuf.doorbell import DATA, NEWS, Doorbell, DoorbellRinger
+from ringbuf.ring_errors import SegmentRefused
 from tests.rings.children import Children
 from tests.rings.systems import as_nobody
 
@@ -47,7 +47,7 @@ def readable(fd: int) -> bool:
 
 
 def test_ringing_makes_the_owner_readable_until_it_drains(name: str, bell: Doorbell) -> None:
-    rope = BellRope(name)
+    rope = DoorbellRinger(name)
     assert not readable(bell.fd)
     rope.ring(DATA)
     rope.ring(NEWS)
@@ -60,11 +60,11 @@ def test_ringing_makes_the_owner_readable_until_it_drains(name: str, bell: Doorb
 
 
 def test_two_ropes_ring_one_bell(name: str, bell: Doorbell) -> None:
-    ropes = [BellRope(name), BellRope(name)]
-    for rope in ropes:
+    doorbells = [DoorbellRinger(name), DoorbellRinger(name)]
+    for rope in doorbells:
         rope.ring(DATA)
     assert bell.drain() == DATA + DATA
-    for rope in ropes:
+    for rope in doorbells:
         rope.close()
 
 
@@ -86,7 +86,7 @@ def test_bell_is_the_owners_only_whatever_the_umask(name: str, path: Path, umask
 def test_taken_name_is_refused(name: str, bell: Doorbell) -> None:
     with pytest.raises(FileExistsError):
         Doorbell(name)
-    rope = BellRope(name)
+    rope = DoorbellRinger(name)
     rope.ring(DATA)
     assert bell.drain() == DATA
     rope.close()
@@ -99,7 +99,7 @@ def test_unknown_group_is_refused_and_nothing_is_left(name: str, path: Path) -> 
 
 
 def test_ringing_a_full_bell_is_harmless(name: str, bell: Doorbell) -> None:
-    rope = BellRope(name)
+    rope = DoorbellRinger(name)
     for _ in range(70):
         rope.ring(DATA * 1000)
     assert readable(bell.fd)
@@ -117,7 +117,7 @@ def test_ringing_a_bell_whose_owner_was_killed_is_harmless(name: str, path: Path
 
     with Children() as children:
         assert children.run(die).wait() == -9
-        rope = BellRope(name)
+        rope = DoorbellRinger(name)
         for _ in range(100):
             rope.ring(DATA * 1000)
         rope.close()
@@ -125,19 +125,19 @@ def test_ringing_a_bell_whose_owner_was_killed_is_harmless(name: str, path: Path
 
 def test_ringing_after_the_bell_was_closed_is_harmless(name: str) -> None:
     bell = Doorbell(name)
-    rope = BellRope(name)
+    rope = DoorbellRinger(name)
     bell.close()
     rope.ring(DATA)
     rope.close()
     bell.close()
     with pytest.raises(FileNotFoundError):
-        BellRope(name)
+        DoorbellRinger(name)
 
 
 def test_a_forked_child_that_abandons_leaves_the_bell_to_its_parent(name: str, bell: Doorbell) -> None:
     with Children() as children:
         children.run(bell.abandon).result()
-    rope = BellRope(name)
+    rope = DoorbellRinger(name)
     rope.ring(DATA)
     assert bell.drain() == DATA
     rope.close()
@@ -146,7 +146,7 @@ def test_a_forked_child_that_abandons_leaves_the_bell_to_its_parent(name: str, b
 def test_regular_file_in_the_bells_place_is_refused_and_untouched(name: str, path: Path) -> None:
     path.write_bytes(b"secret")
     with pytest.raises(SegmentRefused, match=f"{name} is no FIFO"):
-        BellRope(name)
+        DoorbellRinger(name)
     assert path.read_bytes() == b"secret"
 
 
@@ -154,13 +154,13 @@ def test_link_in_the_bells_place_is_not_followed(name: str, path: Path, tmp_path
     os.mkfifo(tmp_path / "elsewhere")
     path.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(SegmentRefused, match=name):
-        BellRope(name)
+        DoorbellRinger(name)
 
 
 def test_directory_in_the_bells_place_is_refused(name: str, path: Path) -> None:
     path.mkdir()
     with pytest.raises(SegmentRefused, match=f"{name} is no FIFO"):
-        BellRope(name)
+        DoorbellRinger(name)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
@@ -168,7 +168,7 @@ def test_bell_of_another_user_is_refused(name: str, bell: Doorbell) -> None:
     def ring() -> str:
         as_nobody()
         with pytest.raises(SegmentRefused) as caught:
-            BellRope(name)
+            DoorbellRinger(name)
         return str(caught.value)
 
     with Children() as children:
@@ -178,6 +178,6 @@ def test_bell_of_another_user_is_refused(name: str, bell: Doorbell) -> None:
 
 @pytest.mark.parametrize("bad", ["", "a/b", "n" * 31])
 def test_unusable_name_is_refused(bad: str) -> None:
-    for use in (Doorbell, BellRope):
+    for use in (Doorbell, DoorbellRinger):
         with pytest.raises(ValueError, match="is no name"):
             use(bad)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ringbuf import layout, liveness
-from ringbuf.errors import SlotsFull
+from ringbuf.ring_errors import SlotsFull
 from tests.rings.channels import (
     WINDOW,
     control_of,

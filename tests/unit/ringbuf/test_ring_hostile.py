@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from ringbuf import layout
-from ringbuf.errors import RingError
 from ringbuf.ring import RingReader
-from ringbuf.words import Words
+from ringbuf.ring_errors import RingError
+from ringbuf.shared_words import SharedWords
 from tests.rings.channels import PACINGS, WINDOW, control_of, header_of, join, joined, owned, read_all, slots_of
 from tests.rings.children import Children
 
@@ -53,7 +53,7 @@ def test_possible_frame_around_nonsense_is_read_within_the_ring(domain: str, pac
         # At the very end of the ring: the body continues in the second mapping.
         at = WINDOW - 8
         np.frombuffer(channel.ring.view(), layout.RING_HEADER, 1)["tail"] = at
-        Words(channel.ring).store32(int(header_of(channel)["data_offset"]) + at, frame)
+        SharedWords(channel.ring).store32(int(header_of(channel)["data_offset"]) + at, frame)
         reader.reader.start(at)
         body = reader.reader.read()
         assert body is not None

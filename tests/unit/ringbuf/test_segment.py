@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ringbuf import segment
-from ringbuf.errors import SegmentFull, SegmentGone, SegmentRefused
+from ringbuf.ring_errors import SegmentFull, SegmentGone, SegmentRefused
 from tests.rings.channels import owned
 from tests.rings.children import Children
 from tests.rings.systems import NOBODY, as_nobody, in_small_shm

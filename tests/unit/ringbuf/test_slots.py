@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ringbuf import layout, liveness, segment
-from ringbuf.errors import SlotsFull
 from ringbuf.ring import RingReader
+from ringbuf.ring_errors import SlotsFull
+from ringbuf.shared_words import SharedWords
 from ringbuf.slots import Identity, SlotTable
-from ringbuf.words import Words
 from tests.rings.channels import PARKED, control_name, control_of, join, joined, owned, slots_of, who
 from tests.rings.children import Children, Flag
 
@@ -147,7 +147,7 @@ def test_claim_takes_what_a_dead_reader_left(channel: OwnedChannel, domain: str)
 
 @pytest.mark.parametrize("take_back", ["reclaim", "claim", "leave"])
 def test_bits_of_a_slot_go_with_it_and_others_stay(channel: OwnedChannel, domain: str, take_back: str) -> None:
-    words = Words(channel.control)
+    words = SharedWords(channel.control)
     joined_words = [layout.CONTROL_HEADER.itemsize + 8 * word for word in range(8)]
     with joined(domain) as keeper:
         assert keeper.index == 0

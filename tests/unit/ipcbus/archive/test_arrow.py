@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ipcbus.archive import Archive, Chunk
+from ipcbus.archive.archive_layout import ROW, TYPE_LOSS_DAMAGE
 from ipcbus.archive.arrow import Converter, chunks, lost_rows, schema
-from ipcbus.archive.choose import Choice, Labels
 from ipcbus.archive.columns import COLUMNS
-from ipcbus.archive.layout import ROW, TYPE_LOSS_DAMAGE
+from ipcbus.archive.row_filter import Labels, RowSelection
 from ipcbus.errors import ArchiveDamaged
 from ipcbus.wire.properties import pack
 from tests.kit.records import Record, Unwritten, append, as_rows, counted
@@ -46,7 +46,7 @@ EVENTS = st.builds(
 )
 
 
-def made(log: Log, names: Sequence[str], choice: Choice | None = None, **limits: int) -> list[Any]:
+def made(log: Log, names: Sequence[str], choice: RowSelection | None = None, **limits: int) -> list[Any]:
     """Record batches of all rows of a log."""
     converter = Converter(Labels(log), schema(names), choice)
     found = [converter.batch(chunk) for chunk in log.read(*log.bounds(), **limits)]
@@ -71,7 +71,9 @@ def test_batches_are_what_each_record_becomes(
     records: list[Record], names: list[str], events: bool, topic: str | None, max_rows: int
 ) -> None:
     log: Any = Unwritten(records)
-    converter = Converter(Labels(log), schema(names), Choice(None if topic is None else topic.__eq__, events=events))
+    converter = Converter(
+        Labels(log), schema(names), RowSelection(None if topic is None else topic.__eq__, events=events)
+    )
     found = []
     for begin in range(0, len(records), max_rows):
         batch = converter.batch(log.read(begin, begin + max_rows))
@@ -159,7 +161,7 @@ def test_rows_that_cannot_be_read_are_a_loss(tmp_path: Path) -> None:
     with archive.writer("host") as writer:
         append(writer, counted(1))
     names = ["value", "topic", "offset", "type", "numbers", "source"]
-    converter = Converter(Labels(archive.log("host/0")), schema(names), Choice(lambda _: False, events=True))
+    converter = Converter(Labels(archive.log("host/0")), schema(names), RowSelection(lambda _: False, events=True))
     (row,) = converter.batch(lost_rows(40, 55)).to_pylist()
     assert tuple(row.values()) == (None, "", 40, TYPE_LOSS_DAMAGE, 15, "")
 
@@ -195,5 +197,5 @@ def test_from_an_archive(tmp_path: Path) -> None:
         append(writer, records[:4])
         append(writer, records[4:])
     log = archive.log("host/0")
-    assert rows(made(log, ALL, Choice(events=True), max_rows=3)) == as_rows(records, waits=True)
-    assert rows(made(log, ["seq"], Choice("u".__eq__))) == [{"seq": 0}]
+    assert rows(made(log, ALL, RowSelection(events=True), max_rows=3)) == as_rows(records, waits=True)
+    assert rows(made(log, ["seq"], RowSelection("u".__eq__))) == [{"seq": 0}]

@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from ipcbus.archive import Archive, export
-from ipcbus.archive.choose import Choice
 from ipcbus.archive.columns import chosen
 from ipcbus.archive.export import export as exported
+from ipcbus.archive.row_filter import RowSelection
 from ipcbus.errors import ArchiveDamaged, ConfigError, StorageError, StorageFull
 from tests.kit.archives import lose_in_power_loss
 from tests.kit.records import Record, append, as_rows, counted
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ipcbus.archive.export import Form
-    from ipcbus.archive.exported import Missing
+    from ipcbus.archive.export_result import Missing
 
 FIRST = [*counted(5), Record(b"k", headers=(("key", b"1"), ("n", b""))), Record(type=4, numbers=3)]
 SECOND = counted(4, 100, "u")
@@ -54,7 +54,7 @@ def test_one_file(archive: Archive, tmp_path: Path, form: Form) -> None:
 
 
 def test_events(archive: Archive, tmp_path: Path) -> None:
-    exported(archive, tmp_path / "out.parquet", choice=Choice(events=True))
+    exported(archive, tmp_path / "out.parquet", choice=RowSelection(events=True))
     assert pq.read_table(tmp_path / "out.parquet").to_pylist() == expected(events=True)
 
 
@@ -73,7 +73,7 @@ def test_a_directory(archive: Archive, tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_topics_and_progress(archive: Archive, tmp_path: Path) -> None:
     steps: list[int] = []
-    (found,) = exported(archive, tmp_path / "out.parquet", choice=Choice("u".__eq__), told=steps.append)
+    (found,) = exported(archive, tmp_path / "out.parquet", choice=RowSelection("u".__eq__), told=steps.append)
     assert found.rows == 4
     assert sum(steps) == len(FIRST) + len(SECOND)
 
@@ -128,7 +128,9 @@ def test_damage_is_left_out_on_request(archive: Archive, tmp_path: Path) -> None
     data.write_bytes(changed)
     (archive.path / "other" / "1" / "watermark").write_bytes(bytes(2000))
     missing: list[Missing] = []
-    exported(archive, tmp_path / "out.parquet", choice=Choice(events=True), skip_damaged=True, missing=missing.append)
+    exported(
+        archive, tmp_path / "out.parquet", choice=RowSelection(events=True), skip_damaged=True, missing=missing.append
+    )
     assert [(each.log, each.first, each.end, each.damaged) for each in missing] == [
         ("other/1", None, None, True),
         ("third/2", 10, 20, True),
@@ -156,7 +158,7 @@ def test_a_hole_is_a_row_with_events(tmp_path: Path, lost: int) -> None:
             append(writer, counted(10, begin))
             writer.roll()
     lose_in_power_loss(tmp_path / "a" / "host" / "0", lost, lost + 10)
-    exported(archive, tmp_path / "out.parquet", choice=Choice(events=True))
+    exported(archive, tmp_path / "out.parquet", choice=RowSelection(events=True))
     rows = pq.read_table(tmp_path / "out.parquet", columns=["offset", "type", "numbers"]).to_pylist()
     assert [row["offset"] for row in rows] == [*range(lost), lost, *range(lost + 10, 30)]
     assert [(row["type"], row["numbers"]) for row in rows if row["type"]] == [(254, 10)]

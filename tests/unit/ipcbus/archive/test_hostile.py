@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from ipcbus.archive import Archive, blocks
-from ipcbus.archive.layout import BLOCK, ROW, SEGMENT_BYTES_MAX, WATERMARK
+from ipcbus.archive.archive_layout import BLOCK, ROW, SEGMENT_BYTES_MAX, WATERMARK
 from ipcbus.archive.repair import repair
 from ipcbus.archive.verify import verify
 from ipcbus.errors import ArchiveDamaged, ArchiveError, IpcBusError, OffsetsExpired, StorageError
-from ipcbus_tools.archive_info import ArchiveInfo
+from ipcbus_tools.render.archive_output import ArchiveInfo
 from tests.kit.archives import add, made
 from tests.kit.disks import FaultyDisk
 from tests.unit.ipcbus.archive.test_repair import FOLDER, ROOT, damaged, fill

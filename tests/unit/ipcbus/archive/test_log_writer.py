@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from ipcbus.archive import Archive, Limits, LogWriter, blocks, layout, log_writer, segment_writer
-from ipcbus.archive import names as naming
+from ipcbus.archive import Archive, Limits, LogWriter, archive_layout, blocks, log_writer, segment_writer
+from ipcbus.archive import log_names as naming
 from ipcbus.archive.verify import verify
 from ipcbus.errors import ClosedError, ConfigError, StorageError, StorageFull, WrongProcess
 from ipcbus.storage.files import DiskFile
@@ -150,13 +150,13 @@ def test_a_closed_writer_does_nothing(disk: FaultyDisk) -> None:
 
 
 def test_blocks_keep_their_limit(disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (layout, log_writer, blocks):
+    for module in (archive_layout, log_writer, blocks):
         monkeypatch.setattr(module, "BLOCK_BYTES_MAX", 480)
     values = [b"x" * size for size in (0, 100, 300, 80, 900, 1, 479, 480, 481, 0, *[3] * 25)]
     with opened(disk) as writer:
         add(writer, values)
         blk = disk.content()[FOLDER / f"{0:020d}.blk"]
-        found = np.frombuffer(blk, layout.BLOCK)
+        found = np.frombuffer(blk, archive_layout.BLOCK)
         assert found["rows"].sum() == len(values)
         assert all(rows == 1 or (rows <= 10 and size <= 480) for rows, size in found[["rows", "bytes"]].tolist())
         assert len(found) == 8
@@ -319,12 +319,12 @@ def test_no_offset_is_given_twice_where_no_synced_watermark_is_left(
     monkeypatch.setattr(log_writer, "RESERVE_MIN", 8)
     writer = opened(disk, sync_seconds=1e9)
     add(writer, [b"x"])
-    mark = disk.content()[FOLDER / "watermark"][: layout.WATERMARK.itemsize]
+    mark = disk.content()[FOLDER / "watermark"][: archive_layout.WATERMARK.itemsize]
     for _ in range(50):
         add(writer, [b"y"])
     shown = writer.next_offset
     after = disk.lost_power()
-    after.spoil(FOLDER / "watermark", mark + bytes(layout.WATERMARK_AT[-1]))
+    after.spoil(FOLDER / "watermark", mark + bytes(archive_layout.WATERMARK_AT[-1]))
     for suffix in ("dat", "idx", "blk"):
         after.spoil(FOLDER / f"{0:020d}.{suffix}", b"")
     with opened(after) as again:

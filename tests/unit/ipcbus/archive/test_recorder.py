@@ -12,9 +12,9 @@ import pytest
 import ipcbus
 from ipcbus import ArchiveLocked, ConfigError, IpcBusError, stats
 from ipcbus.archive import Archive, Limits
-from ipcbus.archive.layout import TYPE_LOSS_RECORDER
+from ipcbus.archive.archive_layout import TYPE_LOSS_RECORDER
+from ipcbus.archive.record_buffer import RecordBuffer
 from ipcbus.archive.recorder import Recorder, union
-from ipcbus.archive.stage import Stage
 from tests.kit.recording import accounted, losses, messages, rows_of, until, values, written
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ def test_a_message_longer_than_the_memory_is_recorded(context: ipcbus.Context, a
 def test_a_message_that_no_segment_can_hold_is_noted(
     context: ipcbus.Context, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ipcbus.archive.recorder.Stage", functools.partial(Stage, message_max=100_000))
+    monkeypatch.setattr("ipcbus.archive.recorder.RecordBuffer", functools.partial(RecordBuffer, message_max=100_000))
     source = context.source("t")
     with Recorder(context, archive, ["t"], buffer_bytes=SMALL) as recorder:
         source.wait_for_receivers(1, 30)
@@ -269,7 +269,7 @@ def test_a_topic_that_had_ended_begins_anew(context: ipcbus.Context, archive: Ar
 
 
 def test_the_oldest_segments_go(context: ipcbus.Context, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ipcbus.archive.drain._RETAIN_S", 0)
+    monkeypatch.setattr("ipcbus.archive.writer_thread._RETAIN_S", 0)
     limits = Limits(segment_bytes=10_000, retain_bytes=30_000)
     source = context.source("t")
     with Recorder(context, archive, ["t"], flush_seconds=0.001, limits=limits) as recorder:

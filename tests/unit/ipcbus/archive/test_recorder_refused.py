@@ -61,7 +61,7 @@ def refusal(monkeypatch: pytest.MonkeyPatch) -> Refusal:
 def hurry() -> Iterator[None]:
     """Has the disk tried again soon."""
     with pytest.MonkeyPatch.context() as kept:
-        kept.setattr("ipcbus.archive.drain.RETRY_S", 0.01)
+        kept.setattr("ipcbus.archive.writer_thread.RETRY_S", 0.01)
         yield
 
 
@@ -174,7 +174,7 @@ def test_what_cannot_be_written_at_the_end_is_counted(context: ipcbus.Context, r
 def test_retention_makes_room_on_a_full_disk(
     context: ipcbus.Context, refusal: Refusal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ipcbus.archive.drain._RETAIN_S", 3600)
+    monkeypatch.setattr("ipcbus.archive.writer_thread._RETAIN_S", 3600)
     archive = Archive.create("/archive", files=refusal.disk)
     source = context.source("t")
     limits = Limits(segment_bytes=20_000, retain_bytes=50_000, sync="never")
@@ -194,8 +194,8 @@ def test_segments_that_cannot_be_removed_do_not_keep_others_from_being_written(
     def retain(_writer: LogWriter, _now_ns: int) -> None:
         raise StorageError("consumers: cannot list it: permission denied")
 
-    monkeypatch.setattr("ipcbus.archive.drain._LOOK_S", 0.001)
-    monkeypatch.setattr("ipcbus.archive.drain._RETAIN_S", 0)
+    monkeypatch.setattr("ipcbus.archive.writer_thread._LOOK_S", 0.001)
+    monkeypatch.setattr("ipcbus.archive.writer_thread._RETAIN_S", 0)
     archive = Archive.create("/archive", files=refusal.disk)
     source = context.source("t")
     with Recorder(context, archive, ["t"], flush_seconds=0.001, limits=Limits(retain_bytes=1 << 30)) as recorder:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ipcbus.archive import Archive, Limits
-from ipcbus.archive.layout import LOSS_TYPES, TYPE_LOSS_DAMAGE, WATERMARK_AT
+from ipcbus.archive.archive_layout import LOSS_TYPES, TYPE_LOSS_DAMAGE, WATERMARK_AT
 from ipcbus.archive.repair import repair
 from ipcbus.archive.verify import verify
 from ipcbus.errors import ArchiveDamaged, ArchiveLocked, OffsetsExpired

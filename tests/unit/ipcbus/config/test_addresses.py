@@ -4,7 +4,7 @@ import pytest
 
 from ipcbus.config import ContextOptions, Option, SourceOptions
 from ipcbus.config.addresses import daemons, joined
-from ipcbus.config.values import Refused
+from ipcbus.config.option_values import Refused
 
 GROUP = ContextOptions.resolver_multicast_address
 ANY_GROUP = SourceOptions.transport_lbtrm_multicast_address

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ipcbus.delivery.budget import Budget
+from ipcbus.delivery.reassembly_budget import ReassemblyBudget
 from ipcbus.delivery.sink import Sink
 from tests.kit.datagrams import Item, fragments, info
 from tests.kit.desk import Desk, data, lost, whole
@@ -244,7 +244,7 @@ def test_a_threshold_of_0_is_none() -> None:
 
 
 def test_the_bound_of_a_context_is_kept_by_all_topics_together() -> None:
-    desk = Desk(budget=Budget(entries_max=4), recovery_ns=LONG)
+    desk = Desk(budget=ReassemblyBudget(entries_max=4), recovery_ns=LONG)
     desk.receive(2, Sink(desk.note, 1))
     assert desk.feed(whole(1), whole(1, topic=2)) == []
     assert desk.budget.entries == 4
@@ -256,7 +256,7 @@ def test_the_bound_of_a_context_is_kept_by_all_topics_together() -> None:
 
 
 def test_over_the_bound_the_oldest_gap_of_the_context_goes_not_that_of_the_topic_that_came_last() -> None:
-    desk = Desk(budget=Budget(entries_max=5), recovery_ns=LONG)
+    desk = Desk(budget=ReassemblyBudget(entries_max=5), recovery_ns=LONG)
     desk.receive(2, Sink(desk.note, 1))
     assert desk.feed(whole(1, topic=2), whole(1), whole(2)) == []  # topic 2 has the older gap, topic 1 holds more
     assert desk.budget.entries == 5
@@ -268,7 +268,7 @@ def test_over_the_bound_the_oldest_gap_of_the_context_goes_not_that_of_the_topic
 
 
 def test_the_oldest_gap_may_be_one_that_a_topic_has_filled_in_part() -> None:
-    desk = Desk(budget=Budget(entries_max=4), recovery_ns=LONG)
+    desk = Desk(budget=ReassemblyBudget(entries_max=4), recovery_ns=LONG)
     desk.receive(2, Sink(desk.note, 1))
     desk.feed(whole(2), whole(1, topic=2))
     assert desk.feed(whole(0)) == data(0)  # of the gap 0..1 the rest is as old as all of it
@@ -277,7 +277,7 @@ def test_the_oldest_gap_may_be_one_that_a_topic_has_filled_in_part() -> None:
 
 
 def test_a_topic_without_gaps_is_passed_over_and_one_that_is_received_no_more_too() -> None:
-    desk = Desk(budget=Budget(entries_max=4), recovery_ns=LONG)
+    desk = Desk(budget=ReassemblyBudget(entries_max=4), recovery_ns=LONG)
     desk.receive(2, Sink(desk.note, 1))
     desk.receive(3, Sink(desk.note, 1))
     desk.feed(whole(1), whole(0))  # its gap is filled
@@ -291,7 +291,7 @@ def test_a_topic_without_gaps_is_passed_over_and_one_that_is_received_no_more_to
 
 @pytest.mark.parametrize("ordered", UNORDERED)
 def test_gaps_alone_count_against_the_bound(ordered: int) -> None:
-    desk = Desk(ordered=ordered, budget=Budget(entries_max=2), recovery_ns=LONG)
+    desk = Desk(ordered=ordered, budget=ReassemblyBudget(entries_max=2), recovery_ns=LONG)
     assert desk.feed(whole(1), whole(3), whole(5)) == data(1, 3) + lost(0) + data(5)
     assert desk.budget.entries == desk.tally.order_map_entries == 2
 

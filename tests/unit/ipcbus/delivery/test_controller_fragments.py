@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ipcbus.delivery.budget import Budget
-from ipcbus.delivery.types import FragmentInfo
-from ipcbus.wire.layout import FLAG_END_BATCH, FLAG_START_BATCH
+from ipcbus.delivery.message_types import FragmentInfo
+from ipcbus.delivery.reassembly_budget import ReassemblyBudget
+from ipcbus.wire.wire_layout import FLAG_END_BATCH, FLAG_START_BATCH
 from tests.kit.datagrams import Item, fragment, fragments, info
 from tests.kit.desk import Desk, Seen, data, lost, whole
 
@@ -193,14 +193,14 @@ def test_after_it_everything_is_missed_where_the_floor_was_known(ordered: int) -
 
 
 def test_a_message_that_there_is_no_memory_for_is_reported_lost(ordered: int) -> None:
-    desk = Desk(ordered=ordered, budget=Budget(bytes_max=20))
+    desk = Desk(ordered=ordered, budget=ReassemblyBudget(bytes_max=20))
     assert desk.feed(*pieces(0, 4), *pieces(4, 2)) == lost(0, 1, 2, 3) + together(4, 2)
     assert desk.tally.reassembly_refused == 1
     assert desk.budget.bytes == 0
 
 
 def test_memory_is_shared_by_the_topics_of_a_context(ordered: int) -> None:
-    desk = Desk(ordered=ordered, budget=Budget(bytes_max=100))
+    desk = Desk(ordered=ordered, budget=ReassemblyBudget(bytes_max=100))
     desk.receive(2, desk.sink())
     other = [item._replace(topic=2) for item in pieces(0, 3)]
     assert desk.feed(pieces(0, 3)[0], *other) == lost(0, 1, 2)

@@ -7,7 +7,7 @@ from tests.kit.desk import Desk, Seen, data, lost, whole
 
 
 class Known:
-    """What the test says of the way (delivery.rare.Way)."""
+    """What the test says of the way (delivery.slow_path.Way)."""
 
     def __init__(self, *, counted: bool = True) -> None:
         self.end, self.lost, self.counted, self.now_ns = 1 << 62, 0, counted, 0

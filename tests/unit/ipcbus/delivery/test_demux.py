@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from ipcbus.delivery.budget import Budget
 from ipcbus.delivery.controller import DeliveryController
+from ipcbus.delivery.delivery_rules import DeliveryRules
 from ipcbus.delivery.demux import Demux
-from ipcbus.delivery.message import Origin, event
-from ipcbus.delivery.rules import Rules
+from ipcbus.delivery.message_types import MessageType
+from ipcbus.delivery.reassembly_budget import ReassemblyBudget
+from ipcbus.delivery.received_message import Origin, event
 from ipcbus.delivery.sink import Sink
-from ipcbus.delivery.types import MessageType
 from ringbuf.layout import control_view
 from tests.kit.datagrams import Item, compose
 from tests.rings import channels
@@ -68,9 +68,9 @@ class Stand:
         """Receives a topic; into `got` without sinks."""
         controller = DeliveryController(
             Origin(f"topic {number}", "LBT-IPC:1:1"),
-            *(number, Rules(), self.notes),
+            *(number, DeliveryRules(), self.notes),
             tally=self.demux.tally,
-            budget=Budget(),
+            budget=ReassemblyBudget(),
             floor=floor,
         )
         controller.set_sinks(sinks or [Sink(self.note, 1)])

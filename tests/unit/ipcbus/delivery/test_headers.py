@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ipcbus.delivery.message import Origin, whole_message
+from ipcbus.delivery.message_types import FragmentInfo
+from ipcbus.delivery.received_message import Origin, whole_message
 from ipcbus.delivery.sink import Sink
-from ipcbus.delivery.types import FragmentInfo
-from ipcbus.wire.layout import FLAG_END_BATCH, FLAG_PROPERTIES
 from ipcbus.wire.properties import pack
+from ipcbus.wire.wire_layout import FLAG_END_BATCH, FLAG_PROPERTIES
 from tests.kit.datagrams import Item, fragments
 from tests.kit.desk import Desk, data, lost, whole
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ipcbus.delivery.reassembly import Fragment, Partial, read_fragment
-from ipcbus.wire.layout import MESSAGE_MAX
+from ipcbus.wire.wire_layout import MESSAGE_MAX
 from tests.kit.datagrams import fragment, fragments
 
 

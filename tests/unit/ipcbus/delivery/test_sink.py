@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ipcbus.delivery.message import Origin, event, whole_message
+from ipcbus.delivery.message_types import MessageType
+from ipcbus.delivery.received_message import Origin, event, whole_message
 from ipcbus.delivery.sink import Sink
-from ipcbus.delivery.types import MessageType
 
 if TYPE_CHECKING:
     from ipcbus import Message

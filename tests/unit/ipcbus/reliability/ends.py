@@ -5,13 +5,13 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from ipcbus.reliability.loss_map import NakTerms
-from ipcbus.reliability.receiver_end import ReceiverEnd
-from ipcbus.reliability.receiver_terms import ReceiverTerms
-from ipcbus.reliability.reception import ReceptionTerms
-from ipcbus.reliability.source_end import ALL, SourceEnd, SourceTerms
-from ipcbus.reliability.transmission import TransmissionTerms
-from ipcbus.wire import packets
+from ipcbus.reliability.loss_detector import NakSettings
+from ipcbus.reliability.receive_state import ReceiveSettings
+from ipcbus.reliability.receiver_settings import ReceiverSettings
+from ipcbus.reliability.reliable_receiver import ReliableReceiver
+from ipcbus.reliability.reliable_sender import ALL, ReliableSender, SenderSettings
+from ipcbus.reliability.send_state import SendSettings
+from ipcbus.wire import udp_packets
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -25,20 +25,20 @@ WHO = (11, 22, "there")
 SECRET = b"0123456789abcdef"
 
 
-def source(multicast: bool = False, **terms: Any) -> SourceEnd:  # noqa: ANN401
-    found = {"sending": TransmissionTerms(data_rate=0, retransmit_rate=0), **terms}
-    return SourceEnd(SESSION, SourceTerms(**found), SECRET, 0, multicast)
+def source(multicast: bool = False, **terms: Any) -> ReliableSender:  # noqa: ANN401
+    found = {"sending": SendSettings(data_rate=0, retransmit_rate=0), **terms}
+    return ReliableSender(SESSION, SenderSettings(**found), SECRET, 0, multicast)
 
 
-def receiver(multicast: bool = False, resume: bool = False, **terms: Any) -> ReceiverEnd:  # noqa: ANN401
-    found = {"reception": ReceptionTerms(NakTerms(initial_backoff=0)), **terms}
-    return ReceiverEnd(SESSION, AT, ReceiverTerms(**found), Random(1), 0, WHO, multicast, resume)
+def receiver(multicast: bool = False, resume: bool = False, **terms: Any) -> ReliableReceiver:  # noqa: ANN401
+    found = {"reception": ReceiveSettings(NakSettings(initial_backoff=0)), **terms}
+    return ReliableReceiver(SESSION, AT, ReceiverSettings(**found), Random(1), 0, WHO, multicast, resume)
 
 
 class Pair:
     """One of each, without delay; `got` is what was delivered."""
 
-    def __init__(self, there: SourceEnd, here: ReceiverEnd) -> None:
+    def __init__(self, there: ReliableSender, here: ReliableReceiver) -> None:
         self.there, self.here = there, here
         self.got: list[bytes] = []
 
@@ -66,9 +66,11 @@ class Pair:
         if to == HERE or to is ALL:
             self.got += [datagram for datagram, _ in self.here.receive(packet, AT, now_ns)]
 
-    def lose(self) -> list[packets.Packet | None]:
+    def lose(self) -> list[udp_packets.Packet | None]:
         """What both wanted to send is lost; returns what it was."""
-        return [packets.parse(packet) for packet in (*self.here.take(), *(packet for packet, _ in self.there.take()))]
+        return [
+            udp_packets.parse(packet) for packet in (*self.here.take(), *(packet for packet, _ in self.there.take()))
+        ]
 
 
 def joined(multicast: bool = False, **terms: Any) -> Pair:  # noqa: ANN401

@@ -3,13 +3,13 @@ from __future__ import annotations
 from random import Random
 
 from ipcbus.reliability.catch_up import AHEAD, HELD, CatchUp
-from ipcbus.reliability.loss_map import NakTerms
-from ipcbus.reliability.reception import Reception, ReceptionTerms
+from ipcbus.reliability.loss_detector import NakSettings
+from ipcbus.reliability.receive_state import ReceiveSettings, ReceiveState
 
 
-def behind(sent: int) -> tuple[CatchUp, Reception]:
+def behind(sent: int) -> tuple[CatchUp, ReceiveState]:
     """A receiver that has nothing of what was sent."""
-    reception = Reception(ReceptionTerms(NakTerms(initial_backoff=0)), Random(1), 0, 0)
+    reception = ReceiveState(ReceiveSettings(NakSettings(initial_backoff=0)), Random(1), 0, 0)
     found = CatchUp(reception)
     assert found.hear(sent, 0, 0) == []
     return found, reception

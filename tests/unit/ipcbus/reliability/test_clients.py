@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ipcbus.reliability.clients import TABLE, Answer, Cause, Clients, ClientTerms, State
-from ipcbus.wire import packets
+from ipcbus.reliability.clients import TABLE, Answer, Cause, Clients, ClientSettings, State
+from ipcbus.wire import udp_packets
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -12,11 +12,11 @@ SECOND = 1_000_000_000
 
 
 def clients(**terms: int) -> Clients:
-    return Clients(7, ClientTerms(**terms), b"0123456789abcdef")
+    return Clients(7, ClientSettings(**terms), b"0123456789abcdef")
 
 
-def ack(topics: Sequence[int], revision: int, page: int = 0, pages: int = 1, context_id: int = 1) -> packets.Ack:
-    return packets.Ack(packets.ACK, 0, 7, 99, 0, context_id, revision, 2, page, pages, "a", tuple(topics))
+def ack(topics: Sequence[int], revision: int, page: int = 0, pages: int = 1, context_id: int = 1) -> udp_packets.Ack:
+    return udp_packets.Ack(udp_packets.ACK, 0, 7, 99, 0, context_id, revision, 2, page, pages, "a", tuple(topics))
 
 
 def test_the_table_answers_each_cause_in_each_state_where_it_can_come() -> None:
@@ -28,7 +28,7 @@ def test_the_table_answers_each_cause_in_each_state_where_it_can_come() -> None:
 
 def test_cookies_differ_by_address_session_secret_and_epoch() -> None:
     one = clients()
-    others = [Clients(8, ClientTerms(), b"0123456789abcdef"), Clients(7, ClientTerms(), b"0123456789abcdeg")]
+    others = [Clients(8, ClientSettings(), b"0123456789abcdef"), Clients(7, ClientSettings(), b"0123456789abcdeg")]
     found = [one.cookie("a", 0), one.cookie("b", 0), one.cookie("a", 30 * SECOND)]
     found += [other.cookie("a", 0) for other in others]
     assert len(set(found)) == 5

@@ -69,4 +69,4 @@ def test_discovery_loads_little() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     loaded = json.loads(done.stdout)
-    assert set(loaded) == {"ipcbus", "ipcbus.spark", "ipcbus.spark.source", "ipcbus.version", "pyspark_ipcbus"}
+    assert set(loaded) == {"ipcbus", "ipcbus.spark", "ipcbus.spark.data_source", "ipcbus.version", "pyspark_ipcbus"}

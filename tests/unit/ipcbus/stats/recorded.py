@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ipcbus.resolution import names
-from ipcbus.resolution.adverts import Endpoint, SessionAdvert
-from ipcbus.resolution.registry import Registry
-from ipcbus.wire import layout as wire
+from ipcbus.resolution.local import object_names
+from ipcbus.resolution.local.adverts import Endpoint, SessionAdvert
+from ipcbus.resolution.local.registry import Registry
+from ipcbus.wire import wire_layout as wire
 from ringbuf import layout, liveness, segment
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ class Recorded:
         self.registry.add_source(0, "a", 1)
         self.registry.add_source(0, "b", 2 + TOPICS_MAX)
         self.receiver = self.registry.add_receiver("c")
-        self.ring_name = names.ring(domain, CONTEXT_ID, 0)
-        self.control_name = names.control(domain, CONTEXT_ID, 0)
+        self.ring_name = object_names.ring(domain, CONTEXT_ID, 0)
+        self.control_name = object_names.control(domain, CONTEXT_ID, 0)
         data = layout.data_offset(user)
         self.ring_fd = segment.create(self.ring_name, data + CAPACITY)
         self.control_fd = segment.create(self.control_name, layout.control_bytes(SLOTS_MAX, 8 * TOPICS_MAX))
@@ -107,7 +107,10 @@ class Recorded:
     def reception(self, session: SessionAdvert, local: int = 0x8000, **fields: object) -> int:
         """Makes the ring of a session that the context receives over UDP; returns a descriptor of it."""
         self.registry.add_reception(session, local)
-        ring, control = names.ring(self.domain, CONTEXT_ID, local), names.control(self.domain, CONTEXT_ID, local)
+        ring, control = (
+            object_names.ring(self.domain, CONTEXT_ID, local),
+            object_names.control(self.domain, CONTEXT_ID, local),
+        )
         area = wire.RECEPTION_BOARD.itemsize
         self.others.append((ring, segment.create(ring, layout.data_offset(area) + layout.PAGE)))
         self.others.append((control, segment.create(control, layout.control_bytes(1, 0))))

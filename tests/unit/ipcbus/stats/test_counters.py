@@ -5,7 +5,7 @@ import pytest
 
 from ipcbus.stats import COUNTERS, Counter, counters_of
 from ipcbus.stats.counters import STRUCT_OF, values
-from ipcbus.wire import layout as wire
+from ipcbus.wire import wire_layout as wire
 from ringbuf import layout as ring
 
 STRUCTS = {**ring.STRUCTS, **wire.STRUCTS}

@@ -18,17 +18,17 @@ import numpy as np
 import pytest
 
 from ipcbus import MessageType, WouldBlock, stats
-from ipcbus.delivery.budget import Budget
-from ipcbus.delivery.rules import Rules
-from ipcbus.reliability.clients import ClientTerms
-from ipcbus.reliability.transmission import TransmissionTerms
-from ipcbus.resolution.terms import ResolutionTerms
+from ipcbus.delivery.delivery_rules import DeliveryRules
+from ipcbus.delivery.reassembly_budget import ReassemblyBudget
+from ipcbus.reliability.clients import ClientSettings
+from ipcbus.reliability.send_state import SendSettings
+from ipcbus.resolution.network.resolution_settings import ResolutionSettings
 from ipcbus.stats import COUNTERS
 from ipcbus.stats.counters import values
-from ipcbus.transport.datagrams import Buffers, Ports, unicast
-from ipcbus.transport.interfaces import find
-from ipcbus.transport.losing import Loss
-from ipcbus.wire import packets, resolving
+from ipcbus.transport.udp.datagram_socket import Buffers, Ports, unicast
+from ipcbus.transport.udp.loss_injection import LossInjection
+from ipcbus.transport.udp.network_interface import find
+from ipcbus.wire import resolution_packets, udp_packets
 from ringbuf import layout
 from tests.kit.bus import LBTIPC, LBTIPC_SOURCE_PACED, LBTRU, Bus, Kind
 from tests.kit.datagrams import Item, compose, fragment
@@ -36,7 +36,7 @@ from tests.rings import channels
 from tests.unit.ipcbus.delivery.test_demux import Stand
 from tests.unit.ipcbus.reliability import ends
 from tests.unit.ipcbus.reliability.ends import AT, HERE, MS, SECOND, SESSION, Pair
-from tests.unit.ipcbus.resolution import test_network as resolving_contexts
+from tests.unit.ipcbus.resolution.network import test_network_resolution as resolving_contexts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -56,21 +56,21 @@ TABLE: Final = {(row.of, row.name) for row in COUNTERS}
 
 NAMED: Final[dict[str, dict[str, str]]] = {
     "uplink": {
-        "transport/test_boards.py::test_time_in_which_the_data_rate_limits": "rate_limited_ns",
-        "transport/test_boards.py::test_counters_and_values_of_the_moment": "unknown_msgs_rcved",
+        "transport/udp/test_stats_blocks.py::test_time_in_which_the_data_rate_limits": "rate_limited_ns",
+        "transport/udp/test_stats_blocks.py::test_counters_and_values_of_the_moment": "unknown_msgs_rcved",
     },
     "reception": {
-        "reliability/test_receiver_end.py::test_reset_keeps_what_is_there": "resets_rcved",
-        "reliability/test_reception.py::test_what_left_the_window_is_not_asked_for": "unrecovered_txw",
-        "reliability/test_reception.py::test_given_up_and_then_there_after_all": "unrecovered_tmo late",
-        "reliability/test_reception.py::test_a_number_from_nowhere_costs_no_memory": "unrecovered_full",
-        "reliability/test_reception.py::test_overtaken_is_not_recovered": "out_of_order",
-        "reliability/test_reception.py::test_ncfs_by_reason": ("ncfs_ignored ncfs_rx_delay ncfs_shed ncfs_unknown"),
+        "reliability/test_reliable_receiver.py::test_reset_keeps_what_is_there": "resets_rcved",
+        "reliability/test_receive_state.py::test_what_left_the_window_is_not_asked_for": "unrecovered_txw",
+        "reliability/test_receive_state.py::test_given_up_and_then_there_after_all": "unrecovered_tmo late",
+        "reliability/test_receive_state.py::test_a_number_from_nowhere_costs_no_memory": "unrecovered_full",
+        "reliability/test_receive_state.py::test_overtaken_is_not_recovered": "out_of_order",
+        "reliability/test_receive_state.py::test_ncfs_by_reason": ("ncfs_ignored ncfs_rx_delay ncfs_shed ncfs_unknown"),
     },
     "recorder": {
         "archive/test_recorder.py::test_everything_of_a_topic_is_recorded": ("messages bytes next_offset"),
         "archive/test_recorder.py::test_the_next_recorder_goes_on_and_tells_what_was_missed": "missed",
-        "archive/test_stage.py::test_events_are_rows_without_bytes": "losses lost",
+        "archive/test_record_buffer.py::test_events_are_rows_without_bytes": "losses lost",
         "archive/test_recorder_refused.py::test_a_disk_that_refuses_costs_only_what_finds_no_memory": (
             "dropped errors buffered_bytes behind_ns"
         ),
@@ -293,7 +293,7 @@ def disorder(domain: str) -> Iterator[Found]:
         try:
             stand = Stand(channel, reading)
             topic = stand.topic(1)
-            topic.rules, topic._budget = Rules(recovery_ns=SECOND), Budget(bytes_max=1000)
+            topic.rules, topic._budget = DeliveryRules(recovery_ns=SECOND), ReassemblyBudget(bytes_max=1000)
 
             def came(*items: Item) -> Found:
                 assert channel.writer.write(compose(*items), len(items))
@@ -323,18 +323,18 @@ def cookie_of(pair: Pair) -> int:
 def a_source_that_is_asked(domain: str) -> Iterator[Found]:
     del domain
     terms = {"data_rate": 0, "retransmit_rate": 160_000, "rate_interval": 10 * MS, "queue_max": 4, "window_size": 700}
-    pair = Pair(ends.source(sending=TransmissionTerms(**terms)), ends.receiver())
+    pair = Pair(ends.source(sending=SendSettings(**terms)), ends.receiver())
     pair.exchange()
     pair.send(*(bytes([number]) * 100 for number in range(8)))
     pair.lose()
     for numbers in (range(8), [2]):
-        for packet in packets.naks(SESSION, cookie_of(pair), numbers):
+        for packet in udp_packets.naks(SESSION, cookie_of(pair), numbers):
             pair.there.receive(packet, HERE, 1)
     yield {"uplink": pair.there.snapshot()}
     for now_ns in (SECOND, 2 * SECOND, 3 * SECOND):
         pair.there.turn(now_ns)
     yield {"uplink": pair.there.snapshot()}
-    slow = Pair(ends.source(sending=TransmissionTerms(data_rate=80_000, retransmit_rate=0)), ends.receiver())
+    slow = Pair(ends.source(sending=SendSettings(data_rate=80_000, retransmit_rate=0)), ends.receiver())
     slow.exchange()
     for _ in range(20):
         slow.send(bytes(1000))
@@ -347,13 +347,13 @@ def a_source_that_is_asked(domain: str) -> Iterator[Found]:
 def strangers(domain: str) -> Iterator[Found]:
     del domain
     end = ends.source()
-    for packet in (b"rubbish", packets.connect(SESSION + 1, 0, 3), *packets.naks(SESSION, 99, [0])):
+    for packet in (b"rubbish", udp_packets.connect(SESSION + 1, 0, 3), *udp_packets.naks(SESSION, 99, [0])):
         end.receive(packet, HERE, 0)
     yield {"uplink": end.snapshot()}
     pair = ends.joined()
     pair.there.turn(10 * SECOND)
     yield {"uplink": pair.there.snapshot()}
-    full = ends.source(clients=ClientTerms(clients_max=1))
+    full = ends.source(clients=ClientSettings(clients_max=1))
     for place in range(2):
         other, here = ("127.0.0.1", 6000 + place), ends.receiver()
         for now_ns in range(0, SECOND, 100 * MS):
@@ -388,13 +388,13 @@ def a_receiver_that_asks(domain: str) -> Iterator[Found]:
         pair.deliver(*again[0], number)
         yield counted()
         pair.exchange((1 + number) * 500 * MS)
-    data = packets.data(SESSION, 9, 0, 1, 5, b"x", 0)
+    data = udp_packets.data(SESSION, 9, 0, 1, 5, b"x", 0)
     wrong = (
         (b"", AT),
-        (bytes([packets.VERSION + 1]) + data[1:], AT),
-        (bytes([packets.VERSION, 0x63]) + bytes(40), AT),
-        (packets.data(SESSION, 9, 0, 1, 5, b"", 0), AT),
-        (packets.data(SESSION + 1, 9, 0, 1, 5, b"x", 0), AT),
+        (bytes([udp_packets.VERSION + 1]) + data[1:], AT),
+        (bytes([udp_packets.VERSION, 0x63]) + bytes(40), AT),
+        (udp_packets.data(SESSION, 9, 0, 1, 5, b"", 0), AT),
+        (udp_packets.data(SESSION + 1, 9, 0, 1, 5, b"x", 0), AT),
         (data, HERE),
     )
     for packet, address in wrong:
@@ -416,7 +416,7 @@ def a_slow_application_over_udp(domain: str) -> Iterator[Found]:
         bus.until(reception, "its board")
         reader = next(each for each in bus.contexts if each.name == "reader")
         port = next(iter(reader._network._media[0]._ports))
-        with_nobody = packets.data(12345, 0, 0, 1, 0, b"x", 0)
+        with_nobody = udp_packets.data(12345, 0, 0, 1, 0, b"x", 0)
 
         def sent() -> bool:
             source.send(bytes(8000), flush=True)
@@ -441,7 +441,7 @@ def sockets(domain: str) -> Iterator[Found]:
     interface = find("127.0.0.1", "transport_lbtru_interface")
     one, other = (
         unicast(interface, Ports(0, 0, ephemeral=True, cure="x"), Buffers(receive=4096), loss)
-        for loss in (None, Loss(50, random.Random(7)))
+        for loss in (None, LossInjection(50, random.Random(7)))
     )
     try:
         one.send(bytes(70_000), other.address)
@@ -483,19 +483,21 @@ def what_others_say(domain: str) -> Iterator[Found]:
 
     def advert(number: int, tag: str, topics: int = 1) -> bytes:
         told = resolving_contexts._told()
-        head = resolving.Head(1, 1, "", tag, number)
-        return resolving.advert(head, 35, [(told, {each: f"topic {each}" for each in range(topics)})])
+        head = resolution_packets.Head(1, 1, "", tag, number)
+        return resolution_packets.advert(head, 35, [(told, {each: f"topic {each}" for each in range(topics)})])
 
     tag = one._tag
     for packet in (b"", b"\2rest", b"\1\0rest", b"\1\1rest", advert(1, tag), advert(1, tag), advert(2, domain[:4])):
         one.receive(packet, here, 0)
     one.receive(advert(3, tag), there, 0)
     yield {"context": dataclasses.asdict(one.counts)}
-    small = resolving_contexts.resolution(2, dataclasses.replace(ResolutionTerms(), cache_bytes_max=2000))
+    small = resolving_contexts.resolution(2, dataclasses.replace(ResolutionSettings(), cache_bytes_max=2000))
     for session in range(50):
         told = dataclasses.replace(resolving_contexts._told(), session_id=session)
-        head = resolving.Head(1, 1, "", tag, session + 1)
-        small.receive(resolving.advert(head, 35, [(told, {each: f"topic {each}" for each in range(9)})]), here, session)
+        head = resolution_packets.Head(1, 1, "", tag, session + 1)
+        small.receive(
+            resolution_packets.advert(head, 35, [(told, {each: f"topic {each}" for each in range(9)})]), here, session
+        )
     yield {"context": dataclasses.asdict(small.counts)}
 
 

@@ -13,7 +13,7 @@ import ipcbus
 from ipcbus import stats
 from ipcbus.stats import peek
 from ipcbus.stats.peek import Peek
-from ringbuf.errors import RingError
+from ringbuf.ring_errors import RingError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

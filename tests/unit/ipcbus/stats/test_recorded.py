@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from ipcbus import stats
-from ipcbus.resolution import names
-from ipcbus.resolution.registry import OWNER_BYTE
-from ipcbus.stats import reading
-from ipcbus.wire import layout as wire
+from ipcbus.resolution.local import object_names
+from ipcbus.resolution.local.registry import OWNER_BYTE
+from ipcbus.stats import shared_copies
+from ipcbus.wire import wire_layout as wire
 from ringbuf import layout, liveness, segment
-from ringbuf.errors import SegmentGone, SegmentMismatch, SegmentRefused
+from ringbuf.ring_errors import SegmentGone, SegmentMismatch, SegmentRefused
 from tests.unit.ipcbus.stats.recorded import CAPACITY, CONTEXT_ID, TAIL, TOPICS_MAX, Recorded
 
 if TYPE_CHECKING:
@@ -179,16 +179,16 @@ def test_position_past_the_tail_is_no_lag(recorded: Recorded) -> None:
 
 def test_slot_that_changes_hands_all_the_time_is_left_out(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
     recorded.slot(0, state=layout.SLOT_ACTIVE)
-    real = reading.SharedObject.record
+    real = shared_copies.SharedObject.record
     generation = 0
 
-    def record(self: reading.SharedObject, dtype: np.dtype[np.void], offset: int = 0) -> np.void:
+    def record(self: shared_copies.SharedObject, dtype: np.dtype[np.void], offset: int = 0) -> np.void:
         nonlocal generation
         generation += 1
         recorded.slot(0, generation=generation)
         return real(self, dtype, offset)
 
-    monkeypatch.setattr(reading.SharedObject, "record", record)
+    monkeypatch.setattr(shared_copies.SharedObject, "record", record)
     assert session_of(recorded).receivers == ()
 
 
@@ -246,7 +246,7 @@ def test_registry_with_impossible_topics(recorded: Recorded, topics_max: int) ->
 
 
 def test_reading_says_where_an_object_ends(recorded: Recorded) -> None:
-    with reading.SharedObject(recorded.ring_name) as shared, pytest.raises(SegmentMismatch, match="before byte"):
+    with shared_copies.SharedObject(recorded.ring_name) as shared, pytest.raises(SegmentMismatch, match="before byte"):
         shared.read(2**40, 8)
 
 
@@ -258,4 +258,4 @@ def test_other_names_are_no_domains(domain: str) -> None:
         assert domain not in stats.domains()
     finally:
         foreign.unlink()
-    assert names.parse(foreign.name) is None
+    assert object_names.parse(foreign.name) is None

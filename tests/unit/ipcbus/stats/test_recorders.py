@@ -16,7 +16,7 @@ import ipcbus
 from ipcbus import stats
 from ipcbus.stats import DomainSnapshot, counters_of, rates
 from ipcbus.stats.recorder_model import BEHIND_NS, SILENT_NS
-from ipcbus.wire import layout
+from ipcbus.wire import wire_layout
 from tests.unit.ipcbus.stats.made import SECOND, START, context, recorder, snapshot
 
 if TYPE_CHECKING:
@@ -78,13 +78,13 @@ def test_what_has_not_been_written_grows_older_while_nothing_is_shown(
 ) -> None:
     board = ctx._recorder_board("/archive/host")
     with monkeypatch.context() as patch:
-        patch.setattr("ipcbus.runtime.recorder_board.time.monotonic_ns", lambda: 1)
+        patch.setattr("ipcbus.runtime.discovery.recorder_stats_block.time.monotonic_ns", lambda: 1)
         board.show(behind_ns=5 * SECOND, buffered_bytes=1)
     (found,) = seen(ctx.domain)
     assert found.counters["behind_ns"] == 5 * SECOND + found.silent_ns
     assert (found.silent_ns > SILENT_NS, found.doing) == (True, "hangs")
     with monkeypatch.context() as patch:
-        patch.setattr("ipcbus.runtime.recorder_board.time.monotonic_ns", lambda: 1)
+        patch.setattr("ipcbus.runtime.discovery.recorder_stats_block.time.monotonic_ns", lambda: 1)
         board.show(behind_ns=0, buffered_bytes=0)
     (found,) = seen(ctx.domain)
     assert found.counters["behind_ns"] == 0
@@ -156,8 +156,8 @@ def test_one_that_died_is_dead_like_its_context(domain: str) -> None:
 def test_whatever_a_registry_says_is_a_value_that_json_knows(ctx: Context) -> None:
     ctx._recorder_board("/archive/host")
     registry = ctx._registry
-    view = registry.mapping.view(registry.entry_offset(0), layout.RECORDER_ENTRY.itemsize)
-    entry = np.frombuffer(view, layout.RECORDER_ENTRY, 1).reshape(())
+    view = registry.mapping.view(registry.entry_offset(0), wire_layout.RECORDER_ENTRY.itemsize)
+    entry = np.frombuffer(view, wire_layout.RECORDER_ENTRY, 1).reshape(())
     for byte in (0xFF, 0x80):
         view[4:] = bytes([byte]) * (len(view) - 4)
         entry["shown_ns"] = 5

@@ -9,8 +9,8 @@ import pytest
 
 import ipcbus
 from ipcbus.topic.batch import BatchWriter
-from ipcbus.topic.source import TopicSource
-from ipcbus.wire.layout import TOPIC_LINE
+from ipcbus.topic.topic_source import TopicSource
+from ipcbus.wire.wire_layout import TOPIC_LINE
 from ringbuf import clock
 from ringbuf.layout import RECORD_HEADER, RING_HEADER
 from tests.kit.datagrams import Item, parse

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import ipcbus
-from ipcbus.wire.layout import FLAG_END_BATCH, FLAG_FRAGMENT, FLAG_PROPERTIES, FLAG_START_BATCH
 from ipcbus.wire.properties import pack
+from ipcbus.wire.wire_layout import FLAG_END_BATCH, FLAG_FRAGMENT, FLAG_PROPERTIES, FLAG_START_BATCH
 from tests.kit.datagrams import Item
 from tests.rings import channels
 from tests.unit.ipcbus.topic.test_batch import LONGEST, Stand

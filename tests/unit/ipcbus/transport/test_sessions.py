@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ipcbus.config import ContextOptions, SourceOptions
-from ipcbus.resolution.adverts import SourceAdvert
-from ipcbus.transport.lbtipc import LBTIPC
-from ipcbus.transport.lbtsmx import LBTSMX
-from ipcbus.wire import layout
-from ringbuf.errors import SegmentGone, SegmentMismatch, SlotsFull
+from ipcbus.resolution.local.adverts import SourceAdvert
+from ipcbus.transport.ring.lbtipc import LBTIPC
+from ipcbus.transport.ring.lbtsmx import LBTSMX
+from ipcbus.wire import wire_layout
+from ringbuf.ring_errors import SegmentGone, SegmentMismatch, SlotsFull
 from tests.kit.sessions import SMALL, SOURCE_PACED, Pair
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ipcbus.topic.source import TopicSource
+    from ipcbus.topic.topic_source import TopicSource
 
 
 @pytest.fixture
@@ -65,13 +65,13 @@ def test_a_topic_number_is_never_given_twice_and_lines_are(pair: Pair) -> None:
 
 
 def test_a_line_whose_numbers_are_used_up_is_retired(pair: Pair) -> None:
-    pair.sending._numbers = [layout.TOPIC_MASK // 8 - 1] * 8
+    pair.sending._numbers = [wire_layout.TOPIC_MASK // 8 - 1] * 8
     numbers = []
     while pair.sending.has_line():
         numbers.append(pair.sending.add_topic())
         pair.sending.remove_topic(numbers[-1])
     assert len(set(numbers)) == len(numbers)
-    assert max(numbers) <= layout.TOPIC_MASK
+    assert max(numbers) <= wire_layout.TOPIC_MASK
 
 
 def test_a_new_topic_begins_with_a_clean_line_and_nobody_joined(pair: Pair) -> None:
@@ -166,7 +166,7 @@ def test_a_line_is_taken_until_its_topic_is_read_to_the_end(pair: Pair) -> None:
     session.demux.poll_once(10)
     session.settle()
     assert session.can_receive(following)
-    assert not session.can_receive(SourceAdvert(pair.sending.advert, "c", 1 << layout.TOPIC_BITS))
+    assert not session.can_receive(SourceAdvert(pair.sending.advert, "c", 1 << wire_layout.TOPIC_BITS))
 
 
 def test_the_end_of_the_session_tells_the_end_to_who_had_a_beginning(pair: Pair) -> None:

@@ -12,9 +12,9 @@ from rich.console import Console
 
 from ipcbus.stats import DomainSnapshot
 from ipcbus_tools.top.host import Host
-from ipcbus_tools.top.roster import Roster
+from ipcbus_tools.top.rows import RowList
 from ipcbus_tools.top.screen import Frame, Size, screen
-from ipcbus_tools.top.trails import Trail
+from ipcbus_tools.top.session_history import SessionTrend
 from ipcbus_tools.top.view import View
 
 if TYPE_CHECKING:
@@ -55,8 +55,8 @@ def changed(
 def frame(found: DomainSnapshot = TRADING, trail: tuple[float | None, ...] = (0.0, 5.0, 10.0)) -> Frame:
     """What is seen of a snapshot at the first look."""
     lags = tuple(None if value is None else value * 1000 for value in trail)
-    trails = {(session.context_id, session.source): Trail(trail, trail, lags) for session in found.sessions}
-    roster = Roster()
+    trails = {(session.context_id, session.source): SessionTrend(trail, trail, lags) for session in found.sessions}
+    roster = RowList()
     return Frame(HOST, found, roster.rows(found, SECOND), trails, 1.0, roster.lost)
 
 

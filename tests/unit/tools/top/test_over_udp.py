@@ -9,7 +9,7 @@ import pytest
 from rich.cells import cell_len
 
 from ipcbus.stats import COUNTERS, RING, DomainSnapshot, SessionStats, SlotStats
-from ipcbus_tools import over_udp
+from ipcbus_tools.render import udp_text
 from ipcbus_tools.top import view as views
 from ipcbus_tools.top.view import View
 from tests.unit.tools.top.recorded import FEED, ORDERS, TRADING, UDP, changed, frame, lines, text
@@ -117,12 +117,12 @@ def test_sorted_by_naks_and_filtered_by_layer() -> None:
     ("rate", "text"), [(0, "no limit"), (999, "999 bit/s"), (4_000_000, "4 Mbit/s"), (10**10, "10 Gbit/s")]
 )
 def test_bits(rate: int, text: str) -> None:
-    assert over_udp.bits(rate) == text
+    assert udp_text.bits(rate) == text
 
 
 def test_facts() -> None:
-    found = dict(over_udp.facts(session(FEED)))
+    found = dict(udp_text.facts(session(FEED)))
     assert found["over UDP"] == f"{FEED}, 2 of 1024 receivers"
     assert "% of the time" in found["limited"]
     assert re.fullmatch(r"\d+ NAKs, \d+ sent again, \d+ refused or put off", found["repair"])
-    assert dict(over_udp.facts(next(iter(TRADING.sessions)))) == {}
+    assert dict(udp_text.facts(next(iter(TRADING.sessions)))) == {}

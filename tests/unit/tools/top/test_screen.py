@@ -14,7 +14,7 @@ from ipcbus.stats import COUNTERS, DomainSnapshot
 from ipcbus.stats.peek import Peeked
 from ipcbus_tools.top import figures
 from ipcbus_tools.top import view as views
-from ipcbus_tools.top.messages import Messages
+from ipcbus_tools.top.message_view import Messages
 from ipcbus_tools.top.screen import Size, clicked, report
 from ipcbus_tools.top.view import KEYS, View
 from tests.unit.tools.top.recorded import EVERYTHING, FAST, HOST, SLOW, TRADING, changed, frame, lines, text

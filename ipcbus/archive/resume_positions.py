@@ -1,0 +1,59 @@
+"""How far an earlier recorder of a log had come with each topic of each session."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from ipcbus.archive.archive_layout import TYPE_LOSS_DAMAGE
+from ipcbus.archive.log import leave_out
+from ipcbus.message import MessageType
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ipcbus.archive.log import Log
+
+ROWS: Final = 1 << 23
+"""So many of the last rows are looked at."""
+_STEP: Final = 1 << 20
+_ENDED: Final = -1
+
+
+def met_before(log: Log, rows: int = ROWS) -> dict[tuple[str, str], int]:
+    """For topic and source string, the number after the last that is recorded or reported, where it had not ended.
+
+    Args:
+        log: of the stream that is to be recorded; nobody writes it.
+        rows: how many of the last rows to look at. What a quiet topic had before them is not known.
+
+    Raises:
+        ArchiveError, StorageError: the log cannot be read.
+    """
+    first, end = log.bounds()
+    first = max(first, end - rows)
+    found: dict[int, int] = {}
+    while end > first:
+        start = max(first, end - _STEP)
+        step: dict[int, int] = {}
+        for chunk in log.read(start, end, verify=False, messages=False, on_damage=leave_out, on_hole=leave_out):
+            step.update(_last(chunk.rows))
+        found = step | found
+        end = start
+    topics, sources = log.topics(), log.sessions()
+    named = ((topics.get(key >> 32), sources.get(key & 0xFFFFFFFF), sequence) for key, sequence in found.items())
+    return {
+        (topic, source): sequence + 1
+        for topic, source, sequence in named
+        # A row that was not recorded, but written by something else, need not name a topic or session.
+        if topic is not None and source is not None and sequence != _ENDED
+    }
+
+
+def _last(rows: NDArray[np.void]) -> dict[int, int]:
+    """Returns the last number of each topic and session; `_ENDED` where the session ended."""
+    kinds = rows["type"]
+    rows = rows[((rows["numbers"] > 0) | (kinds == MessageType.EOS)) & (kinds != TYPE_LOSS_DAMAGE)][::-1]
+    keys, places = np.unique(rows["topic"].astype(np.uint64) << 32 | rows["session"], return_index=True)
+    return dict(zip(keys.tolist(), rows["sequence"][places].tolist(), strict=True))

@@ -1,0 +1,71 @@
+"""The options of LBT-RM: reliable multicast. Its interface and TTL are those of multicast resolution."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ipcbus.config.addresses import ANY_GROUP, GROUP
+from ipcbus.config.option_values import Option
+from ipcbus.config.options import udp_options
+
+_NAME: Final = "LBT-RM"
+
+
+class LbtrmContext:
+    """Of a context."""
+
+    transport_lbtrm_multicast_address_low = Option(
+        default="224.10.10.10",
+        form=GROUP,
+        meaning="First group of the pool of LBT-RM sessions that sources without a group of their own share.",
+    )
+    transport_lbtrm_multicast_address_high = Option(
+        default="224.10.10.14",
+        form=GROUP,
+        meaning="Last group of the pool of LBT-RM sessions.",
+    )
+    transport_lbtrm_source_port_low = udp_options.port(
+        14390, "First port that LBT-RM sources send from and get requests (NAK) at."
+    )
+    transport_lbtrm_source_port_high = udp_options.port(14399, "Last port that LBT-RM sources send from.")
+    transport_lbtrm_datagram_max_size = udp_options.datagram_max_size(_NAME)
+    transport_lbtrm_data_rate_limit = udp_options.data_rate_limit(
+        _NAME, " Ultra Messaging: retransmissions are part of it; here they have only the limit of their own."
+    )
+    transport_lbtrm_retransmit_rate_limit = udp_options.retransmit_rate_limit(_NAME)
+    transport_lbtrm_rate_interval = udp_options.rate_interval(10, _NAME)
+    transport_lbtrm_receiver_socket_buffer = udp_options.receiver_socket_buffer("from LBT-RM groups")
+    transport_lbtrm_source_socket_buffer = udp_options.source_socket_buffer(_NAME)
+
+
+class LbtrmSource:
+    """Of a source."""
+
+    transport_lbtrm_multicast_address = Option(
+        default="0.0.0.0",
+        form=ANY_GROUP,
+        meaning="Group of the LBT-RM session to use; 0.0.0.0 takes the next of the pool.",
+    )
+    transport_lbtrm_destination_port = udp_options.port(14400, "Port of the group that an LBT-RM session sends to.")
+    transport_lbtrm_transmission_window_size = udp_options.transmission_window_size(_NAME)
+    transport_lbtrm_transmission_window_limit = udp_options.transmission_window_limit(_NAME)
+    transport_lbtrm_maximum_clients_per_transport = udp_options.maximum_clients(_NAME)
+    transport_lbtrm_maximum_topics_per_transport = udp_options.maximum_topics(_NAME)
+    transport_lbtrm_client_activity_timeout = udp_options.client_activity_timeout(_NAME, udp_options.ADDITION)
+    transport_lbtrm_sm_minimum_interval = udp_options.sm_minimum_interval(_NAME)
+    transport_lbtrm_sm_maximum_interval = udp_options.sm_maximum_interval(_NAME)
+    transport_lbtrm_ignore_interval = udp_options.ignore_interval(_NAME)
+
+
+class LbtrmReceiver:
+    """Of a receiver."""
+
+    transport_lbtrm_activity_timeout = udp_options.activity_timeout(_NAME)
+    transport_lbtrm_connect_interval = udp_options.connect_interval(_NAME, udp_options.ADDITION)
+    transport_lbtrm_maximum_connect_attempts = udp_options.maximum_connect_attempts(_NAME, udp_options.ADDITION)
+    transport_lbtrm_acknowledgement_interval = udp_options.acknowledgement_interval(2000, _NAME, udp_options.ADDITION)
+    transport_lbtrm_send_naks = udp_options.send_naks(_NAME)
+    transport_lbtrm_nak_initial_backoff_interval = udp_options.nak_initial_backoff_interval(50, _NAME)
+    transport_lbtrm_nak_backoff_interval = udp_options.nak_backoff_interval(_NAME)
+    transport_lbtrm_nak_suppress_interval = udp_options.nak_suppress_interval(_NAME)
+    transport_lbtrm_nak_generation_interval = udp_options.nak_generation_interval(_NAME)

@@ -1,0 +1,80 @@
+"""The options of LBT-RU: reliable UDP from a source to each of its clients."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ipcbus.config.addresses import INTERFACE
+from ipcbus.config.option_values import Option
+from ipcbus.config.options import udp_options
+from ipcbus.config.options.option_limits import MAX_ID
+
+_NAME: Final = "LBT-RU"
+_LOOPBACK: Final = " Ultra Messaging: 0.0.0.0; here nothing leaves the host until it is told to."
+
+
+class LbtruContext:
+    """Of a context."""
+
+    transport_lbtru_port_low = udp_options.port(14380, "First port of LBT-RU sessions whose sources name none.")
+    transport_lbtru_port_high = udp_options.port(14389, "Last port of LBT-RU sessions whose sources name none.")
+    transport_lbtru_maximum_ports = Option(
+        default=5,
+        minimum=1,
+        maximum=MAX_ID,
+        meaning="How many LBT-RU sessions the sources of a context that name no port share.",
+    )
+    transport_lbtru_datagram_max_size = udp_options.datagram_max_size(_NAME)
+    transport_lbtru_data_rate_limit = udp_options.data_rate_limit(_NAME)
+    transport_lbtru_retransmit_rate_limit = udp_options.retransmit_rate_limit(_NAME)
+    transport_lbtru_rate_interval = udp_options.rate_interval(100, _NAME)
+    transport_lbtru_receiver_socket_buffer = udp_options.receiver_socket_buffer("from LBT-RU sources")
+    transport_lbtru_source_socket_buffer = udp_options.source_socket_buffer(_NAME)
+
+
+class LbtruSource:
+    """Of a source."""
+
+    transport_lbtru_interface = Option(
+        default="127.0.0.1",
+        form=INTERFACE,
+        meaning=f"Interface that the socket of an LBT-RU session is bound to.{_LOOPBACK}",
+    )
+    transport_lbtru_port = udp_options.port(0, "Port of the LBT-RU session to use; 0 takes the next of the pool.")
+    transport_lbtru_allow_ephemeral = Option(
+        default=True,
+        meaning="Where every port of the range is taken the system chooses one. Ultra Messaging: 0.",
+    )
+    transport_lbtru_transmission_window_size = udp_options.transmission_window_size(_NAME)
+    transport_lbtru_transmission_window_limit = udp_options.transmission_window_limit(_NAME)
+    transport_lbtru_maximum_clients_per_transport = udp_options.maximum_clients(_NAME)
+    transport_lbtru_maximum_topics_per_transport = udp_options.maximum_topics(_NAME)
+    transport_lbtru_client_activity_timeout = udp_options.client_activity_timeout(_NAME)
+    transport_lbtru_sm_minimum_interval = udp_options.sm_minimum_interval(_NAME)
+    transport_lbtru_sm_maximum_interval = udp_options.sm_maximum_interval(_NAME)
+    transport_lbtru_ignore_interval = udp_options.ignore_interval(_NAME)
+
+
+class LbtruReceiver:
+    """Of a receiver."""
+
+    transport_lbtru_interface = Option(
+        default="127.0.0.1",
+        form=INTERFACE,
+        meaning=f"Interface that the socket of receivers of LBT-RU is bound to.{_LOOPBACK}",
+    )
+    transport_lbtru_port_low = udp_options.port(14360, "First port that a receiver of LBT-RU may take.")
+    transport_lbtru_port_high = udp_options.port(14379, "Last port that a receiver of LBT-RU may take.")
+    transport_lbtru_allow_ephemeral = Option(
+        default=True,
+        meaning=f"Where every port of the receiver's range is taken the system chooses one.{udp_options.ADDITION}",
+    )
+    transport_lbtru_activity_timeout = udp_options.activity_timeout(_NAME)
+    transport_lbtru_connect_interval = udp_options.connect_interval(_NAME)
+    transport_lbtru_maximum_connect_attempts = udp_options.maximum_connect_attempts(_NAME)
+    transport_lbtru_acknowledgement_interval = udp_options.acknowledgement_interval(500, _NAME)
+    transport_lbtru_send_naks = udp_options.send_naks(_NAME)
+    transport_lbtru_nak_initial_backoff_interval = udp_options.nak_initial_backoff_interval(0, _NAME)
+    transport_lbtru_nak_backoff_interval = udp_options.nak_backoff_interval(_NAME)
+    transport_lbtru_nak_suppress_interval = udp_options.nak_suppress_interval(_NAME)
+    transport_lbtru_nak_generation_interval = udp_options.nak_generation_interval(_NAME)

@@ -1,0 +1,26 @@
+"""How a delivery controller delivers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+IN_ORDER, AS_IT_ARRIVES, RAW = 1, -1, 0
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryRules:
+    """How a controller delivers; the options of its receivers, and what its transport does about loss.
+
+    Attributes:
+        ordered: option ordered_delivery.
+        burst_loss: option delivery_control_maximum_burst_loss.
+        caching: option otr_message_caching_threshold.
+        loss_check_ns: option delivery_control_loss_check_interval.
+        recovery_ns: how long the transport tries to bring what is missing.
+    """
+
+    ordered: int = IN_ORDER
+    burst_loss: int = 1024
+    caching: int = 10_000
+    loss_check_ns: int = 250_000_000
+    recovery_ns: int = 0

@@ -1,0 +1,209 @@
+"""The receiving end of a session, whatever carries it: its topics, its beginning and end, losses into events."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ipcbus.delivery.controller import DeliveryController
+from ipcbus.delivery.demux import Demux
+from ipcbus.delivery.message_types import MessageType
+from ipcbus.delivery.received_message import Origin, event
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ipcbus.delivery.delivery_rules import DeliveryRules
+    from ipcbus.delivery.demux import Controller
+    from ipcbus.delivery.reassembly_budget import ReassemblyBudget
+    from ipcbus.delivery.sink import Sink
+    from ringbuf.ring import RingReader
+
+
+class DeliverySession:
+    """One session as its receivers see it (delivery.slow_path.Losses). No clock: the time is passed in."""
+
+    def __init__(
+        self,
+        source_string: str,
+        topics_max: int,
+        *,
+        ring: RingReader | None = None,
+        budget: ReassemblyBudget,
+        failed: Callable[[Sink, BaseException], None],
+        told: Callable[[int], None],
+        begun: bool = False,
+    ) -> None:
+        """A session without topics.
+
+        Args:
+            source_string: its name.
+            topics_max: lines of topics, a power of two.
+            ring: where its records are read from; None when datagrams are fed to `demux`.
+            budget: what its controllers may hold, with those of other sessions.
+            failed: told of exceptions in callbacks.
+            told: told how many events were given to receivers.
+            begun: whether it had sent something before it was joined.
+        """
+        self.source_string = source_string
+        self.demux = Demux(ring, topics_max, self)
+        self._failed = failed
+        self.on_view_kept: Callable[[], None] = lambda: None
+        self._budget, self._told = budget, told
+        self._begun = begun
+        self._had_bos: dict[int, set[Sink]] = {}
+        self._raised: BaseException | None = None
+
+    def failed(self, sink: Sink, error: BaseException) -> None:
+        """A callback raised; after what is no Exception this session gives no further message for now."""
+        if not isinstance(error, Exception):
+            self.demux.stop = True
+        self._failed(sink, error)
+
+    # ------------------------------------------------------------------ topics
+
+    def topics(self) -> list[DeliveryController]:
+        """Returns the controllers of all topics that are received."""
+        return self.demux.controller_list()  # type: ignore[return-value]
+
+    def topic(self, number: int) -> DeliveryController | None:
+        """Returns the controller of a topic."""
+        return self.demux.controller(number)  # type: ignore[return-value]
+
+    def receive(self, number: int, topic: str, sinks: Sequence[Sink], rules: DeliveryRules, floor: int | None) -> None:
+        """Gives a topic's messages to these sinks from now on; `begin_topic` follows.
+
+        Args:
+            number: the session's number of the topic.
+            topic: its name.
+            sinks: who gets them, in this order.
+            rules: how they are delivered; not used when the topic is received already.
+            floor: see `DeliveryController`.
+        """
+        controller = self.topic(number)
+        if controller is None:
+            controller = DeliveryController(
+                Origin(topic, self.source_string),
+                number,
+                rules,
+                self,
+                tally=self.demux.tally,
+                budget=self._budget,
+                floor=floor,
+            )
+            self.demux.set_controller(controller)
+        controller.set_sinks(sinks)
+
+    def begin_topic(self, number: int) -> None:
+        """Tells the topic's sinks of the session's beginning, if it has begun; each is told once."""
+        controller = self.topic(number)
+        if controller is not None:
+            self._give_bos(controller)
+            self._raise()
+
+    def remove_topic(self, number: int) -> None:
+        """Receives a topic no more."""
+        self._had_bos.pop(number, None)
+        removed = self.demux.remove_controller(number)
+        if isinstance(removed, DeliveryController):
+            removed.forget()
+            self.demux.show_tally()
+
+    def end_topic(self, controller: DeliveryController, next_sequence: int) -> None:
+        """Nothing more comes of a topic: last losses, then EOS.
+
+        Args:
+            controller: of the topic.
+            next_sequence: the number its next message would have had; 0 when that is not known.
+        """
+        while True:
+            try:
+                controller.finish(next_sequence)
+                break
+            except BaseException as error:  # of a callback: the rest comes all the same
+                self._raised = error
+        following = max(next_sequence, controller.stopped_before or 0)
+        if following and not controller.ended:
+            # All of it was sent before its receivers had joined: a session that has begun before them ends for them.
+            self._begun = True
+            self._give_bos(controller)
+        self.demux.show_tally()
+        controller.ended = True
+        had_bos = self._had_bos.pop(controller.topic_number, set())
+        for sink in list(controller.sinks):
+            if sink in had_bos:
+                self._event(sink, controller, MessageType.EOS, -1, -1, following)
+        self._raise()
+
+    def check(self, now_ns: int) -> None:
+        """Gives up what is due, in the topics whose loss check is due."""
+        self.demux.now_ns = now_ns
+        for controller in self.due(now_ns):
+            controller.next_check_ns = now_ns + controller.rules.loss_check_ns
+            controller.check(now_ns)
+        self.demux.show_tally()
+
+    def due(self, now_ns: int) -> list[DeliveryController]:
+        """Returns the topics whose loss check is due."""
+        return [each for each in self.topics() if each.rules.loss_check_ns and now_ns >= each.next_check_ns]
+
+    # ------------------------------------------------------------------ what the demux and the controllers hand over
+
+    def begin(self) -> None:
+        """The first datagram: the session has begun for every receiver of it."""
+        self._begun = True
+        for controller in self.topics():
+            self._give_bos(controller)
+        self._raise()
+
+    def view_kept(self) -> None:
+        """An array made of a message's view outlives the callback: counted, and told of once."""
+        self.demux.tally.views_kept += 1
+        self.demux.show_tally()
+        if self.demux.tally.views_kept == 1:
+            self.on_view_kept()
+
+    def lost(self, controller: Controller, first: int, last: int, burst: bool) -> None:
+        """Tells of lost messages: one event a message, or one for all when there are very many."""
+        self.demux.count_lost(last - first + 1)
+        # Who loses the very first messages is told of the beginning all the same.
+        self._begun = True
+        self._give_bos(controller)
+        if burst:
+            self._tell(controller, MessageType.UNRECOVERABLE_LOSS_BURST, first, last)
+        else:
+            for number in range(first, last + 1):
+                self._tell(controller, MessageType.UNRECOVERABLE_LOSS, number, number)
+        self._raise()
+
+    def changed(self) -> None:
+        """Shows what a controller counts, when nothing came that leads to it."""
+        self.demux.show_tally()
+
+    def _give_bos(self, controller: Controller) -> None:
+        if not self._begun:
+            return
+        had_bos = self._had_bos.setdefault(controller.topic_number, set())
+        had_bos -= {sink for sink in had_bos if sink.closed}
+        for sink in list(controller.sinks):
+            if sink not in had_bos:
+                had_bos.add(sink)
+                self._event(sink, controller, MessageType.BOS, -1, -1)
+
+    def _tell(self, controller: Controller, kind: MessageType, first: int, last: int) -> None:
+        for sink in list(controller.sinks):
+            self._event(sink, controller, kind, first, last)
+
+    def _event(
+        self, sink: Sink, controller: Controller, kind: MessageType, first: int, last: int, following: int = 0
+    ) -> None:
+        self._told(1)
+        try:
+            sink.event(event(controller.origin, kind, first, last, following), self)
+        except BaseException as error:  # no Exception: those are counted and over
+            self._raised = error
+
+    def _raise(self) -> None:
+        """Lets on what a callback raised, such as KeyboardInterrupt, once everybody was told everything."""
+        raised, self._raised = self._raised, None
+        if raised is not None:
+            raise raised

@@ -1,0 +1,298 @@
+"""The source's end of a session over UDP: whole packets in, whole packets out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from ipcbus.reliability.clients import TABLE, Answer, Cause, Client, Clients, ClientSettings, State
+from ipcbus.reliability.send_state import SendCounts, SendSettings, SendState
+from ipcbus.wire import udp_packets
+from ipcbus.wire.udp_packets import ACK, ASKS, CONNECT, DATA_BODY, LEAVE, NAK, NO_TOPIC
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Sequence
+
+    from ipcbus.reliability.send_state import Datagram, Refusal
+
+ALL: Final = None
+"""Where a packet goes that every client gets: to the group, or to each of `addresses`."""
+
+FINAL_TIMES: Final = 10
+"""How often the end of a session is told at most."""
+FINAL_INTERVAL: Final = 200_000_000
+"""How far apart in ns."""
+
+
+@dataclass(frozen=True, slots=True)
+class SenderSettings:
+    """How the source's end behaves.
+
+    Attributes:
+        sending: numbers, window, rates, session messages.
+        clients: who may receive, and for how long.
+    """
+
+    sending: SendSettings = field(default_factory=SendSettings)
+    clients: ClientSettings = field(default_factory=ClientSettings)
+
+
+@dataclass(slots=True)
+class SenderCounts(SendCounts):
+    """What the source's end counts.
+
+    Attributes:
+        dgrams_dropped_malformed: packets that are none, or none that a source gets.
+        dgrams_dropped_sid: of another session.
+        dgrams_dropped_unproven: without the cookie of their address: not registered, or forged.
+        clients_refused: registrations for which there was no room.
+        clients_silent: clients that were dropped since nothing came from them.
+    """
+
+    dgrams_dropped_malformed: int = 0
+    dgrams_dropped_sid: int = 0
+    dgrams_dropped_unproven: int = 0
+    clients_refused: int = 0
+    clients_silent: int = 0
+
+
+class ReliableSender:
+    """One session at its source.
+
+    After each call that takes `now_ns`, `take` has what is to be sent.
+    """
+
+    def __init__(self, session_id: int, terms: SenderSettings, secret: bytes, now_ns: int, multicast: bool) -> None:
+        """Nothing is sent, and nobody is registered.
+
+        Args:
+            session_id: 32 bits that no other session at this address had lately.
+            terms: how it behaves.
+            secret: key of the cookies; 16 to 64 bytes that nobody else knows.
+            now_ns: the time.
+            multicast: what is for all goes to a group, not to each client.
+        """
+        self.session_id, self.terms = session_id, terms
+        self.counts = SenderCounts()
+        self._multicast = multicast
+        self._sending = SendState(terms.sending, now_ns, self.counts, DATA_BODY.size)
+        self._sending.unheard = not multicast
+        self._clients = Clients(session_id, terms.clients, secret)
+        self._out: list[tuple[bytes, Hashable]] = []
+        self.where: Callable[[int], tuple[int, int] | None] = lambda topic: None
+        """Of a topic the number that its next message will have, and one below which all are published."""
+        self._finals: int | None = None
+        self._final_ns = 0
+
+    # ---- what the session's owner does
+
+    def send(self, datagram: bytes, messages: int, send_time_ns: int, now_ns: int) -> None:
+        """A datagram of the topic layer: goes out, or waits until the data rate allows it.
+
+        Args:
+            datagram: it.
+            messages: how many are in it.
+            send_time_ns: ns since the epoch, told to receivers.
+            now_ns: the time.
+        """
+        sending = self._sending
+        body = DATA_BODY.pack(messages, send_time_ns) + datagram
+        number = sending.send(body, now_ns)
+        if number >= 0 and not sending.unheard:
+            self._out.append((udp_packets.data_front(self.session_id, number, sending.window.trail, 0) + body, ALL))
+
+    def forget(self) -> None:
+        """Holds nothing of what was sent so far any more; for a moment at which nobody is registered."""
+        self._sending.window.clear()
+
+    @property
+    def blocked(self) -> bool:
+        """Whether a datagram waits: nobody should send another one now."""
+        return self._sending.blocked
+
+    def take(self) -> list[tuple[bytes, Hashable]]:
+        """Packets to be sent now, each with the address where it goes, or ALL."""
+        found, self._out = self._out, []
+        return found
+
+    def end(self, now_ns: int) -> None:
+        """Nothing is sent any more: the clients are told, several times while `turn` is called on."""
+        if self._finals is None:
+            self._finals, self._final_ns = 0, now_ns
+            self.turn(now_ns)
+
+    @property
+    def over(self) -> bool:
+        """Whether `turn` need not be called any more: after `end`, when all have left or it was told often enough."""
+        if self._finals is None or self.blocked:
+            return False
+        return self._finals >= FINAL_TIMES or not (self._multicast or self.addresses)
+
+    # ---- who receives
+
+    @property
+    def addresses(self) -> tuple[Hashable, ...]:
+        """Where a packet for ALL goes when the session has no group."""
+        return self._clients.addresses
+
+    @property
+    def clients(self) -> tuple[Client, ...]:
+        """The registered ones that have said who they are."""
+        return self._clients.known
+
+    @property
+    def changes(self) -> int:
+        """A number that moves when a client comes, goes, or receives other topics."""
+        return self._clients.changes
+
+    # ---- window, for statistics
+
+    @property
+    def lead(self) -> int:
+        """The number that the next datagram has."""
+        return self._sending.window.lead
+
+    @property
+    def trail(self) -> int:
+        """The oldest that is held."""
+        return self._sending.window.trail
+
+    def snapshot(self) -> dict[str, int]:
+        """Counters, and values of the moment, by their names in the statistics."""
+        sending = self._sending
+        counts = {name: getattr(self.counts, name) for name in self.counts.__dataclass_fields__}
+        return counts | {
+            "num_clients": len(self.addresses),
+            "lead": self.lead,
+            "trail": self.trail,
+            "txw_msgs": len(sending.window),
+            "txw_bytes": sending.window.bytes,
+            "rctlr_data_msgs": sending.waiting,
+            "rctlr_rx_msgs": sending.queued,
+        }
+
+    # ---- time and packets
+
+    def turn(self, now_ns: int) -> None:
+        """Does what is due."""
+        self.counts.clients_silent += self._clients.turn(now_ns)
+        self._heard()
+        found, pulse = self._sending.turn(now_ns)
+        for sent in found:
+            self._put_data(sent)
+        if self._finals is not None:
+            self._tell_end(now_ns)
+        elif pulse:
+            self._tell(0)
+
+    def next_ns(self, now_ns: int) -> int | None:
+        """Returns when to call `turn`; None when nothing is to be done until something is sent or comes."""
+        if self.over:
+            return None
+        final = self._final_ns if self._finals is not None and not self.blocked else None
+        times = (self._sending.next_ns(now_ns), self._clients.next_ns, final)
+        return min((time for time in times if time is not None), default=None)
+
+    def receive(self, packet: bytes, address: Hashable, now_ns: int) -> None:
+        """Takes a packet, whatever it is."""
+        found = udp_packets.parse(packet)
+        if found is None or found.type not in (CONNECT, ACK, NAK, LEAVE):
+            self.counts.dgrams_dropped_malformed += 1
+        elif found.session_id != self.session_id:
+            self.counts.dgrams_dropped_sid += 1
+            self._reset(found, address, udp_packets.GONE)
+        elif isinstance(found, udp_packets.Connect):
+            self._connect(found, address, now_ns)
+        else:
+            self._from_client(found, address, now_ns)
+
+    def _connect(self, found: udp_packets.Connect, address: Hashable, now_ns: int) -> None:
+        if self.over:
+            self._reset(found, address, udp_packets.GONE)
+            return
+        answer, cookie = self._clients.connect(address, found.cookie, now_ns)
+        self._heard()
+        if answer is Answer.RESET:
+            self.counts.clients_refused += 1
+            self._reset(found, address, 0)
+            return
+        flags = udp_packets.WELCOME | (udp_packets.ADMITTED if answer is Answer.ADMITTED else 0)
+        self._out.append((self._session_message(flags, cookie, found.nonce), address))
+
+    def _from_client(self, found: udp_packets.Packet, address: Hashable, now_ns: int) -> None:
+        cookie = found.cookie if isinstance(found, udp_packets.Ack | udp_packets.Numbers | udp_packets.Client) else 0
+        client = self._clients.proves(address, cookie, now_ns)
+        if client is None:
+            self.counts.dgrams_dropped_unproven += 1
+            if found.type != LEAVE and TABLE[State.UNKNOWN, Cause.UNPROVEN].answer is Answer.RESET:
+                self._reset(found, address, 0)
+        elif isinstance(found, udp_packets.Ack):
+            self._ack(found, client)
+        elif isinstance(found, udp_packets.Numbers):
+            self._nak(found.numbers, client, now_ns)
+        else:
+            self._clients.leave(client)
+            self._heard()
+
+    def _ack(self, found: udp_packets.Ack, client: Client) -> None:
+        # Looked up before the client is known to receive them: what is sent once that is known has no lower number.
+        asked = found.topics if found.flags & ASKS else ()
+        places = [(topic, *(self.where(topic) or (NO_TOPIC, NO_TOPIC))) for topic in asked]
+        self._clients.ack(client, found, self.lead)
+        listed = [(topic, client.starts.setdefault(topic, start), published) for topic, start, published in places]
+        self._out += [(packet, client.address) for packet in udp_packets.topics(self.session_id, client.cookie, listed)]
+
+    def _nak(self, numbers: Sequence[int], client: Client, now_ns: int) -> None:
+        passed_over = self.counts.naks_too_old
+        sent, refused = self._sending.nak(numbers, now_ns)
+        for each in sent:
+            self._put_data(each)
+        for refusal in refused:
+            self._put_refusal(refusal)
+        if self.counts.naks_too_old != passed_over:
+            # Who asks for what is not held has not heard of the trail.
+            self._out.append((self._session_message(0, client.cookie, 0), client.address))
+
+    # ---- packets out
+
+    def _put_data(self, sent: Datagram) -> None:
+        if not self._sending.unheard:
+            front = udp_packets.data_front(
+                self.session_id, sent.number, sent.trail, udp_packets.AGAIN if sent.again else 0
+            )
+            self._out.append((front + sent.data, ALL))
+
+    def _put_refusal(self, refusal: Refusal) -> None:
+        for packet in udp_packets.ncfs(self.session_id, refusal.reason, refusal.numbers):
+            self._out.append((packet, ALL))
+
+    def _session_message(self, flags: int, cookie: int, nonce: int) -> bytes:
+        final = udp_packets.FINAL if self._finals is not None and not self.blocked else 0
+        return udp_packets.session_message(self.session_id, self.lead, self.trail, flags | final, cookie, nonce)
+
+    def _tell(self, flags: int, each: bool = False) -> None:
+        """A session message to all; to each client with its cookie where there is no group, or if `each`."""
+        if self._multicast:
+            self._out.append((self._session_message(flags, 0, 0), ALL))
+        if each or not self._multicast:
+            for address in self.addresses:
+                client = self._clients.get(address)
+                if client is not None:
+                    self._out.append((self._session_message(flags, client.cookie, 0), address))
+
+    def _tell_end(self, now_ns: int) -> None:
+        if self._finals is None or self.over or self.blocked or now_ns < self._final_ns:
+            return
+        self._finals += 1
+        self.counts.sms_sent += 1
+        self._final_ns = now_ns + FINAL_INTERVAL
+        self._tell(udp_packets.FINAL, each=True)
+
+    def _reset(self, found: udp_packets.Packet, address: Hashable, flags: int) -> None:
+        if isinstance(found, udp_packets.Connect):
+            self._out.append((udp_packets.reset(found.session_id, found.nonce, flags), address))
+        elif isinstance(found, udp_packets.Ack | udp_packets.Numbers):
+            self._out.append((udp_packets.reset(found.session_id, found.cookie, flags), address))
+
+    def _heard(self) -> None:
+        self._sending.unheard = not (self._multicast or self._clients.addresses)

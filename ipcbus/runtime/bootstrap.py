@@ -1,0 +1,83 @@
+"""What a context begins with: its registry, its doorbell, its driver, and the thread of its own."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from typing import TYPE_CHECKING
+
+from ipcbus.resolution.local import object_names
+from ipcbus.resolution.local.registry import Registry
+from ipcbus.runtime.error_mapping import as_ipcbus_error
+from ipcbus.runtime.loop.event_loop import EventLoop
+from ringbuf.doorbell import Doorbell
+from ringbuf.ring_errors import RingError
+
+if TYPE_CHECKING:
+    from ipcbus.config import ContextOptions
+    from ipcbus.runtime.loop.event_loop import LoopTasks
+
+log = logging.getLogger("ipcbus")
+
+
+def open_registry(domain: str, options: ContextOptions, release: str) -> tuple[int, Registry, Doorbell]:
+    """Makes the registry and the doorbell of a new context.
+
+    Args:
+        domain: the bus domain.
+        options: of the context.
+        release: the version of this package.
+
+    Returns:
+        The context's id, which nobody else has, and both objects.
+
+    Raises:
+        ipcbus.TransportError: they cannot be made; nothing is left behind.
+    """
+    while True:
+        context_id = secrets.randbelow(0xFFFFFFFF) + 1
+        try:
+            registry = Registry(
+                domain,
+                context_id,
+                options.context_name,
+                release,
+                hidden=options.registry_hidden,
+                group=options.shared_memory_group,
+                busy_wait=int(_spins(options)),
+            )
+            break
+        except FileExistsError:
+            continue
+        except RingError as error:
+            raise as_ipcbus_error(error) from error
+    try:
+        return context_id, registry, Doorbell(object_names.bell(domain, context_id), group=options.shared_memory_group)
+    except BaseException:
+        registry.close()
+        raise
+
+
+def open_driver(bell: Doorbell, work: LoopTasks, options: ContextOptions) -> EventLoop:
+    """Makes the driver of a new context.
+
+    Raises:
+        OSError: the process has no descriptor left.
+    """
+    sequential = options.operational_mode == "sequential"
+    return EventLoop(
+        bell,
+        work,
+        spins=_spins(options),
+        linger=options.transport_lbtipc_pend_behavior_linger_loop_count,
+        sequential=sequential,
+        split=not sequential and options.transport_lbtipc_receiver_operational_mode == "sequential",
+    )
+
+
+def _spins(options: ContextOptions) -> bool:
+    """Returns whether the thread that delivers keeps its processor while it waits."""
+    return "busy_wait" in (
+        options.transport_lbtipc_receiver_thread_behavior,
+        options.transport_lbtsmx_receiver_thread_behavior,
+    )

@@ -1,0 +1,103 @@
+"""From the errors of the rings, and of the caller, to the errors of the public face."""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+from typing import TYPE_CHECKING, Any
+
+from ipcbus.errors import ConfigError, LayoutMismatch, PermissionRefused, SessionGone, SharedMemoryFull, TransportError
+from ipcbus.wire.wire_layout import TOPIC_NAME_MAX
+from ringbuf import ring_errors, segment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_same = {
+    ring_errors.SegmentFull: SharedMemoryFull,
+    ring_errors.SegmentGone: SessionGone,
+    ring_errors.SegmentRefused: PermissionRefused,
+    ring_errors.SegmentMismatch: LayoutMismatch,
+}
+
+
+def as_ipcbus_error(error: ring_errors.RingError) -> TransportError:
+    """Returns the public error with the same text."""
+    return _same.get(type(error), TransportError)(str(error))
+
+
+@contextlib.contextmanager
+def typed(what: str) -> Iterator[None]:
+    """Has what the system refuses raised as an error of this package, with the cure.
+
+    Args:
+        what: what is done in the block, for the text.
+
+    Raises:
+        TransportError: for want of a descriptor, of room or of permission.
+    """
+    try:
+        yield
+    except ring_errors.RingError as error:
+        raise as_ipcbus_error(error) from error
+    except OSError as error:
+        refused = segment.refusal(error, what) if type(error) is OSError or error.errno is not None else None
+        if refused is None:
+            raise
+        raise as_ipcbus_error(refused) from error
+
+
+def check_topic(topic: Any) -> None:  # noqa: ANN401 - whatever the caller gave
+    """Refuses what is no topic name.
+
+    Raises:
+        ConfigError: it is no text, empty, too long, or has zero bytes.
+    """
+    try:
+        size = len(topic.encode()) if isinstance(topic, str) else 0
+    except UnicodeEncodeError:  # half of a surrogate pair
+        size = 0
+    if not 0 < size <= TOPIC_NAME_MAX or "\0" in topic:
+        raise ConfigError(f"topic {topic!r} is no topic name: 1 to {TOPIC_NAME_MAX} bytes of text without zero bytes")
+
+
+def check_count(name: str, count: Any) -> None:  # noqa: ANN401 - whatever the caller gave
+    """Refuses what is no number of things, by the name of its parameter.
+
+    Raises:
+        TypeError, ValueError: it is no whole number, or negative.
+    """
+    try:
+        found = operator.index(count)
+    except TypeError:
+        found = None
+    if found is None or isinstance(count, bool):
+        raise TypeError(f"{name} = {count!r} is not a whole number; give 0 or more")
+    if found < 0:
+        raise ValueError(f"{name} = {count!r} is negative; give 0 or more")
+
+
+def not_a_value(handle: object, made_by: str) -> TypeError:
+    """What pickling or copying a handle raises.
+
+    Args:
+        handle: what was to be copied.
+        made_by: the call that makes another one.
+    """
+    return TypeError(
+        f"{handle!r} cannot be pickled or copied: it belongs to this process and context; share the handle itself "
+        f"between threads, and make one in the other process with {made_by}"
+    )
+
+
+def check_callbacks(**given: Any) -> None:  # noqa: ANN401 - whatever the caller gave
+    """Refuses what cannot be called, by the name of its parameter; None is no callback.
+
+    Raises:
+        ConfigError: one of them cannot be called.
+    """
+    for name, function in given.items():
+        if function is not None and not callable(function):
+            raise ConfigError(
+                f"{name} = {function!r} cannot be called; give a function of one argument, or leave it out"
+            )

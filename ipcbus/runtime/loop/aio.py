@@ -1,0 +1,124 @@
+"""Waiting for messages in asyncio, without a thread of its own.
+
+In embedded mode the context's thread tells the loop; where the application reads the rings, the loop watches the
+context's descriptor and drives the context itself.
+
+asyncio is imported where a loop runs, that is, where it is loaded already: importing it takes half as long as all of
+ipcbus, and most programs never need it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from ipcbus.delivery.sink import Sink
+    from ipcbus.runtime.loop.event_loop import EventLoop
+
+
+class AsyncWaiters:
+    """The tasks that wait for a message of one context."""
+
+    def __init__(self, event_loop: EventLoop, work: Callable[[], object] | None) -> None:
+        """Without waiters.
+
+        Args:
+            event_loop: the context's driver.
+            work: does the context's work without waiting; None where its own thread does it.
+        """
+        self._event_loop = event_loop
+        self._work = work
+        self._waiting: dict[Sink, list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]]] = {}
+        self._watching: asyncio.AbstractEventLoop | None = None
+        self._watched = -1
+
+    def any(self) -> bool:
+        """Returns whether a task waits."""
+        return bool(self._waiting)
+
+    def delivered(self) -> None:
+        """Wakes the tasks whose messages have come."""
+        for sink in list(self._waiting):
+            if sink.queue:
+                self.wake(sink)
+
+    def wake(self, sink: Sink) -> None:
+        """Wakes the tasks that wait for this sink, as when it is closed."""
+        for loop, future in list(self._waiting.get(sink, ())):
+            with contextlib.suppress(RuntimeError):  # the loop was closed
+                loop.call_soon_threadsafe(_resolve, future)
+
+    async def wait(self, sink: Sink) -> None:
+        """Waits until something is in the sink's queue, or it is closed."""
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        self._waiting.setdefault(sink, []).append((loop, future))
+        try:
+            if self._work is None:
+                self._event_loop.interrupt()
+            else:
+                self._watch(loop)
+            if not sink.queue and not sink.closed:
+                await future
+        finally:
+            self._waiting[sink].remove((loop, future))
+            if not self._waiting[sink]:
+                del self._waiting[sink]
+            if not self._waiting:
+                self._unwatch()
+
+    def close(self) -> None:
+        """Wakes every task and stops watching, before the context's descriptors are closed."""
+        for sink in list(self._waiting):
+            self.wake(sink)
+        self._unwatch()
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._watching is None:
+            # A copy, so that the loop may let go of it later, when the context has closed its own.
+            self._watching, self._watched = loop, os.dup(self._event_loop.fileno())
+            loop.add_reader(self._watched, self._turn)
+        self._turn()
+
+    def _unwatch(self) -> None:
+        loop, self._watching = self._watching, None
+        if loop is None:
+            return
+        if loop is _running_loop():
+            _let_go(loop, self._watched)
+            return
+        try:
+            loop.call_soon_threadsafe(_let_go, loop, self._watched)
+        except RuntimeError:  # the loop was closed
+            os.close(self._watched)
+
+    def _turn(self) -> None:
+        if self._work is not None and not self._event_loop.closing:
+            self._work()
+            self.delivered()
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    import asyncio
+
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def _let_go(loop: asyncio.AbstractEventLoop, fd: int) -> None:
+    loop.remove_reader(fd)
+    os.close(fd)
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

@@ -1,0 +1,340 @@
+"""The sockets of a context: what goes out and comes in over UDP, and its timers."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import logging
+import select
+import threading
+import time
+from random import Random, SystemRandom
+from typing import TYPE_CHECKING
+
+from ipcbus.errors import ConfigError
+from ipcbus.runtime.discovery.topic_resolution import TopicResolution
+from ipcbus.runtime.loop.timerfd import FOREVER_NS
+from ipcbus.transport.udp import datagram_socket, network_interface
+from ipcbus.transport.udp.loss_injection import from_environment
+from ipcbus.transport.udp.sealing import Seals
+from ipcbus.transport.udp.session_socket import SessionSocket
+from ipcbus.transport.udp.udp_plan import receiver_buffers, receiver_ports, receiver_terms
+from ipcbus.transport.udp.udp_receiver import UdpReceiver
+from ipcbus.wire.wire_layout import TOPIC_BITS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ipcbus.config import Config, ContextOptions, ReceiverOptions
+    from ipcbus.resolution.local.adverts import SessionAdvert
+    from ipcbus.resolution.local.registry import Registry
+    from ipcbus.runtime.loop.event_loop import EventLoop
+    from ipcbus.transport.udp.udp_plan import Kind
+    from ipcbus.transport.udp.udp_sender import UdpSender
+    from ringbuf.slots import Identity
+
+log = logging.getLogger("ipcbus")
+
+_FIRST_LOCAL = 0x8000
+"""Numbers of own rings for what comes over UDP; those below are of the sessions that are sent."""
+_TURNS = 16
+_MEDIA_MAX = 1024
+"""Sessions that a context joins over UDP at most: each has a ring, and who may speak in resolution may offer any."""
+_PATIENCE_NS = 5_000_000
+"""So long nothing is taken from the network while a ring that it was put into is being read."""
+_LINGER_S = 0.02
+
+
+class UdpEndpoints:
+    """What of a context is sent and received over UDP. Everything runs on the driver, but for what says otherwise."""
+
+    def __init__(
+        self,
+        domain: str,
+        who: Identity,
+        options: ContextOptions,
+        registry: Registry,
+        event_loop: EventLoop,
+        changed: Callable[[], None],
+        config: Config,
+    ) -> None:
+        """Without a socket, but for those of resolution over the network.
+
+        Args:
+            domain: the bus domain.
+            who: how the context introduces itself.
+            options: of the context.
+            registry: of the context.
+            event_loop: the context's driver.
+            changed: has the sources told soon of receivers that came or went, and receivers of sources.
+            config: has the options of sources and receivers that nobody overrides.
+
+        Raises:
+            ConfigError, ipcbus.TransportError: the key cannot be read, or a socket cannot be had.
+        """
+        self._domain, self._who, self._options, self._registry = domain, who, options, registry
+        self._event_loop, self._changed = event_loop, changed
+        self._lock = threading.Lock()
+        self._random = SystemRandom()
+        self._epoll: select.epoll | None = None
+        self._ports: dict[int, SessionSocket] = {}
+        self._uplinks: list[UdpSender] = []
+        self._media: list[UdpReceiver] = []
+        self._shared: dict[tuple[str, ...], SessionSocket] = {}
+        self._locals = itertools.count()
+        self._due_ns = FOREVER_NS
+        self._crowded: UdpReceiver | None = None
+        self._read_ns = 0
+        self._hurried = False
+        self.seals = Seals(domain, options.network_key_file, options.network_replay_window)
+        self.resolving = TopicResolution(
+            domain,
+            who,
+            (options, config.values("source"), config.values("receiver")),
+            self.seals.resolution,
+            self.hurry,
+        )
+        self._known_changes = 0
+        for way in self.resolving.ways:
+            for port in way.ports:
+                self._listen(port)
+
+    # ------------------------------------------------------------------ sending
+
+    def add(self, uplink: UdpSender, room: Callable[[], None]) -> None:
+        """Looks after a session that is sent; any thread may say so.
+
+        Args:
+            uplink: the session's.
+            room: called when there is room again for a send that was refused.
+        """
+        uplink.on_change, uplink.on_room, uplink.on_due = self._changed_soon, room, self.hurry
+        with self._lock:
+            self._uplinks.append(uplink)
+            self._listen(uplink.port)
+        self.hurry()
+
+    def hurry(self) -> None:
+        """Has `turn` called soon; any thread may say so."""
+        self._hurried = True
+        self._event_loop.hurry()
+        if not self._event_loop.is_driver():
+            self._event_loop.kick()
+
+    def _changed_soon(self) -> None:
+        self._tell_driver()
+        self._changed()
+        self._event_loop.hurry()
+
+    # ------------------------------------------------------------------ receiving
+
+    def join(self, advert: SessionAdvert, options: ReceiverOptions, *, resume: bool) -> UdpReceiver:
+        """Begins to join a session over UDP, or the twin of one over a ring.
+
+        Args:
+            advert: the session; it has an endpoint.
+            options: of the first receiver that wants it.
+            resume: everything is wanted that the source still holds.
+
+        Raises:
+            ConfigError, ipcbus.TransportError: no socket can be had.
+            ringbuf.ring_errors.RingError: no ring can be made.
+        """
+        endpoint = advert.endpoint
+        lines = advert.topics_max
+        if endpoint is None or not 1 <= lines <= 1 << (TOPIC_BITS // 2) or lines & (lines - 1):
+            raise ConfigError(
+                f"{advert.source_string} has no endpoint over UDP, or {lines} lines; its source is damaged"
+            )
+        if len(self._media) >= _MEDIA_MAX:
+            raise ConfigError(
+                f"{advert.source_string}: this context has joined {_MEDIA_MAX} sessions over UDP already, the most "
+                "that it may; receive in several contexts, and set network_key_file if strangers may offer sessions"
+            )
+        kind: Kind = "lbtrm" if endpoint.group else "lbtru"
+        own = self._own_port(kind, endpoint.host, options)
+        ports = (own, self._group_port(endpoint.group, endpoint.group_port)) if endpoint.group else (own,)
+        local = _FIRST_LOCAL | next(self._locals) & (_FIRST_LOCAL - 1)
+        medium = UdpReceiver(
+            self._domain,
+            local,
+            advert,
+            self._who,
+            ports,
+            own.socket.peer(endpoint.host, endpoint.port),
+            receiver_terms(kind, options),
+            # Of its own: what one source is shown tells nothing of what others are. The system's costs a call a draw.
+            Random(self._random.getrandbits(256)),
+            multicast=bool(endpoint.group),
+            resume=resume,
+            group=self._options.shared_memory_group,
+            sample_every=self._options.latency_sampling_interval,
+        )
+        try:
+            entry = self._registry.add_reception(advert, local)
+        except BaseException:
+            medium.leave()
+            raise
+        medium.on_leave = functools.partial(self._registry.remove, entry)
+        medium.on_mark = self._event_loop.call_attention
+        self._media.append(medium)
+        self.hurry()
+        return medium
+
+    def _own_port(self, kind: Kind, host: str, options: ReceiverOptions) -> SessionSocket:
+        """Returns the socket for what is sent to this context alone."""
+        of_multicast = kind == "lbtrm"
+        option = "resolver_multicast_interface" if of_multicast else "transport_lbtru_interface"
+        text = self._options.resolver_multicast_interface if of_multicast else options.transport_lbtru_interface
+        key = (kind, text, "6" if ":" in host else "4")
+        if key not in self._shared:
+            if not text:
+                raise ConfigError(
+                    "multicast is off in this context: set resolver_multicast_interface (scope context) to an address "
+                    "of this host"
+                )
+            loss = from_environment(kind, "receiver", self._random)
+            buffers = receiver_buffers(kind, self._options)
+            ports = receiver_ports(kind, options)
+            self._share(
+                key,
+                SessionSocket(
+                    datagram_socket.unicast(network_interface.find(text, option), ports, buffers, loss),
+                    self.seals.receiver,
+                ),
+            )
+        return self._shared[key]
+
+    def _group_port(self, group: str, port: int) -> SessionSocket:
+        key = (group, str(port))
+        if key not in self._shared:
+            interface = network_interface.find(
+                self._options.resolver_multicast_interface, "resolver_multicast_interface"
+            )
+            loss = from_environment("lbtrm", "receiver", self._random)
+            buffers = receiver_buffers("lbtrm", self._options)
+            self._share(
+                key,
+                SessionSocket(datagram_socket.group_member(group, port, interface, buffers, loss), self.seals.receiver),
+            )
+        return self._shared[key]
+
+    def _share(self, key: tuple[str, ...], port: SessionSocket) -> None:
+        self._shared[key] = port
+        with self._lock:
+            self._listen(port)
+        forget = port.on_unused
+
+        def unused() -> None:
+            self._shared.pop(key, None)
+            forget()
+
+        port.on_unused = unused
+
+    def _listen(self, port: SessionSocket) -> None:
+        if self._epoll is None:
+            self._epoll = select.epoll()
+            self._event_loop.listen(self._epoll.fileno())
+        number = port.socket.fileno()
+        self._epoll.register(number, select.EPOLLIN)
+        self._ports[number] = port
+
+        def unused() -> None:
+            with self._lock:
+                self._ports.pop(number, None)
+            port.close()
+
+        port.on_unused = unused
+
+    # ------------------------------------------------------------------ driving
+
+    def read(self) -> int:
+        """Takes what has come; returns when `turn` will have something to do."""
+        if self._crowded and time.monotonic_ns() < self._read_ns + _PATIENCE_NS and self._crowded.crowded:
+            return self._due_ns
+        for _ in range(_TURNS):
+            ready = [port for number, _ in self._poll() if (port := self._ports.get(number)) is not None]
+            if not ready:
+                break
+            now_ns = self._read_ns = time.monotonic_ns()
+            self._crowded = None
+            for addressee in set().union(*(port.read(now_ns) for port in ready)):
+                following = addressee.turn(now_ns)
+                if following is not None:
+                    self._due_ns = min(self._due_ns, following)
+                if isinstance(addressee, UdpReceiver) and addressee.crowded:
+                    self._crowded = addressee
+            # What is left waits with the kernel, until the ring has been read that it goes to.
+            if self._crowded or not any(port.more for port in ready):
+                break
+        self._look_for_news()
+        return 0 if self._hurried else self._due_ns
+
+    def _look_for_news(self) -> None:
+        if self.resolving.changes != self._known_changes:
+            self._known_changes = self.resolving.changes
+            self._changed_soon()
+
+    def _poll(self) -> list[tuple[int, int]]:
+        return self._epoll.poll(0) if self._epoll is not None else []
+
+    def turn(self, now_ns: int) -> int:
+        """Does what is due; returns when something will be next."""
+        if now_ns < self._due_ns and not self._hurried:
+            return self._due_ns
+        self._hurried = False  # first: what is done may hurry, and so may other threads at any time
+        soon = self.resolving.turn(now_ns)
+        self._look_for_news()
+        for uplink in list(self._uplinks):
+            following = uplink.turn(now_ns)
+            soon = soon if following is None else min(soon, following)
+            if uplink.over(now_ns):
+                self._drop(uplink)
+        for medium in list(self._media):
+            if medium.left:
+                self._media.remove(medium)
+                continue
+            following = medium.turn(now_ns)
+            soon = soon if following is None else min(soon, following)
+        self._tell_driver()
+        self._due_ns = soon
+        return 0 if self._hurried else soon
+
+    def _tell_driver(self) -> None:
+        """Sockets of twins that nobody has asked for are not worth many looks."""
+        active = any(uplink.active for uplink in list(self._uplinks))
+        self._event_loop.network_is_busy = active or bool(self._media or self.resolving.ways)
+
+    def show_counters(self) -> None:
+        """Shows what topic resolution has counted in the registry."""
+        if self.resolving.ways:
+            self._registry.show_counters(self.resolving.counters())
+
+    def _drop(self, uplink: UdpSender) -> None:
+        self._uplinks.remove(uplink)
+        uplink.let_go()
+
+    def close(self) -> None:
+        """Lets go of every socket, after clients of the ended sessions have got what they miss."""
+        while self._epoll is not None and any(not uplink.over(time.monotonic_ns()) for uplink in list(self._uplinks)):
+            with self._event_loop.driver_lock():
+                self.read()
+                self._due_ns = 0
+                self.turn(time.monotonic_ns())
+            self._epoll.poll(_LINGER_S)
+        for uplink in list(self._uplinks):
+            self._drop(uplink)
+        self.resolving.close()
+        for port in list(self._ports.values()):
+            port.close()
+        self._ports.clear()
+        if self._epoll is not None:
+            self._epoll.close()
+            self._epoll = None
+
+    def abandon(self) -> None:
+        """For a child after a fork."""
+        for port in list(self._ports.values()):
+            port.close()
+        if self._epoll is not None:
+            self._epoll.close()

@@ -1,0 +1,342 @@
+"""What a context sends on: its sessions, and which source goes to which."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import secrets
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from ipcbus.errors import ClosedError, ConfigError, TransportError
+from ipcbus.resolution.local.adverts import SourceAdvert
+from ipcbus.runtime.error_mapping import as_ipcbus_error
+from ipcbus.runtime.loop.timerfd import FOREVER_NS
+from ipcbus.runtime.sending.backpressure import Backpressure
+from ipcbus.runtime.sending.pending_wakeups import PendingWakeups
+from ipcbus.topic.batch_timer import look
+from ipcbus.transport.ring.lbtipc import LBTIPC
+from ipcbus.transport.ring.lbtsmx import LBTSMX
+from ipcbus.transport.sending_session import SendingSession
+from ipcbus.transport.udp.lbtrm import LBTRM
+from ipcbus.transport.udp.lbtru import LBTRU
+from ringbuf import clock
+from ringbuf.ring_errors import RingError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ipcbus.config import ContextOptions, SourceOptions
+    from ipcbus.resolution.local.registry import Registry
+    from ipcbus.runtime.loop.event_loop import EventLoop
+    from ipcbus.runtime.loop.udp_endpoints import UdpEndpoints
+    from ipcbus.topic.topic_source import TopicSource
+    from ipcbus.transport.transport_kinds import SessionPlan, Transport
+    from ipcbus.transport.udp.session_socket import SessionSocket
+
+log = logging.getLogger("ipcbus")
+
+TRANSPORTS = {kind.option: kind for kind in (LBTIPC, LBTSMX, LBTRU, LBTRM)}
+
+
+class SendingSessions:
+    """The sending sessions of a context."""
+
+    def __init__(
+        self,
+        domain: str,
+        context_id: int,
+        options: ContextOptions,
+        registry: Registry,
+        event_loop: EventLoop,
+        network: UdpEndpoints,
+        announce: Callable[[], None],
+        called: Callable[[], None],
+    ) -> None:
+        """An outbox without sessions.
+
+        Args:
+            domain: the bus domain.
+            context_id: id of the context.
+            options: its options.
+            registry: where sessions and sources are offered.
+            event_loop: the context's driver.
+            network: where sessions over UDP are looked after.
+            announce: tells the other contexts that the registry changed.
+            called: has the sources told soon of what changed on their sessions.
+        """
+        self._domain, self._context_id, self._options = domain, context_id, options
+        self._registry = registry
+        self._event_loop, self._network = event_loop, network
+        self._announce, self._called = announce, called
+        self._lock = threading.Lock()
+        self._closed = False
+        self._inform_at_ns = FOREVER_NS
+        self._informs_more = False
+        self._sessions: dict[tuple[int, int], SendingSession] = {}
+        self._entries: dict[SendingSession, int] = {}
+        self._locals = itertools.count()
+        self._turn = dict.fromkeys(TRANSPORTS, 0)
+        self.liveness_ns = options.liveness_check_interval * 1_000_000
+        self.pending_wakeups = PendingWakeups(self._ask_for_served)
+
+    def sessions(self) -> list[SendingSession]:
+        """Returns all sessions."""
+        return list(self._sessions.values())
+
+    def open_topic(self, topic: str, options: SourceOptions) -> tuple[SendingSession, int, int]:
+        """Places a new source.
+
+        Returns:
+            Its session, its topic's number there, and its entry in the registry.
+
+        Raises:
+            ConfigError: no session with these options can be had.
+            ClosedError: the context was closed meanwhile.
+            ipcbus.TransportError: the session cannot be made.
+        """
+        kind = TRANSPORTS[options.transport]
+        plan = kind.plan(self._options, options)
+        with self._lock:
+            if self._closed:
+                raise ClosedError(f"topic {topic!r}: its context is closed; make a new one")
+            session = self._choose(kind, plan, options)
+            number = session.add_topic()
+            try:
+                entry = self._registry.add_source(session.local, topic, number)
+            except RingError as error:
+                self._take_topic(session, number)
+                raise as_ipcbus_error(error) from error
+        self._announce()
+        self._network.resolving.offer(SourceAdvert(session.advert, topic, number))
+        return session, number, entry
+
+    def close_topic(self, session: SendingSession, topic: str, number: int, entry: int) -> None:
+        """Takes a source away, and its session when it was the last one."""
+        with self._lock:
+            if session not in self._entries:
+                return  # the context is being closed, and its sessions are gone already
+            self._registry.remove(entry)
+            self._take_topic(session, number)
+        self._network.resolving.withdraw(SourceAdvert(session.advert, topic, number))
+        self._announce()
+
+    def _take_topic(self, session: SendingSession, number: int) -> None:
+        session.remove_topic(number)
+        if session.sources == 0:
+            self._drop(session)
+
+    def _choose(self, kind: Transport, plan: SessionPlan, options: SourceOptions) -> SendingSession:
+        explicit = kind.explicit_id(options)
+        if explicit:
+            session = self._sessions.get((kind.code, explicit))
+            if session is None:
+                return self._make(kind, explicit, plan)
+            if session.plan != kind.placed(plan, explicit):
+                raise ConfigError(_disagreement(kind, explicit, session.plan, plan))
+            if not session.has_line():
+                raise ConfigError(
+                    f"session {session.source_string} carries {session.topics_max} topics already; choose another "
+                    f"transport_{kind.option}_{kind.id_option} or raise "
+                    f"transport_{kind.option}_maximum_topics_per_transport"
+                )
+            return session
+        pool = kind.pool(self._options)
+        unused = [number for number in pool if (kind.code, number) not in self._sessions]
+        if unused:
+            return self._make(kind, unused[0], plan)
+        fitting = [
+            session
+            for number in pool
+            if (session := self._sessions[kind.code, number]).plan == kind.placed(plan, number) and session.has_line()
+        ]
+        if not fitting:
+            raise ConfigError(
+                f"all {len(pool)} sessions of the pool transport_{kind.option}_id_low {pool[0]} to "
+                f"transport_{kind.option}_id_high {pool[-1]} are taken by sources with other options or are full; give "
+                f"this source its own transport_{kind.option}_id, widen the pool, or use the options of the others"
+            )
+        turn = self._turn[kind.option]
+        self._turn[kind.option] = turn + 1
+        return fitting[turn % len(fitting)]
+
+    def _make(self, kind: Transport, number: int, plan: SessionPlan) -> SendingSession:
+        """Makes a session; `number` is its id, or what stands for one in the pool."""
+        plan = kind.placed(plan, number)
+        session_id = secrets.randbelow(0xFFFFFFFF) + 1
+        local = next(self._locals) & 0x7FFF
+        port = self._open_port(plan)
+        group = self._options.shared_memory_group
+        try:
+            session = SendingSession(
+                self._domain, self._context_id, local, session_id, kind.shown_id(number, port), plan, group, port
+            )
+        except BaseException as error:
+            if port is not None:
+                port.close()
+            if isinstance(error, RingError):
+                raise as_ipcbus_error(error) from error
+            raise
+        session.start(Backpressure(self, session))
+        try:
+            self._entries[session] = self._registry.add_session(session.advert)
+        except RingError as error:
+            session.close()
+            raise as_ipcbus_error(error) from error
+        self._sessions[kind.code, number] = session
+        if session.uplink is not None:
+            self._network.add(session.uplink, self._ask_for_served)
+        return session
+
+    def _open_port(self, plan: SessionPlan) -> SessionSocket | None:
+        """The socket of a session over UDP, or of a ring's twin: that one is done without where there is none."""
+        if plan.udp is None:
+            return None
+        try:
+            return plan.udp.open(self._network.seals.source)
+        except (ConfigError, TransportError) as error:
+            if plan.over_udp:
+                raise
+            log.warning("sessions are not offered over UDP to who cannot map their memory (udp_fallback): %s", error)
+            return None
+
+    def _drop(self, session: SendingSession) -> None:
+        self._registry.remove(self._entries.pop(session))
+        self._sessions = {key: each for key, each in self._sessions.items() if each is not session}
+        self.pending_wakeups.forget(session)
+        session.batch.flush()
+        session.close()
+
+    def close(self) -> None:
+        """Ends all sessions."""
+        with self._lock:
+            self._closed = True
+            for session in self.sessions():
+                self._drop(session)
+
+    def abandon(self) -> None:
+        """For a child after a fork."""
+        for session in self._sessions.values():
+            session.abandon()
+
+    # ------------------------------------------------------------------ for the room policy
+
+    def reclaim(self) -> int:
+        """Takes back the slots of dead receivers; returns how many."""
+        freed = 0
+        with self._lock:  # no session is closed meanwhile
+            for session in self.sessions():
+                session.give_up_if_cut_short()
+                for _ in session.channel.slots.reclaim():
+                    session.channel.writer.count_reclaimed()
+                    freed += 1
+        return freed
+
+    def inside_callback(self) -> bool:
+        """Returns whether the calling thread is inside a callback of this context."""
+        return self._event_loop.is_driver()
+
+    def _ask_for_served(self) -> None:
+        self._called()
+        self._event_loop.hurry()
+        self._event_loop.interrupt()
+
+    def drives_itself(self) -> bool:
+        """Returns whether nobody reads this context's rings while the calling thread is blocked in a send."""
+        return self._event_loop.sequential or (self._event_loop.split and self._event_loop.may_help())
+
+    def held_up(self, session: SendingSession, need: int | None = None) -> None:
+        """A send finds no room for `need` bytes, or still none: evicts who has been in its way for too long."""
+        if session.evictor is None:
+            return
+        with self._lock:
+            # Closed by another thread otherwise.
+            evicted = session.evictor.look(time.monotonic_ns(), need) if session in self._entries else []
+        if evicted:
+            self._ask_for_served()
+            session.evictor.warn(evicted)
+
+    def drive_a_little(self) -> None:
+        """Delivers to this context's own receivers, which may be what the send waits for."""
+        self._event_loop.help()
+
+    def batch_opened(self) -> None:
+        """Has the driver watch the batching interval."""
+        event_loop = self._event_loop
+        event_loop.hurry()
+        if not event_loop.sequential and not event_loop.is_driver():
+            event_loop.kick()
+
+    def slowest(self, session: SendingSession) -> str:
+        """Words for the receiver that holds a session up."""
+        slots = session.channel.slots
+        positions = slots.positions()
+        if not positions:
+            return "none"
+        index, position = min(positions.items(), key=lambda item: item[1])
+        who = slots.identity(index)
+        name = f" {who.context_name!r}" if who.context_name else ""
+        return f"pid {who.pid}{name}, {session.channel.writer.head - position} bytes behind"
+
+    # ------------------------------------------------------------------ timers
+
+    def inform_of(self, source: TopicSource, session: SendingSession, options: SourceOptions) -> None:
+        """Lets a source say which number was its last when it is silent."""
+        session.infos.add(
+            source,
+            options.transport_topic_sequence_number_info_interval * 1_000_000,
+            options.transport_topic_sequence_number_info_active_threshold * 1_000_000_000,
+        )
+        self._informs_more = True
+
+    def inform_due(self, now_ns: int) -> int:
+        """Sends topic sequence number info that is due; returns when to look again, in ns of the monotonic clock."""
+        if self._informs_more or now_ns >= self._inform_at_ns:
+            self._informs_more = False  # before the look: another thread may add a source meanwhile
+            now = clock.ticks()
+            left = [rest for session in self.sessions() if (rest := session.infos.tell(now)) is not None]
+            self._inform_at_ns = now_ns + min(left) if left else FOREVER_NS
+        return self._inform_at_ns
+
+    def evict_due(self) -> int | None:
+        """Looks who is in the way of sends that were refused; returns the ns until the next look, None without one."""
+        left = []
+        for session in self.sessions():
+            if session.evictor is None:
+                continue
+            if session.writer_waits():
+                self.held_up(session)
+                left.append(session.evictor.next_look_ns)
+            else:
+                session.evictor.go_on()
+        return min(left, default=None)
+
+    def flush_due(self) -> int | None:
+        """Publishes batches older than their interval; returns the ns until the next is due, None without one."""
+        left = []
+        now = clock.ticks()
+        for session in self.sessions():
+            interval = session.plan.batch_interval_ms * 1_000_000
+            if not interval:
+                continue
+            if session.keeps:
+                left.append(interval)
+                continue
+            again_ns, timed_out = look(session.batch, now, interval, session.plan.explicit_batch_ms * 1_000_000)
+            if timed_out:
+                session.tell_timed_out()
+            if again_ns is not None:
+                left.append(again_ns)
+        return min(left) if left else None
+
+
+def _disagreement(kind: Transport, transport_id: int, has: SessionPlan, wants: SessionPlan) -> str:
+    there, here = has.as_options(kind.option), wants.as_options(kind.option)
+    differing = [
+        f"{name} = {there[name]!r}, not {here[name]!r}" for name in there if name in here and there[name] != here[name]
+    ]
+    return (
+        f"session {kind.name} {transport_id} was made by its first source with other options: {', '.join(differing)}; "
+        f"use the same ones, or another transport_{kind.option}_id"
+    )

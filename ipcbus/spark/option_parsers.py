@@ -1,0 +1,174 @@
+"""What the texts of options stand for: each function makes a value of one, or raises ValueError."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from ipcbus.storage.files import is_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+"""Offsets that stand for the first one that is kept, and for the one after the last; the numbers are Kafka's."""
+
+PerTopic = dict[str, dict[int, int]]
+"""Topic -> partition -> offset, or time in ms."""
+
+_OFFSET_MAX: Final = 2**63 - 1
+_DURATION: Final = re.compile(r"([0-9]{1,9})\s*(ms|s|m|min|h|d)")
+_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where reading begins or ends; exactly one of the first five is set.
+
+    Attributes:
+        everywhere: EARLIEST or LATEST, for all topics.
+        offsets: offsets by topic and partition; EARLIEST and LATEST may stand for one.
+        checkpoint: offsets of whole logs, as the checkpoint of a query holds them.
+        time_ms: the first row received at this time or later, for all topics; ms since the epoch.
+        times_ms: the same by topic and partition.
+        or_latest: where nothing was received so late, the latest offset is taken; else that is an error.
+    """
+
+    everywhere: int | None = None
+    offsets: PerTopic | None = None
+    checkpoint: dict[str, Any] | None = None
+    time_ms: int | None = None
+    times_ms: PerTopic | None = None
+    or_latest: bool = False
+
+
+def name(text: str) -> str:
+    """Any text but an empty one."""
+    if not text.strip():
+        raise ValueError("it is empty")
+    return text.strip()
+
+
+def group(text: str) -> str:
+    """Returns the name of a cursor, which becomes that of a file."""
+    if not is_name(text):
+        raise ValueError
+    return text
+
+
+def topics(text: str) -> tuple[str, ...]:
+    """Names with commas between."""
+    names = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
+    if not all(names):
+        raise ValueError("a name is empty")
+    return names
+
+
+def pattern(text: str) -> str:
+    """Returns a regular expression of Python."""
+    try:
+        re.compile(name(text))
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(f"no regular expression: {error}") from None
+    return text
+
+
+def truth(text: str) -> bool:
+    """`true` or `false`."""
+    if text.lower() not in ("true", "false"):
+        raise ValueError
+    return text.lower() == "true"
+
+
+def number(least: int, most: int = _OFFSET_MAX) -> Callable[[str], int]:
+    """Returns a whole number within limits."""
+
+    def read(text: str) -> int:
+        if not re.fullmatch(r"[0-9]{1,19}", text.strip()) or not least <= int(text) <= most:
+            raise ValueError
+        return int(text)
+
+    return read
+
+
+def duration(text: str) -> float:
+    """Returns a number with its unit; in seconds."""
+    found = _DURATION.fullmatch(text.strip())
+    if found is None:
+        raise ValueError
+    return int(found[1]) * _SECONDS[found[2]]
+
+
+def choice(*choices: str) -> Callable[[str], str]:
+    """One of some words."""
+
+    def read(text: str) -> str:
+        if text.lower() not in choices:
+            raise ValueError
+        return text.lower()
+
+    return read
+
+
+def times(text: str) -> PerTopic:
+    """JSON: topic -> partition -> ms since the epoch."""
+    return _per_topic(_json(text), 0)
+
+
+def assigned(text: str) -> dict[str, tuple[int, ...]]:
+    """JSON: topic -> list of partitions."""
+    found = {}
+    for topic, partitions in _json(text).items():
+        if not isinstance(partitions, list) or not partitions:
+            raise ValueError(f"topic {topic!r} has no list of partitions")
+        found[topic] = tuple(sorted({whole(partition, 0) for partition in partitions}))
+    return found
+
+
+def position(text: str) -> Position:
+    """`earliest`, `latest`, JSON: topic -> partition -> offset, or the offsets of a checkpoint."""
+    if text.lower() in ("earliest", "latest"):
+        return Position(everywhere=EARLIEST if text.lower() == "earliest" else LATEST)
+    found = _json(text)
+    if {"archive", "o", "v"} <= set(found):
+        return Position(checkpoint=found)
+    return Position(offsets=_per_topic(found, EARLIEST))
+
+
+def whole(value: object, least: int) -> int:
+    """Returns a plain whole number from `least` on that fits into 64 bits; a boolean is none.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= _OFFSET_MAX:
+        raise ValueError(f"{value!r} is out of range")
+    return value
+
+
+def _json(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"no JSON: {error}") from None
+    if not isinstance(found, dict) or not found:
+        raise ValueError("no JSON object with something in it")
+    return found
+
+
+def _per_topic(found: dict[str, Any], least: int) -> PerTopic:
+    values: PerTopic = {}
+    for topic, partitions in found.items():
+        if not isinstance(partitions, dict) or not partitions:
+            raise ValueError(f"topic {topic!r} has no partitions")
+        values[topic] = {_partition(key): whole(value, least) for key, value in partitions.items()}
+    return values
+
+
+def _partition(text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,9}", text):
+        raise ValueError(f"{text!r} is no partition")
+    return int(text)

@@ -1,0 +1,70 @@
+"""The worked example's payload: what an exchange sends as JSON, as columns.
+
+A line is `{"stream": ..., "data": {"e": event, "s": symbol, ...}}`, with keys that differ in case only (`t` is the
+number of a trade, `T` its time, ms since the epoch). Other payload has nulls in all columns.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F
+
+from ipcbus.spark.pipelines.row_columns import messages
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+NUMBER: Final = "decimal(20,8)"
+"""Prices and quantities are decimal texts; binary floating point would not add them up exactly."""
+
+_KEYS: Final = {
+    "event": ("e", "string"),
+    "symbol": ("s", "string"),
+    "event_ms": ("E", "bigint"),
+    "trade_ms": ("T", "bigint"),
+    "trade": ("t", "bigint"),
+    "price": ("p", NUMBER),
+    "quantity": ("q", NUMBER),
+    "first_update": ("U", "bigint"),
+    "last_update": ("u", "bigint"),
+    "previous_update": ("pu", "bigint"),
+    "bid": ("b", NUMBER),
+    "bid_quantity": ("B", NUMBER),
+    "ask": ("a", NUMBER),
+    "ask_quantity": ("A", NUMBER),
+}
+"""Column -> key and type."""
+
+
+def parsed(rows: DataFrame, *columns: str, has: str = "") -> DataFrame:
+    """Returns the messages with columns of their payload beside them; null where it has none, or not such a value.
+
+    Args:
+        rows: of the data source.
+        columns: names of `_KEYS`.
+        has: leave out messages in which this does not stand as a key or a text. To look for it takes a fraction of the
+            time that parsing does.
+    """
+    value = F.col("value").cast("string")
+    if has:
+        rows = rows.where(F.contains(value, F.lit(f'"{has}"')))
+    text = F.get_json_object(value, "$.data")
+    # Fields of a struct that differ in case only would be ambiguous.
+    found = F.json_tuple(text, *(_KEYS[name][0] for name in columns)).alias(*(f"_{name}" for name in columns))
+    typed = (F.col(f"_{name}").try_cast(_KEYS[name][1]).alias(name) for name in columns)
+    return messages(rows).select("*", found).select(*rows.columns, *typed)
+
+
+def topics_of(rows: DataFrame) -> list[str]:
+    """Topics that carry such a feed, as a few messages of each say; so that other payload need not be parsed at all."""
+    few = (
+        messages(rows)
+        .groupBy("topic")
+        .agg(F.array(F.any_value("value"), F.min("value"), F.max("value")).alias("values"))
+    )
+    each = few.select("topic", F.explode("values").alias("value"))
+    found = parsed(each, "symbol", "event", "last_update").where(
+        F.isnotnull("symbol") & (F.isnotnull("event") | F.isnotnull("last_update"))
+    )
+    return sorted(row["topic"] for row in found.select("topic").distinct().collect())

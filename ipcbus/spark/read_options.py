@@ -1,0 +1,368 @@
+"""The options of the data source `ipcbus`: Kafka's names where Kafka has them, each checked before anything is read."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from ipcbus.errors import ConfigError
+from ipcbus.spark import option_parsers
+from ipcbus.spark.option_parsers import EARLIEST, LATEST, Position
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+Use = Literal["batch", "stream"]
+
+BATCH_ROWS_MAX: Final = 1 << 20
+"""So many rows, each with a topic and a source string of full length, stay below Arrow's 2 GiB."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One row of the table.
+
+    Attributes:
+        name: as users write it; Spark ignores its case.
+        default: the text that stands for it where it is not given; empty for none.
+        takes: what values it has, as the page of the docs and the error texts say it.
+        meaning: what it does.
+        read: makes its value of the text; raises ValueError, with a reason or without, where it cannot.
+        use: "batch" or "stream" where it has a meaning only there.
+    """
+
+    name: str
+    default: str
+    takes: str
+    meaning: str
+    read: Callable[[str], Any]
+    use: Use | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """What a read or a stream was asked for, checked; the table READ says what each one is."""
+
+    archive: str
+    subscribe: tuple[str, ...] | None
+    subscribe_pattern: str | None
+    assign: dict[str, tuple[int, ...]] | None
+    starting: Position
+    ending: Position
+    max_offsets: int | None
+    max_bytes: int | None
+    min_offsets: int | None
+    max_delay_seconds: float
+    min_partitions: int
+    fail_on_data_loss: bool
+    fail_on_missing_topic: bool
+    include_headers: bool
+    include_value: bool
+    include_events: bool
+    batch_rows: int
+    batch_bytes: int
+    group_id: str | None
+    pushdown: bool
+
+    @classmethod
+    def of(cls, given: Mapping[str, str], use: Use | None = None) -> ReadOptions:
+        """Checks what was given.
+
+        Args:
+            given: name -> text, in any case of letters.
+            use: whether a batch or a stream reads; None where Spark does not say, and options of both pass.
+
+        Raises:
+            ConfigError: an option is unknown, has no meaning in this use, contradicts another one, or its value is
+                none that it takes. The text names it, and what would be right.
+        """
+        values = read_table(READ, given, use)
+        chosen = [name for name in ("subscribe", "subscribePattern", "assign") if values[name] is not None]
+        if len(chosen) > 1:
+            raise _wrong(f"{' and '.join(chosen)} exclude each other; give one of them, or none to read every topic")
+        return cls(
+            archive=_archive(values),
+            subscribe=values["subscribe"],
+            subscribe_pattern=values["subscribePattern"],
+            assign=values["assign"],
+            starting=_starting(values, use),
+            ending=_ending(values, use),
+            max_offsets=values["maxOffsetsPerTrigger"],
+            max_bytes=values["maxBytesPerTrigger"],
+            min_offsets=_min_offsets(values),
+            max_delay_seconds=values["maxTriggerDelay"],
+            min_partitions=values["minPartitions"] or 1,
+            fail_on_data_loss=values["failOnDataLoss"],
+            fail_on_missing_topic=values["failOnMissingTopic"],
+            include_headers=values["includeHeaders"],
+            include_value=values["includeValue"],
+            include_events=values["includeEvents"],
+            batch_rows=values["batchRows"],
+            batch_bytes=values["batchBytes"],
+            group_id=values["groupId"],
+            pushdown=values["pushdown"],
+        )
+
+
+def read_table(table: tuple[Option, ...], given: Mapping[str, str], use: Use | None = None) -> dict[str, Any]:
+    """Returns every option of a table with its value; None where it has none.
+
+    Raises:
+        ConfigError: an option is not in the table or not of this use, or its text is none that it takes.
+    """
+    rows = {row.name.lower(): row for row in table}
+    for name in given:
+        if name.lower() == "provider":
+            raise ConfigError(
+                "data source ipcbus: CREATE TABLE is of no use, as Spark does not hand its options on when the table "
+                "is read; say CREATE TEMPORARY VIEW ... USING ipcbus OPTIONS (archive '...')"
+            )
+    for name in given:
+        row = rows.get(name.lower())
+        if row is None:
+            raise _unknown(name, table)
+        if row.use is not None and use is not None and row.use != use:
+            raise _wrong(f"{row.name} has no meaning for a {use}; leave it out, it is for a {row.use}")
+    by_name = {name.lower(): text for name, text in given.items()}
+    values: dict[str, Any] = {}
+    for lowered, row in rows.items():
+        text = by_name.get(lowered, row.default)
+        try:
+            values[row.name] = row.read(text) if text or lowered in by_name else None
+        except ValueError as error:
+            reason = f" ({error})" if str(error) else ""
+            raise _wrong(f"{row.name} is {text!r}{reason}; it takes {row.takes}") from None
+    return values
+
+
+def _wrong(text: str) -> ConfigError:
+    return ConfigError(f"data source ipcbus: option {text}")
+
+
+def _unknown(name: str, table: tuple[Option, ...]) -> ConfigError:
+    names = [row.name for row in table]
+    close = difflib.get_close_matches(name.lower(), [known.lower() for known in names], n=1)
+    meant = next((f"; did you mean {known}?" for known in names if close == [known.lower()]), ".")
+    return _wrong(f"{name} is unknown{meant} There are: {', '.join(sorted(names, key=str.lower))}")
+
+
+def _archive(values: dict[str, Any]) -> str:
+    path: str | None = values["archive"] or values["path"]
+    if not path:
+        raise _wrong("archive is missing; give the directory that `ipcbus record --to` wrote")
+    scheme, colon, rest = path.partition("://")
+    if path.startswith("file:"):
+        path = rest if colon else path.removeprefix("file:")
+    elif colon:
+        raise _wrong(f"archive is {path!r}; {scheme} cannot be read, mount it and give the directory")
+    return os.path.abspath(path)
+
+
+def _starting(values: dict[str, Any], use: Use | None) -> Position:
+    or_latest = values["startingOffsetsByTimestampStrategy"] == "latest"
+    if (time_ms := values["startingTimestamp"]) is not None:
+        return Position(time_ms=time_ms, or_latest=or_latest)
+    if (times_ms := values["startingOffsetsByTimestamp"]) is not None:
+        return Position(times_ms=times_ms, or_latest=or_latest)
+    position: Position = values["startingOffsets"] or Position(everywhere=LATEST if use == "stream" else EARLIEST)
+    if use == "batch" and _mentions(position, LATEST):
+        raise _wrong("startingOffsets is latest, of which a batch reads nothing; give earliest, or offsets")
+    return position
+
+
+def _ending(values: dict[str, Any], use: Use | None) -> Position:
+    if (time_ms := values["endingTimestamp"]) is not None:
+        return Position(time_ms=time_ms, or_latest=True)
+    if (times_ms := values["endingOffsetsByTimestamp"]) is not None:
+        return Position(times_ms=times_ms, or_latest=True)
+    position: Position = values["endingOffsets"] or Position(everywhere=LATEST)
+    if use == "batch" and _mentions(position, EARLIEST):
+        raise _wrong("endingOffsets is earliest, up to which a batch reads nothing; give latest, or offsets")
+    return position
+
+
+def _mentions(position: Position, offset: int) -> bool:
+    return position.everywhere == offset or any(offset in by.values() for by in (position.offsets or {}).values())
+
+
+def _min_offsets(values: dict[str, Any]) -> int | None:
+    least: int | None = values["minOffsetsPerTrigger"]
+    most: int | None = values["maxOffsetsPerTrigger"]
+    if least is not None and most is not None and least > most:
+        raise _wrong(f"minOffsetsPerTrigger is {least}, more than maxOffsetsPerTrigger, {most}; it has to be less")
+    return least
+
+
+# ------------------------------------------------------------------------------------------------ the table
+
+_OFFSETS = '`earliest`, `latest`, or JSON: `{"topic":{"0":123,"1":-2}}`'
+_TIMES = 'JSON, ms since the epoch: `{"topic":{"0":1700000000000}}`'
+_TRUTH = "`true`, `false`"
+_COUNT = "a number from 1"
+
+READ: Final = (
+    Option("archive", "", "a directory", "Directory of the archive.", option_parsers.name),
+    Option("path", "", "a directory", "The same, as `load(path)` gives it; `archive` wins.", option_parsers.name),
+    Option("subscribe", "", "topics, with commas between", "Read these topics.", option_parsers.topics),
+    Option(
+        "subscribePattern",
+        "",
+        "a regular expression of Python",
+        "Read the topics whose whole name it matches.",
+        option_parsers.pattern,
+    ),
+    Option(
+        "assign",
+        "",
+        'JSON: `{"topic":[0,1]}`',
+        "Read these topics of these partitions only.",
+        option_parsers.assigned,
+    ),
+    Option(
+        "startingOffsets",
+        "",
+        _OFFSETS,
+        "Where to begin; -2 is earliest, -1 latest. A batch begins at `earliest`, a new stream at `latest`; a stream "
+        "that has a checkpoint goes on where that says. What the JSON does not name begins at the earliest, a log that "
+        "comes later too. A line of a checkpoint's offsets is taken as well.",
+        option_parsers.position,
+    ),
+    Option(
+        "startingTimestamp",
+        "",
+        "ms since the epoch",
+        "Begin with the first message received then or later; goes before the two options below.",
+        option_parsers.number(0),
+    ),
+    Option(
+        "startingOffsetsByTimestamp",
+        "",
+        _TIMES,
+        "The same by topic and partition; goes before `startingOffsets`.",
+        option_parsers.times,
+    ),
+    Option(
+        "startingOffsetsByTimestampStrategy",
+        "error",
+        "`error`, `latest`",
+        "Where nothing was received so late: refuse, or begin at the latest offset.",
+        option_parsers.choice("error", "latest"),
+    ),
+    Option(
+        "endingOffsets",
+        "",
+        _OFFSETS,
+        "Where a batch ends, exclusive; latest by default.",
+        option_parsers.position,
+        "batch",
+    ),
+    Option(
+        "endingTimestamp",
+        "",
+        "ms since the epoch",
+        "End before the first message received then or later; goes before the option below.",
+        option_parsers.number(0),
+        "batch",
+    ),
+    Option("endingOffsetsByTimestamp", "", _TIMES, "The same by topic and partition.", option_parsers.times, "batch"),
+    Option(
+        "maxOffsetsPerTrigger",
+        "",
+        _COUNT,
+        "At most so many offsets a micro-batch, divided among the partitions as they have more or less to read.",
+        option_parsers.number(1),
+        "stream",
+    ),
+    Option(
+        "maxBytesPerTrigger",
+        "",
+        _COUNT,
+        "At most so many bytes of messages a micro-batch, divided alike; a single message may be longer.",
+        option_parsers.number(1),
+        "stream",
+    ),
+    Option(
+        "minOffsetsPerTrigger",
+        "",
+        _COUNT,
+        "Wait for so many new offsets before the next micro-batch, but not longer than `maxTriggerDelay`.",
+        option_parsers.number(1),
+        "stream",
+    ),
+    Option(
+        "maxTriggerDelay",
+        "15m",
+        "a time such as `500ms`, `30s`, `15m`",
+        "See above.",
+        option_parsers.duration,
+        "stream",
+    ),
+    Option(
+        "minPartitions",
+        "",
+        _COUNT,
+        "Divide what is read among at least so many tasks.",
+        option_parsers.number(1, 1 << 16),
+    ),
+    Option(
+        "failOnDataLoss",
+        "true",
+        _TRUTH,
+        "Fail when offsets are asked for that the archive does not have or that are damaged; else leave them out, with "
+        "a warning that counts them. A log whose watermark or list of names is damaged is then left out as a whole.",
+        option_parsers.truth,
+    ),
+    Option(
+        "failOnMissingTopic",
+        "false",
+        _TRUTH,
+        "Fail when the archive does not have a topic of `subscribe` or `assign`, or none that `subscribePattern` "
+        "matches; else a warning says so once, with the nearest names.",
+        option_parsers.truth,
+    ),
+    Option("includeHeaders", "false", _TRUTH, "Add the column `headers`.", option_parsers.truth),
+    Option(
+        "includeValue",
+        "true",
+        _TRUTH,
+        "Leave the column `value` out with `false`; its bytes are not read.",
+        option_parsers.truth,
+    ),
+    Option(
+        "includeEvents",
+        "false",
+        _TRUTH,
+        "Add what is no message: losses, beginnings and ends of sessions; with the columns `type`, `numbers`, "
+        "`source`.",
+        option_parsers.truth,
+    ),
+    Option(
+        "batchRows", "65536", "a number to 1048576", "Rows of an Arrow batch.", option_parsers.number(1, BATCH_ROWS_MAX)
+    ),
+    Option(
+        "batchBytes",
+        "33554432",
+        "a number from 1 to 1073741824",
+        "Bytes of messages of an Arrow batch; a single message may be longer.",
+        option_parsers.number(1, 1 << 30),
+    ),
+    Option(
+        "groupId",
+        "",
+        "1 to 100 letters, digits and `._-`",
+        "The archive keeps what this group has not read yet, up to its hard limit.",
+        option_parsers.group,
+        "stream",
+    ),
+    Option(
+        "pushdown",
+        "false",
+        _TRUTH,
+        "Evaluate filters before rows become Arrow; needs `spark.sql.python.filterPushdown.enabled`.",
+        option_parsers.truth,
+        "batch",
+    ),
+)
+"""Every option of reading."""

@@ -1,0 +1,273 @@
+"""The options of the sink `ipcbus`, each checked before a row is written."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ipcbus.config import Config, SourceOptions
+from ipcbus.config.option_checks import unknown_option
+from ipcbus.config.option_values import Refused
+from ipcbus.errors import ConfigError
+from ipcbus.runtime.error_mapping import check_topic
+from ipcbus.spark import option_parsers
+from ipcbus.spark.read_options import Option, read_table
+from ipcbus.spark.sink.staged_rows import JOB_PREFIX
+from ipcbus.storage.files import is_name
+from ipcbus.wire.wire_layout import MESSAGE_HEADER_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ipcbus.config.option_values import Value
+    from ipcbus.spark.read_options import Use
+
+BUS_PREFIX: Final = "source."
+"""What follows is the name of an option of a source of the bus."""
+
+AT_LEAST_ONCE: Final = "at-least-once"
+EXACTLY_ONCE: Final = "exactly-once"
+
+_TRANSPORTS: Final = SourceOptions.rows["transport"].choices
+_SPARKS_OWN: Final = ("checkpointlocation",)
+"""Options that Spark gives to every sink of a query, whatever they are for."""
+
+
+def _app(text: str) -> str:
+    if not is_name(text) or text.startswith(JOB_PREFIX):
+        raise ValueError(f"it becomes the name of a directory, and those that begin with {JOB_PREFIX} are taken")
+    return text
+
+
+def _topic(text: str) -> str:
+    try:
+        check_topic(text)
+    except ConfigError as error:
+        raise ValueError(str(error)) from None
+    return text
+
+
+WRITE: Final = (
+    Option("topic", "", "a topic", "Send every row to this topic; it wins over the column `topic`.", _topic),
+    Option(
+        "deliveryGuarantee",
+        AT_LEAST_ONCE,
+        f"`{AT_LEAST_ONCE}`, `{EXACTLY_ONCE}`",
+        "Publish rows as they come, those of a failed task again; or stage them and publish each committed batch once, "
+        "on one host.",
+        option_parsers.choice(AT_LEAST_ONCE, EXACTLY_ONCE),
+    ),
+    Option(
+        "stagingDir",
+        "",
+        "an absolute path",
+        f"Directory on a disk of this host where `{EXACTLY_ONCE}` keeps rows until they are published, and what it has "
+        "published.",
+        option_parsers.name,
+    ),
+    Option(
+        "txnAppId",
+        "",
+        "1 to 100 letters, digits and `._-`",
+        "Who writes: stands in the header `ipcbus.query`, with `at-least-once` before the id of the streaming query, "
+        "and is what batches are counted by. The id of the query by default.",
+        _app,
+    ),
+    Option(
+        "txnVersion",
+        "",
+        "a number from 0",
+        "Which batch of `txnAppId` this is; one that was published already is not published again. For `foreachBatch`.",
+        option_parsers.number(0),
+        "batch",
+    ),
+    Option("domain", "default", "a name", "Domain of the bus.", option_parsers.name),
+    Option(
+        "transport",
+        "",
+        ", ".join(f"`{each}`" for each in _TRANSPORTS),
+        "Transport; that of the config, else `lbtipc`.",
+        option_parsers.choice(*_TRANSPORTS),
+    ),
+    Option("config", "", "a path", "Config file of the bus; that of IPCBUS_CONFIG by default.", option_parsers.name),
+    Option(
+        "waitForReceivers",
+        "1",
+        "a number from 0",
+        "So many receiving contexts have to have joined a topic before a task, or a batch, sends on it.",
+        option_parsers.number(0, 1000),
+    ),
+    Option(
+        "receiverTimeout",
+        "30s",
+        "a time such as `500ms`, `30s`, `15m`",
+        "After so long without enough receivers the write fails.",
+        option_parsers.duration,
+    ),
+    Option(
+        "linger",
+        "30s",
+        "a time such as `500ms`, `30s`, `15m`",
+        "So long a process that writes stays on the bus after its last row, so that the next batch finds its receivers "
+        "joined.",
+        option_parsers.duration,
+    ),
+    Option(
+        "includeIdentity",
+        "true",
+        "`true`, `false`",
+        f"Mark each message with the headers `ipcbus.query`, `.batch`, `.partition` and `.row`; `{EXACTLY_ONCE}` needs "
+        "it.",
+        option_parsers.truth,
+    ),
+)
+"""Every option of writing, besides those of a source of the bus."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bus:
+    """Where to send; what agrees in it shares a context.
+
+    Attributes:
+        domain: of the bus.
+        config: path of a config file; None for what IPCBUS_CONFIG names.
+        source: options of each source.
+        receivers: so many receiving contexts are waited for.
+        timeout_s: for so long.
+        linger_s: so long it is kept unused.
+        strict: whether what could lose messages is refused.
+    """
+
+    domain: str
+    config: str | None
+    source: tuple[tuple[str, Value], ...]
+    receivers: int
+    timeout_s: float
+    linger_s: float
+    strict: bool
+
+    def check(self, config: Config, topic: str) -> None:
+        """Refuses what its guarantee rules out.
+
+        Args:
+            config: as it was read.
+            topic: name of the topic; empty where it is not known yet.
+
+        Raises:
+            ConfigError: an option of the bus; or the session would not wait for its receivers.
+        """
+        values = config.values("source", topic, **dict(self.source))
+        if not self.strict:
+            return
+        for name, needed in _RECEIVER_PACED.items():
+            if values[name] not in needed:
+                raise _wrong(
+                    f"deliveryGuarantee is {EXACTLY_ONCE}, but {name} is {values[name]!r}, with which a receiver may "
+                    f"miss messages; set {BUS_PREFIX}{name} to {' or '.join(needed)}, or use {AT_LEAST_ONCE}"
+                )
+
+    def longest(self, config: Config, topic: str) -> int | None:
+        """Most bytes of a message of a topic with its headers; None where any length goes."""
+        values = config.values("source", topic, **dict(self.source))
+        if values.transport != "lbtsmx":
+            return None
+        return values.transport_lbtsmx_datagram_max_size - MESSAGE_HEADER_BYTES
+
+
+_RECEIVER_PACED: Final = {
+    "transport": ("lbtipc", "lbtsmx"),
+    "transport_lbtipc_behavior": ("receiver_paced",),
+    "slow_receiver_behavior": ("block",),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """What a write was asked for, checked; the table WRITE says what each one is."""
+
+    topic: str | None
+    exactly_once: bool
+    staging: Path | None
+    app: str | None
+    version: int | None
+    identity: bool
+    bus: Bus
+
+    @classmethod
+    def of(cls, given: Mapping[str, str], use: Use) -> WriteOptions:
+        """Checks what was given.
+
+        Args:
+            given: name -> text, in any case of letters.
+            use: whether a batch or a stream writes.
+
+        Raises:
+            ConfigError: an option is unknown, has no meaning in this use, contradicts another one, or its value is
+                none that it takes. The text names it, and what would be right.
+        """
+        by_name = {name.lower(): text for name, text in given.items() if name.lower() not in _SPARKS_OWN}
+        ours = {name: text for name, text in by_name.items() if not name.startswith(BUS_PREFIX)}
+        values = read_table(WRITE, ours, use)
+        exactly_once = values["deliveryGuarantee"] == EXACTLY_ONCE
+        _check_together(values, use, exactly_once)
+        bus = Bus(
+            domain=values["domain"],
+            config=values["config"],
+            source=_source_options(by_name, values["transport"]),
+            receivers=values["waitForReceivers"],
+            timeout_s=values["receiverTimeout"],
+            linger_s=values["linger"],
+            strict=exactly_once,
+        )
+        bus.check(Config.load(bus.config), values["topic"] or "")
+        return cls(
+            topic=values["topic"],
+            exactly_once=exactly_once,
+            staging=_directory(values["stagingDir"]) if exactly_once else None,
+            app=values["txnAppId"],
+            version=values["txnVersion"],
+            identity=values["includeIdentity"],
+            bus=bus,
+        )
+
+
+def _check_together(values: dict[str, Any], use: Use, exactly_once: bool) -> None:
+    if exactly_once and not values["includeIdentity"]:
+        raise _wrong(f"includeIdentity is false, and {EXACTLY_ONCE} needs it; leave it out")
+    if exactly_once and values["stagingDir"] is None:
+        raise _wrong(f"stagingDir is missing; {EXACTLY_ONCE} needs a directory on a disk of this host")
+    if use == "batch" and (values["txnAppId"] is None) != (values["txnVersion"] is None):
+        raise _wrong("txnAppId and txnVersion belong together; give both, or none")
+
+
+def _source_options(by_name: Mapping[str, str], transport: str | None) -> tuple[tuple[str, Value], ...]:
+    found: dict[str, Value] = {} if transport is None else {"transport": transport}
+    for name, text in by_name.items():
+        if not name.startswith(BUS_PREFIX):
+            continue
+        bare = name.removeprefix(BUS_PREFIX)
+        row = SourceOptions.rows.get(bare)
+        if row is None:
+            raise _wrong(f"{name}: {unknown_option('source', bare, text)}")
+        if bare in found:
+            raise _wrong(f"{name} and transport say the same thing; leave one of them out")
+        try:
+            found[bare] = row.parse({"true": "1", "false": "0"}.get(text, text) if row.kind is bool else text)
+        except Refused as refusal:
+            raise _wrong(f"{name} is {text!r}: {refusal}") from None
+    return tuple(sorted(found.items()))
+
+
+def _directory(text: str) -> Path:
+    scheme, colon, rest = text.partition(":")
+    if colon and scheme == "file":
+        text = "/" + rest.lstrip("/")
+    if not text.startswith("/"):
+        raise _wrong(f"stagingDir is {text!r}; give the absolute path of a directory on a disk of this host")
+    return Path(os.path.realpath(text))
+
+
+def _wrong(text: str) -> ConfigError:
+    return ConfigError(f"sink ipcbus: option {text}")

@@ -1,0 +1,277 @@
+"""Sessions over UDP: what their sources and their receivers show, put together."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from ipcbus.resolution.local import object_names
+from ipcbus.resolution.local.adverts import TRANSPORT_NAMES, over_udp, text
+from ipcbus.stats import counters
+from ipcbus.stats.histogram import Histogram
+from ipcbus.stats.processes import user_name
+from ipcbus.stats.shared_copies import read_reception
+from ipcbus.stats.snapshot_model import (
+    NO_COUNTERS,
+    ContextStats,
+    ReceptionStats,
+    SessionStats,
+    SlotStats,
+    UplinkStats,
+)
+from ipcbus.wire.wire_layout import OVER_UDP, TRANSPORT_LBTRM, TRANSPORT_LBTRU
+from ringbuf.ring_errors import RingError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ipcbus.resolution.local.adverts import ContextAdvert, ReceptionAdvert, SessionAdvert, SourceAdvert
+    from ipcbus.stats.processes import Processes
+    from ipcbus.stats.shared_copies import Fields, ReceptionCopy, UplinkCopy
+
+FIRST = 64
+"""Number of the first receiver over UDP; those below are slots."""
+_UNSHOWN = 128
+_MOST = 1024
+"""So many sessions of one context are looked at."""
+_JOINING = (b"", b"connecting", b"proving")
+ELSEWHERE = "its source is on another host, or in another container: only who receives it here can be looked at"
+
+
+@dataclass(frozen=True, slots=True)
+class Reception:
+    """A session that a context of this host receives over UDP."""
+
+    context: ContextAdvert
+    advert: ReceptionAdvert
+    copy: ReceptionCopy | None
+
+
+class UdpReceptions:
+    """All of a domain, by the sessions that they are of."""
+
+    def __init__(self) -> None:
+        """None is known."""
+        self._known: dict[tuple[int, int], list[Reception]] = {}
+
+    def read(self, prefix: str, context: ContextAdvert) -> None:
+        """Reads those of a context.
+
+        Args:
+            prefix: what the names of its objects begin with.
+            context: it.
+        """
+        for advert in context.receptions[:_MOST]:
+            ring, control = (
+                prefix + name("", context.context_id, advert.local).rpartition(".")[2]
+                for name in (object_names.ring, object_names.control)
+            )
+            try:
+                copy = read_reception(ring, control, advert.session_id)
+            except (RingError, OSError, ValueError):
+                copy = None  # another user's, or just leaving; that it receives is known
+            key = (advert.context_id, advert.session_id)
+            self._known.setdefault(key, []).append(Reception(context, advert, copy))
+
+    def take(self, context_id: int, session_id: int) -> list[Reception]:
+        """Those of a session, which are then not left over."""
+        return self._known.pop((context_id, session_id), []) if self._known else []
+
+    def left_over(self, contexts: Iterable[ContextStats], processes: Processes) -> dict[int, list[SessionStats]]:
+        """Sessions whose sources cannot be seen from here, by the contexts that send them.
+
+        Args:
+            contexts: those that can be seen; a session that they have no more has just ended.
+            processes: what is known of processes.
+        """
+        seen = {context.context_id for context in contexts if context.pid}
+        found: dict[int, list[SessionStats]] = {}
+        for (context_id, _), receptions in self._known.items():
+            if context_id not in seen:
+                found.setdefault(context_id, []).append(_elsewhere(receptions, processes))
+        return found
+
+
+def uplink_stats(advert: SessionAdvert, copy: UplinkCopy | None, lag: int, read_ns: int) -> UplinkStats | None:
+    """Returns the way of a session over UDP; None when it has none.
+
+    Args:
+        advert: the session.
+        copy: what it shows; None before somebody has received over UDP.
+        lag: bytes that it has not taken.
+        read_ns: when that was read.
+    """
+    endpoint = advert.endpoint
+    if endpoint is None:
+        return None
+    transport = TRANSPORT_LBTRM if endpoint.group else TRANSPORT_LBTRU
+    board: Mapping[str, int] = copy.board if copy else {}
+    since = board.get("limited_since", 0)
+    return UplinkStats(
+        source=over_udp(transport, advert.session_id, endpoint),
+        layer=TRANSPORT_NAMES[transport],
+        active=bool(board.get("active", 0)),
+        clients_max=board.get("clients_max", 0),
+        data_rate=board.get("data_rate", 0),
+        retransmit_rate=board.get("retransmit_rate", 0),
+        limited_for_ns=max(0, read_ns - since) if since else 0,
+        lag=lag,
+        counters=MappingProxyType(counters.values(counters.UPLINK, board)) if board else NO_COUNTERS,
+    )
+
+
+def readers(
+    sources: tuple[SourceAdvert, ...],
+    uplink: UplinkCopy | None,
+    receptions: list[Reception],
+    layer: str,
+    processes: Processes,
+) -> tuple[SlotStats, ...]:
+    """Who receives a session over UDP: its clients as the source knows them, joined with what they show here.
+
+    Args:
+        sources: the session's topics.
+        uplink: what its source shows.
+        receptions: the contexts of this host that say that they receive it.
+        layer: name of the transport.
+        processes: what is known of processes.
+    """
+    of_context = {reception.context.context_id: reception for reception in receptions}
+    found = []
+    for line, client in uplink.clients.items() if uplink else ():
+        topics = tuple(source.topic for source in sources if joined(uplink, source.topic_number) >> line & 1)
+        reception = of_context.pop(client["context_id"], None)
+        if reception is not None:
+            found.append(_shown(FIRST + line, reception, client, topics, processes))
+        else:
+            found.append(_told(FIRST + line, client, topics, layer, uplink.board if uplink else {}))
+    for place, reception in enumerate(of_context.values()):
+        found.append(_shown(_UNSHOWN + place, reception, None, (), processes))
+    return tuple(found)
+
+
+def joined(uplink: UplinkCopy | None, number: int) -> int:
+    """Mask of the shown clients that receive a topic."""
+    return int(uplink.joined[number % len(uplink.joined)]) if uplink and len(uplink.joined) else 0
+
+
+def _shown(
+    slot: int, reception: Reception, client: Fields | None, topics: tuple[str, ...], processes: Processes
+) -> SlotStats:
+    """Returns a context of this host."""
+    context, copy = reception.context, reception.copy
+    board: Fields = copy.board if copy else {}
+    read: Fields = copy.slot if copy else {}
+    header: Fields = copy.header if copy else {}
+    lag = max(0, header["tail"] - read["position"]) if copy else 0
+    if copy and board["missing"]:
+        lag += board["missing"] * board["bytes_rcved"] // max(1, board["msgs_rcved"])
+    transport = board.get("transport") or reception.advert.transport
+    return SlotStats(
+        slot=slot,
+        generation=0,
+        state="joining" if board.get("state", b"") in _JOINING and copy else "active",
+        alive=True,
+        stopped=processes.stopped(context.pid, context.start_ns),
+        parked=copy.parked if copy else False,
+        pid=context.pid,
+        uid=context.uid,
+        user=user_name(context.uid),
+        context_id=context.context_id,
+        context_name=context.name,
+        command=processes.command(context.pid, context.start_ns),
+        joined_ns=reception.advert.since_ns,
+        position=read.get("position", 0),
+        lag=lag,
+        lag_messages=lag_messages(lag, _messages(read), read.get("bytes_rcved", 0)),
+        topics=topics,
+        counters=MappingProxyType(counters.values(counters.SLOT, read)) if copy else NO_COUNTERS,
+        latency=Histogram(read["latency"], read["latency_max"]) if copy else Histogram.empty(),
+        layer=TRANSPORT_NAMES.get(transport, "?"),
+        reason=text(board.get("reason", b"")),
+        address=text(client["address"]) if client else "",
+        reception=_reception(board),
+    )
+
+
+def _messages(read: Fields) -> int:
+    """Returns how many messages a context has read, also of topics that it does not receive."""
+    return int(read.get("lbm_msgs_rcved", 0) + read.get("lbm_msgs_no_topic_rcved", 0))
+
+
+def _reception(board: Fields) -> ReceptionStats | None:
+    if not board.get("version"):
+        return None
+    counted = MappingProxyType(counters.values(counters.RECEPTION, board))
+    return ReceptionStats(text(board["state"]), text(board["address"]), counted)
+
+
+def _told(slot: int, client: Fields, topics: tuple[str, ...], layer: str, board: Mapping[str, int]) -> SlotStats:
+    """Returns a context of which only its source tells."""
+    lag = client["behind"] * board.get("bytes_sent", 0) // max(1, board.get("msgs_sent", 0))
+    return SlotStats(
+        slot=slot,
+        generation=0,
+        state="active",
+        alive=True,
+        parked=False,
+        pid=client["pid"],
+        uid=0,
+        user="",
+        context_id=client["context_id"],
+        context_name=text(client["context_name"]),
+        command="",
+        joined_ns=client["since_ns"],
+        position=0,
+        lag=lag,
+        lag_messages=None if lag else 0,
+        topics=topics,
+        counters=NO_COUNTERS,
+        latency=Histogram.empty(),
+        layer=layer,
+        address=text(client["address"]),
+    )
+
+
+def _elsewhere(receptions: list[Reception], processes: Processes) -> SessionStats:
+    """Returns a session of which only its receivers here are known."""
+    advert = receptions[0].advert
+    slots = readers((), None, receptions, "", processes)
+    return SessionStats(
+        source=advert.source_string,
+        transport=TRANSPORT_NAMES.get(advert.transport, "?"),
+        context_id=advert.context_id,
+        context_name="",
+        pid=0,
+        uid=0,
+        user="",
+        command="",
+        alive=True,
+        start_ns=0,
+        pacing="source_paced" if advert.transport in OVER_UDP else "receiver_paced",
+        capacity=0,
+        datagram_max=0,
+        slots_max=0,
+        topics_max=0,
+        tail=0,
+        closed=False,
+        wait="",
+        blocked_for_ns=0,
+        counters=NO_COUNTERS,
+        sources=(),
+        receivers=slots,
+        reason=ELSEWHERE,
+        read_ns=time.monotonic_ns(),
+    )
+
+
+def context_elsewhere(context_id: int, sessions: list[SessionStats], read_ns: int) -> ContextStats:
+    """Returns a context that cannot be seen from here, and sends what is received here."""
+    return ContextStats(context_id, "", 0, 0, "", "", 0, "", True, tuple(sessions), (), ELSEWHERE, read_ns)
+
+
+def lag_messages(lag: int, messages: float, sent_bytes: float) -> int | None:
+    """About how many messages so many bytes are, by the mean size of those that were sent; None without any."""
+    return round(lag * messages / sent_bytes) if lag and sent_bytes else 0 if not lag else None

@@ -1,0 +1,81 @@
+"""What a source does not send, and why."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from ipcbus.errors import ClosedError, MessageTooLarge
+from ipcbus.wire.wire_layout import MESSAGE_HEADER_BYTES, MESSAGE_MAX
+
+
+def check_references(messages: Any) -> None:  # noqa: ANN401 - any buffer
+    """Refuses an array of objects: its bytes are addresses, which mean nothing to anybody else.
+
+    Raises:
+        TypeError: it is one.
+    """
+    array: Any = messages.obj if isinstance(messages, memoryview) else messages
+    if getattr(getattr(array, "dtype", None), "hasobject", False):
+        raise TypeError(
+            f"send_many sends bytes, and an array of {array.dtype} holds references to objects; give a list of "
+            "bytes-like objects, or an array of numbers, bytes or records of them"
+        )
+
+
+def checked_length(topic: str, length: Any, message_max: int) -> int:  # noqa: ANN401 - whatever the caller gave
+    """Returns the length of what is to be written in place.
+
+    Raises:
+        TypeError, ValueError: it is not a whole number, or negative.
+        MessageTooLarge: messages are not that long.
+    """
+    try:
+        found = operator.index(length)
+    except TypeError:
+        found = -1
+    if found < 0 or isinstance(length, bool):
+        kind = ValueError if isinstance(length, int) and not isinstance(length, bool) else TypeError
+        raise kind(f"topic {topic!r}: acquire({length!r}): give a whole number of bytes, 0 or more")
+    if found > MESSAGE_MAX:
+        raise too_large_in_place(topic, found, message_max)
+    return found
+
+
+def too_large(topic: str, length: int, message_max: int, *, in_pieces: bool) -> MessageTooLarge:
+    """Returns a message that is too long, its headers counted.
+
+    Args:
+        topic: where it was to be sent.
+        length: its length in bytes.
+        message_max: the longest message in one piece.
+        in_pieces: whether longer ones are sent in fragments.
+    """
+    if in_pieces:
+        return MessageTooLarge(
+            f"topic {topic!r}: a message of {length} bytes exceeds {MESSAGE_MAX}, the most that can be put together "
+            "from fragments; split it"
+        )
+    return MessageTooLarge(
+        f"topic {topic!r}: a message of {length} bytes with its headers exceeds {message_max}, the datagram maximum of "
+        f"{message_max + MESSAGE_HEADER_BYTES} less {MESSAGE_HEADER_BYTES} for what ipcbus puts before it; raise "
+        "transport_lbtsmx_datagram_max_size, split the message, or use transport lbtipc, which sends it in fragments"
+    )
+
+
+def too_large_in_place(topic: str, length: int, message_max: int) -> MessageTooLarge:
+    """Returns a reservation that is too long."""
+    return MessageTooLarge(
+        f"topic {topic!r}: {length} bytes to be written in place exceed {message_max}, the datagram maximum of "
+        f"{message_max + MESSAGE_HEADER_BYTES} less {MESSAGE_HEADER_BYTES} for the header; raise "
+        "transport_*_datagram_max_size of its transport, or use send"
+    )
+
+
+def cancelled(topic: str) -> ClosedError:
+    """Returns a reservation that another thread did not wait for when it closed the source or the context."""
+    return ClosedError(
+        f"topic {topic!r}: the source was closed while this acquire() block was open, and the block took longer than "
+        "acquire_close_timeout; its message was not sent. Leave the block before the source is closed, or raise "
+        "the option"
+    )

@@ -1,0 +1,471 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=True, auto_pickle=False
+"""Messages into the open datagram; see the stub for the words."""
+from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_SIMPLE, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
+from cpython.long cimport PyLong_CheckExact
+from cpython.memoryview cimport PyMemoryView_GET_BUFFER
+from cpython.pythread cimport PyThread_get_thread_ident
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+cimport cython
+
+from ipcbus.errors import ClosedError, WouldBlock
+from ipcbus.topic import send_errors
+from ipcbus.topic.batch cimport GATE_FORKED, GATE_RESERVED, BatchWriter, batch_publish, batch_publish_at
+from ipcbus.wire._wire_layout cimport (
+    FLAG_END_BATCH, FLAG_FRAGMENT, FLAG_PROPERTIES, FLAG_STAMPED, FLAG_START_BATCH, FLAG_TSNI, FRAGMENT_HEADER_BYTES,
+    MESSAGE_HEADER_BYTES, MESSAGE_MAX, STAMP_BYTES, TOPIC_BITS, FragmentHeader, MessageHeader, TopicLine,
+)
+from ipcbus.wire.properties import pack
+from ipcbus.wire.stamps cimport put_stamp, stride
+from ringbuf cimport _atomics
+from ringbuf._layout cimport RECORD_ALIGN, RECORD_HEADER
+from ringbuf.ring cimport Writer, writer_claim, writer_drop_empty, writer_ticks
+
+
+cdef inline bint bears_stamp(BatchWriter batch, uint64_t length, bint flush) noexcept:
+    """Whether the next message of the open record gets a stamp.
+
+    It does if its own send time is not that of the record, or if it begins a record that others may join.
+    """
+    if not batch.stamps or batch.w.used > RECORD_HEADER:
+        return batch.stamps
+    if flush or (stride(length) >= batch.minimum_length and not batch.held):
+        return False
+    return RECORD_HEADER + stride(length + STAMP_BYTES) <= batch.record_limit
+
+
+cdef inline uint64_t bytes_for(BatchWriter batch, uint64_t length, bint flush) noexcept:
+    """What the next message takes of the open record."""
+    return stride(length + STAMP_BYTES * bears_stamp(batch, length, flush))
+
+
+cdef inline void gather(char *to, bytes front, const char *data, uint64_t offset, uint64_t length) noexcept:
+    """Copies `length` bytes from `offset` on of a header block, if there is one, and the data behind it."""
+    cdef uint64_t before = 0 if front is None else <uint64_t>PyBytes_GET_SIZE(front), some
+    if offset < before:
+        some = min(length, before - offset)
+        memcpy(to, PyBytes_AS_STRING(front) + offset, some)
+        to, offset, length = to + some, before, length - some
+    memcpy(to, data + (offset - before), length)
+
+
+cdef class TopicSource:
+    def __init__(self, BatchWriter batch, str topic, uint32_t topic_number):
+        self.batch = batch
+        self.topic = topic
+        self.topic_number = topic_number
+        self.line = batch.lines + (topic_number & (batch.topics_max - 1))
+        self.mark = batch.marks + (topic_number & (batch.topics_max - 1))
+        self.message_max = batch.datagram_max - MESSAGE_HEADER_BYTES
+        # Where each message is a datagram of its own (LBT-SMX) none is in several.
+        if batch.minimum_length:
+            self.piece_max = (self.message_max - FRAGMENT_HEADER_BYTES) & ~<uint64_t>(RECORD_ALIGN - 1)
+
+    @property
+    def _batch(self):
+        return self.batch
+
+    @property
+    def sequence_number(self):
+        return <int64_t>self.next_sequence - 1
+
+    @property
+    def closed(self):
+        return bool(self.gate & SOURCE_CLOSED)
+
+    @cython.final
+    cdef inline char *place(self, uint64_t length, bint flush, bint block) except NULL:
+        """Where a message of `length` bytes goes. Between this and `put` nothing may let another thread run."""
+        cdef BatchWriter batch = self.batch
+        cdef Writer *w = batch.w
+        cdef uint64_t need = bytes_for(batch, length, flush)
+        cdef char *place
+        if batch.gate or self.gate or w.used + need > batch.record_limit:
+            return self.reserve_slowly(length, flush, block, 0, 0)
+        place = writer_claim(w, need)
+        return place if place != NULL else self.reserve_slowly(length, flush, block, 0, 0)
+
+    @cython.final
+    cdef char *reserve_slowly(self, uint64_t length, bint flush, bint block, int own, int own_batch) except NULL:
+        """A place for a message when there is none at once: passes the gates, publishes, waits as the policy says.
+
+        Each of these may let another thread send, so after each of them everything is looked at again. The bits of `own`
+        and `own_batch` are gates that the caller itself has shut.
+        """
+        cdef BatchWriter batch = self.batch
+        cdef uint64_t need
+        cdef char *place
+        while True:
+            need = bytes_for(batch, length, flush)
+            if batch.gate & ~own_batch:
+                batch.pass_gate(self.topic, block)
+            elif self.gate & ~own:
+                self.pass_gate(block)
+            elif batch.w.used + need > batch.record_limit:
+                batch_publish(batch)
+            else:
+                place = writer_claim(batch.w, need)
+                if place != NULL:
+                    return place
+                if batch.w.used and batch.w.messages:
+                    # Readers that wait for the batch are the ones who make room.
+                    batch_publish(batch)
+                else:
+                    self.wait_for_room(need, block)
+
+    @cython.final
+    cdef int wait_for_room(self, uint64_t need, bint block) except -1:
+        """Asks the policy, and counts for the topic what came of it."""
+        try:
+            if self.batch.policy.full(need, block, self):
+                _atomics.store_relaxed64(&self.line.send_blocked, self.line.send_blocked + 1)
+        except WouldBlock:
+            _atomics.store_relaxed64(&self.line.send_would_block, self.line.send_would_block + 1)
+            raise
+        return 0
+
+    @cython.final
+    cdef int pass_gate(self, bint block) except -1:
+        if self.gate & SOURCE_CLOSED:
+            raise ClosedError(f"the source of topic {self.topic!r} is closed; make a new one with ctx.source")
+        if self.gate:
+            self.batch.policy.reserved(block)
+        return 0
+
+    @cython.final
+    cdef inline void put(self, char *place, uint64_t length, uint32_t flags, bint flush) noexcept:
+        """Makes the bytes behind the header at `place` the next message; `length` and `flush` as its place was asked for."""
+        cdef BatchWriter batch = self.batch
+        cdef Writer *w = batch.w
+        cdef MessageHeader *header = <MessageHeader *>place
+        cdef uint64_t need = stride(length)
+        self.sent_ticks = w.open_ticks
+        if bears_stamp(batch, length, flush):
+            need = stride(length + STAMP_BYTES)
+            flags |= FLAG_STAMPED
+            if w.used == RECORD_HEADER:
+                batch.publication = place + MESSAGE_HEADER_BYTES + length
+            else:
+                self.sent_ticks = writer_ticks(w)
+                batch.stamped += self.sent_ticks - w.open_ticks
+            put_stamp(place + MESSAGE_HEADER_BYTES + length, self.sent_ticks - w.open_ticks, batch.stamps_per_tick)
+        header.length = <uint32_t>length
+        header.topic = self.topic_number | flags << TOPIC_BITS
+        header.sequence = self.next_sequence
+        self.next_sequence += 1
+        self.bytes_sent += length
+        _atomics.store_relaxed64(&self.line.sequence_next, self.next_sequence)
+        _atomics.store_relaxed64(&self.line.bytes_sent, self.bytes_sent)
+        w.used += need
+        w.messages += 1
+        if self.mark[0] != batch.record_number:
+            self.mark[0] = batch.record_number
+            batch.touched[batch.touched_count] = &self.line.sequence_next
+            batch.touched_count += 1
+
+    @cython.final
+    cdef inline int after(self, bint flush) except -1:
+        """Publishes if the message just put completes the datagram."""
+        cdef BatchWriter batch = self.batch
+        # One that is full is over, whoever holds it: nothing joins it, and it may have no room for the time of publication.
+        if flush or (batch.w.used - RECORD_HEADER >= batch.minimum_length and (
+            not batch.held or (batch.stamps and batch.w.used + MESSAGE_HEADER_BYTES > batch.record_limit)
+        )):
+            batch_publish_at(batch, self.sent_ticks)
+        elif not batch.on_timer:
+            batch.on_timer = True
+            batch.policy.opened()
+        return 0
+
+    @cython.final
+    cdef inline int append(self, const char *data, uint64_t length, uint32_t flags, bint flush, bint block) except -1:
+        cdef char *place
+        if length > self.message_max:
+            return self.append_pieces(None, data, length, flags, flush, block)
+        place = self.place(length, flush, block)
+        memcpy(place + MESSAGE_HEADER_BYTES, data, length)
+        self.put(place, length, flags, flush)
+        return self.after(flush)
+
+    @cython.final
+    cdef int append_with(
+        self, bytes front, const char *data, uint64_t length, uint32_t flags, bint flush, bint block
+    ) except -1:
+        """Sends a message with a header block."""
+        cdef char *place
+        length += PyBytes_GET_SIZE(front)
+        flags |= FLAG_PROPERTIES
+        if length > self.message_max:
+            return self.append_pieces(front, data, length, flags, flush, block)
+        place = self.place(length, flush, block)
+        gather(place + MESSAGE_HEADER_BYTES, front, data, 0, length)
+        self.put(place, length, flags, flush)
+        return self.after(flush)
+
+    @cython.final
+    cdef int append_pieces(
+        self, bytes front, const char *data, uint64_t length, uint32_t flags, bint flush, bint block
+    ) except -1:
+        """Sends a message as fragments: all of it, or, where it must not wait, nothing."""
+        cdef BatchWriter batch = self.batch
+        cdef uint64_t pieces
+        cdef bint alone
+        if self.piece_max == 0 or length > MESSAGE_MAX:
+            raise send_errors.too_large(self.topic, length, self.message_max, in_pieces=self.piece_max != 0)
+        pieces = (length + self.piece_max - 1) // self.piece_max
+        while True:
+            while batch.gate or self.gate:
+                batch.pass_gate(self.topic, block)
+                self.pass_gate(block)
+            alone = batch.policy.whole(
+                length + pieces * (RECORD_HEADER + MESSAGE_HEADER_BYTES + FRAGMENT_HEADER_BYTES + batch.w.behind), block, self
+            )
+            if not (batch.gate or self.gate):
+                break
+        self.gate |= SOURCE_IN_PIECES
+        if alone:
+            # Nobody else takes the room that there is for it.
+            batch.gate |= GATE_RESERVED
+            batch.reserver = PyThread_get_thread_ident()
+        try:
+            return self.put_pieces(front, data, length, flags | FLAG_FRAGMENT, flush, GATE_RESERVED if alone else 0)
+        finally:
+            self.gate &= ~SOURCE_IN_PIECES
+            if alone:
+                batch.gate &= ~GATE_RESERVED
+                batch.reserver = None
+            batch.policy.released()
+
+    @cython.final
+    cdef int put_pieces(
+        self, bytes front, const char *data, uint64_t length, uint32_t flags, bint flush, int own
+    ) except -1:
+        cdef uint64_t offset = 0, piece, first = self.next_sequence
+        cdef FragmentHeader *header
+        cdef char *place
+        cdef bint last
+        while offset < length:
+            piece = min(length - offset, self.piece_max)
+            last = offset + piece == length
+            place = self.reserve_slowly(FRAGMENT_HEADER_BYTES + piece, flush and last, True, SOURCE_IN_PIECES, own)
+            header = <FragmentHeader *>(place + MESSAGE_HEADER_BYTES)
+            header.first = first
+            header.offset = <uint32_t>offset
+            header.total = <uint32_t>length
+            gather(place + MESSAGE_HEADER_BYTES + FRAGMENT_HEADER_BYTES, front, data, offset, piece)
+            offset += piece
+            # `put` counts the bytes of each piece; those of the message count at its last one.
+            self.bytes_sent += (length if last else 0) - (FRAGMENT_HEADER_BYTES + piece)
+            self.put(place, FRAGMENT_HEADER_BYTES + piece, flags, flush and last)
+            self.count_piece(last)
+            self.after(flush and last)
+        return 0
+
+    @cython.final
+    cdef void count_piece(self, bint last) noexcept:
+        """Counts the fragment just put, before its datagram is published; only the last one makes a message."""
+        cdef BatchWriter batch = self.batch
+        cdef Writer *w = batch.w
+        _atomics.store_relaxed64(&w.header.fragments_sent, w.header.fragments_sent + 1)
+        if last:
+            _atomics.store_relaxed32(&self.line.msgs_fragmented, self.line.msgs_fragmented + 1)
+            return
+        w.sent_messages -= 1  # publication adds one for each message header
+        _atomics.store_relaxed64(&self.line.continued_next, self.line.continued_next + 1)
+        batch.touched[batch.touched_count] = &self.line.continued_next
+        batch.touched_count += 1
+
+    def send(
+        self, data, *, headers=None, bint flush=False, bint start_batch=False, bint end_batch=False, bint block=True
+    ):
+        cdef bint held
+        cdef bytes front
+        if headers is None and not (start_batch or end_batch):
+            if PyBytes_CheckExact(data):
+                self.append(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), 0, flush, block)
+            else:
+                self.send_flagged(data, None, 0, flush, block)
+            return
+        front = None if headers is None else pack(headers) or None
+        if not (start_batch or end_batch):
+            self.send_flagged(data, front, 0, flush, block)
+            return
+        held = self.holds
+        # Where each message is a datagram of its own the flags are carried, and nothing is held.
+        self.hold(not end_batch and (held or self.batch.minimum_length != 0))
+        try:
+            self.send_flagged(
+                data, front, FLAG_START_BATCH * start_batch | FLAG_END_BATCH * end_batch, flush, block
+            )
+        except BaseException:
+            self.hold(held)  # a message that was not sent neither begins nor ends a batch
+            raise
+        if end_batch:
+            self.batch.ended()
+
+    @cython.final
+    cdef int send_flagged(self, data, bytes front, uint32_t flags, bint flush, bint block) except -1:
+        cdef Py_buffer view
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        try:
+            if front is not None:
+                return self.append_with(front, <const char *>view.buf, view.len, flags, flush, block)
+            return self.append(<const char *>view.buf, view.len, flags, flush, block)
+        finally:
+            PyBuffer_Release(&view)
+
+    @cython.final
+    cdef void hold(self, bint holds) noexcept:
+        """Begins or ends this source's explicit batch."""
+        if holds != self.holds:
+            self.holds = holds
+            self.batch.held += 1 if holds else -1
+
+    def send_many(self, messages, *, bint flush=False, bint block=True):
+        cdef Py_buffer view
+        cdef Py_ssize_t sent = 0
+        # With a minimum of 0 each message would be a datagram; of messages that are all there a datagram takes what fits.
+        cdef bint is_buffer = PyObject_CheckBuffer(messages)
+        cdef bint at_once = self.batch.minimum_length == 0 and (is_buffer or isinstance(messages, (list, tuple)))
+        self.batch.held += at_once
+        try:
+            if is_buffer:
+                send_errors.check_references(messages)
+                PyObject_GetBuffer(messages, &view, PyBUF_C_CONTIGUOUS)
+                try:
+                    sent = self.append_rows(&view, block)
+                finally:
+                    PyBuffer_Release(&view)
+            else:
+                for message in messages:
+                    PyObject_GetBuffer(message, &view, PyBUF_SIMPLE)
+                    try:
+                        self.append(<const char *>view.buf, view.len, 0, False, block)
+                    finally:
+                        PyBuffer_Release(&view)
+                    sent += 1
+        finally:
+            self.batch.held -= at_once
+            if flush or at_once:
+                self.batch.flush()
+        return sent
+
+    @cython.final
+    cdef Py_ssize_t append_rows(self, Py_buffer *view, bint block) except -1:
+        cdef Py_ssize_t rows, length, i
+        cdef const char *data = <const char *>view.buf
+        if view.ndim == 2 and view.itemsize == 1:
+            rows, length = view.shape[0], view.shape[1]
+        elif view.ndim == 1 and view.itemsize > 1:
+            rows, length = view.shape[0], view.itemsize
+        else:
+            raise TypeError(
+                f"send_many takes a 2-D uint8 array, a 1-D array of items, or an iterable of bytes-like; this buffer "
+                f"has {view.ndim} dimensions of {view.itemsize}-byte items (for one message use send)"
+            )
+        for i in range(rows):
+            self.append(data + i * length, length, 0, False, block)
+        return rows
+
+    def acquire(self, length):
+        cdef Reservation reservation = Reservation.__new__(Reservation)
+        if not PyLong_CheckExact(length) or length < 0 or length > MESSAGE_MAX:
+            length = send_errors.checked_length(self.topic, length, self.message_max)
+        reservation.source = self
+        reservation.length = length
+        return reservation
+
+    def flush(self):
+        if self.batch.gate:
+            self.batch.pass_gate(self.topic, True)
+        self.batch.flush()
+
+    def _drop(self):
+        if self.holds:
+            self.holds = False
+            self.batch.held -= 1
+        self.gate |= SOURCE_CLOSED
+
+    def _idle_ns(self, uint64_t now_ticks):
+        if self.next_sequence == 0:
+            return None
+        return <int64_t>(<double>(<int64_t>(now_ticks - self.sent_ticks)) * self.batch.ns_per_tick())
+
+    def _uninformed_ns(self, uint64_t now_ticks):
+        cdef uint64_t since = max(self.sent_ticks, self.informed_ticks)
+        return <int64_t>(<double>(<int64_t>(now_ticks - since)) * self.batch.ns_per_tick())
+
+    def _put_info(self):
+        cdef BatchWriter batch = self.batch
+        cdef MessageHeader *header
+        if self.gate:
+            return True  # it is sending just now, or never more
+        while batch.w.used + MESSAGE_HEADER_BYTES > batch.record_limit:
+            batch_publish(batch)
+            # Who was let in by that may write in place now, or have begun an explicit batch.
+            if batch.gate or batch.held:
+                return False
+            if self.gate:
+                return True
+        header = <MessageHeader *>writer_claim(batch.w, MESSAGE_HEADER_BYTES)
+        if header == NULL:
+            return False
+        header.length = 0
+        header.topic = self.topic_number | <uint32_t>FLAG_TSNI << TOPIC_BITS
+        header.sequence = self.next_sequence
+        batch.w.used += MESSAGE_HEADER_BYTES
+        batch.infos_sent += 1
+        self.informed_ticks = writer_ticks(batch.w)
+        return True
+
+
+cdef class Reservation:
+    def __enter__(self):
+        cdef TopicSource source = self.source
+        cdef BatchWriter batch = source.batch
+        cdef char *place
+        if self.length > source.message_max:
+            raise send_errors.too_large_in_place(source.topic, self.length, source.message_max)
+        place = source.place(self.length, True, True)
+        batch.gate |= GATE_RESERVED
+        batch.reserver = PyThread_get_thread_ident()
+        batch.reservation = self
+        try:
+            self.loan = batch.lender.lend(place + MESSAGE_HEADER_BYTES, self.length)
+            if self.loan is None:
+                self.aside = memoryview(bytearray(self.length))
+            self.view = memoryview(self.loan if self.loan is not None else self.aside)
+        except BaseException:
+            batch.end_reservation(True)
+            batch.policy.released()
+            raise
+        return self.view
+
+    def __exit__(self, kind, error, trace):
+        cdef BatchWriter batch = self.source.batch
+        cdef bint sends = kind is None
+        cdef char *place
+        try:
+            self.view.release()
+        except BufferError:
+            pass  # an array made from it lives on
+        try:
+            if self.loan is not None:
+                self.loan.settle()
+        except BaseException:
+            sends = False
+            raise
+        finally:
+            if not batch.gate & GATE_FORKED and batch.reservation is self:
+                place = batch.w.data + (batch.w.head & batch.w.mask) + batch.w.used
+                batch.end_reservation(not sends)
+                if sends:
+                    if self.aside is not None:
+                        memcpy(place + MESSAGE_HEADER_BYTES, PyMemoryView_GET_BUFFER(self.aside).buf, self.length)
+                    self.source.put(place, self.length, 0, True)
+                    batch_publish_at(batch, self.source.sent_ticks)
+                batch.policy.released()
+            elif sends and not batch.gate & GATE_FORKED:
+                raise send_errors.cancelled(self.source.topic)

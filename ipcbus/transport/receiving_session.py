@@ -1,0 +1,378 @@
+"""A session that this context has joined: what brings its datagrams, and the delivery of what comes."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+from typing import TYPE_CHECKING
+
+from ipcbus.delivery.delivery_rules import DeliveryRules
+from ipcbus.delivery.delivery_session import DeliverySession
+from ipcbus.transport.ring.activity import ActivityTimeout
+from ipcbus.wire import wire_layout
+from ringbuf.layout import control_view
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container, Mapping, Sequence
+
+    from ipcbus.config import ReceiverOptions
+    from ipcbus.delivery.controller import DeliveryController
+    from ipcbus.delivery.reassembly_budget import ReassemblyBudget
+    from ipcbus.delivery.sink import Sink
+    from ipcbus.resolution.local.adverts import SessionAdvert, SourceAdvert
+    from ipcbus.transport.datagram_source import DatagramSource
+
+log = logging.getLogger("ipcbus")
+
+_COUNTERS = (
+    "msgs_rcved",
+    "bytes_rcved",
+    "lbm_msgs_rcved",
+    "lbm_msgs_no_topic_rcved",
+    "lost",
+    "overruns",
+    "malformed",
+    "duplicates",
+    "msgs_reassembled",
+    "reassembly_refused",
+    "fragments_rcved",
+    "order_map_entries",
+    "reassembly_bytes",
+    "views_kept",
+)
+
+_COUNTED_ON = frozenset(_COUNTERS) - {"msgs_rcved", "bytes_rcved", "overruns"}
+"""Those that the demux counts, from one ring to the next."""
+
+
+def rules_of(options: ReceiverOptions, recovery_ns: int) -> DeliveryRules:
+    """Returns how a topic is delivered.
+
+    Args:
+        options: of its receivers.
+        recovery_ns: how long its transport tries to bring what is missing.
+    """
+    return DeliveryRules(
+        ordered=options.ordered_delivery,
+        burst_loss=options.delivery_control_maximum_burst_loss,
+        # What a transport still brings is not given up for being late; the limits of the whole context hold.
+        caching=0 if recovery_ns else options.otr_message_caching_threshold,
+        loss_check_ns=options.delivery_control_loss_check_interval * 1_000_000,
+        recovery_ns=recovery_ns,
+    )
+
+
+class ReceivingSession:
+    """One joined session. All its methods run on whoever drives the context."""
+
+    def __init__(
+        self,
+        advert: SessionAdvert,
+        medium: DatagramSource,
+        *,
+        owner_pid: int,
+        begun: bool,
+        budget: ReassemblyBudget,
+        failed: Callable[[Sink, BaseException], None],
+        told: Callable[[int], None],
+        activity_timeout_ns: int,
+        options: ReceiverOptions,
+        reason: str = "",
+    ) -> None:
+        """A session that was joined just now.
+
+        Args:
+            advert: the session.
+            medium: what brings its datagrams.
+            owner_pid: process that sends; 0 when that is not known.
+            begun: whether it had sent something before.
+            budget: what its controllers may hold, with those of other sessions.
+            failed: told of exceptions in callbacks.
+            told: told how many events and messages read by the way were given to receivers.
+            activity_timeout_ns: so long without a sign of life, and it has ended for its receivers.
+            options: of the first receiver that wants it.
+            reason: why it is not its ring that is read; empty where it is, or where it has none.
+        """
+        self.advert, self.medium, self.options = advert, medium, options
+        self.reason = reason
+        self.owner_pid = owner_pid
+        self.delivery = DeliverySession(
+            self.source_string,
+            advert.topics_max,
+            ring=medium.reader,
+            budget=budget,
+            failed=failed,
+            told=told,
+            begun=begun,
+        )
+        self.delivery.on_view_kept = self._warn_of_kept_view
+        self.demux = self.delivery.demux
+        self.demux.trust(medium)
+        self._told = told
+        self._draining: dict[int, Callable[[], bool]] = {}
+        self._carried: dict[int, int] = {}
+        self._counted: dict[str, int] = {}
+        self._joined_again = False
+        self.over = False
+        self.evictions = 0
+        self.silence = ActivityTimeout(activity_timeout_ns)
+
+    @property
+    def source_string(self) -> str:
+        """The session's name."""
+        return self.advert.source_string
+
+    @property
+    def reason(self) -> str:
+        """Why it is not its ring that is read; empty where it is, or where it has none."""
+        return self.medium.reason
+
+    @reason.setter
+    def reason(self, reason: str) -> None:
+        self.medium.reason = reason
+
+    def receive(
+        self, source: SourceAdvert, sinks: Sequence[Sink], options: ReceiverOptions, *, tell: bool = True
+    ) -> None:
+        """Gives the topic's messages to these sinks from now on.
+
+        Args:
+            source: the topic.
+            sinks: who gets its messages, in this order.
+            options: of its first receiver; not used when the topic is received already.
+            tell: tell them of the beginning; else `tell_begin` has to follow.
+        """
+        number = source.topic_number
+        known = self.delivery.topic(number) is not None
+        rules = rules_of(options, self.medium.recovery_ns)
+        self.delivery.receive(number, source.topic, sinks, rules, self.medium.floor(number))
+        carried = self._carried.pop(number, None)
+        controller = self.delivery.topic(number)
+        if carried is not None and controller is not None:
+            controller.go_on_from(carried)
+        begins = controller.begins_at if controller is not None else None
+        if not known and not self.medium.join_topic(number, begins):
+            # The registry that was read is old: another topic has this line now, and nobody joined it here.
+            self.stop_topic(number, drain=False)
+            return
+        if tell:
+            self.delivery.begin_topic(number)
+
+    def tell_begin(self) -> None:
+        """Tells receivers of the beginning who were not told yet."""
+        for controller in self.topics():
+            self.delivery.begin_topic(controller.topic_number)
+
+    def can_receive(self, source: SourceAdvert) -> bool:
+        """Returns whether the topic's line is free; not so while messages of a deleted topic may still come."""
+        return source.topic_number < 1 << wire_layout.TOPIC_BITS and not self.demux.line_taken(source.topic_number)
+
+    def topics(self) -> list[DeliveryController]:
+        """Returns the controllers of all topics that are received."""
+        return self.delivery.topics()
+
+    def has_room(self) -> bool:
+        """Returns whether no receiver that keeps messages is full."""
+        return not any(
+            sink.pulls and not sink.closed and sink.is_full_now() for each in self.topics() for sink in each.sinks
+        )
+
+    def has_all(self, published: Mapping[int, int]) -> bool:
+        """Whether of each topic every number below the given one is accounted for, and nothing is half there."""
+        known = (each for each in self.topics() if each.topic_number in published and each.started)
+        return all(each.plain and each.expected >= published[each.topic_number] for each in known)
+
+    def stop_topic(self, number: int, *, drain: bool) -> None:
+        """Stops receiving a topic: at once, or after what is published now."""
+        if drain:
+            if number not in self._draining:
+                self._draining[number] = self.medium.mark()
+            return
+        self._draining.pop(number, None)
+        self.medium.leave_topic(number)
+        self.delivery.remove_topic(number)
+
+    def settle(self) -> bool:
+        """Ends the topics that are drained; says whether there were any."""
+        done = [number for number, is_through in self._draining.items() if is_through()]
+        for number in done:
+            controller = self.delivery.topic(number)
+            self._draining.pop(number, None)
+            if controller is not None:
+                self.delivery.end_topic(controller, self.medium.published(number))
+            self.stop_topic(number, drain=False)
+        return bool(done)
+
+    def check(self, now_ns: int) -> int | None:
+        """By timer: finds losses behind which nothing follows, numbers that were published and will not come.
+
+        Returns:
+            When to look again, in ns; None where nothing can be lost.
+        """
+        if not (self.medium.may_lose() or self._joined_again):
+            return None
+        due = self.delivery.due(now_ns)
+        if due and not self.demux.blocked:
+            behind = self.medium.catches_up  # what comes in order, a little at a time, is not missing
+            published = [] if behind else [(each, self.medium.published(each.topic_number)) for each in due]
+            # What was published before the numbers were read is either delivered by this, or overwritten.
+            if any(each.missing(until) for each, until in published) and self.drain():
+                for controller, until in published:
+                    controller.told_of(until, now_ns)
+            self.delivery.check(now_ns)
+        waiting = [each.rules.loss_check_ns for each in self.topics() if each.rules.loss_check_ns]
+        return now_ns + min(waiting) if waiting else None
+
+    def drain(self) -> bool:
+        """Delivers everything that is there; False when a full receiver or a busy source kept it from the end."""
+        reader = self.medium.reader
+        position, end = -1, reader.tail
+        # Messages of topics that nobody receives move the position without being delivered.
+        while (handled := self.demux.poll_once(4096)) or position != reader.position:
+            self._told(handled)
+            position = reader.position
+            if position >= end:
+                break
+        return not (self.demux.blocked or reader.ready())
+
+    def mend(self, now_ns: int) -> bool:
+        """Goes on in a ring that holds what no source writes, if that is possible now.
+
+        Returns:
+            Whether records were skipped for it: what was in them is reported lost.
+        """
+        reader = self.medium.reader
+        if self.demux.holds or not (reader.broken or reader.out_of_step):
+            return False
+        # Before the tail is read: what is published later is read from there on.
+        published = [(each, self.medium.published(each.topic_number)) for each in self.topics()]
+        if not reader.mend():
+            return False
+        self.demux.damaged()
+        with contextlib.ExitStack() as losses:  # of all topics, also after a callback that raised no Exception
+            for controller, until in reversed(published):
+                losses.callback(controller.told_of, until, now_ns)
+        return True
+
+    def owner_died(self) -> bool:
+        """Returns whether the source's process is gone without having closed the session."""
+        return not self.medium.owner_lives()
+
+    def finish(self) -> None:
+        """The session is over and read to its end: last losses, then EOS."""
+        self.over = True
+        with contextlib.ExitStack() as ends:  # of all topics, also after a callback that raised no Exception
+            for controller in reversed(self.topics()):
+                ends.callback(self.delivery.end_topic, controller, self.medium.published(controller.topic_number))
+
+    # ------------------------------------------------------------------ after an eviction, or a silence
+
+    def is_silent(self, now_ns: int) -> bool:
+        """Returns whether the owner has shown no sign of life for too long."""
+        return self.silence.too_long(self.medium.signs(), now_ns)
+
+    def shows_life(self) -> bool:
+        """Returns whether there is a sign that `is_silent` has not seen; also after the session was left."""
+        return self.silence.broken_by(self.medium.signs())
+
+    def cut_off(self) -> None:
+        """The source has evicted this context: nothing more is read here."""
+        self.evictions += 1
+        self.tell_lost()
+
+    def tell_lost(self) -> None:
+        """Everything that is published and was not delivered is lost."""
+        for controller in self.topics():
+            # A callback may have led to the session being joined again, which then tells of the rest.
+            if not self.over:
+                controller.finish(self.medium.published(controller.topic_number))
+        self.demux.show_tally()
+
+    def misses_more(self) -> bool:
+        """Returns whether messages are published of whose loss its receivers were not told."""
+        return any(each.missing(self.medium.published(each.topic_number)) for each in self.topics())
+
+    @property
+    def closed(self) -> bool:
+        """Whether the source has ended the session, read to its end or not."""
+        return self.medium.closed
+
+    def go_on_from(self, left: ReceivingSession, numbers: Container[int]) -> None:
+        """Goes on where the same session, joined before, was left; there its receivers are told of the end.
+
+        Args:
+            left: the session as it was joined before.
+            numbers: topics that the source still offers: what is missing of them is found to be so here.
+        """
+        self._joined_again = left.over = True
+        self.evictions = left.evictions
+        for each in left.topics():
+            if each.topic_number in numbers and each.stopped_before is not None:
+                self._carried[each.topic_number] = each.stopped_before
+        for each in left.topics():
+            until = 0 if each.topic_number in numbers else left.medium.published(each.topic_number)
+            left.delivery.end_topic(each, until)
+
+    def counters(self) -> dict[str, int]:
+        """This context's counters on the session, by their names in the statistics."""
+        found = dict(self._counted)
+        for name, value in (self._slot() | self.medium.counters()).items():
+            found[name] = _together(name, found.get(name, 0), value)
+        return found | {"evictions": self.evictions}
+
+    def _slot(self) -> dict[str, int]:
+        slot = control_view(self.medium.control.view())[2][self.medium.index]
+        return {name: int(slot[name]) for name in _COUNTERS}
+
+    def switch(self, medium: DatagramSource, reason: str) -> bool:
+        """Goes on with another medium, which has everything that was not delivered yet; True when a source waits.
+
+        Not while a datagram is in hand (`demux.holds`).
+
+        Args:
+            medium: it, joined.
+            reason: why it is not the ring; empty where it is.
+        """
+        self.demux.show()
+        self._counted = {name: value for name, value in self.counters().items() if name not in _COUNTED_ON}
+        before, self.medium = self.medium, medium
+        self.reason = reason
+        self._draining = {number: medium.mark() for number in self._draining}
+        self.silence = ActivityTimeout(self.silence.timeout_ns)
+        for controller in self.topics():
+            rules = rules_of(self.options, medium.recovery_ns)
+            controller.rules = dataclasses.replace(
+                controller.rules, recovery_ns=rules.recovery_ns, caching=rules.caching
+            )
+            medium.join_topic(controller.topic_number)
+        self.demux.use(medium.reader, medium)
+        self.demux.count_lost(0)  # what was lost before is shown in the slot there
+        return before.leave()
+
+    def leave(self) -> bool:
+        """Leaves the session; True when the source waits for an event."""
+        self.demux.show()
+        self.demux.secure()
+        self.demux.left = True  # called back from the middle of a record, it reads no further
+        return self.medium.leave()
+
+    def abandon(self) -> None:
+        """Closes descriptors only; for a child after a fork."""
+        self.demux.secure()  # the child may be inside a callback; the parent reads on
+        self.medium.abandon()
+
+    def _warn_of_kept_view(self) -> None:
+        log.warning(
+            "an array made of the view of a message of %s was kept after the callback; the array keeps its bytes, but "
+            "costs more than a copy, and later views of the session may be copies: keep message.data, or copy the "
+            "array inside the callback. More of this kind are only counted (views_kept)",
+            self.source_string,
+        )
+
+
+def _together(name: str, before: int, now: int) -> int:
+    """Returns a counter of several media in one."""
+    if name.endswith("_max"):
+        return max(before, now)
+    return now or before if name.endswith(("_min", "_mean")) else before + now

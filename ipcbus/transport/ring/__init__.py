@@ -1,0 +1,1 @@
+"""Sessions over rings in shared memory: LBT-IPC and LBT-SMX."""

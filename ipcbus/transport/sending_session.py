@@ -1,0 +1,356 @@
+"""A session that this context sends on: ring, open batch, topics, who joined which topic."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ipcbus.resolution.local import object_names
+from ipcbus.resolution.local.adverts import SessionAdvert
+from ipcbus.topic.batch import BatchWriter
+from ipcbus.topic.tsni import SequenceInfos
+from ipcbus.transport.ring.activity import OwnerActivity
+from ipcbus.transport.ring.doorbells import Doorbells
+from ipcbus.transport.ring.eviction import Evictor
+from ipcbus.transport.udp.stats_blocks import SenderStatsBlock
+from ipcbus.wire import wire_layout
+from ringbuf.channel import OwnedChannel, Shape
+from ringbuf.doorbell import CALL, DATA
+from ringbuf.layout import (
+    CONTROL_HEADER,
+    RECORD_ALIGN,
+    RECORD_HEADER,
+    RECORD_TRAILER,
+    RING_HEADER,
+    SLOT,
+    SLOTS_MAX,
+    WRITER_WANTS_EVENT,
+    round_up,
+    slots_offset,
+)
+from ringbuf.shared_words import SharedWords
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterator
+
+    from ipcbus.topic.session_policy import SessionPolicy
+    from ipcbus.transport.transport_kinds import SessionPlan
+    from ipcbus.transport.udp.session_socket import SessionSocket
+    from ipcbus.transport.udp.udp_sender import UdpSender
+
+log = logging.getLogger("ipcbus")
+
+_CONTEXT_ID = 72  # offset of Slot.context_id
+_PARKED = 64  # offset of ControlHeader.parked
+_WAITS = 128  # offset of ControlHeader.writer_waits
+
+
+class SendingSession:
+    """Belongs to its context; its sources share it."""
+
+    def __init__(
+        self,
+        domain: str,
+        context_id: int,
+        local: int,
+        session_id: int,
+        transport_id: int,
+        plan: SessionPlan,
+        group: str,
+        port: SessionSocket | None = None,
+    ) -> None:
+        """Makes the session's shared objects.
+
+        Args:
+            domain: the bus domain.
+            context_id: of the context.
+            local: number of the session in it.
+            session_id: 32 random bits.
+            transport_id: as in the source string.
+            plan: what it is made with.
+            group: system group that may use the objects too, or empty.
+            port: what it is sent from over UDP, where `plan.udp` says so.
+
+        Raises:
+            ringbuf.ring_errors.SegmentFull, ringbuf.ring_errors.SegmentRefused: as `OwnedChannel`.
+        """
+        self.domain = domain
+        self.plan = plan
+        self.local = local
+        self.topics_max = 1 << (plan.topics_max - 1).bit_length()
+        shape = self._shape(session_id, group, port)
+        ring, control = object_names.ring(domain, context_id, local), object_names.control(domain, context_id, local)
+        self.channel = OwnedChannel(ring, control, shape)
+        self.advert = SessionAdvert(
+            context_id,
+            local,
+            plan.transport,
+            session_id,
+            transport_id,
+            self.channel.writer.capacity,
+            plan.source_paced,
+            self.topics_max,
+            plan.udp.endpoint(port.socket.address) if plan.udp is not None and port is not None else None,
+        )
+        self.uplink: UdpSender | None = None
+        if plan.udp is not None and port is not None:
+            self.uplink = plan.udp.uplink(self.channel, port, session_id, twin=not plan.over_udp)
+            self.uplink.end.where = self._where
+            self.uplink.board = SenderStatsBlock(
+                self.channel.ring, self.topics_max, plan.udp.transport, self.uplink.end
+            )
+        self._lines = np.frombuffer(
+            self.channel.ring.view(RING_HEADER.itemsize, shape.ring_user), wire_layout.TOPIC_LINE, self.topics_max
+        )
+        self._waiting: dict[object, int] = {}
+        self._waiting_lock = threading.Lock()
+        self._header = np.frombuffer(self.channel.ring.view(), RING_HEADER, 1)
+        self._joined = SharedWords(self.channel.control)
+        self._numbers = [0] * self.topics_max
+        self._used: set[int] = set()
+        self._next_line = 0
+        self._doorbells = Doorbells(domain, self.source_string)
+        self.sources = 0
+        self._keepers: set[object] = set()
+        self._pulse = OwnerActivity(plan.sm_interval_ms * 1_000_000)
+        self._slots_at = slots_offset(shape.control_user)
+        self.evictor = Evictor(self, plan.evict_after_ms) if plan.evict_after_ms else None
+
+    def _shape(self, session_id: int, group: str, port: SessionSocket | None) -> Shape:
+        plan = self.plan
+        record_max = RECORD_HEADER + round_up(plan.datagram_max, RECORD_ALIGN) + RECORD_TRAILER * plan.checksums
+        return Shape(
+            session_id=session_id,
+            # Room for two datagrams with their record headers, also where the window was given to the byte.
+            window=max(plan.window, 2 * record_max),
+            record_max=record_max,
+            source_paced=plan.source_paced,
+            slots_max=min(plan.receivers_max + (port is not None), SLOTS_MAX),  # the last for the uplink
+            ring_user=self.topics_max * wire_layout.TOPIC_LINE.itemsize
+            + (wire_layout.uplink_bytes(self.topics_max) if port is not None else 0),
+            control_user=8 * self.topics_max,
+            group=group,
+            evicts=plan.evict_after_ms > 0,
+            checksums=plan.checksums,
+        )
+
+    def start(self, policy: SessionPolicy) -> None:
+        """Makes the open batch; `policy` says what happens when there is no room."""
+        self.batch = BatchWriter(
+            self.channel.writer,
+            policy,
+            minimum_length=self.plan.batch_minimum,
+            datagram_max=self.plan.datagram_max,
+            topics_max=self.topics_max,
+            topics_offset=RING_HEADER.itemsize,
+            interval_ns=self.plan.batch_interval_ms * 1_000_000,
+        )
+        self.infos = SequenceInfos(self.batch)
+
+    @property
+    def source_string(self) -> str:
+        """The session's name."""
+        return self.advert.source_string
+
+    def has_line(self) -> bool:
+        """Returns whether one more topic fits."""
+        return len(self._used) < self.topics_max
+
+    def add_topic(self) -> int:
+        """Returns a number for a new topic, never given before on this session."""
+        # The line freed longest ago: who still acts on an old registry then finds no new topic on it.
+        turns = (i % self.topics_max for i in range(self._next_line, self._next_line + self.topics_max))
+        line = next(i for i in turns if i not in self._used)
+        self._next_line = line + 1
+        self._used.add(line)
+        number = self._numbers[line] * self.topics_max + line
+        self._numbers[line] += 1
+        self._joined.and64(self._word(number), 0)
+        entry = self._lines[line : line + 1]
+        entry[:] = 0
+        entry["topic"] = number
+        self.sources += 1
+        return number
+
+    def remove_topic(self, number: int) -> None:
+        """Frees the line of a topic; retires it when its numbers are used up."""
+        line = number % self.topics_max
+        self.sources -= 1
+        if (self._numbers[line] + 1) * self.topics_max <= wire_layout.TOPIC_MASK:
+            self._used.discard(line)
+
+    def joined_slots(self, number: int) -> int:
+        """Mask of the slots whose live contexts receive a topic."""
+        return self._joined.load64(self._word(number)) & self.channel.slots.active_mask()
+
+    def receivers(self, number: int) -> int:
+        """Returns how many contexts receive a topic."""
+        over_udp = len(self.uplink.joined(number)) if self.uplink is not None else 0
+        return self.joined_slots(number).bit_count() + over_udp
+
+    def joined_contexts(self, number: int) -> set[int]:
+        """Ids of the contexts that receive a topic."""
+        mask, slots = self.joined_slots(number), self.channel.slots
+        found = {slots.identity(slot).context_id for slot in range(slots.slots_max) if mask >> slot & 1}
+        return found | {client.context_id for client in self.uplink.joined(number)} if self.uplink else found
+
+    def claims(self) -> tuple[int, ...]:
+        """Changes whenever a context comes to receive the session, whatever topic."""
+        slots = self.channel.slots
+        changes = self.uplink.end.changes if self.uplink is not None else 0
+        return (changes, *(slots.generation(slot) for slot in range(slots.slots_max)))
+
+    @contextlib.contextmanager
+    def keeping(self) -> Iterator[None]:
+        """Keeps the open batch for receivers that are about to join, unless one has joined the session already."""
+        keeper = object()
+        try:
+            if not self._is_read():
+                self._keepers.add(keeper)
+            yield
+        finally:
+            self._keepers.discard(keeper)
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the open batch is kept from its timer."""
+        return bool(self._keepers)
+
+    def _is_read(self) -> bool:
+        mask = self.channel.slots.active_mask()
+        if self.uplink is not None:
+            return bool(mask & ~self.uplink.bit or self.uplink.end.addresses)
+        return bool(mask)
+
+    def who_joined(self, number: int) -> dict[Hashable, tuple[int, str]]:
+        """Process and name of each context that receives a topic, by what tells it from every other and later one."""
+        mask, slots = self.joined_slots(number), self.channel.slots
+        found: dict[Hashable, tuple[int, str]] = {}
+        for slot in range(slots.slots_max):
+            if mask >> slot & 1:
+                who = slots.identity(slot)
+                # The generation tells one that left and came back at once.
+                found[slot, slots.generation(slot)] = (who.pid, who.context_name)
+        for client in self.uplink.joined(number) if self.uplink is not None else ():
+            found[client.address, client.cookie] = (client.pid, client.name)
+        return found
+
+    def line(self, number: int) -> np.void:
+        """Returns the topic's line in the ring."""
+        return self._lines[number % self.topics_max]  # type: ignore[no-any-return]
+
+    def _where(self, number: int) -> tuple[int, int] | None:
+        """Of a topic the number that its next message will have, and one below which all are published."""
+        line = self.line(number)
+        numbers = int(line["sequence_next"]), int(line["published"])
+        return (max(numbers), min(numbers)) if int(line["topic"]) == number else None
+
+    def tell_timed_out(self) -> None:
+        """An explicit batch was published before its end: counted, and said the first time."""
+        self._header["batches_timed_out"] += 1
+        if self._header["batches_timed_out"] == 1:
+            log.warning(
+                "%s: an explicit batch was open for longer than explicit_batching_interval = %d ms, and is published "
+                "before its end; more are only counted. End it with end_batch, or raise the option",
+                self.source_string,
+                self.plan.explicit_batch_ms,
+            )
+
+    def wake(self, mask: int) -> None:
+        """Wakes the sleeping readers of these slots, and sends what is published over UDP to whom is reached so."""
+        uplink = self.uplink
+        if uplink is not None and mask & uplink.bit:
+            mask &= ~uplink.bit
+            uplink.pump()
+        if not mask:
+            return
+        was = self._joined.and64(_PARKED, ~mask & 0xFFFFFFFFFFFFFFFF) & mask
+        rung = 0
+        while was:
+            slot = (was & -was).bit_length() - 1
+            was &= was - 1
+            rung += self._ring(slot, DATA)
+        self.channel.writer.count_wakes(rung)
+
+    def call(self, slot: int) -> None:
+        """Tells the context in a slot that something has happened to it, whether it sleeps or not."""
+        self._ring(slot, CALL)
+
+    @contextlib.contextmanager
+    def blocked(self, since_ns: int) -> Iterator[None]:
+        """Shows in the ring, as long as any thread is inside, since when the longest of them has waited for room.
+
+        Args:
+            since_ns: when this one began, ns of the monotonic clock.
+        """
+        waiting = object()
+        with self._waiting_lock:
+            self._waiting[waiting] = since_ns
+            self._header["blocked_since"] = min(self._waiting.values())
+        try:
+            yield
+        finally:
+            with self._waiting_lock:
+                del self._waiting[waiting]
+                self._header["blocked_since"] = min(self._waiting.values(), default=0)
+
+    def writer_waits(self) -> bool:
+        """Returns whether a send that found no room still waits for its WAKEUP event."""
+        return bool(self._joined.load32(_WAITS) & WRITER_WANTS_EVENT)
+
+    @property
+    def cut_short(self) -> bool:
+        """Whether somebody cut its ring or its control block short."""
+        return self.channel.ring.damaged or self.channel.control.damaged
+
+    def give_up_if_cut_short(self) -> None:
+        """Refuses sends from now on where the memory is gone; readers find that themselves."""
+        if self.cut_short and not self.batch.damaged:
+            self.batch.give_up()
+            log.error(
+                "the shared memory of %s was cut short by another program; its sources raise SegmentDamaged from now "
+                "on, and its receivers are told of its end. Close the sources and make new ones",
+                self.source_string,
+            )
+
+    def touch(self, now_ns: int) -> int:
+        """Raises the activity counter, the session message of a ring, when nothing was sent for its interval.
+
+        Returns:
+            When to call again.
+        """
+        if self._pulse.is_due(self.channel.writer.head, now_ns):
+            self.channel.writer.touch()
+        return self._pulse.next_ns
+
+    def wake_all(self) -> None:
+        """Wakes every sleeping reader, as at the end of the session."""
+        self.wake(self._joined.load64(_PARKED))
+
+    def close(self) -> None:
+        """Ends the session: what is published stays readable for who joined."""
+        self.batch.close()
+        self.channel.close()
+        self.wake_all()
+        if self.uplink is not None:
+            self.uplink.close()
+        self._doorbells.close()
+
+    def abandon(self) -> None:
+        """Closes descriptors only; for a child after a fork."""
+        self.batch.fork_child()
+        self.channel.abandon()
+        if self.uplink is not None:
+            self.uplink.abandon()
+        self._doorbells.abandon()
+
+    def _ring(self, slot: int, what: bytes) -> bool:
+        context_id = self._joined.load64(self._slots_at + slot * SLOT.itemsize + _CONTEXT_ID)
+        return self._doorbells.ring(slot, context_id, what)
+
+    def _word(self, number: int) -> int:
+        return CONTROL_HEADER.itemsize + 8 * (number % self.topics_max)

@@ -1,0 +1,98 @@
+"""What tells one transport from another: names, ids, sizes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ipcbus.wire.wire_layout import OVER_UDP
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ipcbus.config import ContextOptions, SourceOptions
+    from ipcbus.transport.udp.session_socket import SessionSocket
+    from ipcbus.transport.udp.udp_plan import UdpPlan
+
+
+@dataclass(frozen=True, slots=True)
+class SessionPlan:
+    """What a session is made with, fixed by its first source.
+
+    Two sources may share a session when their plans are equal.
+    """
+
+    transport: int
+    window: int
+    source_paced: bool
+    datagram_max: int
+    receivers_max: int
+    topics_max: int
+    sm_interval_ms: int
+    batch_minimum: int
+    batch_interval_ms: int
+    explicit_batch_ms: int = 0
+    evict_after_ms: int = 0
+    checksums: bool = False
+    udp: UdpPlan | None = None
+    """How it goes over UDP: all of it, or, of a session over a ring, a twin for who cannot map the ring."""
+
+    @property
+    def over_udp(self) -> bool:
+        """Whether it goes over UDP alone."""
+        return self.transport in OVER_UDP
+
+    def as_options(self, transport: str) -> dict[str, object]:
+        """Returns the options that ask for it, for texts; `transport` is the value of the option of that name."""
+        own = f"transport_{transport}_"
+        options: dict[str, object] = {
+            f"{own}transmission_window_size": self.window,
+            f"{own}behavior": "source_paced" if self.source_paced else "receiver_paced",
+            f"{own}datagram_max_size": self.datagram_max,
+            f"{own}maximum_receivers_per_transport": self.receivers_max,
+            f"{own}maximum_topics_per_transport": self.topics_max,
+            f"{own}sm_interval": self.sm_interval_ms,
+            "implicit_batching_minimum_length": self.batch_minimum,
+            "implicit_batching_interval": self.batch_interval_ms,
+            "explicit_batching_interval": self.explicit_batch_ms,
+            "slow_receiver_behavior": "evict" if self.evict_after_ms else "block",
+        }
+        if not self.over_udp:
+            options[f"{own}record_checksum"] = self.checksums
+        if self.evict_after_ms:
+            options["slow_receiver_timeout"] = self.evict_after_ms
+        return options if self.udp is None else options | {"udp_fallback": self.udp.kind}
+
+
+def evict_after_ms(source: SourceOptions) -> int:
+    """Returns how long a receiver may keep a receiver-paced session waiting, in ms; 0 for ever."""
+    return source.slow_receiver_timeout if source.slow_receiver_behavior == "evict" else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Transport:
+    """A kind of session.
+
+    Attributes:
+        code: number in the registry.
+        name: as in source strings.
+        option: the `transport` option's value that chooses it.
+        plan: the session that the options of a context and a source ask for.
+        pool: ids for sources that name none.
+        explicit_id: the id that a source names, or 0.
+        placed: the plan of the session that gets an id; of LBT-RM it names the group.
+        id_option: name of the option of `explicit_id`, without what it begins with.
+    """
+
+    code: int
+    name: str
+    option: str
+    plan: Callable[[ContextOptions, SourceOptions], SessionPlan]
+    pool: Callable[[ContextOptions], range]
+    explicit_id: Callable[[SourceOptions], int]
+    placed: Callable[[SessionPlan, int], SessionPlan] = lambda plan, _: plan
+    id_option: str = "id"
+
+    def shown_id(self, number: int, port: SessionSocket | None) -> int:
+        """Returns the id that stands in the registry: of a session over UDP the port that it sends from."""
+        return port.socket.address[1] if self.code in OVER_UDP and port else number

@@ -1,0 +1,53 @@
+"""LBT-RM: reliable multicast; batches; source-paced."""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+from typing import TYPE_CHECKING
+
+from ipcbus.transport.transport_kinds import SessionPlan, Transport
+from ipcbus.transport.udp.send_ring import staged
+from ipcbus.transport.udp.udp_plan import plan_udp
+from ipcbus.wire.wire_layout import TRANSPORT_LBTRM
+
+if TYPE_CHECKING:
+    from ipcbus.config import ContextOptions, SourceOptions
+
+
+def _plan(context: ContextOptions, source: SourceOptions) -> SessionPlan:
+    return staged(
+        TRANSPORT_LBTRM,
+        plan_udp("lbtrm", context, source, twin=False),
+        source,
+        datagram_max=context.transport_lbtrm_datagram_max_size,
+        topics_max=source.transport_lbtrm_maximum_topics_per_transport,
+    )
+
+
+def _pool(context: ContextOptions) -> range:
+    low, high = context.transport_lbtrm_multicast_address_low, context.transport_lbtrm_multicast_address_high
+    return range(int(ipaddress.ip_address(low)), int(ipaddress.ip_address(high)) + 1)
+
+
+def _explicit(source: SourceOptions) -> int:
+    group = ipaddress.ip_address(source.transport_lbtrm_multicast_address)
+    return int(group) if group.is_multicast else 0
+
+
+def _placed(plan: SessionPlan, number: int) -> SessionPlan:
+    if plan.udp is None:
+        return plan
+    return dataclasses.replace(plan, udp=dataclasses.replace(plan.udp, group=str(ipaddress.ip_address(number))))
+
+
+LBTRM = Transport(
+    code=TRANSPORT_LBTRM,
+    name="LBT-RM",
+    option="lbtrm",
+    plan=_plan,
+    pool=_pool,
+    explicit_id=_explicit,
+    placed=_placed,
+    id_option="multicast_address",
+)

@@ -1,0 +1,78 @@
+"""What an option of an interface means on this host: an address of it, and its index."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from dataclasses import dataclass
+
+from ipcbus.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """An interface of this host.
+
+    Attributes:
+        host: numeric address to bind to.
+        index: its number, which IPv6 wants; 0 leaves the choice to the system.
+    """
+
+    host: str
+    index: int
+
+    @property
+    def family(self) -> socket.AddressFamily:
+        """The family of the address."""
+        return socket.AF_INET6 if ":" in self.host else socket.AF_INET
+
+
+def find(text: str, option: str) -> Interface:
+    """Looks an interface up.
+
+    Args:
+        text: a numeric address, a network (10.0.0.0/8), or a name; checked when the option was read.
+        option: name of the option, for error texts.
+
+    Raises:
+        ConfigError: this host has no such interface.
+    """
+    try:
+        wanted = ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        wanted = None
+    if wanted is not None and wanted.num_addresses == 1:
+        if wanted.network_address.is_unspecified:
+            return Interface(str(wanted.network_address), 0)
+        if wanted.is_loopback and wanted.version == 4:
+            # All of 127.0.0.0/8 is this host, though only one address of it is listed.
+            return Interface(str(wanted.network_address), _index("lo"))
+    known = _addresses()
+    found = [(address, name) for address, name in known if (name == text if wanted is None else address in wanted)]
+    if not found:
+        listed = ", ".join(f"{address} ({name})" for address, name in known) or "none"
+        raise ConfigError(f"option {option} = {text!r}: this host has no such interface. It has: {listed}")
+    address, name = found[0]
+    return Interface(str(address), _index(name))
+
+
+def _addresses() -> list[tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, str]]:
+    """Returns all that this host has, each with its interface."""
+    # The default interface is loopback, which needs none of this, and every context would wait for the import.
+    import psutil
+
+    known = [
+        (ipaddress.ip_address(address.address.partition("%")[0]), name)
+        for name, addresses in psutil.net_if_addrs().items()
+        for address in addresses
+        if address.family in (socket.AF_INET, socket.AF_INET6)
+    ]
+    # IPv4 before IPv6, and an address that routers know before one of the link.
+    return sorted(known, key=lambda each: (each[0].version, each[0].is_link_local))
+
+
+def _index(name: str) -> int:
+    try:
+        return socket.if_nametoindex(name)
+    except OSError:
+        return 0

@@ -1,0 +1,190 @@
+"""What the two ends of a session over UDP show in shared memory, for statistics: counters, clients, state.
+
+A board is written several times a second at most, by whoever drives the context or sends, never for each packet.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ipcbus.wire import wire_layout
+from ringbuf.layout import RING_HEADER
+from ringbuf.shared_words import SharedWords
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable, Mapping
+    from typing import Any
+
+    from ipcbus.reliability.clients import Client
+    from ipcbus.reliability.reliable_receiver import ReliableReceiver
+    from ipcbus.reliability.reliable_sender import ReliableSender
+    from ipcbus.transport.udp.session_socket import SessionSocket
+    from ringbuf.memory import Mapping as Memory
+
+INTERVAL_NS = 100_000_000
+"""A board is not written more often."""
+
+
+class _StatsBlock:
+    """One structure of the layout in the user area of a ring, written so that a reader can tell a half written one."""
+
+    def __init__(self, ring: Memory, offset: int, dtype: np.dtype[np.void]) -> None:
+        self._words, self._offset = SharedWords(ring), offset
+        self._board = np.frombuffer(ring.view(offset, dtype.itemsize), dtype, 1)[0:1].reshape(())
+        self._names = frozenset(dtype.names or ())
+        self._shown_ns = 0
+
+    @property
+    def due_ns(self) -> int:
+        """When it may be written again."""
+        return self._shown_ns + INTERVAL_NS
+
+    def _begin(self, now_ns: int) -> None:
+        self._shown_ns = now_ns
+        self._words.store64(self._offset, self._words.load64(self._offset) | 1)
+        self._words.fence()
+
+    def _end(self) -> None:
+        self._words.store64(self._offset, self._words.load64(self._offset) + 1)
+
+    def _write(self, values: Mapping[str, Any]) -> None:
+        board = self._board
+        for name in self._names & values.keys():
+            board[name] = values[name]
+
+
+class SenderStatsBlock(_StatsBlock):
+    """Of the source's end, behind the topic lines of its ring."""
+
+    def __init__(self, ring: Memory, topics_max: int, transport: int, end: ReliableSender) -> None:
+        """Nothing is shown.
+
+        Args:
+            ring: the session's.
+            topics_max: how many topic lines it has.
+            transport: number of what it is sent over.
+            end: whose counters are shown.
+        """
+        at = RING_HEADER.itemsize + topics_max * wire_layout.TOPIC_LINE.itemsize
+        super().__init__(ring, at, wire_layout.UPLINK_BOARD)
+        self._end_, self._transport, self._topics_max = end, transport, topics_max
+        lines = ring.view(RING_HEADER.itemsize, topics_max * wire_layout.TOPIC_LINE.itemsize)
+        self._topics = np.frombuffer(lines, wire_layout.TOPIC_LINE, topics_max)
+        at += wire_layout.UPLINK_BOARD.itemsize
+        size = wire_layout.CLIENTS_SHOWN * wire_layout.CLIENT_LINE.itemsize
+        self._clients = np.frombuffer(ring.view(at, size), wire_layout.CLIENT_LINE, wire_layout.CLIENTS_SHOWN)
+        self._joined = np.frombuffer(ring.view(at + size, 8 * topics_max), np.dtype("<u8"), topics_max)
+        self._lines: dict[tuple[Hashable, int], int] = {}
+        self._changes = -1
+        self._limited_ns = 0
+        self._limited_since_ns = 0
+
+    def limited(self, now_ns: int) -> None:
+        """Notes whether datagrams wait for the data rate now."""
+        if self._end_.blocked:
+            self._limited_since_ns = self._limited_since_ns or now_ns
+        elif self._limited_since_ns:
+            self._limited_ns += now_ns - self._limited_since_ns
+            self._limited_since_ns = 0
+
+    def show(self, port: SessionSocket, active: bool, now_ns: int) -> None:
+        """Writes it."""
+        end = self._end_
+        self._begin(now_ns)
+        self._write(end.snapshot())
+        self._write(_of_sockets((port,)))
+        self._write(
+            {
+                "transport": self._transport,
+                "active": active,
+                "clients_max": end.terms.clients.clients_max,
+                "data_rate": end.terms.sending.data_rate,
+                "retransmit_rate": end.terms.sending.retransmit_rate,
+                "rate_limited_ns": self._limited_ns,
+                "limited_since": self._limited_since_ns,
+            }
+        )
+        self._show_clients(end.clients)
+        self._end()
+
+    def _show_clients(self, clients: tuple[Client, ...]) -> None:
+        if self._end_.changes != self._changes:
+            self._changes = self._end_.changes
+            self._place(clients)
+        for client in clients:
+            line = self._lines.get((client.address, client.cookie))
+            if line is not None:
+                self._clients[line]["behind"] = client.behind
+
+    def _place(self, clients: tuple[Client, ...]) -> None:
+        """Gives each client a line, which it keeps; those for whom there is none are only counted."""
+        known = {(client.address, client.cookie): client for client in clients}
+        for key in [key for key in self._lines if key not in known]:
+            self._clients[self._lines.pop(key)] = np.zeros((), wire_layout.CLIENT_LINE)
+        free = iter(sorted(set(range(wire_layout.CLIENTS_SHOWN)) - set(self._lines.values())))
+        joined = [0] * self._topics_max
+        for key, client in known.items():
+            line = self._lines.get(key)
+            if line is None:
+                line = next(free, None)
+                if line is None:
+                    continue
+                self._lines[key] = line
+                self._clients[line]["since_ns"] = time.time_ns()
+            entry = self._clients[line]
+            entry["context_id"], entry["pid"], entry["used"] = client.context_id, client.pid, 1
+            entry["context_name"], entry["address"] = (
+                client.name.encode(errors="replace")[:32],
+                _address(client.address),
+            )
+            for number in client.topics:
+                # What it says of itself is not known to be true.
+                if self._topics[number % self._topics_max]["topic"] == number:
+                    joined[number % self._topics_max] |= 1 << line
+        self._joined[:] = joined
+
+
+class ReceiverStatsBlock(_StatsBlock):
+    """Of a receiver's end, in the ring into which it puts what has come."""
+
+    def __init__(self, ring: Memory, transport: int, address: Hashable, end: ReliableReceiver) -> None:
+        """Nothing is shown.
+
+        Args:
+            ring: the own one.
+            transport: number of what it comes over.
+            address: the source's.
+            end: whose counters are shown.
+        """
+        super().__init__(ring, RING_HEADER.itemsize, wire_layout.RECEPTION_BOARD)
+        self._end_ = end
+        self._board["transport"], self._board["address"] = transport, _address(address)
+
+    def show(self, ports: Iterable[SessionSocket], shed: int, reason: str, now_ns: int) -> None:
+        """Writes it."""
+        end = self._end_
+        self._begin(now_ns)
+        self._write({name: getattr(end.counts, name) for name in end.counts.__dataclass_fields__})
+        self._write(_of_sockets(ports))
+        texts = {"state": end.state.name.lower().encode(), "reason": reason.encode(errors="replace")[:512]}
+        self._write({"lead": end.lead, "missing": end.missing, "dgrams_shed": shed, **texts})
+        self._end()
+
+
+def _of_sockets(ports: Iterable[SessionSocket]) -> dict[str, int]:
+    found = {"unknown_msgs_rcved": 0}
+    for port in ports:
+        counts = port.socket.counts
+        found["unknown_msgs_rcved"] += port.unknown
+        for name in counts.__dataclass_fields__:
+            found[f"socket_{name}"] = found.get(f"socket_{name}", 0) + getattr(counts, name)
+    return found
+
+
+def _address(address: Any) -> bytes:  # noqa: ANN401 - what sockets give
+    """Host and port as they stand in source strings."""
+    host, port = str(address[0]), address[1]
+    return (f"[{host}]:{port}" if ":" in host else f"{host}:{port}").encode()[:64]

@@ -1,0 +1,227 @@
+"""What a session is sent over UDP with, from the options of its context and its first source."""
+
+from __future__ import annotations
+
+import ipaddress
+import secrets
+import time
+from dataclasses import dataclass
+from random import SystemRandom
+from typing import TYPE_CHECKING, Literal
+
+from ipcbus.config.options.udp_options import DATA_RATE, RETRANSMIT_RATE
+from ipcbus.errors import ConfigError
+from ipcbus.reliability.clients import ClientSettings
+from ipcbus.reliability.loss_detector import NakSettings
+from ipcbus.reliability.receive_state import ReceiveSettings
+from ipcbus.reliability.receiver_settings import ReceiverSettings
+from ipcbus.reliability.reliable_sender import ReliableSender, SenderSettings
+from ipcbus.reliability.send_state import SendSettings
+from ipcbus.resolution.local.adverts import TRANSPORT_NAMES, Endpoint
+from ipcbus.transport.udp import datagram_socket, network_interface
+from ipcbus.transport.udp.datagram_socket import Buffers, Ports
+from ipcbus.transport.udp.loss_injection import from_environment
+from ipcbus.transport.udp.session_socket import SessionSocket
+from ipcbus.transport.udp.udp_sender import UdpSender
+from ipcbus.wire.wire_layout import TRANSPORT_LBTRM, TRANSPORT_LBTRU
+
+if TYPE_CHECKING:
+    from ipcbus.config import ContextOptions, ReceiverOptions, SourceOptions
+    from ipcbus.config.option_values import OptionValues
+    from ipcbus.transport.udp.mmsg import Address
+    from ipcbus.transport.udp.sealing import Seal
+    from ringbuf.channel import OwnedChannel
+
+MS = 1_000_000
+DATAGRAM_MAX = 65_400
+"""Longest datagram of a session that UDP carries, with all headers and a seal."""
+Kind = Literal["lbtru", "lbtrm"]
+
+
+@dataclass(frozen=True, slots=True)
+class UdpPlan:
+    """How a session goes over UDP.
+
+    Attributes:
+        kind: value of the option `transport` that is meant.
+        interface: what its socket is bound to, as in the option.
+        ports: those that the socket may take.
+        buffers: of the socket.
+        terms: how its source behaves.
+        group: multicast group; empty without one.
+        group_port: its port.
+        ttl: routers that what is sent to the group may pass.
+    """
+
+    kind: Kind
+    interface: str
+    ports: Ports
+    buffers: Buffers
+    terms: SenderSettings
+    group: str = ""
+    group_port: int = 0
+    ttl: int = 0
+
+    @property
+    def transport(self) -> int:
+        """Number of the transport."""
+        return TRANSPORT_LBTRM if self.kind == "lbtrm" else TRANSPORT_LBTRU
+
+    def open(self, seal: Seal | None) -> SessionSocket:
+        """Makes the socket.
+
+        Args:
+            seal: of sources, where the domain has a key.
+
+        Raises:
+            ConfigError: this host has no such interface.
+            ipcbus.TransportError: no port is free, or the system refuses it.
+        """
+        option = "resolver_multicast_interface" if self.group else "transport_lbtru_interface"
+        interface = network_interface.find(self.interface, option)
+        socket = datagram_socket.unicast(
+            interface, self.ports, self.buffers, from_environment(self.kind, "source", SystemRandom())
+        )
+        if self.group:
+            socket.send_multicast_from(interface, self.ttl)
+        return SessionSocket(socket, seal)
+
+    def endpoint(self, address: Address) -> Endpoint:
+        """Returns where receivers find the session, from what its socket is bound to."""
+        return Endpoint(str(address[0]).partition("%")[0], address[1], self.group, self.group_port)
+
+    def uplink(self, channel: OwnedChannel, port: SessionSocket, session_id: int, *, twin: bool) -> UdpSender:
+        """Returns the way from a session's ring to the network."""
+        end = ReliableSender(session_id, self.terms, secrets.token_bytes(32), time.monotonic_ns(), bool(self.group))
+        name = TRANSPORT_NAMES[self.transport]
+        group = port.socket.peer(self.group, self.group_port) if self.group else None
+        patience_ns = self.terms.clients.activity_timeout
+        return UdpSender(channel, port, end, name=name, group=group, twin=twin, patience_ns=patience_ns)
+
+
+def plan_udp(kind: Kind, context: ContextOptions, source: SourceOptions, *, twin: bool) -> UdpPlan:
+    """Returns the plan that the options ask for.
+
+    Args:
+        kind: over which transport.
+        context: options of the context.
+        source: options of the source.
+        twin: beside a ring. It takes any port: those of the range are for sessions that need a known one.
+
+    Raises:
+        ConfigError: multicast is not switched on.
+    """
+    of_context, of_source = _numbers(context, kind), _numbers(source, kind)
+    interface = context.resolver_multicast_interface if kind == "lbtrm" else source.transport_lbtru_interface
+    if not interface:
+        raise ConfigError(
+            f"transport {TRANSPORT_NAMES[TRANSPORT_LBTRM]} is off: multicast needs an interface to leave by; set "
+            "resolver_multicast_interface (scope context) to an address of this host"
+        )
+    buffers = Buffers(
+        send=of_context["source_socket_buffer"],
+        receive=of_context["source_socket_buffer"],
+        send_option=f"transport_{kind}_source_socket_buffer",
+        receive_option=f"transport_{kind}_source_socket_buffer",
+    )
+    return UdpPlan(
+        kind,
+        interface,
+        Ports(0, 0, ephemeral=True, cure="nothing") if twin else _ports(kind, context, source),
+        buffers,
+        _terms(of_context, of_source, loopback=_is_loopback(interface)),
+        *(_group(context, source) if kind == "lbtrm" else ()),
+    )
+
+
+def plan_twin(context: ContextOptions, source: SourceOptions) -> UdpPlan | None:
+    """Returns the plan of a ring's twin over UDP; None where the source wants none."""
+    kind = source.udp_fallback
+    if kind == "none" or (kind == "lbtrm" and not context.resolver_multicast_interface):
+        return None
+    return plan_udp("lbtrm" if kind == "lbtrm" else "lbtru", context, source, twin=True)
+
+
+def _ports(kind: Kind, context: ContextOptions, source: SourceOptions) -> Ports:
+    if kind == "lbtrm":
+        low, high = context.transport_lbtrm_source_port_low, context.transport_lbtrm_source_port_high
+        cure = "transport_lbtrm_source_port_low or transport_lbtrm_source_port_high (scope context)"
+        return Ports(low, high, ephemeral=True, cure=cure)
+    if port := source.transport_lbtru_port:
+        return Ports(port, port, ephemeral=False, cure="transport_lbtru_port (scope source)")
+    low, high = context.transport_lbtru_port_low, context.transport_lbtru_port_high
+    cure = "transport_lbtru_port_low, transport_lbtru_port_high (scope context) or transport_lbtru_allow_ephemeral"
+    return Ports(low, high, ephemeral=source.transport_lbtru_allow_ephemeral, cure=cure)
+
+
+def _group(context: ContextOptions, source: SourceOptions) -> tuple[str, int, int]:
+    group = ipaddress.ip_address(source.transport_lbtrm_multicast_address)
+    own = str(group) if group.is_multicast else context.transport_lbtrm_multicast_address_low
+    return own, source.transport_lbtrm_destination_port, context.resolver_multicast_ttl
+
+
+def _terms(context: dict[str, int], source: dict[str, int], *, loopback: bool) -> SenderSettings:
+    sending = SendSettings(
+        window_size=source["transmission_window_size"],
+        window_limit=source["transmission_window_limit"],
+        ignore_interval=source["ignore_interval"] * MS,
+        data_rate=context["data_rate_limit"] or (0 if loopback else DATA_RATE),
+        retransmit_rate=context["retransmit_rate_limit"] or (0 if loopback else RETRANSMIT_RATE),
+        rate_interval=context["rate_interval"] * MS,
+        sm_minimum=source["sm_minimum_interval"] * MS,
+        sm_maximum=source["sm_maximum_interval"] * MS,
+    )
+    clients = ClientSettings(
+        clients_max=source["maximum_clients_per_transport"],
+        topics_max=source["maximum_topics_per_transport"],
+        activity_timeout=source["client_activity_timeout"] * MS,
+    )
+    return SenderSettings(sending, clients)
+
+
+def _numbers(values: OptionValues, kind: Kind) -> dict[str, int]:
+    """Returns the options of a transport that are numbers, without what their names begin with."""
+    own = f"transport_{kind}_"
+    return {name.removeprefix(own): value for name, value in values.items() if isinstance(value, int) and own in name}
+
+
+def _is_loopback(interface: str) -> bool:
+    try:
+        return ipaddress.ip_address(interface).is_loopback
+    except ValueError:  # a network or a name
+        return interface in ("lo", "127.0.0.0/8")
+
+
+def receiver_terms(kind: Kind, options: ReceiverOptions) -> ReceiverSettings:
+    """Returns how receivers behave on a session over UDP, from their options."""
+    of = _numbers(options, kind)
+    naks = NakSettings(
+        initial_backoff=of["nak_initial_backoff_interval"] * MS,
+        backoff=of["nak_backoff_interval"] * MS,
+        suppress=of["nak_suppress_interval"] * MS,
+        generation=of["nak_generation_interval"] * MS,
+    )
+    return ReceiverSettings(
+        ReceiveSettings(naks, send_naks=bool(of["send_naks"]), activity_timeout=of["activity_timeout"] * MS),
+        connect_interval=of["connect_interval"] * MS,
+        maximum_connect_attempts=of["maximum_connect_attempts"],
+        acknowledgement_interval=of["acknowledgement_interval"] * MS,
+    )
+
+
+def receiver_buffers(kind: Kind, options: ContextOptions) -> Buffers:
+    """Sizes of the buffers of a receiving socket."""
+    name = f"transport_{kind}_receiver_socket_buffer"
+    return Buffers(receive=_numbers(options, kind)["receiver_socket_buffer"], receive_option=name)
+
+
+def receiver_ports(kind: Kind, options: ReceiverOptions) -> Ports:
+    """Ports that a receiver's socket may take."""
+    if kind == "lbtrm":
+        return Ports(0, 0, ephemeral=True, cure="nothing")
+    return Ports(
+        options.transport_lbtru_port_low,
+        options.transport_lbtru_port_high,
+        ephemeral=options.transport_lbtru_allow_ephemeral,
+        cure="transport_lbtru_port_low, transport_lbtru_port_high or transport_lbtru_allow_ephemeral (scope receiver)",
+    )

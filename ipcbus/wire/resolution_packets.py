@@ -1,0 +1,354 @@
+"""What contexts say to each other in topic resolution: bytes to values and back, whatever the bytes are.
+
+Each packet begins with a head; numbers are in the order of the network::
+
+     0         1      2         4         8                16               24
+    +---------+------+---------+---------+----------------+----------------+---------------+-----------+------
+    | version | type | ttl u16 | pid u32 | context id u64 | number u64     | domain, 8     | length u8 | name
+    +---------+------+---------+---------+----------------+----------------+---------------+-----------+------
+
+    ADVERT    groups: a session, a count u16, and so many topics: number u32, length u8, name
+    QUERY     a count u16, and so many topics: length u8, name
+    WILDCARD  a count u16, and so many beginnings of topics: length u8, text
+    FINAL     groups: session id u32, a count u16, and so many topic numbers u32; a group without numbers is the whole
+              session, and no group at all is the whole context
+
+A session is: transport u8, source-paced u8, topics_max u32, session id u32, local u32, transport id u32, window u64,
+port u16, group port u16, then the address and that of the group: family u8 (4, 6; 0 is none) and its bytes.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from ipcbus.wire import wire_layout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+VERSION: Final = 1
+ADVERT, QUERY, WILDCARD, FINAL = range(1, 5)
+
+NAME_MAX: Final = 31
+"""Longest context name in bytes of UTF-8, as in the registry."""
+TTL_MAX: Final = 0xFFFF
+"""Longest time for which an advert can hold, in seconds."""
+CONTEXT_MAX: Final = (1 << 32) - 1
+"""Highest id of a context: it stands in the names of shared objects."""
+NUMBER_MAX: Final = (1 << 62) - 1
+"""Highest number of a packet."""
+
+FINAL_GROUP_BYTES: Final = 6
+"""Bytes of a session in a FINAL."""
+NUMBER_BYTES: Final = 4
+"""Bytes of a topic number in a FINAL."""
+
+_HEAD = struct.Struct("!BBHIQQ8s")
+_SESSION = struct.Struct("!BBIIIIQHH")
+_COUNT = struct.Struct("!H")
+_NUMBER = struct.Struct("!I")
+
+_RINGS = (wire_layout.TRANSPORT_LBTIPC, wire_layout.TRANSPORT_LBTSMX)
+_ADDRESS_BYTES = {4: 4, 6: 16}
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Who says it.
+
+    Attributes:
+        context_id: the context that does; never 0, and at most CONTEXT_MAX.
+        pid: its process, on its host.
+        name: its name; may be empty.
+        tag: tag of its domain: one to eight characters of ASCII.
+        number: of the packet, counted by the context from 1 on: what comes after a later one is old.
+    """
+
+    context_id: int
+    pid: int
+    name: str
+    tag: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A session over UDP, or over a ring with a twin over UDP; as in `SessionAdvert` and `Endpoint`."""
+
+    transport: int
+    source_paced: bool
+    topics_max: int
+    session_id: int
+    local: int
+    transport_id: int
+    window: int
+    host: str
+    port: int
+    group: str = ""
+    group_port: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Packet:
+    """What every packet has: its head."""
+
+    head: Head
+
+
+@dataclass(frozen=True, slots=True)
+class Advert(Packet):
+    """Topics that the context publishes.
+
+    Attributes:
+        ttl: for how many seconds that holds, unless it is told again.
+        groups: sessions, each with topics by their numbers.
+    """
+
+    ttl: int
+    groups: tuple[tuple[Session, Mapping[int, str]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Query(Packet):
+    """Topics that the context looks for."""
+
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WildcardQuery(Packet):
+    """What the topics begin with that the context looks for.
+
+    The pattern itself is not sent: nobody should have to match a regular expression that a stranger made.
+    """
+
+    prefixes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FinalAdvert(Packet):
+    """Topics that the context does not publish any more.
+
+    Attributes:
+        groups: session ids, each with topic numbers; without numbers it is the whole session, and no group at all is
+            the whole context.
+    """
+
+    groups: tuple[tuple[int, tuple[int, ...]], ...]
+
+
+class _WrongError(Exception):
+    """The packet is none."""
+
+
+def parse(packet: bytes) -> Packet | None:
+    """Returns the values of a packet; None when it is none, of another version or type, or contradicts itself."""
+    if fault_of_head(packet):
+        return None
+    try:
+        return _parse(_Reader(packet))
+    except _WrongError:
+        return None
+
+
+def fault_of_head(packet: bytes) -> str:
+    """Whether it is another version ("ver") or an unknown type ("type"), in the words of the statistics; else empty."""
+    if packet[:1] != bytes((VERSION,)):
+        return "ver" if packet else "malformed"
+    return "" if packet[1:2] in (b"\1", b"\2", b"\3", b"\4") else "type" if len(packet) > 1 else "malformed"
+
+
+def _parse(reader: _Reader) -> Packet:
+    _, kind, ttl, pid, context_id, number, padded = reader.unpack(_HEAD)
+    tag = padded.rstrip(b"\0")
+    if not tag.isascii() or not tag or b"\0" in tag or not 0 < context_id <= CONTEXT_MAX or number > NUMBER_MAX:
+        raise _WrongError
+    head = Head(context_id, pid, reader.text(0, NAME_MAX), tag.decode(), number)
+    if kind == ADVERT:
+        groups = []
+        while reader.left:
+            groups.append((reader.session(), reader.topics()))
+        if not groups or not ttl:
+            raise _WrongError
+        return Advert(head, ttl, tuple(groups))
+    if kind == FINAL:
+        finals = []
+        while reader.left:
+            finals.append((reader.number(), tuple(reader.number() for _ in range(reader.count(_NUMBER.size)))))
+        return FinalAdvert(head, tuple(finals))
+    shortest = 1 if kind == QUERY else 0
+    texts = tuple(reader.text(shortest, wire_layout.TOPIC_NAME_MAX) for _ in range(reader.count(1)))
+    if not texts or reader.left:
+        raise _WrongError
+    return Query(head, texts) if kind == QUERY else WildcardQuery(head, texts)
+
+
+class _Reader:
+    """Takes values from the front of a packet; raises `_WrongError` where there is none, or a wrong one."""
+
+    __slots__ = ("_at", "_packet")
+
+    def __init__(self, packet: bytes) -> None:
+        self._packet = packet
+        self._at = 0
+
+    @property
+    def left(self) -> int:
+        return len(self._packet) - self._at
+
+    def bytes(self, size: int) -> bytes:
+        if size > self.left:
+            raise _WrongError
+        self._at += size
+        return self._packet[self._at - size : self._at]
+
+    def unpack(self, what: struct.Struct) -> tuple:  # type: ignore[type-arg]
+        return what.unpack(self.bytes(what.size))
+
+    def number(self) -> int:
+        return int.from_bytes(self.bytes(_NUMBER.size), "big")
+
+    def count(self, each: int) -> int:
+        """Returns how many follow; each takes so many bytes at least."""
+        found = int.from_bytes(self.bytes(_COUNT.size), "big")
+        if found * each > self.left:
+            raise _WrongError
+        return found
+
+    def text(self, shortest: int, longest: int) -> str:
+        size = self.bytes(1)[0]
+        raw = self.bytes(size)
+        if not shortest <= size <= longest or b"\0" in raw:
+            raise _WrongError
+        try:
+            return raw.decode()
+        except UnicodeDecodeError:
+            raise _WrongError from None
+
+    def topics(self) -> dict[int, str]:
+        found = {}
+        for _ in range(self.count(_NUMBER.size + 1)):
+            number = self.number()
+            if number > wire_layout.TOPIC_MASK:
+                raise _WrongError
+            found[number] = self.text(1, wire_layout.TOPIC_NAME_MAX)
+        if not found:
+            raise _WrongError
+        return found
+
+    def address(self, *, group: bool) -> str:
+        family = self.bytes(1)[0]
+        if group and family == 0:
+            return ""
+        if family not in _ADDRESS_BYTES:
+            raise _WrongError
+        found = ipaddress.ip_address(self.bytes(_ADDRESS_BYTES[family]))
+        if found.is_unspecified or found.is_multicast != group:
+            raise _WrongError
+        return str(found)
+
+    def session(self) -> Session:
+        transport, pacing, topics_max, session_id, local, transport_id, window, port, group_port = self.unpack(_SESSION)
+        host, group = self.address(group=False), self.address(group=True)
+        if (
+            not port
+            or bool(group) != bool(group_port)
+            or pacing > 1
+            or not 1 <= topics_max <= wire_layout.TOPIC_MASK + 1
+            or not session_id
+            # A ring may have either twin; the others are their own.
+            or transport not in (*_RINGS, wire_layout.TRANSPORT_LBTRM if group else wire_layout.TRANSPORT_LBTRU)
+        ):
+            raise _WrongError
+        return Session(
+            transport, bool(pacing), topics_max, session_id, local, transport_id, window, host, port, group, group_port
+        )
+
+
+def advert(head: Head, ttl: int, groups: Iterable[tuple[Session, Mapping[int, str]]]) -> bytes:
+    """Returns an ADVERT."""
+    parts = [_head(ADVERT, head, min(ttl, TTL_MAX))]
+    for session, topics in groups:
+        parts += [_session(session), _COUNT.pack(len(topics))]
+        for number, topic in topics.items():
+            parts += [_NUMBER.pack(number), _text(topic)]
+    return b"".join(parts)
+
+
+def query(head: Head, topics: Iterable[str]) -> bytes:
+    """Returns a QUERY."""
+    return _texts(QUERY, head, topics)
+
+
+def wildcard_query(head: Head, prefixes: Iterable[str]) -> bytes:
+    """Returns a WILDCARD."""
+    return _texts(WILDCARD, head, prefixes)
+
+
+def final(head: Head, groups: Iterable[tuple[int, Iterable[int]]]) -> bytes:
+    """Returns a FINAL."""
+    parts = [_head(FINAL, head)]
+    for session_id, numbers in groups:
+        listed = list(numbers)
+        parts += [_NUMBER.pack(session_id), _COUNT.pack(len(listed)), struct.pack(f"!{len(listed)}I", *listed)]
+    return b"".join(parts)
+
+
+def head_size(name: str) -> int:
+    """Bytes of the head of a context with this name, and of the count that follows it in a query."""
+    return _HEAD.size + text_size(name) + _COUNT.size
+
+
+def session_size(session: Session) -> int:
+    """Bytes of a session and the count of its topics in an ADVERT."""
+    return len(_session(session)) + _COUNT.size
+
+
+def topic_size(topic: str) -> int:
+    """Bytes of a topic in an ADVERT."""
+    return _NUMBER.size + text_size(topic)
+
+
+def text_size(text: str) -> int:
+    """Bytes of a text in a query."""
+    return 1 + len(text.encode())
+
+
+def _head(kind: int, head: Head, ttl: int = 0) -> bytes:
+    fixed = _HEAD.pack(VERSION, kind, ttl, head.pid, head.context_id, head.number, head.tag.encode())
+    return fixed + _text(head.name)
+
+
+def _text(text: str) -> bytes:
+    encoded = text.encode()
+    return bytes((len(encoded),)) + encoded
+
+
+def _texts(kind: int, head: Head, texts: Iterable[str]) -> bytes:
+    listed = [_text(text) for text in texts]
+    return _head(kind, head) + _COUNT.pack(len(listed)) + b"".join(listed)
+
+
+def _session(session: Session) -> bytes:
+    fixed = _SESSION.pack(
+        session.transport,
+        session.source_paced,
+        session.topics_max,
+        session.session_id,
+        session.local,
+        session.transport_id,
+        session.window,
+        session.port,
+        session.group_port,
+    )
+    return fixed + _address(session.host) + _address(session.group)
+
+
+def _address(host: str) -> bytes:
+    if not host:
+        return b"\0"
+    found = ipaddress.ip_address(host)
+    return bytes((found.version,)) + found.packed

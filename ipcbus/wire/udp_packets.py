@@ -1,0 +1,393 @@
+"""The packets of LBT-RU and LBT-RM: bytes to values and back, whatever the bytes are.
+
+Each packet begins with eight bytes; numbers are in the order of the network::
+
+     0         1        2                 4                                8
+    +---------+--------+-----------------+--------------------------------+
+    | version | type   | flags           | session id                     |
+    +---------+--------+-----------------+--------------------------------+
+
+    DATA     number u64, distance to the trail u32, messages u32, sending time u64 (ns since the epoch), datagram
+    SM       lead u64, trail u64, cookie u64, nonce u64
+    NAK      cookie u64, first number u64, then distances from it u32 each
+    NCF      first number u64, reason u32, then distances from it u32 each
+    CONNECT  cookie u64, nonce u64, and zeros up to the size of the answer
+    ACK      cookie u64, lead u64, context id u64, revision u64, pid u32, page u16, pages u16,
+             length of the name u8, name in UTF-8, then topic numbers u32 each
+    RESET    cookie u64, or the nonce where it answers a CONNECT
+    LEAVE    cookie u64
+    TOPICS   cookie u64, then of each topic its number u32, where it began for the client u64, messages published u64
+
+Datagrams have 64-bit numbers, which never begin anew.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+VERSION: Final = 2
+
+DATA, SM, NAK, NCF, CONNECT, ACK, RESET, LEAVE, TOPICS = range(1, 10)
+
+AGAIN: Final = 0x1
+"""Flag of DATA: it was sent before."""
+WELCOME: Final = 0x2
+"""Flag of SM: it answers a CONNECT."""
+FINAL: Final = 0x4
+"""Flag of SM: nothing comes after `lead`."""
+ADMITTED: Final = 0x8
+"""Flag of SM: the client whose CONNECT it answers is registered."""
+GONE: Final = 0x10
+"""Flag of RESET: the session does not exist there (any more)."""
+ASKS: Final = 0x20
+"""Flag of ACK: TOPICS is wanted of the topics in it."""
+
+NCF_NO_RETRY, NCF_IGNORED, NCF_RX_DELAY, NCF_SHED = range(4)
+
+NUMBER_MAX: Final = (1 << 62) - 1
+"""Highest number of a datagram; more would not be reached in ten thousand years."""
+
+HEAD: Final = struct.Struct("!BBHI")
+DATA_HEAD: Final = struct.Struct("!BBHIQIIQ")
+"""All that stands before the datagram in a DATA packet."""
+DATA_FRONT: Final = struct.Struct("!BBHIQI")
+DATA_BODY: Final = struct.Struct("!IQ")
+"""The same in two parts: what is known when it is sent, and what was known before."""
+_SM = struct.Struct("!QQQQ")
+_NAK = struct.Struct("!QQ")
+_NCF = struct.Struct("!QI")
+_CONNECT = struct.Struct("!QQ")
+_COOKIE = struct.Struct("!Q")
+_ACK = struct.Struct("!QQQQIHHB")
+_TOPIC = struct.Struct("!IQQ")
+
+DATA_HEADER: Final = DATA_HEAD.size
+"""Bytes before the datagram in a DATA packet."""
+CONNECT_BYTES: Final = HEAD.size + _SM.size
+"""Size of a CONNECT: that of the answer, so that a forged sender makes nobody send more than was sent to him."""
+CONTROL_BYTES: Final = 1400
+"""Most bytes of a packet that is no DATA: what fits everywhere in one piece, also when it is sealed."""
+NAME_BYTES: Final = 31
+"""Most bytes of a context's name."""
+PAGE_TOPICS: Final = 256
+"""Most topic numbers in an ACK."""
+NO_TOPIC: Final = (1 << 64) - 1
+"""In TOPICS: the session does not carry this topic (any more)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Packet:
+    """A packet of a type that has no fields of its own here: what all have.
+
+    Attributes:
+        type: one of the constants above.
+        flags: as it stands there.
+        session_id: which session it belongs to.
+    """
+
+    type: int
+    flags: int
+    session_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Data(Packet):
+    """A datagram.
+
+    Attributes:
+        number: its own.
+        trail: the oldest that its source holds.
+        messages: how many messages are in it.
+        send_time_ns: when it was sent, ns since the epoch.
+        datagram: the rest.
+    """
+
+    number: int
+    trail: int
+    messages: int
+    send_time_ns: int
+    datagram: memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class SessionMessage(Packet):
+    """A sign of life: all numbers below `lead` were sent, those from `trail` on are held.
+
+    Attributes:
+        lead: the number that the next datagram has.
+        trail: the oldest that is held.
+        cookie: of the client that it goes to; 0 when it goes to a group.
+        nonce: that of the CONNECT which it answers; 0 otherwise.
+    """
+
+    lead: int
+    trail: int
+    cookie: int
+    nonce: int
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers(Packet):
+    """A NAK or an NCF.
+
+    Attributes:
+        numbers: which datagrams, the lowest first, each once.
+        reason: of an NCF; 0 otherwise.
+        cookie: of a NAK, that of the client; 0 otherwise.
+    """
+
+    numbers: tuple[int, ...]
+    reason: int
+    cookie: int
+
+
+@dataclass(frozen=True, slots=True)
+class Connect(Packet):
+    """A client wants to be registered: CONNECT.
+
+    Attributes:
+        cookie: proof that who sends it receives at his address; 0 before the source has given one.
+        nonce: by which he knows the answer.
+    """
+
+    cookie: int
+    nonce: int
+
+
+@dataclass(frozen=True, slots=True)
+class Client(Packet):
+    """Without more words: LEAVE of a client, or RESET to one that the source does not know.
+
+    Attributes:
+        cookie: the client's; of a RESET, what stood in the packet that it answers.
+    """
+
+    cookie: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ack(Packet):
+    """A registered client lives: ACK.
+
+    Attributes:
+        cookie: the client's.
+        lead: the number after the highest that it knows of.
+        context_id: of the client's context.
+        revision: of its list of topics; a later list has a higher one.
+        pid: of its process.
+        page: which part of the list this is, from 0.
+        pages: how many there are.
+        name: of its context.
+        topics: numbers of topics that it receives, as many as are on this page.
+    """
+
+    cookie: int
+    lead: int
+    context_id: int
+    revision: int
+    pid: int
+    page: int
+    pages: int
+    name: str
+    topics: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Topics(Packet):
+    """Where the topics of a client are: TOPICS.
+
+    Attributes:
+        cookie: the client's.
+        topics: of each its number, the number of its first message that was sent after the client was known to receive
+            it, and a number below which all its messages are published; or twice NO_TOPIC.
+    """
+
+    cookie: int
+    topics: tuple[tuple[int, int, int], ...]
+
+
+def parse(packet: bytes | memoryview) -> Packet | None:
+    """Returns the values of a packet; None when it is none, of another version, or contradicts itself."""
+    if len(packet) < HEAD.size:
+        return None
+    version, kind, flags, session_id = HEAD.unpack_from(packet)
+    if version != VERSION:
+        return None
+    if kind == DATA:
+        return _parse_data(packet)
+    if len(packet) > CONTROL_BYTES:
+        return None
+    rest = memoryview(packet)[HEAD.size :]
+    if kind == SM:
+        return _parse_session_message(rest, flags, session_id)
+    if kind in (NAK, NCF):
+        return _parse_numbers(rest, kind, flags, session_id)
+    if kind == CONNECT and len(packet) == CONNECT_BYTES:
+        return Connect(kind, flags, session_id, *_CONNECT.unpack_from(rest))
+    if kind in (RESET, LEAVE) and len(rest) == _COOKIE.size:
+        return Client(kind, flags, session_id, *_COOKIE.unpack(rest))
+    if kind == ACK and len(rest) >= _ACK.size:
+        return _parse_ack(rest, flags, session_id)
+    if kind == TOPICS and len(rest) >= _COOKIE.size and not (len(rest) - _COOKIE.size) % _TOPIC.size:
+        listed = tuple(_TOPIC.iter_unpack(rest[_COOKIE.size :]))
+        return Topics(kind, flags, session_id, _COOKIE.unpack_from(rest)[0], listed)
+    return None
+
+
+def fault(packet: bytes | memoryview) -> str:
+    """Of what is no packet to `parse`, why: `size`, `version`, `type`, or else `hdr`; names as Ultra Messaging's."""
+    if len(packet) < HEAD.size:
+        return "size"
+    if packet[0] != VERSION:
+        return "version"
+    return "hdr" if DATA <= packet[1] <= TOPICS else "type"
+
+
+def _parse_data(packet: bytes | memoryview) -> Data | None:
+    if len(packet) <= DATA_HEADER:
+        return None
+    _, _, flags, session_id, number, back, messages, send_time_ns = DATA_HEAD.unpack_from(packet)
+    if number > NUMBER_MAX or back > number:
+        return None
+    datagram = memoryview(packet)[DATA_HEADER:]
+    return Data(DATA, flags, session_id, number, number - back, messages, send_time_ns, datagram)
+
+
+def _parse_session_message(rest: memoryview, flags: int, session_id: int) -> SessionMessage | None:
+    if len(rest) != _SM.size:
+        return None
+    lead, trail, cookie, nonce = _SM.unpack(rest)
+    if trail > lead or lead > NUMBER_MAX:
+        return None
+    return SessionMessage(SM, flags, session_id, lead, trail, cookie, nonce)
+
+
+def _parse_numbers(rest: memoryview, kind: int, flags: int, session_id: int) -> Numbers | None:
+    fixed = _NAK if kind == NAK else _NCF
+    if len(rest) < fixed.size or (len(rest) - fixed.size) % 4:
+        return None
+    one, other = fixed.unpack_from(rest)
+    (first, reason, cookie) = (other, 0, one) if kind == NAK else (one, other, 0)
+    steps = struct.unpack_from(f"!{(len(rest) - fixed.size) // 4}I", rest, fixed.size)
+    if first > NUMBER_MAX or any(later <= earlier for earlier, later in zip((0, *steps), steps, strict=False)):
+        return None
+    return Numbers(kind, flags, session_id, (first, *(first + step for step in steps)), reason, cookie)
+
+
+def _parse_ack(rest: memoryview, flags: int, session_id: int) -> Ack | None:
+    cookie, lead, context_id, revision, pid, page, pages, length = _ACK.unpack_from(rest)
+    at = _ACK.size + length
+    listed = len(rest) - at
+    if length > NAME_BYTES or listed < 0 or listed % 4 or listed > 4 * PAGE_TOPICS or page >= pages:
+        return None
+    try:
+        name = str(rest[_ACK.size : at], "utf-8")
+    except UnicodeDecodeError:
+        return None
+    if lead > NUMBER_MAX or not name.isprintable():
+        return None
+    topics = struct.unpack_from(f"!{listed // 4}I", rest, at)
+    return Ack(ACK, flags, session_id, cookie, lead, context_id, revision, pid, page, pages, name, topics)
+
+
+def data(
+    session_id: int, number: int, trail: int, messages: int, send_time_ns: int, datagram: bytes, flags: int
+) -> bytes:
+    """Returns a DATA packet."""
+    return data_front(session_id, number, trail, flags) + DATA_BODY.pack(messages, send_time_ns) + datagram
+
+
+def data_front(session_id: int, number: int, trail: int, flags: int) -> bytes:
+    """What changes when a datagram is sent again; a trail that is too far back is told as far as its field goes."""
+    back = number - trail
+    return DATA_FRONT.pack(VERSION, DATA, flags, session_id, number, back if back < 0xFFFFFFFF else 0xFFFFFFFF)
+
+
+def session_message(session_id: int, lead: int, trail: int, flags: int = 0, cookie: int = 0, nonce: int = 0) -> bytes:
+    """Returns an SM packet."""
+    return HEAD.pack(VERSION, SM, flags, session_id) + _SM.pack(lead, trail, cookie, nonce)
+
+
+def naks(session_id: int, cookie: int, numbers: Sequence[int], size_max: int = CONTROL_BYTES) -> list[bytes]:
+    """NAK packets for these numbers, in their order, as few as hold them."""
+    head = HEAD.pack(VERSION, NAK, 0, session_id)
+    groups = _groups(numbers, size_max - HEAD.size - _NAK.size)
+    return [head + _NAK.pack(cookie, first) + steps for first, steps in groups]
+
+
+def ncfs(session_id: int, reason: int, numbers: Sequence[int], size_max: int = CONTROL_BYTES) -> list[bytes]:
+    """NCF packets for these numbers, in their order, as few as hold them."""
+    head = HEAD.pack(VERSION, NCF, 0, session_id)
+    groups = _groups(numbers, size_max - HEAD.size - _NCF.size)
+    return [head + _NCF.pack(first, reason) + steps for first, steps in groups]
+
+
+def connect(session_id: int, cookie: int, nonce: int) -> bytes:
+    """Returns a CONNECT packet, as long as its answer."""
+    return (HEAD.pack(VERSION, CONNECT, 0, session_id) + _CONNECT.pack(cookie, nonce)).ljust(CONNECT_BYTES, b"\0")
+
+
+def acks(
+    session_id: int,
+    cookie: int,
+    lead: int,
+    who: tuple[int, int, str],
+    revision: int,
+    topics: Sequence[int],
+    flags: int = 0,
+) -> list[bytes]:
+    """ACK packets, as many as the topics take.
+
+    Args:
+        session_id: the session's.
+        cookie: the client's.
+        lead: the number after the highest that it knows of.
+        who: id, pid and name of its context; of a name that is too long or cannot be shown, what can be told.
+        revision: of the list of topics.
+        topics: the list.
+        flags: ASKS or none.
+    """
+    context_id, pid, name = who
+    told = "".join(letter if letter.isprintable() else "?" for letter in name).encode(errors="replace")
+    told = told[:NAME_BYTES].decode(errors="ignore").encode()
+    pages = max(1, -(-len(topics) // PAGE_TOPICS))
+    found = []
+    for page in range(pages):
+        part = topics[page * PAGE_TOPICS : (page + 1) * PAGE_TOPICS]
+        fixed = _ACK.pack(cookie, lead, context_id, revision, pid, page, pages, len(told))
+        found.append(HEAD.pack(VERSION, ACK, flags, session_id) + fixed + told + struct.pack(f"!{len(part)}I", *part))
+    return found
+
+
+def reset(session_id: int, cookie: int, flags: int = 0) -> bytes:
+    """Returns a RESET packet."""
+    return HEAD.pack(VERSION, RESET, flags, session_id) + _COOKIE.pack(cookie)
+
+
+def leave(session_id: int, cookie: int) -> bytes:
+    """Returns a LEAVE packet."""
+    return HEAD.pack(VERSION, LEAVE, 0, session_id) + _COOKIE.pack(cookie)
+
+
+def topics(session_id: int, cookie: int, listed: Sequence[tuple[int, int, int]]) -> list[bytes]:
+    """TOPICS packets, as many as it takes; `listed` as in `Topics`."""
+    head = HEAD.pack(VERSION, TOPICS, 0, session_id) + _COOKIE.pack(cookie)
+    most = (CONTROL_BYTES - len(head)) // _TOPIC.size
+    parts = (listed[at : at + most] for at in range(0, len(listed), most))
+    return [head + b"".join(_TOPIC.pack(*each) for each in part) for part in parts]
+
+
+def _groups(numbers: Sequence[int], room: int) -> list[tuple[int, bytes]]:
+    """First numbers, each with the distances of those that fit behind it into so many bytes and into their field."""
+    found: list[tuple[int, list[int]]] = []
+    for number in numbers:
+        if not found or number - found[-1][0] > 0xFFFFFFFF or 4 * len(found[-1][1]) + 4 > room:
+            found.append((number, []))
+        else:
+            found[-1][1].append(number - found[-1][0])
+    return [(first, struct.pack(f"!{len(steps)}I", *steps)) for first, steps in found]

@@ -1,0 +1,371 @@
+"""Every shared byte that knows about topics, described once.
+
+A datagram is one ring record's body: messages one after the other, each on an 8-byte boundary::
+
+     0               4               8                              16
+    +---------------+---------------+------------------------------+-------------------+
+    | length        | topic         | sequence                     | payload, padded   |
+    +---------------+---------------+------------------------------+-------------------+
+
+`topic` holds the session's number of the topic in its low 24 bits and the flags in its high 8. A topic's number
+modulo `topics_max` is its line; the number itself is never given twice, so that messages of a deleted topic cannot be
+taken for those of a later one on the same line.
+
+A message larger than a datagram is sent as fragments, each a message with a number of its own and FLAG_FRAGMENT, whose
+payload begins with a fragment header::
+
+    0                              8               12             16
+    +------------------------------+---------------+---------------+-------------------+
+    | first number of the message  | offset        | total length  | piece, padded     |
+    +------------------------------+---------------+---------------+-------------------+
+
+Its numbers follow one another, and every piece but the last has the same length; so one fragment tells which numbers
+the message spans, and which bytes each of them carries. FLAG_TSNI marks topic sequence number info: no payload, and
+in `sequence` the number that the topic's next message will have.
+
+FLAG_PROPERTIES marks a message with headers: its bytes begin with a header block, described in `wire.properties`, and
+its value follows. A message in fragments has both in its pieces, one after the other, and the flag in each of them;
+`total length` and `offset` count both.
+
+FLAG_STAMPED marks a message with a stamp: 4 bytes behind its payload, which `length` does not count, that say how long
+after the begin of its datagram something was, in units of STAMP_NS, or the highest number if it was later. What stands
+first in a datagram was sent when the datagram was begun, and its stamp says when the datagram was published; without
+the flag it was published at once. The stamp of any other message says when the message was sent. No message bears one
+where each message is a datagram (LBT-SMX).
+
+The ring's user area holds one TopicLine a topic, written by the source. The control block's user area holds one
+64-bit word a topic: bit i is set while the context in slot i receives the topic.
+
+In a TopicLine `sequence_next` and `published` are a pair: the second takes the value of the first when the datagram is
+published. `continued_next` and `continued` are such a pair too. They count the fragments that are not the last one of
+their message, so that `published - continued` is the number of whole messages published; `continued_next +
+msgs_fragmented` is the number of fragments.
+
+Behind the topic lines of a session that goes over UDP too, for statistics, written several times a second at most::
+
+    +-------------------+
+    | UplinkBoard       |
+    | ClientLine ...    |  CLIENTS_SHOWN of them
+    | 64-bit words      |  one a topic: bit i is set while the client of line i receives it
+    +-------------------+
+
+The ring in which a receiving context puts what comes over UDP has a ReceptionBoard in its user area. `version` of a
+board is odd while it is written, and 0 before it is for the first time.
+
+A context's registry object says what it publishes and receives::
+
+    +-------------------+ 0
+    | RegistryHeader    |
+    +-------------------+ REGISTRY_HEADER.itemsize
+    | RegistryEntry ... |  `entries` of them; the object grows in place
+    +-------------------+
+
+The entry of a recorder is a RecorderEntry, which has `state`, `since_ns` and `name` where a RegistryEntry has them, and
+numbers that the recorder writes some times a second.
+
+`version` is odd while the owner changes an entry; a reader copies, and copies again if it was odd or has changed.
+
+Run `python -m ipcbus.wire.wire_layout` after a change (`--check` only compares).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ipcbus.wire.transport_names import OVER_UDP as OVER_UDP
+from ipcbus.wire.transport_names import TRANSPORT_LBTIPC as TRANSPORT_LBTIPC
+from ipcbus.wire.transport_names import TRANSPORT_LBTRM as TRANSPORT_LBTRM
+from ipcbus.wire.transport_names import TRANSPORT_LBTRU as TRANSPORT_LBTRU
+from ipcbus.wire.transport_names import TRANSPORT_LBTSMX as TRANSPORT_LBTSMX
+from ringbuf import codegen, layout
+from ringbuf.layout import CACHE_LINE, struct
+
+MESSAGE_HEADER_BYTES = 16
+TOPIC_BITS = 24
+TOPIC_MASK = (1 << TOPIC_BITS) - 1
+
+FLAG_START_BATCH = 0x1
+FLAG_END_BATCH = 0x2
+FLAG_FRAGMENT = 0x4
+FLAG_TSNI = 0x8
+FLAG_PROPERTIES = 0x10
+FLAG_STAMPED = 0x20
+
+STAMP_BYTES = 4
+STAMP_NS = 8
+"""Unit of a stamp; so stamps reach to 34 s."""
+
+FRAGMENT_HEADER_BYTES = 16
+MESSAGE_MAX = 2**31 - 1
+"""Longest message in bytes, fragmented or not."""
+
+TOPIC_NAME_MAX = 255
+"""Longest topic name in bytes of UTF-8, as in Ultra Messaging (topic < 256)."""
+
+ENTRY_FREE = 0
+ENTRY_SESSION = 1
+ENTRY_SOURCE = 2
+ENTRY_RECEIVER = 3
+ENTRY_WILDCARD = 4
+ENTRY_RECEPTION = 5
+"""A session that the context receives over UDP: `local` is of its own ring, `context_id` and `session_id` are of the
+session, `name` is its source string."""
+ENTRY_RECORDER = 6
+"""A recorder of the context, a RecorderEntry: `name` is the path of its log, or the end of a long one."""
+
+CLIENTS_SHOWN = 64
+"""So many of a session's clients stand in its ring, for statistics."""
+
+UPLINK = 0xFFFFFFFFFFFFFFFF
+"""Context id in the slot of what sends a session over UDP: no context has it."""
+
+KIND_REGISTRY = 3
+
+MESSAGE_HEADER = struct(MESSAGE_HEADER_BYTES, [("length", "<u4", 0), ("topic", "<u4", 4), ("sequence", "<u8", 8)])
+
+FRAGMENT_HEADER = struct(FRAGMENT_HEADER_BYTES, [("first", "<u8", 0), ("offset", "<u4", 8), ("total", "<u4", 12)])
+
+TOPIC_LINE = struct(
+    CACHE_LINE,
+    [
+        ("sequence_next", "<u8", 0),
+        ("published", "<u8", 8),
+        ("bytes_sent", "<u8", 16),
+        ("topic", "<u4", 24),
+        ("msgs_fragmented", "<u4", 28),
+        ("send_blocked", "<u8", 32),
+        ("send_would_block", "<u8", 40),
+        ("continued_next", "<u8", 48),
+        ("continued", "<u8", 56),
+    ],
+)
+
+RESOLUTION_COUNTERS = (
+    "tr_dgrams_sent",
+    "tr_bytes_sent",
+    "tr_dgrams_rcved",
+    "tr_bytes_rcved",
+    "tr_dgrams_dropped_ver",
+    "tr_dgrams_dropped_type",
+    "tr_dgrams_dropped_malformed",
+    "tr_dgrams_send_failed",
+    "tr_src_topics",
+    "tr_rcv_topics",
+    "tr_rcv_unresolved_topics",
+    "dgrams_dropped_address",
+    "dgrams_dropped_old",
+    "dgrams_other_domain",
+    "adverts_refused",
+)
+
+
+def _words(offset: int, *names: str) -> list[tuple[str, str | tuple[Any, ...], int]]:
+    """64-bit words, one after the other."""
+    return [(name, "<u8", offset + 8 * place) for place, name in enumerate(names)]
+
+
+REGISTRY_HEADER = struct(
+    6 * CACHE_LINE,
+    [
+        ("magic", "<u8", 0),
+        ("layout_id", "<u4", 8),
+        ("kind", "<u4", 12),
+        ("context_id", "<u8", 16),
+        ("pid", "<u4", 24),
+        ("uid", "<u4", 28),
+        ("start_ns", "<u8", 32),
+        ("context_name", "S32", 40),
+        ("domain", "S64", 72),
+        ("release", "S16", 136),
+        ("version", "<u8", 192),
+        ("entries", "<u4", 200),
+        ("busy_wait", "<u4", 204),
+        # what the context counts in topic resolution over the network, written once a second
+        *_words(256, *RESOLUTION_COUNTERS),
+    ],
+)
+
+REGISTRY_ENTRY = struct(
+    6 * CACHE_LINE,
+    [
+        ("state", "<u4", 0),
+        ("transport", "<u4", 4),
+        ("session_id", "<u4", 8),
+        ("transport_id", "<u4", 12),
+        ("local", "<u4", 16),
+        ("topic", "<u4", 20),
+        ("window", "<u8", 24),
+        ("pacing", "<u4", 32),
+        ("topics_max", "<u4", 36),
+        ("since_ns", "<u8", 40),
+        ("context_id", "<u8", 48),
+        ("name", "S256", 64),
+        # a receiver's counters, written by its context while messages flow
+        ("lbm_msgs_rcved", "<u8", 320),
+        ("bytes_rcved", "<u8", 328),
+        ("lost", "<u8", 336),
+        ("events", "<u8", 344),
+        ("callback_errors", "<u8", 352),
+        ("fragments_rcved", "<u8", 360),
+    ],
+)
+
+RECORDER_ENTRY = struct(
+    REGISTRY_ENTRY.itemsize,
+    [
+        ("state", "<u4", 0),
+        ("failing", "<u4", 4),  # 1 while the disk refuses
+        ("shown_ns", "<u8", 8),  # of the monotonic clock, when the recorder has written the numbers
+        ("errors", "<u8", 16),
+        ("buffer_bytes", "<u8", 24),
+        ("missed", "<u8", 32),
+        ("since_ns", "<u8", 40),
+        ("name", "S256", 64),
+        ("messages", "<u8", 320),
+        ("bytes", "<u8", 328),
+        ("losses", "<u8", 336),
+        ("lost", "<u8", 344),
+        ("dropped", "<u8", 352),
+        ("buffered_bytes", "<u8", 360),
+        ("behind_ns", "<u8", 368),
+        ("next_offset", "<u8", 376),
+    ],
+)
+
+_SOCKET = (
+    "socket_dgrams_sent",
+    "socket_bytes_sent",
+    "socket_dgrams_rcved",
+    "socket_bytes_rcved",
+    "socket_send_blocked",
+    "socket_send_refused",
+    "socket_send_too_large",
+    "socket_dgrams_truncated",
+    "socket_dgrams_lost",
+    "socket_dgrams_overrun",
+    "unknown_msgs_rcved",
+)
+
+
+UPLINK_BOARD = struct(
+    8 * CACHE_LINE,
+    [
+        ("version", "<u8", 0),
+        ("transport", "<u4", 8),
+        ("active", "<u4", 12),
+        ("clients_max", "<u8", 16),
+        ("data_rate", "<u8", 24),
+        ("retransmit_rate", "<u8", 32),
+        ("limited_since", "<u8", 40),
+        *_words(
+            CACHE_LINE,
+            *("num_clients", "clients_silent", "clients_refused", "lead", "trail", "txw_msgs", "txw_bytes"),
+            *("rctlr_data_msgs", "rctlr_rx_msgs", "rate_limited_ns", "msgs_sent", "bytes_sent", "rxs_sent"),
+            *("rx_bytes_sent", "nak_pckts_rcved", "naks_rcved", "naks_ignored", "naks_shed", "naks_rx_delay_ignored"),
+            *("naks_too_old", "ncfs_sent", "sms_sent", "dgrams_dropped_malformed", "dgrams_dropped_sid"),
+            *("dgrams_dropped_unproven", *_SOCKET),
+        ),
+    ],
+)
+
+CLIENT_LINE = struct(
+    2 * CACHE_LINE,
+    [
+        ("context_id", "<u8", 0),
+        ("since_ns", "<u8", 8),
+        ("behind", "<u8", 16),
+        ("pid", "<u4", 24),
+        ("used", "<u4", 28),
+        ("context_name", "S32", 32),
+        ("address", "S64", 64),
+    ],
+)
+
+RECEPTION_BOARD = struct(
+    16 * CACHE_LINE,
+    [
+        ("version", "<u8", 0),
+        ("transport", "<u4", 8),
+        ("state", "S16", 16),
+        *_words(
+            CACHE_LINE,
+            *("lead", "missing", "msgs_rcved", "bytes_rcved", "lost", "nak_pckts_sent", "naks_sent", "ncfs_ignored"),
+            *("ncfs_shed", "ncfs_rx_delay", "ncfs_unknown", "nak_stm_min", "nak_stm_mean", "nak_stm_max"),
+            *("nak_tx_min", "nak_tx_mean", "nak_tx_max", "duplicate_data", "out_of_order", "late"),
+            *("unrecovered_txw", "unrecovered_tmo"),
+            *("unrecovered_full", "dgrams_shed", "dgrams_dropped_size", "dgrams_dropped_type"),
+            *("dgrams_dropped_version", "dgrams_dropped_hdr", "dgrams_dropped_sid", "dgrams_dropped_other"),
+            *("connects_sent", "acks_sent", "resets_rcved", *_SOCKET),
+        ),
+        ("address", "S64", 7 * CACHE_LINE),
+        ("reason", "S512", 8 * CACHE_LINE),
+    ],
+)
+
+STRUCTS = {
+    "MessageHeader": MESSAGE_HEADER,
+    "FragmentHeader": FRAGMENT_HEADER,
+    "TopicLine": TOPIC_LINE,
+    "RegistryHeader": REGISTRY_HEADER,
+    "RegistryEntry": REGISTRY_ENTRY,
+    "RecorderEntry": RECORDER_ENTRY,
+    "UplinkBoard": UPLINK_BOARD,
+    "ClientLine": CLIENT_LINE,
+    "ReceptionBoard": RECEPTION_BOARD,
+}
+
+CONSTANTS = {
+    name: globals()[name]
+    for name in [
+        "MESSAGE_HEADER_BYTES",
+        "TOPIC_BITS",
+        "TOPIC_MASK",
+        "FLAG_START_BATCH",
+        "FLAG_END_BATCH",
+        "FLAG_FRAGMENT",
+        "FLAG_TSNI",
+        "FLAG_PROPERTIES",
+        "FLAG_STAMPED",
+        "STAMP_BYTES",
+        "STAMP_NS",
+        "FRAGMENT_HEADER_BYTES",
+        "MESSAGE_MAX",
+        "ENTRY_FREE",
+        "ENTRY_SESSION",
+        "ENTRY_SOURCE",
+        "ENTRY_RECEIVER",
+        "ENTRY_WILDCARD",
+        "ENTRY_RECEPTION",
+        "ENTRY_RECORDER",
+        "CLIENTS_SHOWN",
+    ]
+}
+
+LAYOUT_ID = codegen.layout_id({**layout.STRUCTS, **STRUCTS}, {**layout.CONSTANTS, **CONSTANTS})
+"""Stands in every registry; covers the ring's layout too, so that a mismatch is told before a ring is opened."""
+
+
+def uplink_bytes(topics_max: int) -> int:
+    """What stands behind the topic lines of a session that goes over UDP, in bytes."""
+    return UPLINK_BOARD.itemsize + CLIENTS_SHOWN * CLIENT_LINE.itemsize + 8 * topics_max
+
+
+def registry_view(buffer: memoryview) -> np.ndarray[tuple[()], np.dtype[np.void]]:
+    """Returns the header of a mapped registry as a 0-d structured array, without a copy."""
+    return np.frombuffer(buffer, REGISTRY_HEADER, 1).reshape(())
+
+
+def registry_bytes(entries: int) -> int:
+    """Size in bytes of a registry with so many entries, a multiple of the page."""
+    return layout.round_up(REGISTRY_HEADER.itemsize + entries * REGISTRY_ENTRY.itemsize, layout.PAGE)
+
+
+if __name__ == "__main__":
+    codegen.main(
+        "ipcbus.wire.wire_layout",
+        Path(__file__).with_name("_wire_layout.pxd"),
+        codegen.render("ipcbus.wire.wire_layout", STRUCTS, CONSTANTS),
+    )

@@ -1,5 +1,0 @@
-from ringbuf.memory cimport Mapping
-
-cdef class Words:
-    cdef Mapping mapping
-    cdef char *_at(self, size_t offset, size_t width, bint write) except NULL

@@ -1,0 +1,272 @@
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from ipcbus.reliability.catch_up import AHEAD, BEHIND
+from ipcbus.reliability.receiver_settings import ReceiverSettings
+from ipcbus.reliability.registration import OVER, TABLE, State
+from ipcbus.reliability.reliable_receiver import ReliableReceiver
+from ipcbus.wire import udp_packets
+from tests.unit.ipcbus.reliability.ends import AT, HERE, MS, SECOND, SESSION, WHO, Pair, joined, receiver, source
+
+OTHER_VERSION = bytes([udp_packets.VERSION + 1])
+
+
+def data(number: int, datagram: bytes = b"x", trail: int = 0) -> bytes:
+    return udp_packets.data(SESSION, number, trail, 1, 5, datagram, 0)
+
+
+def test_nothing_leads_out_of_the_end() -> None:
+    assert not {state for state, _ in TABLE} & OVER
+    assert set(TABLE.values()) == set(State)
+
+
+def test_joins_where_the_source_is() -> None:
+    pair = Pair(source(), receiver())
+    pair.send(b"before")
+    assert (pair.here.state, pair.here.joined_at) == (State.CONNECTING, None)
+    pair.exchange()
+    assert (pair.here.state, pair.here.joined_at) == (State.JOINED, 1)
+    pair.send(b"after")
+    pair.exchange()
+    assert pair.got == [b"after"]
+
+
+@pytest.mark.parametrize("multicast", [False, True])
+def test_resumes_where_the_source_still_holds(multicast: bool) -> None:
+    pair = Pair(source(multicast), receiver(multicast, resume=True))
+    pair.send(b"0", b"1")
+    pair.lose()
+    pair.exchange()
+    pair.exchange()
+    assert pair.here.joined_at == 0
+    assert sorted(pair.got) == [b"0", b"1"]
+
+
+def test_a_group_is_heard_before_the_source_knows_who_hears() -> None:
+    here = receiver(multicast=True)
+    assert here.receive(data(5), AT, 0) == [(b"x", 5)]
+    assert (here.state, here.joined_at) == (State.CONNECTING, 5)
+    here.receive(data(7), AT, 0)
+    here.turn(0)
+    assert not [packet for packet in here.take() if packet[1] == udp_packets.NAK]
+    here.leave(0)
+    assert here.over
+
+
+def test_asks_again_and_again_and_then_gives_up() -> None:
+    here = receiver(maximum_connect_attempts=3)
+    sent = []
+    while (now := here.next_ns) is not None:
+        here.turn(now)
+        sent += [now] * len(here.take())
+    assert sent == [0, 100 * MS, 200 * MS]
+    assert (here.state, here.next_ns) == (State.ENDED, None)
+    assert here.reason == "the source has not answered maximum_connect_attempts times"
+
+
+def test_the_topics_are_told_at_once_and_with_every_ack() -> None:
+    pair = joined()
+    pair.here.topics([3, 4], 1)
+    (packet,) = pair.here.take()
+    found = udp_packets.parse(packet)
+    assert isinstance(found, udp_packets.Ack)
+    assert found.topics == (3, 4)
+    for turn in (1, 2):
+        pair.here.turn(1 + turn * 500 * MS)
+        (packet,) = pair.here.take()
+        again = udp_packets.parse(packet)
+        assert isinstance(again, udp_packets.Ack)
+        assert (again.topics, again.revision) == (found.topics, found.revision)
+
+
+def test_what_is_missing_is_asked_for() -> None:
+    pair = joined()
+    pair.send(b"0")
+    pair.lose()
+    pair.send(b"1")
+    pair.exchange(1)
+    assert pair.got == [b"1", b"0"]
+    assert (pair.here.counts.naks_sent, pair.here.counts.nak_pckts_sent, pair.here.missing) == (1, 1, 0)
+
+
+def test_who_misses_much_asks_for_a_little_at_a_time_and_gets_it_in_order() -> None:
+    pair = joined()
+    sent = [b"%d" % number for number in range(BEHIND + 1)]
+    pair.send(*sent)
+    pair.lose()
+    pair.send(b"last")
+    pair.exchange(1)
+    assert pair.got == [*sent, b"last"]
+    assert pair.here.counts.nak_pckts_sent >= pair.here.counts.naks_sent / AHEAD > 4
+    assert not pair.here.catches_up
+
+
+def test_who_misses_less_asks_for_all_at_once() -> None:
+    pair = joined()
+    pair.send(*(b"%d" % number for number in range(BEHIND)))
+    pair.lose()
+    pair.send(b"last")
+    pair.exchange(1)
+    assert pair.got[0] == b"last"
+    assert pair.here.counts.nak_pckts_sent == 1
+    assert not pair.here.catches_up
+
+
+def test_reset_keeps_what_is_there() -> None:
+    pair = joined()
+    pair.send(b"0")
+    pair.exchange()
+    pair.there.turn(20 * SECOND)  # drops the client
+    pair.send(b"1", now_ns=20 * SECOND)
+    pair.lose()
+    pair.exchange(20 * SECOND)
+    pair.exchange(20 * SECOND)
+    assert (pair.here.state, pair.here.counts.resets_rcved, pair.here.joined_at) == (State.JOINED, 1, 0)
+    assert pair.got == [b"0", b"1"]
+
+
+@pytest.mark.parametrize(
+    ("packet", "address", "counter"),
+    [
+        (b"", AT, "size"),
+        (OTHER_VERSION + data(0)[1:], AT, "version"),
+        (OTHER_VERSION + bytes(40), AT, "version"),
+        (bytes([udp_packets.VERSION, 0x63]) + bytes(40), AT, "type"),
+        (udp_packets.data(SESSION, 0, 0, 1, 5, b"", 0), AT, "hdr"),
+        (udp_packets.DATA_HEAD.pack(udp_packets.VERSION, udp_packets.DATA, 0, SESSION, 5, 6, 1, 0) + b"x", AT, "hdr"),
+        (udp_packets.data(SESSION + 1, 0, 0, 1, 5, b"x", 0), AT, "sid"),
+        (udp_packets.session_message(SESSION + 1, 0, 0), AT, "sid"),
+        (data(0), HERE, "other"),
+        (udp_packets.session_message(SESSION, 0, 0), HERE, "other"),
+        (udp_packets.session_message(SESSION, 5, 0, udp_packets.FINAL), AT, "other"),
+        (udp_packets.session_message(SESSION, 5, 0, udp_packets.WELCOME, 1, 2), AT, "other"),
+        (udp_packets.reset(SESSION, 99), AT, "other"),
+        (udp_packets.leave(SESSION, 99), AT, "other"),
+    ],
+)
+def test_what_is_not_from_the_source_is_counted_and_dropped(packet: bytes, address: object, counter: str) -> None:
+    here = joined().here
+    assert here.receive(packet, address, 1) == []
+    counts = {name: getattr(here.counts, f"dgrams_dropped_{name}") for name in ("size", "type", "version", "hdr")}
+    counts |= {"sid": here.counts.dgrams_dropped_sid, "other": here.counts.dgrams_dropped_other}
+    assert counts == {name: int(name == counter) for name in counts}
+    assert (here.state, here.lead, here.take()) == (State.JOINED, 0, [])
+
+
+def test_a_number_far_ahead_takes_nothing_away_and_is_asked_about() -> None:
+    pair = joined(jump_max=10)
+    pair.send(b"0")
+    pair.lose()
+    pair.send(b"1")
+    pair.deliver(*pair.there.take()[0], 0)
+    assert pair.here.missing == 1
+    assert pair.here.receive(data(1000, trail=1000), AT, 0) == []
+    assert (pair.here.missing, pair.here.lead, pair.here.counts.dgrams_dropped_other) == (1, 2, 1)
+    pair.exchange(100 * MS)
+    pair.exchange(100 * MS)
+    assert (pair.got, pair.here.lead) == ([b"1", b"0"], 2)
+
+
+def test_a_jump_that_the_source_confirms_is_believed() -> None:
+    pair = joined(jump_max=10)
+    pair.send(*(bytes([number]) for number in range(30)))
+    pair.lose()
+    pair.send(b"last", now_ns=100 * MS)
+    pair.exchange(100 * MS)  # before any session message
+    assert sorted(pair.got) == sorted([*(bytes([number]) for number in range(30)), b"last"])
+
+
+def test_a_forged_session_message_to_the_group_takes_nothing_away() -> None:
+    pair = joined(multicast=True)
+    pair.send(b"0")
+    pair.lose()
+    pair.send(b"1")
+    pair.deliver(*pair.there.take()[0], 0)
+    assert pair.here.missing == 1
+    for flags in (0, udp_packets.FINAL):
+        pair.here.receive(udp_packets.session_message(SESSION, 2, 2, flags), AT, 0)
+        pair.here.receive(udp_packets.session_message(SESSION, 2**40, 2**40, flags), AT, 0)
+    assert (pair.here.missing, pair.here.lead, pair.here.state) == (1, 2, State.JOINED)
+    pair.exchange(1)
+    assert pair.got == [b"1", b"0"]
+
+
+def test_a_beginning_that_was_forged_is_forgotten() -> None:
+    pair = Pair(source(multicast=True), receiver(multicast=True))
+    pair.here.receive(data(2**40), AT, 0)
+    pair.exchange()
+    assert (pair.here.joined_at, pair.here.lead) == (0, 0)
+    pair.send(b"0")
+    pair.exchange()
+    assert pair.got == [b"0"]
+
+
+def test_the_end_waits_for_what_is_missing() -> None:
+    pair = joined()
+    pair.send(b"0")
+    pair.lose()
+    pair.there.end(0)
+    pair.deliver(*pair.there.take()[0], 0)
+    assert (pair.here.state, pair.here.missing) == (State.ENDING, 1)
+    pair.exchange(1)
+    pair.exchange(1)
+    assert (pair.got, pair.here.state, pair.here.reason) == ([b"0"], State.ENDED, "the source has told the end")
+
+
+def test_a_group_that_ends_before_one_is_registered_still_repairs() -> None:
+    pair = Pair(source(multicast=True), receiver(multicast=True))
+    pair.send(b"0")
+    for packet, to in pair.there.take():
+        pair.deliver(packet, to, 0)
+    pair.send(b"1")
+    pair.lose()
+    pair.there.end(0)
+    for packet, to in pair.there.take():
+        pair.deliver(packet, to, 0)
+    assert (pair.here.state, pair.here.missing) == (State.CONNECTING, 1)
+    pair.exchange(1)
+    pair.exchange(SECOND)
+    assert (pair.got, pair.here.state) == ([b"0", b"1"], State.ENDED)
+
+
+def test_silence() -> None:
+    pair = joined()
+    pair.exchange(SECOND)
+    heard = SECOND
+    pair.here.turn(heard + 60 * SECOND - 1)
+    assert pair.here.state is State.JOINED
+    pair.here.turn(heard + 60 * SECOND)
+    assert (pair.here.state, pair.here.reason) == (State.SILENT, "nothing came for the activity timeout")
+
+
+def test_leaves() -> None:
+    pair = joined()
+    pair.here.leave(1)
+    assert (pair.here.state, pair.here.receive(data(0), AT, 1)) == (State.ENDED, [])
+    (packet,) = pair.here.take()
+    assert packet[1] == udp_packets.LEAVE
+
+
+def test_an_older_list_of_topics_is_not_taken() -> None:
+    pair = joined()
+    pair.here.topics([1], 1)
+    older = pair.here.take()
+    pair.here.topics([2], 1)
+    pair.exchange(1)
+    for packet in older:
+        pair.there.receive(packet, HERE, 1)
+    assert pair.there.clients[0].topics == {2}
+
+
+def test_another_context_at_the_same_address_begins_anew() -> None:
+    pair = joined()
+    pair.here.topics([1], 5)
+    pair.exchange(5)
+    other = ReliableReceiver(SESSION, AT, ReceiverSettings(), Random(2), 1, (33, *WHO[1:]), False)
+    follower = Pair(pair.there, other)
+    follower.exchange(6)
+    (client,) = pair.there.clients
+    assert (client.context_id, client.topics) == (33, frozenset())

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ipcbus.reliability.retransmit_window import RetransmitWindow
+
+
+def test_holds_what_fits() -> None:
+    window = RetransmitWindow(10, 0)
+    assert [window.add(bytes([i]) * 4) for i in range(4)] == [0, 1, 2, 3]
+    assert (window.trail, window.lead, len(window), window.bytes) == (2, 4, 2, 8)
+    assert (window.get(1), window.get(2), window.get(4), window.get(-1)) == (None, b"\2" * 4, None, None)
+
+
+def test_never_less_than_one() -> None:
+    window = RetransmitWindow(10, 0)
+    window.add(b"x" * 100)
+    assert window.get(0) is not None
+    window.add(b"y" * 100)
+    assert (window.trail, window.get(0), window.get(1)) == (1, None, b"y" * 100)
+
+
+def test_the_limit_counts_the_overhead() -> None:
+    window = RetransmitWindow(1000, 3 * (RetransmitWindow.OVERHEAD + 1))
+    for _ in range(10):
+        window.add(b"x")
+    assert len(window) == 3
+
+
+def test_what_is_cleared_is_not_held_and_numbers_go_on() -> None:
+    window = RetransmitWindow(10, 0)
+    window.add(b"123456")
+    window.clear()
+    assert (window.get(0), window.lead, window.trail, len(window), window.bytes) == (None, 1, 1, 0, 0)
+    assert window.add(b"1234567890") == 1
+    assert window.trail == 1
+
+
+@given(st.lists(st.integers(1, 50), max_size=60), st.integers(0, 200), st.sampled_from([0, 500, 2000]))
+def test_the_latest_without_gaps(sizes: list[int], size: int, limit: int) -> None:
+    window = RetransmitWindow(size, limit)
+    for each in sizes:
+        window.add(bytes(each))
+    held = [number for number in range(len(sizes)) if window.get(number) is not None]
+    assert held == list(range(window.trail, window.lead))
+    assert window.bytes == sum(sizes[number] for number in held)
+    assert len(held) <= 1 or window.bytes <= size

@@ -1,0 +1,96 @@
+"""Who may drive a split context."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ipcbus.runtime.loop.driver_lock import DriverLock
+from tests.kit.bus import GIVE_UP_S
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def driver_lock() -> Iterator[DriverLock]:
+    made = DriverLock(sequential=False, split=True)
+    yield made
+    for fd in made._kicks:
+        os.close(fd)
+
+
+def test_only_a_guest_makes_a_noise(driver_lock: DriverLock) -> None:
+    quiet = [driver_lock.quiet]
+    with driver_lock.driver_lock():
+        quiet.append(driver_lock.quiet)
+    assert driver_lock.take(lambda: False, 0)
+    quiet.append(driver_lock.quiet)
+    with driver_lock.driver_lock():  # inside a callback
+        quiet.append(driver_lock.quiet)
+    driver_lock.give()
+    quiet.append(driver_lock.quiet)
+    assert quiet == [True, True, False, False, True]
+
+
+def test_a_blocked_send_helps_out_unless_another_thread_reads(driver_lock: DriverLock) -> None:
+    done = threading.Event()
+
+    def read() -> None:
+        assert driver_lock.take(lambda: False, GIVE_UP_S)
+        driver_lock.give()
+        assert driver_lock.may_help()
+        done.wait(GIVE_UP_S)
+
+    assert driver_lock.may_help()
+    thread = threading.Thread(target=read)
+    thread.start()
+    while driver_lock._last_guest is None:
+        driver_lock.wait_changed(0.001)
+    assert not driver_lock.may_help()
+    done.set()
+    thread.join(GIVE_UP_S)
+    assert driver_lock.may_help()
+
+
+def test_who_drives_again_and_again_in_sequential_mode_lets_a_change_through() -> None:
+    driver_lock = DriverLock(sequential=True, split=False)
+    changed = threading.Event()
+
+    def drive() -> None:
+        while not changed.is_set():
+            with driver_lock.alone():
+                changed.wait(0.01)
+
+    thread = threading.Thread(target=drive)
+    thread.start()
+    while not driver_lock.pump.owner:
+        driver_lock.wait_changed(0.001)
+    change = threading.Thread(target=_change, args=(driver_lock, changed), daemon=True)
+    change.start()
+    came = changed.wait(GIVE_UP_S)
+    changed.set()
+    thread.join(GIVE_UP_S)
+    change.join(GIVE_UP_S)
+    for fd in driver_lock._kicks:
+        os.close(fd)
+    assert came
+
+
+def test_the_compiled_shortcut_lets_a_change_through() -> None:
+    driver_lock = DriverLock(sequential=True, split=False)
+    seen = [driver_lock.pump.wanted]
+    with driver_lock.driver_lock():
+        seen.append(driver_lock.pump.wanted)
+    seen.append(driver_lock.pump.wanted)
+    for fd in driver_lock._kicks:
+        os.close(fd)
+    assert seen == [False, True, False]
+
+
+def _change(driver_lock: DriverLock, changed: threading.Event) -> None:
+    with driver_lock.driver_lock():
+        changed.set()

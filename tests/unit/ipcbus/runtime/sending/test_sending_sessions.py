@@ -1,0 +1,35 @@
+"""What a context sends on, where other threads come in between."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import ipcbus
+from ipcbus.runtime.loop.timerfd import FOREVER_NS
+
+if TYPE_CHECKING:
+    from ipcbus import Source
+
+
+class Meanwhile:
+    """The infos of a session that let another source be made while they are told."""
+
+    def __init__(self, context: ipcbus.Context) -> None:
+        self.context = context
+        self.made: list[Source] = []
+
+    def tell(self, now_ticks: int) -> None:
+        """Nothing is left to tell on this session."""
+        if not self.made:
+            self.made.append(self.context.source("late", transport_lbtipc_id=2))
+
+    def remove(self, source: Source) -> None:
+        """At its end."""
+
+
+def test_a_source_made_while_sequence_numbers_are_told_is_told_of_as_well(domain: str) -> None:
+    with ipcbus.Context(domain=domain, operational_mode="sequential") as context:
+        early = context.source("early", transport_lbtipc_id=1)
+        early._session.infos = Meanwhile(context)  # type: ignore[assignment]
+        context._sending_sessions.inform_due(FOREVER_NS)
+        assert context._sending_sessions.inform_due(0) < FOREVER_NS

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from ipcbus.transport.udp.session_socket import SessionSocket
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from ipcbus.transport.udp.datagram_socket import DatagramSocket
+    from ipcbus.transport.udp.mmsg import Address
+
+SENDER: Address = ("127.0.0.1", 1)
+
+
+class Socket:
+    """What waits in it."""
+
+    def __init__(self, *packets: bytes) -> None:
+        self.waiting = list(packets)
+
+    def receive(self, limit: int) -> list[tuple[bytes, Address]]:
+        found, self.waiting = self.waiting[:limit], self.waiting[limit:]
+        return [(packet, SENDER) for packet in found]
+
+
+class Taker:
+    """Gets everything."""
+
+    def __init__(self) -> None:
+        self.got: list[bytes] = []
+
+    def receive(self, packet: bytes, address: Hashable, now_ns: int) -> None:
+        del address, now_ns
+        self.got.append(packet)
+
+    def turn(self, now_ns: int) -> int | None:
+        del now_ns
+        return None
+
+
+def readings(*packets: bytes) -> list[int]:
+    """How many packets each reading took, until nothing was left."""
+    taker, found = Taker(), []
+    port = SessionSocket(cast("DatagramSocket", Socket(*packets)), all_for=taker)
+    while True:
+        before = len(taker.got)
+        port.read(0)
+        found.append(len(taker.got) - before)
+        if not port.more:
+            assert taker.got == list(packets)
+            return found
+
+
+def test_short_packets_are_read_many_at_a_time() -> None:
+    assert readings(*[bytes(100)] * 70) == [1, 64, 5]
+
+
+def test_of_long_packets_only_as_many_as_find_room() -> None:
+    assert readings(*[bytes(60_000)] * 5) == [1, 2, 2, 0]
+
+
+def test_one_that_comes_alone_is_read_by_one_call() -> None:
+    taker = Taker()
+    socket = Socket(bytes(100))
+    port = SessionSocket(cast("DatagramSocket", socket), all_for=taker)
+    port.read(0)
+    socket.waiting = [bytes(100)]
+    port.read(0)
+    assert not port.more

@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ipcbus.wire import udp_packets
+from ipcbus.wire.udp_packets import Ack, Client, Connect, Data, Numbers, SessionMessage, Topics
+
+NUMBERS = st.integers(0, udp_packets.NUMBER_MAX)
+SESSIONS = st.integers(0, 2**32 - 1)
+U64 = st.integers(0, 2**64 - 1)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_packet_or_none(packet: bytes) -> None:
+    udp_packets.parse(packet)
+
+
+@given(st.integers(0, 9), st.binary(max_size=80))
+def test_any_bytes_behind_a_head(kind: int, rest: bytes) -> None:
+    found = udp_packets.parse(struct.pack("!BBHI", 1, kind, 0, 5) + rest)
+    if isinstance(found, Data):
+        assert 0 <= found.trail <= found.number <= udp_packets.NUMBER_MAX
+        assert len(found.datagram) > 0
+    elif isinstance(found, SessionMessage):
+        assert 0 <= found.trail <= found.lead
+    elif isinstance(found, Numbers):
+        assert list(found.numbers) == sorted(set(found.numbers))
+        assert len(found.numbers) <= len(rest) / 4 + 1
+    else:
+        assert found is None or isinstance(found, Client | Connect | Ack | Topics)
+
+
+@given(
+    SESSIONS, NUMBERS, st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1), st.binary(min_size=1), st.integers(0, 3)
+)
+def test_data(session: int, number: int, back: int, time: int, datagram: bytes, flags: int) -> None:
+    trail = max(0, number - back)
+    packet = udp_packets.data(session, number, trail, 3, time, datagram, flags)
+    assert len(packet) == udp_packets.DATA_HEADER + len(datagram)
+    found = udp_packets.parse(packet)
+    assert isinstance(found, Data)
+    assert (found.session_id, found.number, found.trail, found.messages) == (session, number, trail, 3)
+    assert (found.send_time_ns, bytes(found.datagram), found.flags) == (time, datagram, flags)
+
+
+def test_a_trail_that_is_too_far_back_is_told_as_far_as_it_goes() -> None:
+    found = udp_packets.parse(udp_packets.data(1, 2**40, 0, 1, 0, b"x", 0))
+    assert isinstance(found, Data)
+    assert found.trail == 2**40 - (2**32 - 1)
+
+
+@given(SESSIONS, NUMBERS, NUMBERS, U64, U64)
+def test_session_message(session: int, one: int, other: int, cookie: int, nonce: int) -> None:
+    trail, lead = sorted((one, other))
+    found = udp_packets.parse(udp_packets.session_message(session, lead, trail, udp_packets.FINAL, cookie, nonce))
+    assert found == SessionMessage(udp_packets.SM, udp_packets.FINAL, session, lead, trail, cookie, nonce)
+
+
+@given(st.lists(NUMBERS, min_size=1, unique=True), st.integers(28, udp_packets.CONTROL_BYTES), st.booleans())
+def test_lists_of_numbers(numbers: list[int], size: int, refused: bool) -> None:
+    numbers.sort()
+    made = (
+        udp_packets.ncfs(7, udp_packets.NCF_SHED, numbers, size) if refused else udp_packets.naks(7, 99, numbers, size)
+    )
+    assert all(len(packet) <= size for packet in made)
+    told: list[int] = []
+    for packet in made:
+        found = udp_packets.parse(packet)
+        assert isinstance(found, Numbers)
+        kind = (udp_packets.NCF, udp_packets.NCF_SHED, 0) if refused else (udp_packets.NAK, 0, 99)
+        assert (found.type, found.reason, found.cookie) == kind
+        told += found.numbers
+    assert told == numbers
+
+
+def test_many_numbers_near_each_other_are_few_packets() -> None:
+    assert len(udp_packets.naks(7, 99, range(300))) == 1
+
+
+def test_clients() -> None:
+    assert udp_packets.parse(udp_packets.connect(7, 99, 3)) == Connect(udp_packets.CONNECT, 0, 7, 99, 3)
+    assert udp_packets.parse(udp_packets.reset(7, 99, udp_packets.GONE)) == Client(
+        udp_packets.RESET, udp_packets.GONE, 7, 99
+    )
+    assert udp_packets.parse(udp_packets.leave(7, 99)) == Client(udp_packets.LEAVE, 0, 7, 99)
+    # The answer to who only claims an address is no longer than what he sent.
+    assert len(udp_packets.session_message(7, 1, 0, udp_packets.WELCOME, 99, 3)) <= len(udp_packets.connect(7, 0, 3))
+    shortest = [
+        udp_packets.connect(7, 0, 3),
+        *udp_packets.acks(7, 9, 0, (1, 2, ""), 0, ()),
+        *udp_packets.naks(7, 9, [1]),
+    ]
+    assert len(udp_packets.reset(7, 99)) <= min(len(packet) for packet in shortest)
+
+
+@given(st.sets(st.integers(0, 2**32 - 1), max_size=700), st.text(max_size=40), U64)
+def test_an_ack_has_as_many_pages_as_its_topics_take(topics: set[int], name: str, revision: int) -> None:
+    made = udp_packets.acks(7, 99, 5, (11, 22, name), revision, sorted(topics))
+    assert all(len(packet) <= udp_packets.CONTROL_BYTES for packet in made)
+    found = [udp_packets.parse(packet) for packet in made]
+    told: set[int] = set()
+    for page, ack in enumerate(found):
+        assert isinstance(ack, Ack)
+        assert (ack.cookie, ack.lead, ack.context_id, ack.pid, ack.revision) == (99, 5, 11, 22, revision)
+        assert (ack.page, ack.pages) == (page, len(made))
+        assert len(ack.name.encode()) <= udp_packets.NAME_BYTES
+        told |= set(ack.topics)
+    assert told == topics
+
+
+def test_a_name_is_kept_as_far_as_it_can_be_shown() -> None:
+    for name, told in (("md", "md"), ("\x1b[2J", "?[2J"), ("ä" * 20, "ä" * 15), ("\ud800", "?")):
+        (packet,) = udp_packets.acks(7, 99, 5, (1, 2, name), 0, ())
+        ack = udp_packets.parse(packet)
+        assert isinstance(ack, Ack)
+        assert ack.name == told
+
+
+@pytest.mark.parametrize(
+    ("packet", "why"),
+    [(b"\1\2", "size"), (bytes(8), "version"), (b"\2\x63" + bytes(6), "type"), (b"\2\1" + bytes(6), "hdr")],
+)
+def test_why_it_is_no_packet(packet: bytes, why: str) -> None:
+    assert udp_packets.parse(packet) is None
+    assert udp_packets.fault(packet) == why
+
+
+def ack(lead: int = 0, page: int = 0, pages: int = 1, length: int = 0) -> bytes:
+    return struct.pack("!BBHIQQQQIHHB", 1, udp_packets.ACK, 0, 1, 9, lead, 3, 4, 5, page, pages, length)
+
+
+@pytest.mark.parametrize(
+    "packet",
+    [
+        b"",
+        b"\x01\x01\x00",
+        struct.pack("!BBHI", 2, udp_packets.SM, 0, 1) + bytes(24),  # another version
+        struct.pack("!BBHIQIIQ", 1, udp_packets.DATA, 0, 1, 5, 6, 1, 0) + b"x",  # a trail below 0
+        struct.pack("!BBHIQIIQ", 1, udp_packets.DATA, 0, 1, 5, 0, 1, 0),  # no datagram
+        struct.pack("!BBHIQQQQ", 1, udp_packets.SM, 0, 1, 5, 6, 0, 0),  # a trail above the lead
+        struct.pack("!BBHIQQQQ", 1, udp_packets.SM, 0, 1, 2**63, 6, 0, 0),
+        struct.pack("!BBHIQQII", 1, udp_packets.NAK, 0, 1, 9, 5, 3, 3),  # one number twice
+        struct.pack("!BBHIQQI", 1, udp_packets.NAK, 0, 1, 9, 5, 0),
+        struct.pack("!BBHIQQ", 1, udp_packets.NAK, 0, 1, 9, 5) + b"abc",
+        struct.pack("!BBHIQQ", 1, udp_packets.NAK, 0, 1, 9, 5) + b"".join(n.to_bytes(4, "big") for n in range(1, 400)),
+        struct.pack("!BBHIQ", 1, udp_packets.ACK, 0, 1, 5),
+        udp_packets.connect(7, 0, 3)[:-1],  # shorter than its answer
+        ack(page=1, pages=1),
+        ack(length=32) + bytes(32),
+        ack(length=2) + b"a",
+        ack(length=1) + b"\xff",
+        ack(length=1) + b"\x1b",
+        ack() + bytes(4 * 257),
+        ack(lead=2**63),
+    ],
+)
+def test_what_contradicts_itself_is_none(packet: bytes) -> None:
+    assert udp_packets.parse(packet) is None

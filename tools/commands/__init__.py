@@ -1,0 +1,1 @@
+"""The commands of `ipcbus`, one module each."""

@@ -1,0 +1,184 @@
+"""`ipcbus delay`: how late the receivers of a topic read it, from their histograms in shared memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+from ipcbus_tools.common import duration, json_option, look_options, notes, number, output, print_json, safe
+from ipcbus_tools.name_lookup import looking_options, state, wait_for_topic
+from ipcbus_tools.polling import watch
+from ipcbus_tools.rates.topic_rate import sources
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ipcbus.stats import DomainSnapshot, Histogram, SessionStats, SlotStats
+
+_NOTE = "note: latencies are of a session, from sending a message to reading it; --help tells more"
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderDelay:
+    """How late one context reads a session.
+
+    Attributes:
+        source: the session's source string.
+        slot: its slot on the session.
+        pid: the process that receives.
+        user: its user.
+        context_name: its context's name, often empty.
+        command: its command line; empty when it cannot be read.
+        state: `joining`, `active`, `evicted`, `stopped`, or `dead`.
+        recent: latency of what it read since the look before; null without one.
+        latency: latency since it joined.
+    """
+
+    source: str
+    slot: int
+    pid: int
+    user: str
+    context_name: str
+    command: str
+    state: str
+    recent: Histogram | None
+    latency: Histogram
+
+    @classmethod
+    def of(cls, session: SessionStats, slot: SlotStats) -> ReaderDelay:
+        """What a session tells of one of its readers."""
+        return cls(
+            session.source,
+            slot.slot,
+            slot.pid,
+            slot.user,
+            slot.context_name,
+            slot.command,
+            "dead" if not slot.alive else "stopped" if slot.stopped else slot.state,
+            slot.recent,
+            slot.latency,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class BatchWait:
+    """How long messages of a session wait for others in their datagram, which is a part of their latency.
+
+    Attributes:
+        source: the session's source string.
+        mean_ns: since the look before; null when nothing was sent.
+        max_ns: the longest wait since the session began.
+    """
+
+    source: str
+    mean_ns: float | None
+    max_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDelay:
+    """How late a topic is read.
+
+    Attributes:
+        domain: the domain.
+        topic: the topic.
+        taken_ns: when, ns since the epoch.
+        seconds: the time between the two looks.
+        unreadable: the sessions of which nothing can be read, with the reason, by source string.
+        receivers: everybody who has joined the topic.
+        batch_waits: of each session that carries the topic.
+    """
+
+    domain: str
+    topic: str
+    taken_ns: int
+    seconds: float
+    unreadable: dict[str, str]
+    receivers: tuple[ReaderDelay, ...]
+    batch_waits: tuple[BatchWait, ...]
+
+
+@click.command("delay")
+@looking_options
+@look_options
+@json_option
+def command(
+    topic: str,
+    interval: float,
+    count: int | None,
+    timeout: float | None,
+    domain: str,
+    as_json: bool,
+) -> None:
+    """Prints how late each receiver of TOPIC reads: median, p90, p99, p99.9 and the longest, until Ctrl-C.
+
+    Nothing is received: receivers keep histograms in shared memory, one for each session that they read. They tell the
+    time from the sending of a message to the reading of its datagram, of all topics on the session together. The time
+    that a callback takes after that is not in it. The time that a message waited in its batch is in it, and the line
+    `batch wait` shows that part: its mean and the longest, as the source has counted it.
+
+    \b
+    Examples:
+      ipcbus delay quotes.AAPL
+      ipcbus delay quotes.AAPL --interval 10
+      ipcbus delay ticks -n 1 --json | jq '.receivers[] | {pid, p99: .recent.p99_ns}'
+    """
+    from ipcbus.stats.serialization import to_plain
+
+    wait_for_topic(domain, topic, timeout)
+    console = output()
+    if not as_json:
+        notes().print(safe(_NOTE), soft_wrap=True)
+    for found in watch(domain, interval, count):
+        if as_json:
+            print_json(to_plain(delays(found, topic)))
+        else:
+            for line in lines(delays(found, topic)):
+                console.print(safe(line), soft_wrap=True)
+
+
+def delays(found: DomainSnapshot, topic: str) -> TopicDelay:
+    """Returns how late everybody reads a topic; `found` has rates."""
+    sessions = [session for session, _ in sources(found, topic)]
+    return TopicDelay(
+        found.domain,
+        topic,
+        found.taken_ns,
+        found.seconds,
+        {session.source: session.reason or state(session) for session in sessions if not session.counters},
+        tuple(
+            ReaderDelay.of(session, slot) for session in sessions for slot in session.receivers if topic in slot.topics
+        ),
+        tuple(
+            BatchWait(session.source, session.batch_wait_ns, session.counters["batch_wait_max"])
+            for session in sessions
+            if "batch_wait_max" in session.counters
+        ),
+    )
+
+
+def lines(found: TopicDelay) -> Iterator[str]:
+    """Yields a look for people: two lines for each receiver."""
+    for source, reason in found.unreadable.items():
+        yield f"{source}  not readable: {reason}"
+    if not found.receivers:
+        yield f"{found.topic}  no receiver"
+    for reader in found.receivers:
+        who = " ".join(filter(None, (f"pid {reader.pid} ({reader.user})", reader.context_name, reader.command)))
+        yield f"{reader.source} -> {who}" + (f"  {reader.state}" if reader.state != "active" else "")
+        yield f"    last {found.seconds:.3g} s".ljust(20) + _words(reader.recent)
+        yield "    since it joined".ljust(20) + _words(reader.latency)
+    for wait in found.batch_waits:
+        if wait.max_ns:
+            mean = duration(None if wait.mean_ns is None else round(wait.mean_ns))
+            yield f"{wait.source}  batch wait  mean {mean}  max {duration(wait.max_ns)}"
+
+
+def _words(histogram: Histogram | None) -> str:
+    found = histogram.percentiles() if histogram else None
+    if found is None:
+        return "nothing was read"
+    values = (("p50", found.p50), ("p90", found.p90), ("p99", found.p99), ("p99.9", found.p999), ("max", found.max))
+    return "  ".join(f"{name} {duration(value):<7}" for name, value in values) + f"  {number(found.count)} messages"

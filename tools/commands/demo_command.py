@@ -1,0 +1,380 @@
+"""`ipcbus demo`: the bus at work in a few seconds, without any file."""
+
+from __future__ import annotations
+
+import io
+import secrets
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+import ipcbus
+from ipcbus_tools.common import (
+    Failure,
+    Seconds,
+    checked_domain,
+    config_option,
+    json_option,
+    notes,
+    number,
+    output,
+    print_json,
+)
+from ipcbus_tools.completion import candidates
+from ipcbus_tools.demo import demo_balance, demo_report, market
+from ipcbus_tools.demo.demo_receivers import DemoReceivers
+from ipcbus_tools.signals import SignalHandler
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import Console
+    from rich.progress import Progress, TaskID
+
+    from ipcbus.stats import Percentiles, SessionStats, SlotStats
+
+    Latencies = dict[tuple[str, int], Percentiles | None]
+    Rates = dict[tuple[str, int], float]
+
+RECEIVERS: Final = 3
+TRANSPORTS: Final = {"LBT-IPC": "lbtipc", "LBT-SMX": "lbtsmx"}
+SESSION_ID: Final = 1
+PACE: Final = 2000
+"""Messages a second while latency is measured."""
+PACED_SHARE: Final = 0.3
+"""Part of the time for that; the rest is full speed."""
+MARKET_PACE: Final = 20_000
+"""Messages a second while the market is recorded."""
+MARKET_SHARE: Final = 0.5
+"""As long as this part of the time; it comes in addition."""
+_MARKET_STEP_S: Final = 0.01
+
+_PAYLOADS: Final = [b'{"symbol":"DEMO","bid":%07d,"ask":%07d,"n":%08d }' % (i, i + 5, i) for i in range(500)]
+_TELEMETRY_S = 0.5
+_START_S = 30.0
+_PATIENCE_S = 10.0
+_LOOK_S = 0.005
+
+
+_PICTURE_WIDTH = 84
+
+
+def _show_result(console: Console, entries: list[demo_balance.BalanceEntry]) -> None:
+    console.print(demo_balance.table(entries))
+    console.print(
+        f"latency (p50, p99, p99.9) at {number(PACE)} msg/s, msg/s at full speed", style="dim", highlight=False
+    )
+    console.print(demo_balance.verdict(entries), style="bold", highlight=False, soft_wrap=True)
+
+
+@click.command("demo")
+@click.option("--seconds", type=Seconds(0.1, 3600), default=6, show_default=True, help="How long to send.")
+@click.option("--messages", type=click.IntRange(1), metavar="N", help="Send N at full speed on each transport instead.")
+@click.option(
+    "--domain",
+    metavar="NAME",
+    callback=checked_domain,
+    shell_complete=candidates.domains,
+    help="Where; by default in a domain that nobody else uses.",
+)
+@config_option
+@click.option(
+    "--report",
+    "directory",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Record a made-up market too, and have Spark report on it into DIR.",
+)
+@click.option(
+    "--svg", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write the table as a picture."
+)
+@json_option
+def command(
+    seconds: float,
+    messages: int | None,
+    domain: str | None,
+    config: str | None,
+    directory: Path | None,
+    svg: Path | None,
+    as_json: bool,
+) -> None:
+    """Shows the bus at work and accounts for every message.
+
+    Telemetry of this host and a made-up feed go over both transports to three receiving processes. On each transport
+    messages first come at a steady pace, which shows the latency, and then as fast as they go, which shows the
+    throughput. At the end sent = received + lost for every receiver, or the exit code is 1. With --report a market is
+    recorded beside, and Spark makes a report of what was recorded.
+
+    \b
+    Examples:
+      ipcbus demo
+      ipcbus demo --report demo
+      ipcbus demo --seconds 60
+      ipcbus demo --messages 1000000 --json
+    """
+    domain = domain or f"demo{secrets.token_hex(2)}"
+    archive = directory / "archive" if directory else None
+    if archive is not None and archive.exists():
+        raise Failure(f"{archive} is there already, of an earlier run; remove it, or give another directory")
+    with SignalHandler() as stopper, ipcbus.Context(config, name="demo", domain=domain) as context:
+        show = Show(context, stopper, config, archive)
+        names = [f"receiver {i + 1}" for i in range(RECEIVERS)]
+        with DemoReceivers(names, show.topics, domain, config) as crew, stopper.allowed(), _view() as view:
+            entries, spent = show.run(crew, seconds, messages, view)
+    if as_json:
+        print_json(demo_balance.facts(entries, spent) | ({"recorded": show.recorded} if archive else {}))
+    else:
+        _show_result(output(), entries)
+    if svg is not None:
+        from rich.console import Console
+
+        picture = Console(record=True, width=_PICTURE_WIDTH, file=io.StringIO())
+        picture.print("[bold]$ ipcbus demo[/bold]")
+        _show_result(picture, entries)
+        picture.save_svg(str(svg), title="ipcbus demo", unique_id="ipcbus-demo")
+    if not all(entry.balances for entry in entries):
+        raise Failure(demo_balance.verdict(entries))
+    if archive is not None and directory is not None:
+        if why := demo_report.no_spark():
+            click.echo(f"no report of what was recorded in {archive}: {why}", err=True)
+        else:
+            demo_report.report(archive, directory)
+
+
+class Show:
+    """The sending side."""
+
+    def __init__(
+        self, context: ipcbus.Context, stopper: SignalHandler, config: str | None, archive: Path | None
+    ) -> None:
+        """Makes the sources, of each transport on one session.
+
+        Args:
+            context: sends.
+            stopper: ends it early.
+            config: path of a file of options for processes that it starts, or None.
+            archive: where a market is recorded; None for no market.
+        """
+        from ipcbus_tools.demo import telemetry
+
+        self._domain, self._config, self._archive = context.domain, config, archive
+        self._stopper = stopper
+        self.recorded: dict[str, Any] = {}
+        self._feeds = {}
+        self._telemetry: list[ipcbus.Source] = []
+        self._market: dict[str, ipcbus.Source] = {}
+        market_topics = market.TOPICS if archive else []
+        for place, (name, option) in enumerate(TRANSPORTS.items()):
+            # Session ids of the default pools; named, so that the topics share a session and not take one each.
+            session: dict[str, Any] = {
+                "transport": option,
+                f"transport_{option}_id": 20001 if option == "lbtipc" else 30001,
+            }
+            self._feeds[name] = context.source(f"demo.{option}", **session)
+            self._telemetry += [context.source(topic, **session) for topic in telemetry.TOPICS]
+            share = market_topics[place * len(market_topics) // 2 : (place + 1) * len(market_topics) // 2]
+            self._market |= {topic: context.source(topic, **session) for topic in share}
+        self.topics = [f"demo.{option}" for option in TRANSPORTS.values()] + [*telemetry.TOPICS, *market_topics]
+        self._next_telemetry = 0.0
+
+    def run(
+        self, crew: DemoReceivers, seconds: float, messages: int | None, view: Progress
+    ) -> tuple[list[demo_balance.BalanceEntry], float]:
+        """Sends everything, waits until it is read, and draws up the account; also says how long it took."""
+        self._wait_for(crew)
+        begin = time.monotonic()
+        each = seconds / len(TRANSPORTS)
+        latencies: Latencies = {}
+        rates: Rates = {}
+        for name, source in self._feeds.items():
+            bar = Bar(view, name, each)
+            self._paced(source, each * PACED_SHARE, bar)
+            paced = self._wait_read(name, crew)
+            latencies |= {(name, pid): slot.latency.percentiles() for pid, (slot, _) in paced.items()}
+            started = time.monotonic()
+            self._full_speed(source, each * (1 - PACED_SHARE), messages, bar)
+            for pid, (slot, ended) in self._wait_read(name, crew).items():
+                received = slot.counters["lbm_msgs_rcved"] - paced[pid][0].counters["lbm_msgs_rcved"]
+                rates[name, pid] = received / (ended - started)
+            bar.finish(source.sequence_number + 1)
+        if self._archive is not None:
+            self._record(self._archive, seconds * MARKET_SHARE, crew, view)
+        for name in self._feeds:
+            self._wait_read(name, crew)  # telemetry went on meanwhile
+        return self._account(crew, latencies, rates), time.monotonic() - begin
+
+    def _account(self, crew: DemoReceivers, latencies: Latencies, rates: Rates) -> list[demo_balance.BalanceEntry]:
+        taken = {name: (self._session(name), self._slots(name)) for name in self._feeds}
+        counts = crew.counts()
+        entries = []
+        for name, (session, slots) in taken.items():
+            for slot in slots:
+                receiver = next((who for who, each in crew.members.items() if each.pid == slot.pid), None)
+                if receiver is None or session is None:
+                    continue  # somebody else who listens in the same domain
+                entries.append(
+                    demo_balance.BalanceEntry(
+                        receiver=receiver,
+                        pid=slot.pid,
+                        transport=name,
+                        sent=session.counters["lbm_msgs_sent"],
+                        received=counts[receiver].get(session.source, 0),
+                        lost=slot.counters["lost"],
+                        msgs_per_second=rates[name, slot.pid],
+                        latency=latencies[name, slot.pid],
+                    )
+                )
+        return sorted(entries, key=lambda entry: (entry.receiver, entry.transport))
+
+    def _record(self, archive: Path, seconds: float, crew: DemoReceivers, view: Progress) -> None:
+        """Sends the market while it is recorded."""
+        from ipcbus_tools.demo import telemetry
+
+        topics = [*self._market, *telemetry.TOPICS]
+        with demo_report.Recording(archive, topics, self._domain, self._config) as recording:
+            self._wait_until([*self._market.values(), *self._telemetry], RECEIVERS + 1, recording)
+            made, bar, sent = market.Market(), Bar(view, "recorded", seconds), 0
+            begin = time.monotonic()
+            while (passed := time.monotonic() - begin) < seconds:
+                while sent < passed * MARKET_PACE:
+                    topic, message = made.next()
+                    self._market[topic].send(message)
+                    sent += 1
+                self._tell_host()
+                bar.show(sent)
+                self._stopper.wait(_MARKET_STEP_S)
+            for source in self._market.values():
+                source.flush()
+            for name in self._feeds:
+                self._wait_read(name, crew, recording.pid)
+            bar.finish(sent)
+            self.recorded = recording.end()
+
+    def _wait_for(self, crew: DemoReceivers) -> None:
+        self._wait_until([*self._feeds.values(), *self._telemetry, *self._market.values()], RECEIVERS, crew)
+
+    def _wait_until(
+        self, sources: list[ipcbus.Source], receivers: int, others: DemoReceivers | demo_report.Recording
+    ) -> None:
+        deadline = time.monotonic() + _START_S
+        for source in sources:
+            while source.receivers < receivers:
+                others.check()
+                if time.monotonic() > deadline:
+                    raise Failure(
+                        f"the receiving processes have not joined after {_START_S:.0f} s; look with 'ipcbus list'"
+                    )
+                self._stopper.wait(_LOOK_S)
+
+    def _paced(self, source: ipcbus.Source, seconds: float, bar: Bar) -> None:
+        """Sends at a steady pace."""
+        begin = time.monotonic()
+        for index in range(int(seconds * PACE)):
+            early = begin + index / PACE - time.monotonic()
+            if early > 0:
+                self._tell_host()
+                self._stopper.wait(early)
+            source.send(_PAYLOADS[index % len(_PAYLOADS)], flush=True)
+            bar.show(source.sequence_number + 1)
+
+    def _full_speed(self, source: ipcbus.Source, seconds: float, messages: int | None, bar: Bar) -> None:
+        """Sends as fast as it goes, for a time or a number of messages."""
+        send = source.send
+        for batch in _batches(seconds, messages):
+            for payload in batch:
+                send(payload)
+            self._tell_host()
+            bar.show(source.sequence_number + 1)
+        source.flush()
+
+    def _tell_host(self) -> None:
+        """Sends the telemetry of the host when it is time to."""
+        now = time.monotonic()
+        if now < self._next_telemetry:
+            return
+        from ipcbus_tools.demo import telemetry
+
+        self._next_telemetry = now + _TELEMETRY_S
+        told = {topic: telemetry.message(topic) for topic in telemetry.TOPICS}
+        for source in self._telemetry:
+            source.send(told[source.topic], flush=True)
+
+    def _session(self, transport: str) -> SessionStats | None:
+        from ipcbus import stats
+
+        return stats.take_snapshot(self._domain).session(self._feeds[transport].source)
+
+    def _slots(self, transport: str) -> tuple[SlotStats, ...]:
+        session = self._session(transport)
+        return session.receivers if session else ()
+
+    def _wait_read(self, transport: str, crew: DemoReceivers, *more: int) -> dict[int, tuple[SlotStats, float]]:
+        """Waits until the crew has read all of a transport; returns each by its pid, and when it was seen there.
+
+        Args:
+            transport: which.
+            crew: all of them.
+            more: pids of others who have to have read it too.
+        """
+        pids = {*(process.pid for process in crew.members.values()), *more}
+        ended: dict[int, tuple[SlotStats, float]] = {}
+        best, patience = -1, time.monotonic() + _PATIENCE_S
+        while len(ended) < len(pids):
+            now = time.monotonic()
+            slots = [slot for slot in self._slots(transport) if slot.pid in pids]
+            for slot in slots:
+                if slot.lag == 0:
+                    ended.setdefault(slot.pid, (slot, now))
+            if (read := sum(slot.position for slot in slots)) > best:
+                best, patience = read, now + _PATIENCE_S
+            crew.check()
+            if now > patience:
+                raise Failure(f"a receiver has read nothing for {_PATIENCE_S:.0f} s; is it stopped? Run the demo again")
+            self._stopper.wait(_LOOK_S)
+        return ended
+
+
+def _batches(seconds: float, messages: int | None) -> Iterator[list[bytes]]:
+    """Lists of payloads: for so long, or so many altogether."""
+    if messages is None:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            yield _PAYLOADS
+        return
+    for left in range(messages, 0, -len(_PAYLOADS)):
+        yield _PAYLOADS[:left]
+
+
+class Bar:
+    """A line of progress: time on the bar, numbers behind it."""
+
+    def __init__(self, view: Progress, name: str, seconds: float) -> None:
+        """Adds the line."""
+        self._view, self._seconds = view, seconds
+        self._begin = self._shown = time.monotonic()
+        self._task: TaskID = view.add_task(name, total=seconds, sent="")
+
+    def show(self, sent: int) -> None:
+        """Brings it up to date, not more often than somebody could see."""
+        now = time.monotonic()
+        if now - self._shown > 0.1:
+            self._shown = now
+            passed = min(now - self._begin, self._seconds)
+            self._view.update(self._task, completed=passed, sent=f"{number(sent)} messages")
+
+    def finish(self, sent: int) -> None:
+        """Fills it."""
+        self._view.update(self._task, completed=self._seconds, sent=f"{number(sent)} messages")
+
+
+def _view() -> Progress:
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    columns = (TextColumn("{task.description}", "bold"), BarColumn(40), TextColumn("{task.fields[sent]}"))
+    console = notes()
+    if not console.is_terminal:
+        click.echo("sending to three processes over both transports ...", err=True)
+    return Progress(*columns, console=console, disable=not sys.stderr.isatty())

@@ -1,0 +1,195 @@
+"""`ipcbus echo`: prints what comes in on a topic."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import sys
+from typing import TYPE_CHECKING, NotRequired, TypedDict
+
+import click
+
+import ipcbus
+from ipcbus import MessageType
+from ipcbus_tools.common import Failure, Seconds, bus_options, json_option, safe, visible
+from ipcbus_tools.completion import candidates
+from ipcbus_tools.signals import SignalHandler
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ipcbus import Message, Receiver
+
+_MANY = 1024
+_HEX_ROW = 16
+
+
+class EchoHeader(TypedDict):
+    """A header of a message.
+
+    Attributes:
+        key: its name.
+        data: its value as text, where it is UTF-8 and --hex was not given.
+        hex: its value in hexadecimal, where it does not stand in `data`.
+    """
+
+    key: str
+    data: NotRequired[str]
+    hex: NotRequired[str]
+
+
+class EchoLine(TypedDict):
+    """A message or an event of a receiver.
+
+    Attributes:
+        type: `DATA` of a message; else the event's name.
+        topic: its topic.
+        source: source string of the session that it came from.
+        sequence_number: its number on the topic; of a loss the last number that it tells of; negative where none is.
+        first_sequence_number: of a loss, and of a message in fragments, the first number.
+        flags: as in `Message.flags`.
+        send_time_ns: when it was sent, ns since the epoch.
+        headers: of a message that has some, in their order.
+        length: bytes of the payload; of messages only.
+        data: the payload as text, where it is UTF-8 and --hex was not given.
+        hex: the payload in hexadecimal, where it does not stand in `data`.
+    """
+
+    type: str
+    topic: str
+    source: str
+    sequence_number: int
+    first_sequence_number: int
+    flags: int
+    send_time_ns: int
+    headers: NotRequired[tuple[EchoHeader, ...]]
+    length: NotRequired[int]
+    data: NotRequired[str]
+    hex: NotRequired[str]
+
+
+@click.command("echo")
+@click.argument("topic", shell_complete=candidates.topics)
+@click.option("-n", "--count", metavar="N", type=click.IntRange(min=1), help="End after N messages.")
+@click.option("--hex", "as_hex", is_flag=True, help="Show the bytes in hexadecimal.")
+@click.option("--timeout", metavar="SECONDS", type=Seconds(), help="Give up when nothing comes for so long.")
+@bus_options
+@json_option
+def command(
+    topic: str,
+    count: int | None,
+    as_hex: bool,
+    timeout: float | None,
+    domain: str,
+    config: str | None,
+    as_json: bool,
+) -> None:
+    """Prints the messages and events of TOPIC until Ctrl-C; its sources may start later.
+
+    A message is a line: sequence number, sending time, its headers in brackets if it has some, payload. An event is a
+    line with its name. With --json each is an object; the payload is in "data" when it is UTF-8, else (or with --hex)
+    in "hex".
+
+    \b
+    Examples:
+      ipcbus echo greetings
+      ipcbus echo orders -n 1 --timeout 5       exit code 1 when none came
+      ipcbus echo ticks --json | jq .data
+    """
+    show = _as_json(as_hex) if as_json else _as_line(as_hex)
+    with SignalHandler() as stopper, ipcbus.Context(config, domain=domain) as context:
+        receiver = context.receiver(topic)
+        with stopper.allowed():
+            seen = _print_all(receiver, show, count, timeout)
+    if seen == 0 or (count is not None and seen < count):
+        wanted = f" of {count}" if count else ""
+        raise Failure(
+            f"topic {topic!r}: {seen}{wanted} messages came and then none for {timeout} s; check the name and the "
+            "domain with 'ipcbus list', or wait longer"
+        )
+
+
+def _print_all(receiver: Receiver, show: Callable[[Message], str], count: int | None, timeout: float | None) -> int:
+    """Prints until the count is reached or the time is over; returns how many messages there were."""
+    seen = 0
+    while count is None or seen < count:
+        limit = _MANY if count is None else min(_MANY, count - seen)
+        messages = receiver.receive_many(limit, timeout)
+        if not messages:
+            break
+        seen += sum(message.type == MessageType.DATA for message in messages)
+        sys.stdout.write("".join(show(message) + "\n" for message in messages))
+        sys.stdout.flush()
+    return seen
+
+
+def _as_json(as_hex: bool) -> Callable[[Message], str]:
+    def show(message: Message) -> str:
+        found: EchoLine = {
+            "type": message.type.name,
+            "topic": message.topic,
+            "source": message.source,
+            "sequence_number": message.sequence_number,
+            "first_sequence_number": message.first_sequence_number,
+            "flags": message.flags,
+            "send_time_ns": message.send_time_ns,
+        }
+        if message.type == MessageType.DATA:
+            if message.headers:
+                found["headers"] = tuple(
+                    {"key": key, **_bytes(value, as_hex)}  # type: ignore[typeddict-item]
+                    for key, value in message.headers
+                )
+            found["length"] = len(message)
+            found |= _bytes(message.data, as_hex)  # type: ignore[typeddict-item]
+        return json.dumps(found)
+
+    return show
+
+
+def _bytes(data: bytes, as_hex: bool) -> dict[str, str]:
+    """Bytes as text where they are some and it may be shown, else in hexadecimal."""
+    with contextlib.suppress(UnicodeDecodeError):
+        if not as_hex:
+            return {"data": data.decode()}
+    return {"hex": data.hex()}
+
+
+def _as_line(as_hex: bool) -> Callable[[Message], str]:
+    def show(message: Message) -> str:
+        if message.type != MessageType.DATA:
+            return _event(message)
+        head = f"{message.sequence_number:>8}  {_clock(message.send_time_ns)}  {_headers(message)}"
+        if not as_hex:
+            return head + visible(message.data)
+        return head + f"{len(message)} bytes" + "".join(f"\n{row}" for row in _hex_rows(message.data))
+
+    return show
+
+
+def _headers(message: Message) -> str:
+    found = (f"{safe(key).plain}={visible(value)}" for key, value in message.headers)
+    return f"[{', '.join(found)}]  " if message.headers else ""
+
+
+def _clock(time_ns: int) -> str:
+    try:
+        return datetime.datetime.fromtimestamp(time_ns / 1e9).strftime("%H:%M:%S.%f")
+    except (ValueError, OverflowError, OSError):
+        return "??:??:??.??????"  # what a damaged source says of its time
+
+
+def _event(message: Message) -> str:
+    first, last = message.first_sequence_number, message.sequence_number
+    numbers = f"  {first} to {last}, {last - first + 1} lost" if last >= 0 else ""
+    return safe(f"-- {message.type.name}  {message.topic}  {message.source}{numbers}").plain
+
+
+def _hex_rows(data: bytes) -> list[str]:
+    rows = (data[at : at + _HEX_ROW] for at in range(0, len(data), _HEX_ROW))
+    return [
+        f"    {index * _HEX_ROW:06x}  {row.hex(' '):<{3 * _HEX_ROW}} "
+        + "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
+        for index, row in enumerate(rows)
+    ]

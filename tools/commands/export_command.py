@@ -1,0 +1,110 @@
+"""`ipcbus export`: the numbers of the bus for Prometheus."""
+
+from __future__ import annotations
+
+import os
+import socket
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from ipcbus.extras import how_to_install
+from ipcbus_tools.common import Failure, Misuse, checked_domain, config_check_option, json_option, notes, print_json
+from ipcbus_tools.completion import candidates
+from ipcbus_tools.signals import SignalHandler
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+    from ipcbus_tools.metrics.metrics_server import MetricsServer
+
+PORT: Final = 19465
+"""Outside of 9100 to 9999, of which Prometheus' list of exporters has nothing left to give away."""
+
+
+@click.command("export")
+@click.option("--address", metavar="HOST", default="127.0.0.1", show_default=True, help="Where to listen.")
+@click.option(
+    "--port",
+    metavar="N",
+    type=click.IntRange(0, 65535),
+    default=PORT,
+    show_default=True,
+    help="Where to listen; 0 takes a free one.",
+)
+@click.option("--once", is_flag=True, help="Print what Prometheus would get, and end.")
+@click.option(
+    "--domain",
+    "domains",
+    metavar="NAME",
+    multiple=True,
+    callback=checked_domain,
+    shell_complete=candidates.domains,
+    help="A domain to show; may be repeated.",
+)
+@click.option("--all", "everywhere", is_flag=True, help="All domains of this host, also those to come.")
+@config_check_option
+@json_option
+def command(
+    address: str,
+    port: int,
+    once: bool,
+    domains: tuple[str, ...],
+    everywhere: bool,
+    as_json: bool,
+) -> None:
+    """Serves http://HOST:N/metrics for Prometheus; each scrape reads shared memory and disturbs nobody.
+
+    Whoever reaches the port sees the names of topics, contexts and users, but no message and no command line. It needs
+    the extra 'metrics': in a clone of ipcbus, pip install '.[metrics]'. Scraping, dashboard and alerts:
+    docs/how-to/observe.md.
+
+    \b
+    Examples:
+      ipcbus export
+      ipcbus export --domain trading --domain risk --port 9000
+      ipcbus export --all --address 0.0.0.0
+      ipcbus export --once | grep lost_total
+
+    With --json the address is printed as JSON as soon as it answers.
+    """
+    if everywhere and domains:
+        raise Misuse("--all and --domain contradict each other; leave one away")
+    if once and as_json:
+        raise Misuse("--once prints the text of Prometheus; for JSON use ipcbus list --json")
+    if find_spec("prometheus_client") is None:
+        raise Failure(f"ipcbus export needs prometheus-client; {how_to_install('metrics')}")
+    from ipcbus_tools.metrics import metrics_server  # only the extra brings what it needs
+
+    shown = () if everywhere else domains or ("default",)
+    registry = metrics_server.registry(shown)
+    if once:
+        click.echo(metrics_server.text(registry), nl=False)
+        return
+    with SignalHandler() as stopper, _listening(registry, address, port) as server:
+        _say(server, shown, as_json)
+        with stopper.allowed():
+            server.serve_forever()
+
+
+def _listening(registry: CollectorRegistry, address: str, port: int) -> MetricsServer:
+    from ipcbus_tools.metrics.metrics_server import MetricsServer
+
+    try:
+        return MetricsServer(registry, address, port)
+    except socket.gaierror as error:
+        raise Misuse(f"--address {address}: {error.strerror}; name an address of this host") from error
+    except OSError as error:
+        raise Failure(
+            f"{address} port {port}: {os.strerror(error.errno or 0)}; choose others with --address and --port"
+        ) from error
+
+
+def _say(server: MetricsServer, domains: tuple[str, ...], as_json: bool) -> None:
+    if as_json:
+        print_json({"url": server.url, "domains": list(domains)})
+    else:
+        from rich.text import Text
+
+        notes().print(Text(f"serving {server.url}; Ctrl-C ends it"))

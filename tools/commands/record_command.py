@@ -1,0 +1,244 @@
+"""`ipcbus record`: writes what comes on topics into an archive."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+import ipcbus
+from ipcbus_tools.common import (
+    Seconds,
+    as_size,
+    bus_options,
+    duration,
+    json_option,
+    notes,
+    number,
+    output,
+    plural,
+    print_json,
+    safe,
+    size,
+)
+from ipcbus_tools.completion import candidates
+from ipcbus_tools.signals import SignalHandler, Stopped
+
+if TYPE_CHECKING:
+    from ipcbus.archive import Limits
+    from ipcbus.archive.recorder import Recorder, RecorderStats
+
+_LOOK_S: Final = 0.1
+_LONGEST_H: Final = 24 * 366 * 100
+
+
+@click.command("record")
+@click.argument("topics", metavar="TOPIC...", nargs=-1, required=True, shell_complete=candidates.topics)
+@click.option("--pattern", is_flag=True, help="Every TOPIC is a regular expression; also topics to come are recorded.")
+@click.option(
+    "--to",
+    "directory",
+    metavar="DIR",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="The archive; made if needed.",
+)
+@click.option("--stream", metavar="NAME", help="Whose log it is in the archive; this host's name if not given.")
+@click.option(
+    "--buffer",
+    metavar="SIZE",
+    callback=as_size,
+    default="64M",
+    show_default=True,
+    help="Memory in which messages may wait for the disk.",
+)
+@click.option("--lossless", is_flag=True, help="Hold up the bus when that is full, instead of noting losses.")
+@click.option("--segment-bytes", metavar="SIZE", callback=as_size, help="Begin a new segment of the log then; 256M.")
+@click.option("--segment-seconds", metavar="SECONDS", type=Seconds(), help="The same by time; 3600.")
+@click.option("--retain-bytes", metavar="SIZE", callback=as_size, help="Remove the oldest segments above this.")
+@click.option("--retain-hours", metavar="HOURS", type=Seconds(0, _LONGEST_H), help="Remove segments that are older.")
+@click.option(
+    "--sync",
+    type=click.Choice(["interval", "always", "never"]),
+    default="interval",
+    show_default=True,
+    help="When it has to survive a power loss: after a second, before anybody reads it, or when the system likes.",
+)
+@click.option("--seconds", metavar="SECONDS", type=Seconds(), help="End after so long.")
+@click.option("--messages", metavar="N", type=click.IntRange(min=1), help="End when N messages or more are recorded.")
+@bus_options
+@json_option
+def command(
+    topics: tuple[str, ...],
+    directory: Path,
+    stream: str | None,
+    pattern: bool,
+    buffer: int,
+    lossless: bool,
+    seconds: float | None,
+    messages: int | None,
+    domain: str,
+    config: str | None,
+    as_json: bool,
+    **limits: Any,  # noqa: ANN401 - as Limits takes them
+) -> None:
+    """Writes what comes on each TOPIC into an archive, until Ctrl-C.
+
+    The bus is not held up: a message that finds the memory full is not recorded, but noted as lost with its number, as
+    is what the bus itself reports as lost. 'ipcbus top' shows a recorder that falls behind. A recorder that was killed
+    goes on where it ended, when it is started again with the same --to and --stream.
+
+    \b
+    Examples:
+      ipcbus record quotes.AAPL quotes.MSFT --to archive
+      ipcbus record 'quotes\\..*' --pattern --to archive --retain-bytes 20G --retain-hours 48
+      ipcbus record orders --to archive --lossless --sync always
+      ipcbus record ticks --to archive --seconds 60 --json
+    """
+    from ipcbus.archive import Archive, Recorder
+
+    with SignalHandler() as stopper, ipcbus.Context(config, domain=domain, name="ipcbus record") as context:
+        recorder = Recorder(
+            context,
+            Archive.create(directory),
+            topics,
+            pattern=pattern,
+            stream=stream,
+            buffer_bytes=buffer,
+            when_full="wait" if lossless else "drop",
+            limits=_limits(**limits),
+        )
+        run = Run(recorder, directory, seconds, messages)
+        run.begin()
+        try:
+            with stopper.allowed():
+                run.watch(stopper)
+        except Stopped:
+            run.end(as_json)
+            raise
+        run.end(as_json)
+
+
+def _limits(
+    *,
+    segment_bytes: int | None,
+    segment_seconds: float | None,
+    retain_bytes: int | None,
+    retain_hours: float | None,
+    sync: Any,  # noqa: ANN401 - one of three
+) -> Limits:
+    from ipcbus.archive import Limits
+
+    standard = Limits()
+    return Limits(
+        segment_bytes=standard.segment_bytes if segment_bytes is None else segment_bytes,
+        segment_seconds=standard.segment_seconds if segment_seconds is None else segment_seconds,
+        retain_bytes=retain_bytes,
+        retain_seconds=None if retain_hours is None else retain_hours * 3600,
+        sync=sync,
+    )
+
+
+class Run:
+    """One recording, watched until it ends."""
+
+    def __init__(self, recorder: Recorder, directory: Path, seconds: float | None, messages: int | None) -> None:
+        """Has not begun; ends after so many seconds or messages, if that is not None."""
+        self._recorder, self._directory, self._limit_s, self._limit = recorder, directory, seconds, messages
+        self._begin = time.monotonic()
+        self._first_offset = 0
+
+    def begin(self) -> None:
+        """Begins to record."""
+        self._recorder.start()
+        self._begin = time.monotonic()
+        self._first_offset = self._recorder.stats.next_offset
+        where = f"into {self._directory}, stream {self._recorder.stream}, from offset {self._first_offset}"
+        notes().print(safe(f"recording {where}; Ctrl-C ends it"), soft_wrap=True)
+
+    def watch(self, stopper: SignalHandler) -> None:
+        """Returns when it is enough."""
+        recorder, console = self._recorder, notes()
+        with console.status("") as line:
+            before, at = recorder.stats, self._begin
+            while True:
+                left = _LOOK_S if self._limit_s is None else self._begin + self._limit_s - time.monotonic()
+                stopper.wait(min(left, _LOOK_S))
+                found, now = recorder.stats, time.monotonic()
+                if console.is_terminal:
+                    line.update(safe(live(found, (found.messages - before.messages) / max(now - at, 1e-9))))
+                before, at = found, now
+                if left <= 0 or (self._limit is not None and found.messages >= self._limit):
+                    return
+
+    def end(self, as_json: bool) -> None:
+        """Stops and prints what was recorded."""
+        seconds = time.monotonic() - self._begin
+        try:
+            self._recorder.stop()
+        finally:
+            self._report(self._recorder.stats, seconds, as_json)
+
+    def _report(self, found: RecorderStats, seconds: float, as_json: bool) -> None:
+        stream = self._recorder.stream
+        if as_json:
+            print_json(
+                {
+                    "archive": str(self._directory),
+                    "stream": stream,
+                    "first_offset": self._first_offset,
+                    "next_offset": found.next_offset,
+                    "messages": found.messages,
+                    "bytes": found.bytes,
+                    "seconds": round(seconds, 6),
+                    "losses": found.losses,
+                    "lost": found.lost,
+                    "dropped": found.dropped,
+                    "too_large": found.too_large,
+                    "missed": found.missed,
+                    "unwritten": found.unwritten,
+                    "errors": found.errors,
+                    "error": found.error,
+                }
+            )
+            return
+        console = output()
+        rate = number(found.messages / seconds) if seconds else "0"
+        text = (
+            f"{plural(found.messages, 'message')}, {size(found.bytes)} in {seconds:.2f} s: {rate} msg/s; offsets "
+            f"{self._first_offset} to {found.next_offset} of stream {stream} in {self._directory}"
+        )
+        console.print(safe(text), soft_wrap=True)
+        for text in shortfalls(found):
+            console.print(safe(text), highlight=False, soft_wrap=True)
+
+
+def live(found: RecorderStats, rate: float) -> str:
+    """What a recorder does now, in one line."""
+    fill = found.buffered_bytes / found.buffer_bytes
+    text = f"{number(found.messages)} messages  {size(found.bytes)}  {number(rate)} msg/s  memory {fill:.0%}"
+    if found.behind_ns > 1_000_000_000:
+        text += f"  behind {duration(found.behind_ns)}"
+    for count, what in ((found.lost, "lost"), (found.dropped, "dropped"), (found.missed, "missed")):
+        text += f"  {what} {number(count)}" if count else ""
+    return f"{text}  {found.error}" if found.error else text
+
+
+def shortfalls(found: RecorderStats) -> list[str]:
+    """What is not in the archive, and why; all but what was not written is noted there with its numbers."""
+    lines = [
+        f"{plural(count, 'sequence number')} {what}"
+        for count, what in (
+            (found.lost, f"lost on the bus, in {plural(found.losses, 'event')}"),
+            (found.dropped - found.too_large, "not recorded for lack of memory: see --buffer"),
+            (found.too_large, "not recorded, as no segment can hold messages of so many bytes"),
+            (found.missed, "missed while no recorder was there"),
+            (found.unwritten, f"not written: {found.error}"),
+        )
+        if count
+    ]
+    if found.error and not found.unwritten:
+        lines.append(f"the disk refuses: {found.error}")
+    return lines or ["nothing lost"]

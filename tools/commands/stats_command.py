@@ -1,0 +1,195 @@
+"""`ipcbus stats`: every counter of one session, with its rate and what it means."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+from ipcbus_tools.commands.delay_command import ReaderDelay
+from ipcbus_tools.common import Failure, duration, json_option, look_options, number, output, print_json, safe
+from ipcbus_tools.completion import candidates
+from ipcbus_tools.name_lookup import full_name, pick_session, state
+from ipcbus_tools.polling import interval_option, watch
+from ipcbus_tools.rates.topic_rate import figure
+from ipcbus_tools.render.text_tables import Row, show_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ipcbus.stats import DomainSnapshot, RecorderStats, SessionStats
+    from ipcbus.stats.snapshot_model import Counters, Rates
+
+
+@dataclass(frozen=True, slots=True)
+class CounterLine:
+    """A counter.
+
+    Attributes:
+        of: what it belongs to: `session`, `uplink` (its way over UDP), `source` (a topic), `slot` (a receiving
+            context), `reception` (its end of the session over UDP), or `recorder`.
+        topic: of a source, its topic; else null.
+        slot: of a slot or reception, its number; else null.
+        name: its name.
+        value: its value.
+        per_second: how much it grew a second between the two looks; null where it is a value of the moment.
+        unit: what it counts.
+        meaning: one sentence.
+    """
+
+    of: str
+    topic: str | None
+    slot: int | None
+    name: str
+    value: int
+    per_second: float | None
+    unit: str
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True)
+class SessionCounters:
+    """All counters of a session, its topics and its receivers, or of a recorder.
+
+    Attributes:
+        domain: the domain.
+        taken_ns: when, ns since the epoch.
+        seconds: the time between the two looks.
+        source: the session's source string; of a recorder the path of its log.
+        counters: the counters.
+        receivers: who reads it.
+    """
+
+    domain: str
+    taken_ns: int
+    seconds: float
+    source: str
+    counters: tuple[CounterLine, ...]
+    receivers: tuple[ReaderDelay, ...]
+
+
+@click.command("stats")
+@click.argument("session", shell_complete=candidates.sessions)
+@interval_option()
+@look_options
+@json_option
+def command(session: str, interval: float, domain: str, as_json: bool) -> None:
+    """Prints every counter of SESSION, its topics and its receivers: value, growth a second, and what it means.
+
+    SESSION is a source string, a part of one that no other has, or a topic that only one session carries. Where two
+    contexts have the same source string, it is CONTEXT:SOURCE, or CONTEXT alone. For a recorder it is the path of its
+    log, as 'ipcbus list' shows it.
+
+    \b
+    Examples:
+      ipcbus stats LBT-IPC:6481f8d4:20001
+      ipcbus stats quotes.AAPL --interval 10
+      ipcbus stats /var/archive/host-1
+      ipcbus stats orders --json | jq '.counters[] | select(.name == "lost") | .value'
+    """
+    chosen = ""
+    for found in watch(domain, interval, 1, begin=True):
+        recorder = next((each for context in found.contexts for each in context.recorders if each.log == session), None)
+        if recorder is not None:
+            if found.seconds:
+                _print(recorder_counters(found, recorder), as_json)
+            continue
+        picked = pick_session(found, chosen or session)
+        if not picked.counters:
+            raise Failure(safe(f"{picked.source} is {state(picked)}: {picked.reason or 'nothing is known'}").plain)
+        if not chosen:
+            chosen = full_name(picked)
+        else:
+            _print(counters_of(found, picked), as_json)
+
+
+def _print(found: SessionCounters, as_json: bool) -> None:
+    if as_json:
+        from ipcbus.stats.serialization import to_plain
+
+        print_json(to_plain(found))
+    else:
+        _show(found)
+
+
+def recorder_counters(found: DomainSnapshot, recorder: RecorderStats) -> SessionCounters:
+    """Returns all counters of a recorder of a snapshot with rates."""
+    lines = tuple(_lines("recorder", recorder.counters, recorder.per_second))
+    return SessionCounters(found.domain, found.taken_ns, found.seconds, recorder.log, lines, ())
+
+
+def counters_of(found: DomainSnapshot, session: SessionStats) -> SessionCounters:
+    """Returns all counters of a session of a snapshot with rates."""
+    lines = list(_lines("session", session.counters, session.per_second))
+    if session.uplink is not None:
+        lines += _lines("uplink", session.uplink.counters, session.uplink.per_second)
+    for source in session.sources:
+        lines += _lines("source", source.counters, source.per_second, topic=source.topic)
+    for slot in session.receivers:
+        lines += _lines("slot", slot.counters, slot.per_second, slot=slot.slot)
+        if slot.reception is not None:
+            lines += _lines("reception", slot.reception.counters, slot.reception.per_second, slot=slot.slot)
+    return SessionCounters(
+        found.domain,
+        found.taken_ns,
+        found.seconds,
+        session.source,
+        tuple(lines),
+        tuple(ReaderDelay.of(session, slot) for slot in session.receivers),
+    )
+
+
+def _lines(
+    of: str, counted: Counters, rates: Rates, *, topic: str | None = None, slot: int | None = None
+) -> Iterator[CounterLine]:
+    from ipcbus import stats
+
+    for row in stats.counters_of(of):
+        if row.name in counted:
+            yield CounterLine(of, topic, slot, row.name, counted[row.name], rates.get(row.name), row.unit, row.meaning)
+
+
+def _show(found: SessionCounters) -> None:
+    console = output()
+    console.print(safe(found.source), style="bold")
+    show_table(console, "session", [_row(line) for line in found.counters if line.of == "session"])
+    show_table(console, "session over UDP", [_row(line) for line in found.counters if line.of == "uplink"])
+    show_table(console, "recorder", [_row(line) for line in found.counters if line.of == "recorder"])
+    for topic in dict.fromkeys(line.topic for line in found.counters if line.topic is not None):
+        show_table(console, f"topic {topic}", [_row(line) for line in found.counters if line.topic == topic])
+    for reader in found.receivers:
+        who = " ".join(
+            filter(None, (f"receiver pid {reader.pid} ({reader.user})", reader.context_name, reader.command))
+        )
+        lines = [_row(line) for line in found.counters if line.slot == reader.slot and line.of == "slot"]
+        show_table(console, who if reader.state == "active" else f"{who}: {reader.state}", lines)
+        lines = [_row(line) for line in found.counters if line.slot == reader.slot and line.of == "reception"]
+        show_table(console, f"{who}: over UDP", lines)
+    rows = [row for reader in found.receivers for row in _latencies(reader, found.seconds)]
+    show_table(console, "latency, from sending a message to reading it", rows)
+
+
+def _row(line: CounterLine) -> Row:
+    return {
+        "counter": line.name,
+        "value": number(line.value),
+        "a second": "" if line.per_second is None else figure(line.per_second),
+        "unit": line.unit,
+        "meaning": line.meaning,
+    }
+
+
+def _latencies(reader: ReaderDelay, seconds: float) -> Iterator[Row]:
+    for of, histogram in ((f"last {seconds:.3g} s", reader.recent), ("since it joined", reader.latency)):
+        found = histogram.percentiles() if histogram else None
+        yield {
+            "pid": reader.pid,
+            "of": of,
+            "messages": number(found.count if found else 0),
+            "p50": duration(found.p50 if found else None),
+            "p90": duration(found.p90 if found else None),
+            "p99": duration(found.p99 if found else None),
+            "p99.9": duration(found.p999 if found else None),
+            "max": duration(found.max if found else None),
+        }

@@ -1,0 +1,153 @@
+"""What `ipcbus doctor` finds on the bus itself: leftovers, contexts of other layouts, sessions that cannot be read."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+from ipcbus import stats
+from ipcbus.resolution.local import leftovers, object_names
+from ipcbus.stats.processes import user_name
+from ipcbus.wire.wire_layout import LAYOUT_ID
+from ipcbus_tools.doctor.diagnosis import Leftover, OtherLayout, Unreadable
+from ipcbus_tools.doctor.host_checks import Live
+
+if TYPE_CHECKING:
+    from ipcbus.resolution.local.leftovers import Found
+
+__all__ = [
+    "LAYOUT_ID",
+    "Leftover",
+    "OtherLayout",
+    "Unreadable",
+    "dead",
+    "live_processes",
+    "look",
+    "other_layouts",
+    "unreadable",
+]
+
+_RECLAIM = "ipcbus doctor --reclaim"
+_SAME_RELEASE = "run the same version of ipcbus in all processes of the domain; restart the older ones"
+_DAMAGED = "restart its process"
+
+
+def look(domains: tuple[str, ...]) -> tuple[Found, ...]:
+    """Everything of ipcbus in /dev/shm, or in some domains only.
+
+    Raises:
+        OSError: /dev/shm cannot be read.
+    """
+    if not domains:
+        return leftovers.look()
+    return tuple(found for domain in dict.fromkeys(domains) for found in leftovers.look(domain))
+
+
+def live_processes(found: tuple[Found, ...]) -> tuple[Live, ...]:
+    """Returns the processes of live contexts, each once."""
+    owners: dict[int, list[Found]] = {}
+    for each in found:
+        if each.owner == leftovers.ALIVE and each.pid:
+            owners.setdefault(each.pid, []).append(each)
+    return tuple(Live(pid, owned[0].uid, sum(each.busy_wait for each in owned)) for pid, owned in owners.items())
+
+
+def dead(found: tuple[Found, ...], *, reclaim: bool) -> tuple[tuple[Leftover, ...], int, int]:
+    """What dead contexts left; with `reclaim` it is removed where that is safe and allowed.
+
+    Returns:
+        The leftovers, the largest first; how many objects were removed, and how many bytes they had.
+    """
+    rows, objects, size = [], 0, 0
+    for each in sorted((each for each in found if each.owner == leftovers.DEAD), key=lambda each: -each.size):
+        removed = each.reclaim(of_others=os.geteuid() == 0) if reclaim else []
+        gone = reclaim and len(removed) == len(each.members)
+        objects += len(removed)
+        size += each.size if gone else 0
+        reason = _why_kept(each, len(removed)) if reclaim and not gone else ""
+        rows.append(
+            Leftover(
+                domain=each.domain,
+                context_id=each.context_id,
+                uid=each.uid,
+                user=user_name(each.uid),
+                objects=len(each.members),
+                bytes=each.size,
+                age_seconds=round(max(0.0, time.time() - each.since_s), 3),
+                reclaimed=gone,
+                reason=reason,
+                cure="" if gone else _cure_of_leftover(each),
+            )
+        )
+    return tuple(rows), objects, size
+
+
+def _may_remove(found: Found) -> bool:
+    return os.geteuid() in (0, found.uid)
+
+
+def _why_kept(found: Found, removed: int) -> str:
+    if not _may_remove(found):
+        return f"it belongs to user {user_name(found.uid)}"
+    if removed:
+        return f"{removed} of {len(found.members)} objects could be removed; the system refuses the others"
+    return "the system refuses to remove it, or another process is removing it now"
+
+
+def _cure_of_leftover(found: Found) -> str:
+    return _RECLAIM if _may_remove(found) else f"{_RECLAIM} as user {user_name(found.uid)} or as root"
+
+
+def other_layouts(found: tuple[Found, ...]) -> tuple[OtherLayout, ...]:
+    """Live contexts whose memory is laid out in another way."""
+    return tuple(
+        OtherLayout(
+            domain=each.domain,
+            context_id=each.context_id,
+            pid=each.pid,
+            uid=each.uid,
+            user=user_name(each.uid),
+            release=each.release,
+            layout_id=each.layout_id,
+            sessions=each.sessions,
+            cure=_SAME_RELEASE,
+        )
+        for each in found
+        if each.owner == leftovers.ALIVE and each.other_layout
+    )
+
+
+def unreadable(found: tuple[Found, ...]) -> tuple[Unreadable, ...]:
+    """Contexts and sessions that run, or may run, and cannot be read; with the reason."""
+    rows = []
+    # What is of a known layout and lives is read as every reader of statistics would.
+    known = {(each.tag, each.context_id): each for each in found if each.owner == leftovers.ALIVE}
+    for domain in sorted({each.domain for each in known.values()}):
+        taken = stats.take_snapshot(domain)
+        for context in taken.contexts:
+            each = known.get((object_names.domain_tag(domain), context.context_id))
+            if each is None or each.other_layout or not context.alive:
+                continue
+            if context.reason:
+                rows.append(_row(each, "", context.reason))
+            rows += [_row(each, session.source, session.reason) for session in context.sessions if session.reason]
+    rows += [_row(each, "", each.reason) for each in found if each.owner == leftovers.UNKNOWN]
+    return tuple(rows)
+
+
+def _row(found: Found, source: str, told: str) -> Unreadable:
+    reason, _, cure = told.rpartition("; ") if "; " in told else (told, "", "")
+    if not cure:
+        mine = os.geteuid() in (0, found.uid)
+        cure = _DAMAGED if mine else f"ask as user {user_name(found.uid)} or as root"
+    return Unreadable(
+        domain=found.domain,
+        context_id=found.context_id,
+        source=source,
+        pid=found.pid,
+        uid=found.uid,
+        user=user_name(found.uid),
+        reason=reason,
+        cure=cure,
+    )

@@ -1,0 +1,1 @@
+"""The metrics that `ipcbus export` serves to Prometheus."""

@@ -1,0 +1,1 @@
+"""Message rates, computed from the statistics."""

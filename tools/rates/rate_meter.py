@@ -1,0 +1,185 @@
+"""How fast messages come, reckoned from looks at their counters: for 0.1 a second as well as for 20 million."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+FEW: Final = 5
+"""With fewer messages than these, a rate is chance; the time is then made longer, until it holds as many."""
+
+LONGEST_S: Final = 120.0
+"""So much longer at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A rate, how it was of late, and how it varied over a window.
+
+    Attributes:
+        now: a second, over the time between the last two looks, or over the last few messages where fewer came.
+        mean: a second, over the window.
+        min: the lowest in the window.
+        max: the highest in the window.
+        std: the standard deviation in the window, weighted by time.
+    """
+
+    now: float
+    mean: float
+    min: float
+    max: float
+    std: float
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """How fast messages are sent.
+
+    Attributes:
+        messages: messages a second.
+        bytes: bytes of payload a second.
+        message_bytes: mean size of these messages; null without any.
+        window_seconds: the time that mean, min, max and std are of.
+        count: messages that were sent in it.
+    """
+
+    messages: Spread
+    bytes: Spread
+    message_bytes: float | None
+    window_seconds: float
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """By how much the counters of a source grew.
+
+    Attributes:
+        messages: published ones.
+        bytes: of payload, those of the open batch included.
+        numbered: messages, those of the open batch included.
+    """
+
+    messages: int = 0
+    bytes: int = 0
+    numbered: int = 0
+
+    def __add__(self, other: Growth) -> Growth:
+        """Both together."""
+        return Growth(self.messages + other.messages, self.bytes + other.bytes, self.numbered + other.numbered)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """A time that ended at a look at which messages had come, or one of silence before many came at once."""
+
+    end_ns: int
+    seconds: float
+    grew: Growth
+
+
+class RateMeter:
+    """Takes what came from look to look.
+
+    Where few messages come, time is cut not at looks but where a message was seen: one every ten seconds is then 0.1 a
+    second, neither 1.0 once and then nine times 0, nor 0.1 and 0.2 by turns.
+    """
+
+    def __init__(self, window: float, since_ns: int) -> None:
+        """Begins at a moment of the monotonic clock; `window` is in seconds."""
+        self._window = window
+        self._begin = self._looked = self._changed = since_ns
+        self._seen = 0
+        self._pending = Growth()
+        self._stretches: deque[_Stretch] = deque()
+
+    def add(self, now_ns: int, grew: Growth) -> None:
+        """Takes what came since the look before; of one that is not later, it counts with the next."""
+        # The payload of an open batch comes before its messages.
+        self._pending += grew
+        self._seen += grew.messages
+        if now_ns <= self._looked:
+            return
+        if self._pending.messages:
+            since = self._changed
+            if self._pending.messages >= FEW and self._looked > self._changed:
+                # It was silent until the look before, not a little busy all the time.
+                self._append(self._looked, since, Growth())
+                since = self._looked
+            self._append(now_ns, since, self._pending)
+            self._pending, self._changed = Growth(), now_ns
+        self._looked = now_ns
+        oldest = now_ns - 1e9 * max(self._window, LONGEST_S)
+        while self._stretches and self._stretches[0].end_ns < oldest:
+            self._stretches.popleft()
+
+    def _append(self, end_ns: int, since_ns: int, grew: Growth) -> None:
+        first = self._stretches[0] if len(self._stretches) == 1 else None
+        if first and first.grew.messages < FEW and first.end_ns - round(first.seconds * 1e9) == self._begin:
+            # Nobody knows how long before the first look the message before the first one came.
+            self._stretches.clear()
+        if end_ns > since_ns:
+            self._stretches.append(_Stretch(end_ns, (end_ns - since_ns) / 1e9, grew))
+
+    def flow(self) -> Flow:
+        """Returns how fast they come."""
+        late, chosen = self._last(0.0), self._last(self._window)
+        total = sum((stretch.grew for stretch in chosen), start=Growth())
+        mean_bytes = total.bytes / total.numbered if total.numbered else None
+        seconds = sum(stretch.seconds for stretch in chosen)
+        silence = min(self._window, (self._looked - self._begin) / 1e9)
+        return Flow(
+            messages=self._spread(late, chosen, lambda grew: grew.messages),
+            bytes=self._spread(late, chosen, lambda grew: grew.bytes),
+            message_bytes=mean_bytes,
+            window_seconds=round(seconds + (self._looked - self._changed) / 1e9 if chosen else silence, 6),
+            count=total.messages,
+        )
+
+    def _last(self, window: float) -> list[_Stretch]:
+        """The stretches of the last so many seconds, and as many before them as it takes to have a few messages."""
+        found: list[_Stretch] = []
+        count = 0
+        for stretch in reversed(self._stretches):
+            inside = stretch.end_ns == self._looked or stretch.end_ns > self._looked - window * 1e9
+            sparse = count < FEW and stretch.grew.messages < FEW
+            if not inside and not (sparse and stretch.end_ns > self._looked - LONGEST_S * 1e9):
+                break
+            found.append(stretch)
+            count += stretch.grew.messages
+        return found
+
+    def _spread(self, late: Sequence[_Stretch], chosen: Sequence[_Stretch], part: Callable[[Growth], int]) -> Spread:
+        now, _ = _mean(self._parts(late, part))
+        parts = self._parts(chosen, part)
+        mean, seconds = _mean(parts)
+        rates = [amount / length for amount, length in parts] or [0.0]
+        square = sum(length * (amount / length - mean) ** 2 for amount, length in parts)
+        return Spread(now, mean, min(rates), max(rates), math.sqrt(square / seconds) if seconds else 0.0)
+
+    def _parts(self, stretches: Sequence[_Stretch], part: Callable[[Growth], int]) -> list[tuple[float, float]]:
+        """What came in which times, and the silence since: it counts when it is longer than it should be."""
+        if stretches and self._seen < 2:
+            # One message tells no pace: it came once in all the time since the first look.
+            return [(sum(part(stretch.grew) for stretch in stretches), (self._looked - self._begin) / 1e9)]
+        found: list[tuple[float, float]] = [(part(stretch.grew), stretch.seconds) for stretch in stretches]
+        silence = (self._looked - self._changed) / 1e9
+        messages = sum(stretch.grew.messages for stretch in stretches)
+        if silence and messages:
+            many = self._stretches[-1].grew.messages >= FEW
+            if many or silence * messages > sum(stretch.seconds for stretch in stretches):
+                # The next one of a few may come at once, of many it should have come long ago.
+                found.append((0.0 if many else sum(amount for amount, _ in found) / messages, silence))
+        return found
+
+
+def _mean(parts: Iterable[tuple[float, float]]) -> tuple[float, float]:
+    """Amount a second, and in how many seconds."""
+    amounts, lengths = zip(*parts, strict=True) if parts else ((), ())
+    seconds = sum(lengths)
+    return (sum(amounts) / seconds if seconds else 0.0), seconds

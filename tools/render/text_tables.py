@@ -1,0 +1,140 @@
+"""Tables of rows for people: one line a row, and where the terminal is narrow nothing is cut without a sign."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ipcbus_tools.common import duration, number, size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import Console
+    from rich.text import Text
+
+    from ipcbus.stats import SessionStats, SlotStats
+
+Row = dict[str, object]
+"""A line: what stands in which column."""
+
+_LEFT = (
+    *("context", "name", "user", "command", "note", "topic", "source", "pacing", "state", "kind", "held up by"),
+    *("wants", "reason", "counter", "unit", "meaning", "of", "layer", "why not the ring", "over UDP", "recorder"),
+    *("log", "group", "file", "written by"),
+)
+_SHORTEST = {
+    **dict.fromkeys(("command", "note", "reason", "meaning", "wants", "name", "user", "why not the ring"), 8),
+    **dict.fromkeys(("topic", "held up by", "recorder"), 16),
+}
+"""Columns of text that says something also when its end is missing, and how short it may become. All others are whole
+or not there: half a number is another number."""
+
+_LEAVES_FIRST = (
+    *("command", "up", "pacing", "window", "number", "user", "overruns", "p90", "p99.9", "waited", "datagrams", "p50"),
+    *("topics", "kind", "bytes", "unit", "blocked", "max", "context", "name", "meaning", "receivers", "wants"),
+    *("next offset", "errors"),
+    *("NAKs", "sent again", "rate limited", "unrecovered", "over UDP", "layer"),
+    *("messages", "behind", "p99", "held up by", "note", "why not the ring", "reason"),
+)
+"""Columns that are left out where the shortest ones do not fit, in this order; then the last ones that are there."""
+
+_GAP = "  "
+
+
+def show_table(console: Console, title: str, rows: list[Row]) -> None:
+    """Prints a table as wide as the terminal allows; into a file or a pipe, as wide as it is."""
+    width = console.width if console.file.isatty() else None
+    for line in lines(title, rows, width, unicode=not console.options.ascii_only):
+        console.print(line, soft_wrap=True)
+
+
+def lines(title: str, rows: list[Row], width: int | None, *, unicode: bool = True) -> Iterator[Text]:
+    """Yields a table of the columns in which something stands; nothing when there are no rows.
+
+    Args:
+        title: what stands above it.
+        rows: all with the same columns.
+        width: columns of the terminal; None where nothing limits it.
+        unicode: whether what shows it knows more than ASCII.
+    """
+    from rich.cells import cell_len
+    from rich.text import Text
+
+    from ipcbus_tools.top.table import clean, cut
+
+    names = [name for name in (rows[0] if rows else {}) if any(str(row[name]) for row in rows)]
+    if not names:
+        return
+    columns = {name: [name, *(clean(str(row[name])) for row in rows)] for name in names}
+    widths = {name: max(map(cell_len, column)) for name, column in columns.items()}
+    if width is not None:
+        widths, title = fitted(widths, width), cut(title, width, unicode=unicode)
+    yield Text(clean(title), "italic")
+    for place in range(len(rows) + 1):
+        cells = (
+            _cell(cut(columns[name][place], each, unicode=unicode), each, name in _LEFT)
+            for name, each in widths.items()
+        )
+        yield Text(_GAP.join(cells).rstrip(), "" if place else "bold")
+
+
+def fitted(natural: dict[str, int], width: int) -> dict[str, int]:
+    """Widths of the columns that a line of this width has room for.
+
+    First the longest text is shortened, then columns are left out.
+    """
+    widths = dict(natural)
+    excess = sum(widths.values()) + len(_GAP) * (len(widths) - 1) - width
+    while excess > 0:
+        name = max(widths, key=lambda each: widths[each] - _SHORTEST.get(each, widths[each]))
+        if widths[name] <= _SHORTEST.get(name, widths[name]):
+            break
+        widths[name] -= 1
+        excess -= 1
+    if excess <= 0:
+        return widths
+    if len(natural) == 1:
+        return dict.fromkeys(natural, width)
+    left_out = next((name for name in _LEAVES_FIRST if name in natural), list(natural)[-1])
+    return fitted({name: each for name, each in natural.items() if name != left_out}, width)
+
+
+def _cell(text: str, width: int, left: bool) -> str:
+    from rich.cells import cell_len
+
+    space = " " * (width - cell_len(text))
+    return text + space if left else space + text
+
+
+def reader(session: SessionStats, slot: SlotStats) -> Row:
+    """Returns a receiving context on a session."""
+    latency = slot.latency.percentiles()
+    return {
+        "pid": slot.pid,
+        "user": slot.user,
+        "name": slot.context_name,
+        "state": slot.doing,
+        "layer": slot.layer,
+        "topics": len(slot.topics),
+        **_received(slot),
+        "behind": f"{size(slot.lag)} ({slot.lag / session.capacity:.0%})" if session.capacity else size(slot.lag),
+        "p50": duration(latency.p50 if latency else None),
+        "p99": duration(latency.p99 if latency else None),
+        "max": duration(latency.max if latency else None),
+        "why not the ring": slot.reason,
+        "command": slot.command,
+    }
+
+
+def _received(slot: SlotStats) -> Row:
+    """Returns its counters, where it can be looked at."""
+    found: Row = {
+        name: number(slot.counters[counter]) if slot.counters else "-"
+        for name, counter in (("messages", "lbm_msgs_rcved"), ("lost", "lost"), ("overruns", "overruns"))
+    }
+    reception = slot.reception
+    if reception is not None:
+        found |= {"NAKs": number(reception.counters["naks_sent"]), "unrecovered": number(reception.unrecovered)}
+    else:
+        found |= {"NAKs": "", "unrecovered": ""}
+    return found

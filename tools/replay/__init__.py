@@ -1,0 +1,1 @@
+"""The parts of `ipcbus replay`: archives and feed files, sent again."""

@@ -1,0 +1,76 @@
+"""What replaying a feed and replaying an archive have in common."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from ipcbus_tools.common import notes
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from rich.progress import Progress
+
+    from ipcbus import Source
+    from ipcbus_tools.signals import SignalHandler
+
+_Bar = TypeVar("_Bar", bound="Progress")
+
+MAX_SPEED: Final = 0.0
+_LOOK_S: Final = 0.02
+
+
+def speed_of(context: click.Context, option: click.Parameter, value: str) -> float:
+    """`real`, `max`, or a factor such as `10x`, as a factor."""
+    text = value.lower()
+    if text in ("max", "real"):
+        return 1.0 if text == "real" else MAX_SPEED
+    try:
+        factor = float(text.removesuffix("x"))
+    except ValueError:
+        factor = 0.0
+    if not 0 < factor < float("inf"):
+        raise click.BadParameter(f"{value!r} is none of real, max, and a factor such as 10x or 0.5x", context, option)
+    return factor
+
+
+def wait_for_receivers(sources: Iterable[Source], count: int, timeout: float) -> None:
+    """Waits until so many contexts have joined each source, all of them together no longer than `timeout`."""
+    deadline = time.monotonic() + timeout
+    for source in sources:
+        source.wait_for_receivers(count, max(0.0, deadline - time.monotonic()))
+
+
+def wait_until_read(domain: str, sources: Collection[Source], linger: float, stopper: SignalHandler) -> bool:
+    """Waits until every reader of these sources' sessions is at the end; says whether they are."""
+    from ipcbus import stats
+
+    mine = {source.source for source in sources}
+    deadline = time.monotonic() + linger
+    while True:
+        sessions = [session for session in stats.take_snapshot(domain).sessions if session.source in mine]
+        behind = [slot for session in sessions for slot in session.receivers if slot.alive and slot.lag]
+        if not behind:
+            return True
+        if time.monotonic() >= deadline:
+            pids = ", ".join(sorted({str(slot.pid) for slot in behind}))
+            click.echo(f"note: not everything is read yet (pid {pids}); it stays readable for them", err=True)
+            return False
+        stopper.wait(_LOOK_S)
+
+
+def progress(kind: type[_Bar]) -> _Bar:
+    """Returns a bar on stderr, where that is a terminal."""
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+
+    columns: tuple[Any, ...] = (
+        BarColumn(None),
+        MofNCompleteColumn(),
+        TextColumn("{task.speed:.0f}/s", "dim"),
+        TimeRemainingColumn(),
+    )
+    return kind(*columns, console=notes(), transient=True, disable=not sys.stderr.isatty(), expand=True)

@@ -1,0 +1,274 @@
+"""What `ipcbus top` does for people: on the screen, on paper, as a picture."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import time
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from ipcbus import stats
+from ipcbus_tools.common import Failure, output
+from ipcbus_tools.polling import watch
+from ipcbus_tools.signals import SignalHandler
+from ipcbus_tools.snapshot_log import Recording
+from ipcbus_tools.top import host
+from ipcbus_tools.top import view as views
+from ipcbus_tools.top.message_view import INTERVAL_S, Messages, Watching
+from ipcbus_tools.top.rows import RowList
+from ipcbus_tools.top.screen import Frame, Size, clicked, page_rows, report, screen
+from ipcbus_tools.top.session_history import SessionHistory
+from ipcbus_tools.top.terminal import Terminal
+from ipcbus_tools.top.view import View
+
+if TYPE_CHECKING:
+    from ipcbus.stats import DomainSnapshot
+
+_PICTURE = (130, 32)
+
+
+class Looks:
+    """Takes looks at a domain, one after the other."""
+
+    follows = True
+    """Whether time goes on while nobody looks."""
+    title = ""
+    """Where the looks are from, if not from the domain itself."""
+
+    def __init__(self, domain: str, interval: float) -> None:
+        """Has seen nothing yet."""
+        self.domain = domain
+        self._interval = interval
+        self._processes, self._history, self._roster = stats.Processes(), stats.History(), RowList()
+        self._trails = SessionHistory()
+
+    def look(self) -> Frame | None:
+        """What is there now, with rates since the look before."""
+        return self.frame(self._history.add(stats.take_snapshot(self.domain, self._processes)), host.look())
+
+    def frame(self, found: DomainSnapshot, machine: host.Host | None) -> Frame:
+        """Returns a snapshot with its rates, as the screen wants it."""
+        rows = self._roster.rows(found, round(self._interval * 1e9))
+        trails = self._trails.add(found, self._history)
+        others = () if found.contexts or machine is None else stats.domains()
+        roster = self._roster
+        return Frame(
+            *(machine, found, rows, trails, self._interval, roster.lost, roster.hidden_dead, self.title, others),
+            recorders=roster.recorders,
+        )
+
+
+class Recorded(Looks):
+    """The looks that `ipcbus monitor` has written to a file."""
+
+    follows = False
+
+    def __init__(self, path: Path, interval: float) -> None:
+        """At the first of them."""
+        super().__init__("", interval)
+        self.recording = Recording(path)
+        self._rest = iter(self.recording)
+        self._before: DomainSnapshot | None = None
+        self._name, self._number = path.name, 0
+
+    def look(self) -> Frame | None:
+        """Returns the next one; None at the end."""
+        found = next(self._rest, None)
+        if found is None:
+            return None
+        if self._before is not None and found.read_ns > self._before.read_ns:
+            self._interval = (found.read_ns - self._before.read_ns) / 1e9
+        self._before = found
+        self._number += 1
+        self.title = f"replay of {self._name}, look {self._number}"
+        return self.frame(self._history.add(found), None)
+
+
+class Reel:
+    """The looks of late, the latest last, and which of them is shown."""
+
+    def __init__(self, first: Frame) -> None:
+        """With one look."""
+        self._frames = deque([(first, _weight(first))])
+        self._total = self._frames[0][1]
+        self._frozen: list[Frame] = []
+
+    def add(self, frame: Frame) -> None:
+        """One look more; the oldest go when there are many, or all together hold too much."""
+        weight = _weight(frame)
+        self._frames.append((frame, weight))
+        self._total += weight
+        while len(self._frames) > 1 and (self._total > _REEL or len(self._frames) > _LOOKS):
+            self._total -= self._frames.popleft()[1]
+
+    def shown(self, view: View) -> tuple[Frame, View]:
+        """Returns the look that a view shows; paused, it goes back from the one at which it was paused.
+
+        Returns:
+            The look, and the view, which has gone back no further than there are looks.
+        """
+        if not view.paused:
+            self._frozen = []
+            return self._frames[-1][0], view
+        self._frozen = self._frozen or [frame for frame, _ in self._frames]
+        back = min(view.back, len(self._frozen) - 1)
+        return self._frozen[-1 - back], dataclasses.replace(view, back=back)
+
+    def thaw(self) -> None:
+        """Paused, the latest look is the one to go back from."""
+        self._frozen = []
+
+
+_LOOKS = 600
+_REEL = 60_000
+"""About 60 MiB: a KiB each."""
+
+
+def _weight(frame: Frame) -> int:
+    # Two histograms make a reader as heavy as ten topics.
+    return 1 + sum(3 + len(session.sources) + 10 * len(session.receivers) for session in frame.found.sessions)
+
+
+def run(looks: Looks, interval: float, count: int | None) -> None:
+    """Shows looks live until `q`, or for so many of them.
+
+    Raises:
+        Failure: there is nothing to show, as in an empty recording.
+    """
+    first = looks.look()
+    if first is None:
+        raise Failure("the recording has no snapshot; is it a file that 'ipcbus monitor --log' wrote?")
+    with (
+        SignalHandler() as stopper,
+        Terminal() as terminal,
+        stopper.allowed(),
+        contextlib.closing(Aside(looks)) as aside,
+    ):
+        reel = Reel(first)
+        # The first rates come soon, whatever the interval: an empty screen tells nothing.
+        due = time.monotonic() + min(interval, 0.5)
+        view, seen = View(), 0
+        while not view.ended:
+            size = Size.of(terminal.console)
+            shown, view = reel.shown(view)
+            shown = aside.beside(shown, view)
+            terminal.use_mouse(view.mouse)
+            terminal.show(screen(shown, view, size))
+            keys = terminal.keys(min(due - time.monotonic(), aside.patience))
+            if keys is None:
+                return
+            for key in keys:
+                at_last = view.paused and view.back == 0
+                view = _pressed(shown, view, key, size)
+                if key == "]" and at_last and not looks.follows:
+                    _next(looks, reel)
+            if view.switch:
+                looks, view = Looks(view.switch, interval), View(mouse=view.mouse, sort=view.sort)
+                reel, due = Reel(looks.look() or shown), time.monotonic() + min(interval, 0.5)
+                aside.turn_to(looks)
+            if time.monotonic() >= due:
+                due = max(due + interval, time.monotonic())
+                seen += 1
+                if seen == count:
+                    return
+                if (looks.follows or not view.paused) and not _next(looks, reel):
+                    view = dataclasses.replace(view, paused=True)
+
+
+def _pressed(shown: Frame, view: View, key: str, size: Size) -> View:
+    """Returns the view after a key or a click."""
+    if key.startswith("click "):
+        _, x, y = key.split()
+        return clicked(shown, view, size, int(x), int(y))
+    return views.press(view, key, views.shown(shown.rows, view), page_rows(size), shown.domains)
+
+
+class Aside:
+    """What pages show that is in no snapshot: other domains, and messages."""
+
+    def __init__(self, looks: Looks) -> None:
+        """Looks at nothing yet."""
+        self._looks = looks
+        self._watching: Watching | None = None
+        self._messages: Messages | None = None
+        self._domains: tuple[str, ...] = ()
+        self._page = ""
+
+    @property
+    def patience(self) -> float:
+        """Seconds until there may be something new."""
+        return INTERVAL_S if self._watching is not None else math.inf
+
+    def beside(self, frame: Frame, view: View) -> Frame:
+        """Returns a look with what its page wants."""
+        if view.page == views.DOMAINS and self._page != views.DOMAINS:
+            self._domains = stats.domains() if self._looks.follows else ()
+        self._page = view.page
+        wanted = view.looked_at if view.page == views.MESSAGES else None
+        if self._watching is not None and self._watching.topic != wanted:
+            self.close()
+        if wanted is None:
+            return dataclasses.replace(frame, domains=self._domains)
+        if not self._looks.follows:
+            return dataclasses.replace(
+                frame, messages=Messages(wanted, reason="a recording of numbers has no messages")
+            )
+        if self._watching is None:
+            self._watching = Watching(self._looks.domain, wanted)
+        if not view.paused or self._messages is None:
+            self._messages = self._watching.look()
+        return dataclasses.replace(frame, messages=self._messages)
+
+    def turn_to(self, looks: Looks) -> None:
+        """Goes to another domain."""
+        self.close()
+        self._looks, self._page = looks, ""
+
+    def close(self) -> None:
+        """Looks at no messages any more."""
+        if self._watching is not None:
+            self._watching.close()
+        self._watching = self._messages = None
+
+
+def _next(looks: Looks, reel: Reel) -> bool:
+    """Takes the next look, if there is one."""
+    frame = looks.look()
+    if frame is not None:
+        reel.add(frame)
+        if not looks.follows:
+            reel.thaw()
+    return frame is not None
+
+
+def once(domain: str, interval: float) -> None:
+    """Prints one look, all of it."""
+    looks = Looks(domain, interval)
+    console = output()
+    for found in watch(domain, interval, 1):
+        console.print(report(looks.frame(found, host.look()), Size.of(console)), no_wrap=True)
+
+
+def picture(domain: str, interval: float, count: int, svg: str) -> None:
+    """Draws the last of so many looks to a file."""
+    looks = Looks(domain, interval)
+    looks.look()
+    with SignalHandler() as stopper, stopper.allowed():
+        for _ in range(count):
+            stopper.wait(interval)
+            frame = looks.look()
+    if frame is None:
+        return
+    width, height = _PICTURE
+    with Path("/dev/null").open("w") as nowhere:
+        console = Console(file=nowhere, record=True, width=width, height=height, force_terminal=True, highlight=False)
+        rows = views.shown(frame.rows, View())
+        # The session with the most receivers says most.
+        best = max(rows, key=lambda row: len(row.session.receivers) if row.session else 0, default=None)
+        console.print(screen(frame, View(chosen=best.key if best else None), Size(width, height)))
+        console.save_svg(svg, title="ipcbus top")

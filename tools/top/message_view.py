@@ -1,0 +1,122 @@
+"""The messages of a topic, live, without a receiver: they are looked at in the ring."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from rich.text import Text
+
+from ipcbus.stats.peek import SHOWN_MAX, Peek, Peeked
+from ipcbus.wire.properties import block_length, unpack
+from ipcbus_tools.common import number, size, visible
+from ipcbus_tools.top import table
+from ringbuf.ring_errors import RingError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ipcbus_tools.top.view import Topic
+
+KEPT: Final = 500
+INTERVAL_S: Final = 0.1
+"""So often the ring is looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """What was seen of a topic.
+
+    Attributes:
+        topic: which.
+        latest: the messages of late, the latest last.
+        seen: how many were seen.
+        part: whether so many come that only a part of them was looked at.
+        reason: why none can be seen; empty when they can.
+    """
+
+    topic: Topic
+    latest: tuple[Peeked, ...] = ()
+    seen: int = 0
+    part: bool = False
+    reason: str = ""
+
+
+class Watching:
+    """Looks at the messages of one topic until it is closed."""
+
+    def __init__(self, domain: str, topic: Topic) -> None:
+        """Begins with what is published next."""
+        self.topic = topic
+        self._latest: deque[Peeked] = deque(maxlen=KEPT)
+        self._seen, self._part, self._reason = 0, False, ""
+        self._peek: Peek | None = None
+        with self._telling():
+            self._peek = Peek(domain, topic.context_id, topic.source, topic.number)
+
+    def look(self) -> Messages:
+        """What was seen until now."""
+        with self._telling():
+            found = self._peek.look() if self._peek is not None else []
+            self._part = self._part or (self._peek is not None and self._peek.skipped)
+            self._seen += len(found)
+            self._latest.extend(found)
+        return Messages(self.topic, tuple(self._latest), self._seen, self._part, self._reason)
+
+    def close(self) -> None:
+        """Lets go of the ring."""
+        if self._peek is not None:
+            self._peek.close()
+            self._peek = None
+
+    @contextlib.contextmanager
+    def _telling(self) -> Iterator[None]:
+        try:
+            yield
+        except (RingError, OSError) as error:
+            self._reason = str(error)
+
+
+def lines(found: Messages, width: int, room: int, *, unicode: bool) -> list[Text]:
+    """Returns a page of the latest messages.
+
+    Args:
+        found: what was seen.
+        width: columns of the screen.
+        room: lines of the page.
+        unicode: whether the terminal knows more than ASCII.
+    """
+    topic = found.topic
+    told = [
+        Text.assemble(("  messages of ", "dim"), (table.clean(topic.name), "bold"), f"  {table.clean(topic.source)}"),
+        Text("  Looked at in the ring without a receiver: the source does not notice.", "dim"),
+        Text(f"  {number(found.seen)} seen" + (", a part of them: more come than are looked at" if found.part else "")),
+        Text(f"  {'number':>12}  {'sent':<15}  {'bytes':>9}  data".ljust(width), table.HEAD),
+    ]
+    if found.reason:
+        return [*told[:1], Text(f"  {table.clean(found.reason)}", "yellow")]
+    shown = found.latest[-max(0, room - len(told)) :] if room > len(told) else ()
+    if not shown:
+        told.append(Text("  no message yet", "dim"))
+    return told[:room] + [Text(table.cut(_line(each), width, unicode=unicode)) for each in shown]
+
+
+def _line(each: Peeked) -> str:
+    data, headers = each.data, ""
+    if each.headers and not each.fragment and (length := block_length(data)):
+        headers = "[" + ", ".join(f"{key}={visible(value)}" for key, value in unpack(data[:length])) + "]  "
+        data = data[length:]
+    more = f" ... {size(each.length - SHOWN_MAX)} more" if each.length > SHOWN_MAX else ""
+    part = "(fragment) " if each.fragment else ""
+    head = f"  {each.sequence_number:>12}  {_clock(each.send_time_ns)}  {each.length:>9}  "
+    return f"{head}{part}{headers}{visible(data)}{more}"
+
+
+def _clock(time_ns: int) -> str:
+    try:
+        return datetime.datetime.fromtimestamp(time_ns / 1e9).strftime("%H:%M:%S.%f") if time_ns else "-".ljust(15)
+    except (ValueError, OverflowError, OSError):
+        return "??:??:??.??????"  # what a damaged source says of its time

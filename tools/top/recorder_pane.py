@@ -1,0 +1,70 @@
+"""The table of recorders."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from ipcbus_tools.top import figures
+from ipcbus_tools.top.table import Column
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ipcbus_tools.top.rows import RecorderRow
+
+BAD, WARN, DIM = "bold red", "yellow", "dim"
+STATES = {"dead": BAD, "stopped": BAD, "hangs": BAD, "drops": BAD, "fails": BAD, "behind": WARN, "gone": DIM}
+
+
+def troubles(rows: Iterable[RecorderRow]) -> list[tuple[str, str]]:
+    """What the header says of recorders that do not just record, with its style; worst first."""
+    states = Counter(row.state for row in rows)
+    return [
+        (f"recorder {state}" if states[state] == 1 else f"{states[state]} recorders: {state}", style)
+        for state, style in STATES.items()
+        if states[state] and style != DIM
+    ]
+
+
+def _rate(row: RecorderRow, name: str) -> float | None:
+    return row.recorder.per_second.get(name) if row.state not in ("dead", "gone") else None
+
+
+def _count(title: str, rank: int, *names: str, style: str) -> Column[RecorderRow]:
+    """Returns a number that should be 0."""
+
+    def total(row: RecorderRow) -> int:
+        return sum(row.recorder.counters.get(name, 0) for name in names)
+
+    return Column(
+        title, 7, rank, lambda row, _: figures.whole(total(row)), style=lambda row: style if total(row) else ""
+    )
+
+
+COLUMNS: list[Column[RecorderRow]] = [
+    Column("recorder", 12, 0, lambda row, width: _end(row.recorder.log, width), left=True, spread=2),
+    Column("state", 7, 0, lambda row, _: row.state, left=True, style=lambda row: STATES.get(row.state, "")),
+    Column("pid", 7, 4, lambda row, _: f"{row.pid}"),
+    Column("user", 8, 9, lambda row, _: row.user, left=True),
+    Column("command", 12, 8, lambda row, _: figures.program(row.command), left=True, spread=1),
+    Column("msg/s", 6, 1, lambda row, _: figures.count(_rate(row, "messages"))),
+    Column("MiB/s", 6, 6, lambda row, _: figures.mebibytes(_rate(row, "bytes"))),
+    Column(
+        "behind",
+        6,
+        2,
+        lambda row, _: figures.time(row.recorder.counters.get("behind_ns")),
+        style=lambda row: STATES.get(row.state, "") if row.state in ("behind", "hangs") else "",
+    ),
+    Column("buf%", 4, 3, lambda row, _: figures.share(row.recorder.fill)),
+    _count("lost", 3, "lost", "missed", style=WARN),
+    _count("dropped", 2, "dropped", style=BAD),
+    _count("errors", 7, "errors", style=BAD),
+]
+"""Its columns; lost are those lost on the way to it and those sent while it was not there."""
+
+
+def _end(path: str, width: int) -> str:
+    """Returns the end of a path that is too long for its column: there it differs from others."""
+    return path if len(path) <= width else ".." + path[len(path) - width + 2 :]

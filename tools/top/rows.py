@@ -1,0 +1,176 @@
+"""Which lines there are: what runs, what has just died, what may not be read.
+
+An owner that died is shown as dead for two intervals, one whose session vanished as gone, also when others have
+removed what it left before anybody looked. Then the line goes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ipcbus_tools.name_lookup import UNREAD, state
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ipcbus.stats import ContextStats, DomainSnapshot, RecorderStats, SessionStats, SlotStats
+
+    Lingers = Callable[["Key"], bool]
+
+LINGER = 2
+"""Intervals for which what has ended is still shown."""
+
+Key = tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A line of the table of sessions.
+
+    Attributes:
+        key: what it is chosen by; the same in each snapshot.
+        state: `sends`, `idle`, `blocked`, `refused`, `stopped`, `closed`, `dead`, `gone`, or `UNREAD`.
+        session: its numbers; None for a context of which nothing is known.
+        context_id: the context that sends.
+        reason: why numbers are missing; empty when none is.
+    """
+
+    key: Key
+    state: str
+    session: SessionStats | None
+    context_id: int
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RecorderRow:
+    """A line of the table of recorders.
+
+    Attributes:
+        state: what `RecorderStats.doing` says, or `gone`.
+        recorder: its numbers.
+        pid: its process.
+        user: its user.
+        command: its command line.
+    """
+
+    state: str
+    recorder: RecorderStats
+    pid: int
+    user: str
+    command: str
+
+
+class RowList:
+    """Remembers who has ended, and when that was first seen."""
+
+    def __init__(self) -> None:
+        """Nobody yet."""
+        self._ended: dict[Key, int] = {}
+        self._shown: dict[Key, Row] = {}
+        self._recorders: dict[Key, RecorderRow] = {}
+        self.hidden_dead = 0
+        """Contexts that are dead for so long that they are not shown any more; what they left still lies there."""
+        self._lost: dict[Key, int] = {}
+        self._lost_by_gone = 0
+        self.lost = 0
+        """Messages lost for good by all receivers that were seen, also by those that are gone."""
+
+    def rows(self, found: DomainSnapshot, interval_ns: int) -> tuple[Row, ...]:
+        """Returns the lines of a snapshot.
+
+        Args:
+            found: the snapshot, later than those before.
+            interval_ns: time between two of them.
+        """
+        # Half an interval less, so that no look that comes early shows a line once more.
+        limit = found.read_ns - LINGER * interval_ns + interval_ns // 2
+        ended: dict[Key, int] = {}
+
+        def lingers(key: Key) -> bool:
+            ended[key] = self._ended.get(key, found.read_ns)
+            return ended[key] > limit
+
+        rows, recorders = {}, {}
+        self.hidden_dead = 0
+        for context in found.contexts:
+            key: Key = ("context", context.context_id, context.start_ns)
+            shown = context.alive or lingers(key)
+            self.hidden_dead += not shown
+            for row in _rows(context):
+                if not context.alive:
+                    ended[row.key] = ended[key]  # so that it does not begin to be gone once it is removed
+                if shown:
+                    rows[row.key] = _without_old_readers(_named(row, self._shown.get(row.key)), lingers)
+            for each, line in _recorders(context):
+                if not context.alive:
+                    ended[each] = ended[key]
+                if shown:
+                    was = self._recorders.get(each, line)
+                    recorders[each] = dataclasses.replace(line, command=line.command or was.command)
+        for key, row in self._shown.items():
+            if key not in rows and key not in ended and lingers(key):
+                rows[key] = dataclasses.replace(row, state="dead" if row.state == "dead" else "gone")
+        for key, line in self._recorders.items():
+            if key not in recorders and key not in ended and lingers(key):
+                recorders[key] = dataclasses.replace(line, state="dead" if line.state == "dead" else "gone")
+        self._ended, self._shown, self._recorders = ended, rows, recorders
+        self._count_lost(found)
+        return tuple(rows.values())
+
+    @property
+    def recorders(self) -> tuple[RecorderRow, ...]:
+        """The recorders of the snapshot that `rows` was given last, those in trouble first."""
+        return tuple(sorted(self._recorders.values(), key=lambda row: (row.state == "records", row.recorder.log)))
+
+    def _count_lost(self, found: DomainSnapshot) -> None:
+        """What a receiver has lost stays counted when it is gone itself."""
+        lost: dict[Key, int] = {
+            (context.context_id, context.start_ns, receiver.topic, receiver.since_ns): receiver.counters["lost"]
+            for context in found.contexts
+            for receiver in context.receivers
+        }
+        self._lost_by_gone += sum(count for key, count in self._lost.items() if key not in lost)
+        self._lost = lost
+        self.lost = self._lost_by_gone + sum(lost.values())
+
+
+def _recorders(context: ContextStats) -> Iterator[tuple[Key, RecorderRow]]:
+    for recorder in context.recorders:
+        key = ("recorder", context.context_id, recorder.log, recorder.since_ns)
+        yield key, RecorderRow(recorder.doing, recorder, context.pid, context.user, context.command)
+
+
+def _named(row: Row, before: Row | None) -> Row:
+    """With the command line that a process had before it died: now it matters whose it was."""
+    session, was = row.session, before.session if before else None
+    if session is None or session.command or was is None:
+        return row
+    return dataclasses.replace(row, session=dataclasses.replace(session, command=was.command))
+
+
+def _rows(context: ContextStats) -> Iterator[Row]:
+    for session in context.sessions:
+        key = ("session", session.source, context.context_id)
+        yield Row(key, _state(session), session, context.context_id, session.reason)
+    if not context.sessions and context.reason and not context.pid:
+        yield Row(("context", context.context_id), UNREAD, None, context.context_id, context.reason)
+
+
+def _state(session: SessionStats) -> str:
+    return state(session) or ("sends" if session.per_second.get("msgs_sent") else "idle")
+
+
+def _without_old_readers(row: Row, lingers: Lingers) -> Row:
+    """The row without readers that have been dead for too long; their source is stopped, or has not looked yet."""
+    session = row.session
+    if session is None or all(slot.alive for slot in session.receivers):
+        return row
+
+    def kept(slot: SlotStats) -> bool:
+        return slot.alive or lingers((*row.key, *slot.key))
+
+    readers = tuple(slot for slot in session.receivers if kept(slot))
+    return dataclasses.replace(row, session=dataclasses.replace(session, receivers=readers))

@@ -1,0 +1,83 @@
+"""How the sessions went over the last minute: throughput, latency and lag, a value a second each."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ipcbus import stats
+from ipcbus_tools.top.panes import lag, latency
+
+if TYPE_CHECKING:
+    from ipcbus.stats import DomainSnapshot, History, SessionStats
+
+_SECOND_NS = 950_000_000
+"""A little less than a second counts as one, or each second look would be dropped for a jitter."""
+
+Values = tuple[float | None, ...]
+SessionKey = tuple[int, str]
+"""Context and source string."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionTrend:
+    """The last minute of a session, the latest value last; None where unknown.
+
+    Attributes:
+        rate: messages a second.
+        p99: the longest p99 of a receiver within each second, in ns.
+        lag: the most bytes that a receiver was behind within each second.
+    """
+
+    rate: Values = ()
+    p99: Values = ()
+    lag: Values = ()
+
+
+class SessionHistory:
+    """Gathers what looks say of latency and lag; `History` does so for throughput."""
+
+    def __init__(self) -> None:
+        """Has seen nothing yet."""
+        self._seen: dict[tuple[int, str, int], _Seen] = {}
+
+    def add(self, found: DomainSnapshot, history: History) -> dict[SessionKey, SessionTrend]:
+        """Takes a snapshot with its rates, later than those before; says how each session went."""
+        seen: dict[tuple[int, str, int], _Seen] = {}
+        trails: dict[SessionKey, SessionTrend] = {}
+        for session in found.sessions:
+            key = (session.context_id, session.source, session.start_ns)
+            seen[key] = one = self._seen.get(key) or _Seen(session.read_ns)
+            one.add(session)
+            trails[key[:2]] = SessionTrend(history.trail(session), one.trail(0), one.trail(1))
+        self._seen = seen
+        return trails
+
+
+class _Seen:
+    """The highest values of the second that goes on, and those of the seconds before."""
+
+    def __init__(self, now_ns: int) -> None:
+        self._since = now_ns
+        self._now: tuple[float | None, float | None] = (None, None)
+        self._values: deque[tuple[float | None, float | None]] = deque(maxlen=stats.SPAN_S)
+
+    def add(self, session: SessionStats) -> None:
+        """Takes what a look says."""
+        late, behind = self._now
+        self._now = (_higher(late, latency(session, "p99")), _higher(behind, lag(session)))
+        elapsed = session.read_ns - self._since
+        if elapsed >= _SECOND_NS:
+            # A screen that was paused has one value for all the seconds that it missed.
+            self._values.extend([self._now] * min(stats.SPAN_S, max(1, round(elapsed / 1e9))))
+            self._since, self._now = session.read_ns, (None, None)
+
+    def trail(self, which: int) -> Values:
+        """Latency (0) or lag (1)."""
+        found = tuple(each[which] for each in self._values)
+        return (None,) * (stats.SPAN_S - len(found)) + found
+
+
+def _higher(one: float | None, other: float | None) -> float | None:
+    return max((each for each in (one, other) if each is not None), default=None)
