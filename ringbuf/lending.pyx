@@ -27,6 +27,16 @@ static int ib_move_pages(void *from, size_t length, void *to) {
     return mremap(from, length, length, MREMAP_MAYMOVE | MREMAP_FIXED, to) == to ? 0 : -1;
 }
 static size_t ib_page(void) { return (size_t)sysconf(_SC_PAGESIZE); }
+/* Who lends, looks and ends to look holds the GIL; where Python has none, the words need atomic instructions. */
+static inline int ib_swap(uint32_t *word, uint32_t was, uint32_t now) {
+#ifdef Py_GIL_DISABLED
+    return __atomic_compare_exchange_n(word, &was, now, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+#else
+    if (*word != was) return 0;
+    *word = now;
+    return 1;
+#endif
+}
     """
     void *mmap(void *addr, size_t length, int prot, int flags, int fd, long offset) nogil
     int munmap(void *addr, size_t length) nogil
@@ -35,6 +45,7 @@ static size_t ib_page(void) { return (size_t)sysconf(_SC_PAGESIZE); }
     int ib_map_again(void *of, size_t length, void *to) nogil
     int ib_move_pages(void *source, size_t length, void *to) nogil
     size_t ib_page() nogil
+    bint swap "ib_swap"(uint32_t *word, uint32_t was, uint32_t now)
 
 cdef enum:
     PIECES_MAX = 256            # replaced pieces of one mapping; the system allows a process about 65,000 in all
@@ -45,12 +56,12 @@ cdef uint32_t SETTLED = 0x80000000
 cdef size_t PAGE = ib_page()
 
 
-cdef uint32_t add(uint32_t *word, uint32_t more) noexcept nogil:
+cdef inline uint32_t add(uint32_t *word, uint32_t more) noexcept:
     """Adds to a word that several threads change; returns what it was."""
     cdef uint32_t was
     while True:
         was = _atomics.load_relaxed32(word)
-        if _atomics.cas32(word, was, was + more):
+        if swap(word, was, was + more):
             return was
 
 
@@ -116,7 +127,7 @@ cdef class Loan:
             was = _atomics.load_relaxed32(&self.exports)
             if was & SETTLED:
                 raise BufferError("the message's callback has returned, or the acquire block was left; copy what is kept")
-            if _atomics.cas32(&self.exports, was, was + 1):
+            if swap(&self.exports, was, was + 1):
                 break
         try:
             PyBuffer_FillInfo(buffer, self, self.start, self.length, not self.writes, flags)
@@ -142,7 +153,7 @@ cdef class Loan:
 
     cdef bint end(self) except -1:
         cdef Lender lender = self.lender
-        cdef uint32_t was = _atomics.or32(&self.exports, SETTLED)
+        cdef uint32_t was = add(&self.exports, SETTLED)
         if was == 1:
             add(&self.exports, <uint32_t>-1)
             lender.patience >>= 1
@@ -195,7 +206,7 @@ cdef class Lender:
             return None
         if self.impossible or length == 0:
             return None
-        if twin is not None and (twin.pieces == PIECES_MAX or twin.is_taken(first, length)):
+        if twin is not None and twin.pieces and (twin.pieces == PIECES_MAX or twin.is_taken(first, length)):
             if _atomics.load_relaxed32(&twin.kept):
                 return None
             twin = self.twin = None     # nobody looks at its pages any more

@@ -1,6 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, embedsignature=True, auto_pickle=False
 """What an application gets; see the stub for the words."""
 from cpython.bytes cimport PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.memoryview cimport PyMemoryView_FromObject
+from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint64_t
 
 from ipcbus.delivery.message_types import MessageType
@@ -8,6 +10,9 @@ from ipcbus.wire._wire_layout cimport FLAG_PROPERTIES
 from ipcbus.wire.properties cimport block_copy
 from ipcbus.wire.properties import unpack
 from ringbuf.clock cimport epoch_ns
+
+cdef extern from "Python.h":
+    Py_ssize_t Py_REFCNT(PyObject *o) noexcept
 
 cdef dict _types = {int(kind): kind for kind in MessageType}
 cdef object _data = MessageType.DATA
@@ -35,7 +40,7 @@ cdef class Message:
         if self.shown is None:
             if self.lent and self.lender is not None:
                 self.loan = self.lender.lend(self.start, self.length)
-            self.shown = memoryview(self.loan if self.loan is not None else self.data)
+            self.shown = PyMemoryView_FromObject(self.loan if self.loan is not None else self.data)
         return self.shown
 
     @property
@@ -112,7 +117,8 @@ cdef class Message:
 
     cdef int take_view(self) except -1:
         if self.shown is not None:
-            if self.lent and self.lender is not None:
+            # One that nobody else has goes with the line after this.
+            if self.lent and self.lender is not None and Py_REFCNT(<PyObject *>self.shown) > 1:
                 try:
                     self.shown.release()
                 except BufferError:
