@@ -40,7 +40,6 @@ cdef class Demux:
     cdef uint64_t send_ticks            # when the datagram in hand was begun
     cdef const char *first              # what the datagram in hand begins with
     cdef uint64_t published_ticks       # when it was published
-    cdef uint64_t sent_ticks            # when the message in hand was sent
     cdef double ticks_per_stamp
     cdef uint64_t dice
     cdef public int64_t now_ns          # for what is not in order; passed in
@@ -69,16 +68,18 @@ cdef class Demux:
     cdef void sample(self, int64_t count) noexcept
     cdef bint is_credible(self, Controller controller, uint64_t sequence, int flags) except -1
     cdef int odd(
-        self, Controller controller, const MessageHeader *header, uint32_t length, int flags, uint64_t sequence
+        self, Controller controller, const MessageHeader *header, uint32_t length, uint32_t word, uint64_t sequence
     ) except -1
     cdef int give(
-        self, Controller controller, const MessageHeader *header, uint32_t length, int flags, uint64_t sequence
+        self, Controller controller, const MessageHeader *header, uint32_t length, uint32_t word, uint64_t sequence
     ) except -1
     cdef int store(
-        self, Sink sink, Controller controller, const MessageHeader *header, uint32_t length, int flags, uint64_t sequence
+        self, Sink sink, Controller controller, const MessageHeader *header, uint32_t length, uint32_t word, uint64_t sequence
     ) except -1
     cdef int call(
-        self, Sink sink, Controller controller, const MessageHeader *header, uint32_t length, int flags, uint64_t sequence
+        self, Sink sink, Controller controller, const MessageHeader *header, uint32_t length, uint32_t word, uint64_t sequence
     ) except -1
+    cdef long fill(self, Controller controller, long limit) noexcept
+    cdef uint64_t sent_ticks(self, const MessageHeader *header, uint32_t length, uint32_t word) noexcept
     cdef void finish_record(self) noexcept
     cdef void show_counters(self) noexcept

@@ -7,12 +7,13 @@ from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy
 
+from ipcbus.delivery.datagram_walk cimport completes, count_messages, flags_of, published_after, sent_after
 from ipcbus.delivery.received_message cimport Message, Origin, message_with_headers, own_message
 from ipcbus.delivery.sink cimport Sink, sink_count, sink_is_full, sink_row
 from ipcbus.wire._wire_layout cimport (
-    FLAG_FRAGMENT, FLAG_PROPERTIES, FLAG_TSNI, FRAGMENT_HEADER_BYTES, MESSAGE_HEADER_BYTES, STAMP_BYTES, STAMP_NS, TOPIC_BITS,
-    TOPIC_MASK, FragmentHeader, MessageHeader,
+    FLAG_FRAGMENT, FLAG_PROPERTIES, FLAG_TSNI, MESSAGE_HEADER_BYTES, STAMP_NS, TOPIC_BITS, TOPIC_MASK, MessageHeader,
 )
 from ipcbus.wire.stamps cimport STAMPED, body_bytes, stamp_ticks, stride
 from ringbuf cimport _atomics
@@ -31,7 +32,6 @@ cdef extern from "Python.h":
 
 cdef enum:
     UNUSUAL = (FLAG_FRAGMENT | FLAG_TSNI | FLAG_PROPERTIES) << TOPIC_BITS   # bits of a header's topic word
-    TSNI_BIT = TOPIC_BITS + 3
 
     DROPPED_NUMBER = -1
     IN_PLACE_NUMBER = -2
@@ -40,63 +40,6 @@ cdef uint64_t ANY_NUMBER = <uint64_t>1 << 40
 
 DROPPED = DROPPED_NUMBER
 IN_PLACE = IN_PLACE_NUMBER
-
-
-cdef inline int64_t count_messages(const char *cursor, const char *end) noexcept:
-    """How many messages a datagram holds; -1 when they do not end exactly where it ends."""
-    cdef const MessageHeader *header
-    cdef int64_t left = end - cursor, count = 0     # signed: what is wrong may reach past the end
-    cdef uint32_t word
-    while left >= MESSAGE_HEADER_BYTES:
-        header = <const MessageHeader *>cursor
-        word = header.topic
-        count += ~(word >> TSNI_BIT) & 1
-        left -= stride(body_bytes(header.length, word))
-        cursor = end - left
-    return count if left == 0 else -1
-
-
-cdef uint64_t sent_after(const char *cursor, const char *end, int64_t place, double ticks_per_stamp) noexcept:
-    """How many ticks after the begin of its datagram the message at this place was sent."""
-    cdef const MessageHeader *header
-    cdef const char *first = cursor
-    cdef uint32_t word, length
-    while end - cursor >= MESSAGE_HEADER_BYTES:
-        header = <const MessageHeader *>cursor
-        word, length = header.topic, header.length
-        if <int64_t>body_bytes(length, word) > end - cursor - MESSAGE_HEADER_BYTES:
-            break
-        if place == 0 and not word >> TSNI_BIT & 1:
-            if word & STAMPED and cursor != first:
-                return stamp_ticks(cursor, length, ticks_per_stamp)
-            break
-        place -= ~(word >> TSNI_BIT) & 1
-        cursor += stride(body_bytes(length, word))
-    return 0
-
-
-cdef inline uint64_t published_after(const char *first, const char *end, double ticks_per_stamp) noexcept:
-    """How many ticks after its begin a datagram was published."""
-    cdef const MessageHeader *header = <const MessageHeader *>first
-    cdef uint32_t length
-    if end - first < MESSAGE_HEADER_BYTES or not header.topic & STAMPED:
-        return 0
-    length = header.length  # once: its source may change it
-    if <int64_t>length + STAMP_BYTES > end - first - MESSAGE_HEADER_BYTES:
-        return 0
-    return stamp_ticks(first, length, ticks_per_stamp)
-
-
-cdef bint completes(const char *payload, uint32_t length, uint32_t flags) noexcept:
-    """Whether what bears an unusual flag is a message of its own, or the last fragment of one."""
-    cdef const FragmentHeader *fragment = <const FragmentHeader *>payload
-    if flags & FLAG_TSNI:
-        return False
-    if not flags & FLAG_FRAGMENT:
-        return True
-    if length < FRAGMENT_HEADER_BYTES:
-        return False
-    return <uint64_t>fragment.offset + length - FRAGMENT_HEADER_BYTES >= fragment.total
 
 
 cdef class Tally:
@@ -356,7 +299,7 @@ cdef class Demux:
         May stop within a datagram and go on there the next time. One loop for both, records and what is fed: a call for
         each record would cost as much as a tenth of a message.
         """
-        cdef long handled = 0, taken = 0
+        cdef long handled = 0, taken = 0, more
         cdef const MessageHeader *header
         cdef Controller controller
         cdef PyObject *found
@@ -396,18 +339,17 @@ cdef class Demux:
                     break
                 self.cursor += stride(body)
                 taken += 1
-                self.sent_ticks = self.send_ticks
-                if word & STAMPED:
-                    if <const char *>header != self.first:  # of which the stamp says when the datagram was published
-                        self.sent_ticks += stamp_ticks(<const char *>header, length, self.ticks_per_stamp)
-                    word ^= STAMPED
                 if sequence != controller.expected or not controller.plain or word & UNUSUAL:
-                    handled += self.odd(controller, header, length, word >> TOPIC_BITS, sequence)
+                    handled += self.odd(controller, header, length, word, sequence)
                 else:
                     controller.expected += 1
                     self.messages += 1
                     handled += 1
-                    self.give(controller, header, length, word >> TOPIC_BITS, sequence)
+                    self.give(controller, header, length, word, sequence)
+                    if controller.pulls:
+                        more = self.fill(controller, limit - taken)
+                        taken += more
+                        handled += more
                 if taken >= limit or self.stop or self.left:
                     break
         # Without a message, too: a lapped reader may stand somewhere else now.
@@ -444,11 +386,21 @@ cdef class Demux:
         return True
 
     @cython.final
+    cdef inline uint64_t sent_ticks(self, const MessageHeader *header, uint32_t length, uint32_t word) noexcept:
+        """When a message of the datagram in hand was sent."""
+        # The stamp of the first one says when the datagram was published.
+        if word & STAMPED and <const char *>header != self.first:
+            return self.send_ticks + stamp_ticks(<const char *>header, length, self.ticks_per_stamp)
+        return self.send_ticks
+
+    @cython.final
     cdef int odd(
-        self, Controller controller, const MessageHeader *header, uint32_t length, int flags, uint64_t sequence
+        self, Controller controller, const MessageHeader *header, uint32_t length, uint32_t word, uint64_t sequence
     ) except -1:
         """Gives the controller's other half what is not a message in order; returns how many were delivered."""
         cdef char *start = <char *>header + MESSAGE_HEADER_BYTES
+        cdef uint64_t sent_ticks = self.sent_ticks(header, length, word)
+        cdef int flags = flags_of(word)
         cdef Message message
         cdef long given
         # Whoever counts on from below this in the fast path does not live to reach 2**63, where numbers turn negative.
@@ -464,7 +416,7 @@ cdef class Demux:
             self.show_tally()
             return 0
         if sequence == controller.expected and controller.plain and not flags & (FLAG_FRAGMENT | FLAG_TSNI):
-            message = message_with_headers(controller.origin, start, length, sequence, flags, self.sent_ticks)
+            message = message_with_headers(controller.origin, start, length, sequence, flags, sent_ticks)
             if message is not None:
                 message.published_ticks = self.published_ticks
                 controller.expected += 1
@@ -474,7 +426,7 @@ cdef class Demux:
         payload = PyMemoryView_FromMemory(start, length, PyBUF_READ)
         try:
             controller.published_ticks = self.published_ticks
-            given = controller.odd(sequence, flags, payload, self.sent_ticks, self.now_ns)
+            given = controller.odd(sequence, flags, payload, sent_ticks, self.now_ns)
         finally:
             payload.release()
         if flags & FLAG_FRAGMENT and given != DROPPED_NUMBER:
@@ -485,43 +437,84 @@ cdef class Demux:
         if not flags & FLAG_FRAGMENT:
             self.messages += 1
         if given == IN_PLACE_NUMBER:
-            self.give(controller, header, length, flags, sequence)
+            self.give(controller, header, length, word, sequence)
             return 1
         return given
 
     @cython.final
     cdef inline int give(
-        self, Controller controller, const MessageHeader *header, uint32_t length, int flags, uint64_t sequence
+        self, Controller controller, const MessageHeader *header, uint32_t length, uint32_t word, uint64_t sequence
     ) except -1:
         cdef Sink sink = controller.only
         if sink is not None:
             if sink.pulls:
-                return self.store(sink, controller, header, length, flags, sequence)
-            return self.call(sink, controller, header, length, flags, sequence)
+                return self.store(sink, controller, header, length, word, sequence)
+            return self.call(sink, controller, header, length, word, sequence)
         for each in controller.sinks:
             sink = <Sink>each
             if sink.pulls:
-                self.store(sink, controller, header, length, flags, sequence)
+                self.store(sink, controller, header, length, word, sequence)
             else:
-                self.call(sink, controller, header, length, flags, sequence)
+                self.call(sink, controller, header, length, word, sequence)
         return 0
 
     @cython.final
     cdef inline int store(
-        self, Sink sink, Controller controller, const MessageHeader *header, uint32_t length, int flags, uint64_t sequence
+        self, Sink sink, Controller controller, const MessageHeader *header, uint32_t length, uint32_t word, uint64_t sequence
     ) except -1:
         """Puts a message into a row, or keeps a copy of it."""
         cdef const char *payload = <const char *>header + MESSAGE_HEADER_BYTES
         if sink.closed:
             return 0
         if not sink_row(sink, payload, length):
-            sink.keep(own_message(controller.origin, payload, length, sequence, flags, self.sent_ticks))
-        sink_count(sink, length)
+            sink.keep(own_message(
+                controller.origin, payload, length, sequence, flags_of(word), self.sent_ticks(header, length, word)
+            ))
+        sink_count(sink, 1, length)
         return 0
 
     @cython.final
+    cdef long fill(self, Controller controller, long limit) noexcept:
+        """Puts the next messages of the datagram into rows, as long as each is like a row; returns how many.
+
+        They are what `poll` would do one by one, and what is counted for each is counted once for all of them.
+        """
+        cdef Sink sink = controller.only
+        cdef const MessageHeader *header = <const MessageHeader *>self.cursor
+        cdef uint64_t sequence = controller.expected, length, body
+        cdef char *row
+        cdef long count = 0
+        cdef uint32_t word
+        if sink is None or sink.closed or not sink.rows_open:
+            return 0
+        length = <uint64_t>sink.row_bytes
+        row = sink.rows + sink.row_next * sink.row_bytes
+        limit = min(limit, sink.row_count - sink.row_next)
+        while count < limit and self.end - <const char *>header >= MESSAGE_HEADER_BYTES:
+            word = header.topic
+            body = body_bytes(<uint32_t>length, word)
+            if (
+                word & ~<uint32_t>STAMPED != controller.topic_number or header.length != length
+                or _atomics.load_relaxed64(&header.sequence) != sequence
+                or <int64_t>body > self.end - <const char *>header - MESSAGE_HEADER_BYTES
+            ):
+                break
+            memcpy(row, <const char *>header + MESSAGE_HEADER_BYTES, length)
+            header = <const MessageHeader *>(<const char *>header + stride(body))
+            row += length
+            sequence += 1
+            count += 1
+        if count:
+            self.cursor = <const char *>header
+            controller.expected = sequence
+            self.messages += count
+            sink.row_next += count
+            sink_count(sink, count, count * length)
+        return count
+
+    @cython.final
     cdef inline int call(
-        self, Sink sink, Controller controller, const MessageHeader *header, uint32_t length, int flags, uint64_t sequence
+        self, Sink sink, Controller controller, const MessageHeader *header, uint32_t length, uint32_t word, uint64_t sequence
     ) except -1:
         """Calls back with a message that looks into the datagram."""
         cdef Message message = self.spare
@@ -539,18 +532,19 @@ cdef class Demux:
         message.length = length
         message.sequence = sequence
         message.first_sequence = sequence
-        message.flags = flags
-        message.send_ticks = self.sent_ticks
+        message.flags = flags_of(word)
+        message.send_ticks = self.sent_ticks(header, length, word)
         message.published_ticks = self.published_ticks
         message.lent = True
-        sink_count(sink, message.length)
+        sink_count(sink, 1, length)
         # Called without Cython's own exception frame around it: that costs as much as half the call.
         result = PyObject_CallOneArg(<PyObject *>sink.callback, <PyObject *>message)
         if result == NULL:
             return sink.raised(message, self.rare)
         Py_DECREF(result)
         if Py_REFCNT(<PyObject *>message) == 1:
-            message.take_back()
+            if message.shown is not None or message.own is not None:
+                message.take_back()
             self.spare = message
         else:
             message.keep()

@@ -34,8 +34,9 @@ cdef class Sink:
     cdef int raised(self, Message message, rare) except -1
 
 
-cdef inline void sink_count(Sink sink, uint64_t length) noexcept:
-    sink.delivered += 1
+cdef inline void sink_count(Sink sink, uint64_t messages, uint64_t length) noexcept:
+    """Counts messages, of `length` bytes together."""
+    sink.delivered += messages
     sink.bytes_delivered += length
     if sink.line != NULL:
         _atomics.store_relaxed64(&sink.line.lbm_msgs_rcved, sink.delivered)

@@ -108,7 +108,7 @@ cdef class Sink:
         if self.closed:
             return
         if message.fragment is None:
-            sink_count(self, message_bytes(message))
+            sink_count(self, 1, message_bytes(message))
         else:
             self.count_fragments(message)
         if not self.pulls:

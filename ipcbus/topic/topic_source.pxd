@@ -31,16 +31,19 @@ cdef class TopicSource:
     cdef int put_pieces(
         self, bytes front, const char *data, uint64_t length, uint32_t flags, bint flush, int own
     ) except -1
-    cdef char *place(self, uint64_t length, bint flush, bint block) except NULL
+    cdef char *place(self, BatchWriter batch, uint64_t length, bint flush, bint block) except NULL
     cdef char *reserve_slowly(self, uint64_t length, bint flush, bint block, int own, int own_batch) except NULL
     cdef int wait_for_room(self, uint64_t need, bint block) except -1
     cdef int pass_gate(self, bint block) except -1
     cdef void count_piece(self, bint last) noexcept
-    cdef void put(self, char *place, uint64_t length, uint32_t flags, bint flush) noexcept
-    cdef int after(self, bint flush) except -1
+    cdef void put(self, BatchWriter batch, char *place, uint64_t length, uint32_t flags, bint flush) noexcept
+    cdef void head(self, char *place, uint64_t length, uint32_t flags, uint64_t sequence) noexcept
+    cdef void took(self, BatchWriter batch, uint32_t messages, uint64_t length, uint64_t need) noexcept
+    cdef int after(self, BatchWriter batch, bint flush) except -1
     cdef int send_flagged(self, data, bytes front, uint32_t flags, bint flush, bint block) except -1
     cdef void hold(self, bint holds) noexcept
     cdef Py_ssize_t append_rows(self, Py_buffer *view, bint block) except -1
+    cdef Py_ssize_t put_rows(self, const char *data, uint64_t length, uint64_t rows, bint block) except -1
 
 cdef class Reservation:
     cdef TopicSource source

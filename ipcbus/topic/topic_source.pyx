@@ -3,7 +3,7 @@
 from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_SIMPLE, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.long cimport PyLong_CheckExact
-from cpython.memoryview cimport PyMemoryView_GET_BUFFER
+from cpython.memoryview cimport PyMemoryView_FromObject, PyMemoryView_GET_BUFFER
 from cpython.pythread cimport PyThread_get_thread_ident
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy
@@ -76,9 +76,11 @@ cdef class TopicSource:
         return bool(self.gate & SOURCE_CLOSED)
 
     @cython.final
-    cdef inline char *place(self, uint64_t length, bint flush, bint block) except NULL:
-        """Where a message of `length` bytes goes. Between this and `put` nothing may let another thread run."""
-        cdef BatchWriter batch = self.batch
+    cdef inline char *place(self, BatchWriter batch, uint64_t length, bint flush, bint block) except NULL:
+        """Where a message of `length` bytes goes. Between this and `put` nothing may let another thread run.
+
+        This and what else is done for each message is given the batch: a reference of its own costs as much as the rest.
+        """
         cdef Writer *w = batch.w
         cdef uint64_t need = bytes_for(batch, length, flush)
         cdef char *place
@@ -135,11 +137,9 @@ cdef class TopicSource:
         return 0
 
     @cython.final
-    cdef inline void put(self, char *place, uint64_t length, uint32_t flags, bint flush) noexcept:
+    cdef inline void put(self, BatchWriter batch, char *place, uint64_t length, uint32_t flags, bint flush) noexcept:
         """Makes the bytes behind the header at `place` the next message; `length` and `flush` as its place was asked for."""
-        cdef BatchWriter batch = self.batch
         cdef Writer *w = batch.w
-        cdef MessageHeader *header = <MessageHeader *>place
         cdef uint64_t need = stride(length)
         self.sent_ticks = w.open_ticks
         if bears_stamp(batch, length, flush):
@@ -151,24 +151,35 @@ cdef class TopicSource:
                 self.sent_ticks = writer_ticks(w)
                 batch.stamped += self.sent_ticks - w.open_ticks
             put_stamp(place + MESSAGE_HEADER_BYTES + length, self.sent_ticks - w.open_ticks, batch.stamps_per_tick)
+        self.head(place, length, flags, self.next_sequence)
+        self.took(batch, 1, length, need)
+
+    @cython.final
+    cdef inline void head(self, char *place, uint64_t length, uint32_t flags, uint64_t sequence) noexcept:
+        """Writes a message's header."""
+        cdef MessageHeader *header = <MessageHeader *>place
         header.length = <uint32_t>length
         header.topic = self.topic_number | flags << TOPIC_BITS
-        header.sequence = self.next_sequence
-        self.next_sequence += 1
+        header.sequence = sequence
+
+    @cython.final
+    cdef inline void took(self, BatchWriter batch, uint32_t messages, uint64_t length, uint64_t need) noexcept:
+        """Counts messages of the open record: `length` bytes of payload, `need` bytes of the record."""
+        cdef Writer *w = batch.w
+        self.next_sequence += messages
         self.bytes_sent += length
         _atomics.store_relaxed64(&self.line.sequence_next, self.next_sequence)
         _atomics.store_relaxed64(&self.line.bytes_sent, self.bytes_sent)
         w.used += need
-        w.messages += 1
+        w.messages += messages
         if self.mark[0] != batch.record_number:
             self.mark[0] = batch.record_number
             batch.touched[batch.touched_count] = &self.line.sequence_next
             batch.touched_count += 1
 
     @cython.final
-    cdef inline int after(self, bint flush) except -1:
+    cdef inline int after(self, BatchWriter batch, bint flush) except -1:
         """Publishes if the message just put completes the datagram."""
-        cdef BatchWriter batch = self.batch
         # One that is full is over, whoever holds it: nothing joins it, and it may have no room for the time of publication.
         if flush or (batch.w.used - RECORD_HEADER >= batch.minimum_length and (
             not batch.held or (batch.stamps and batch.w.used + MESSAGE_HEADER_BYTES > batch.record_limit)
@@ -181,28 +192,30 @@ cdef class TopicSource:
 
     @cython.final
     cdef inline int append(self, const char *data, uint64_t length, uint32_t flags, bint flush, bint block) except -1:
+        cdef BatchWriter batch = self.batch
         cdef char *place
         if length > self.message_max:
             return self.append_pieces(None, data, length, flags, flush, block)
-        place = self.place(length, flush, block)
+        place = self.place(batch, length, flush, block)
         memcpy(place + MESSAGE_HEADER_BYTES, data, length)
-        self.put(place, length, flags, flush)
-        return self.after(flush)
+        self.put(batch, place, length, flags, flush)
+        return self.after(batch, flush)
 
     @cython.final
     cdef int append_with(
         self, bytes front, const char *data, uint64_t length, uint32_t flags, bint flush, bint block
     ) except -1:
         """Sends a message with a header block."""
+        cdef BatchWriter batch = self.batch
         cdef char *place
         length += PyBytes_GET_SIZE(front)
         flags |= FLAG_PROPERTIES
         if length > self.message_max:
             return self.append_pieces(front, data, length, flags, flush, block)
-        place = self.place(length, flush, block)
+        place = self.place(batch, length, flush, block)
         gather(place + MESSAGE_HEADER_BYTES, front, data, 0, length)
-        self.put(place, length, flags, flush)
-        return self.after(flush)
+        self.put(batch, place, length, flags, flush)
+        return self.after(batch, flush)
 
     @cython.final
     cdef int append_pieces(
@@ -242,6 +255,7 @@ cdef class TopicSource:
     cdef int put_pieces(
         self, bytes front, const char *data, uint64_t length, uint32_t flags, bint flush, int own
     ) except -1:
+        cdef BatchWriter batch = self.batch
         cdef uint64_t offset = 0, piece, first = self.next_sequence
         cdef FragmentHeader *header
         cdef char *place
@@ -258,9 +272,9 @@ cdef class TopicSource:
             offset += piece
             # `put` counts the bytes of each piece; those of the message count at its last one.
             self.bytes_sent += (length if last else 0) - (FRAGMENT_HEADER_BYTES + piece)
-            self.put(place, FRAGMENT_HEADER_BYTES + piece, flags, flush and last)
+            self.put(batch, place, FRAGMENT_HEADER_BYTES + piece, flags, flush and last)
             self.count_piece(last)
-            self.after(flush and last)
+            self.after(batch, flush and last)
         return 0
 
     @cython.final
@@ -365,9 +379,47 @@ cdef class TopicSource:
                 f"send_many takes a 2-D uint8 array, a 1-D array of items, or an iterable of bytes-like; this buffer "
                 f"has {view.ndim} dimensions of {view.itemsize}-byte items (for one message use send)"
             )
-        for i in range(rows):
-            self.append(data + i * length, length, 0, False, block)
+        if <uint64_t>length > self.message_max:
+            for i in range(rows):
+                self.append(data + i * length, length, 0, False, block)
+            return rows
+        i = 0
+        while i < rows:
+            i += self.put_rows(data + i * length, length, rows - i, block)
         return rows
+
+    @cython.final
+    cdef Py_ssize_t put_rows(self, const char *data, uint64_t length, uint64_t rows, bint block) except -1:
+        """Sends as many of the rows as the open datagram takes, and publishes it if they complete it; returns how many.
+
+        All of them are sent when the first one is, as nothing between them lets another thread run. If that is when the
+        datagram begins, only the first bears a stamp, which is that of the datagram; else they share one send time.
+        """
+        cdef BatchWriter batch = self.batch
+        cdef Writer *w = batch.w
+        cdef char *place = self.place(batch, length, False, block)
+        cdef bint stamped = batch.stamps and w.used > RECORD_HEADER
+        cdef uint64_t need = stride(length + STAMP_BYTES * stamped), left, more, i
+        cdef uint32_t flags = FLAG_STAMPED * stamped
+        memcpy(place + MESSAGE_HEADER_BYTES, data, length)
+        self.put(batch, place, length, 0, False)
+        left = min(batch.record_limit - w.used, w.limit - w.head - w.used - w.behind)
+        if not batch.held:
+            # The last one is the one that completes the datagram.
+            left = min(left, max(batch.minimum_length + RECORD_HEADER, w.used) - w.used + need - 1)
+        more = min(rows - 1, left // need)
+        place = w.data + (w.head & w.mask) + w.used
+        for i in range(more):
+            data += length
+            memcpy(place + MESSAGE_HEADER_BYTES, data, length)
+            if stamped:
+                put_stamp(place + MESSAGE_HEADER_BYTES + length, self.sent_ticks - w.open_ticks, batch.stamps_per_tick)
+            self.head(place, length, flags, self.next_sequence + i)
+            place += need
+        batch.stamped += more * (self.sent_ticks - w.open_ticks)
+        self.took(batch, <uint32_t>more, more * length, more * need)
+        self.after(batch, False)
+        return more + 1
 
     def acquire(self, length):
         cdef Reservation reservation = Reservation.__new__(Reservation)
@@ -428,7 +480,7 @@ cdef class Reservation:
         cdef char *place
         if self.length > source.message_max:
             raise send_errors.too_large_in_place(source.topic, self.length, source.message_max)
-        place = source.place(self.length, True, True)
+        place = source.place(batch, self.length, True, True)
         batch.gate |= GATE_RESERVED
         batch.reserver = PyThread_get_thread_ident()
         batch.reservation = self
@@ -436,7 +488,7 @@ cdef class Reservation:
             self.loan = batch.lender.lend(place + MESSAGE_HEADER_BYTES, self.length)
             if self.loan is None:
                 self.aside = memoryview(bytearray(self.length))
-            self.view = memoryview(self.loan if self.loan is not None else self.aside)
+            self.view = PyMemoryView_FromObject(self.loan if self.loan is not None else self.aside)
         except BaseException:
             batch.end_reservation(True)
             batch.policy.released()
@@ -464,7 +516,7 @@ cdef class Reservation:
                 if sends:
                     if self.aside is not None:
                         memcpy(place + MESSAGE_HEADER_BYTES, PyMemoryView_GET_BUFFER(self.aside).buf, self.length)
-                    self.source.put(place, self.length, 0, True)
+                    self.source.put(batch, place, self.length, 0, True)
                     batch_publish_at(batch, self.source.sent_ticks)
                 batch.policy.released()
             elif sends and not batch.gate & GATE_FORKED:

@@ -1,6 +1,6 @@
 # The way from one message of a datagram to the next, and the stamps of messages.
 cimport cython
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from ipcbus.wire._wire_layout cimport FLAG_STAMPED, MESSAGE_HEADER_BYTES, STAMP_BYTES, TOPIC_BITS
@@ -25,10 +25,10 @@ cdef inline uint64_t stamp_ticks(const char *message, uint32_t length, double ti
     """How many ticks after the begin of its datagram is what the stamp of a message says."""
     cdef uint32_t stamp
     memcpy(&stamp, message + MESSAGE_HEADER_BYTES + length, STAMP_BYTES)
-    return <uint64_t>(<double>stamp * ticks_per_stamp)
+    return <uint64_t><int64_t>(<double>stamp * ticks_per_stamp)  # signed: one instruction
 
 
 cdef inline void put_stamp(char *place, uint64_t ticks, double stamps_per_tick) noexcept nogil:
-    cdef double units = <double>ticks * stamps_per_tick
+    cdef double units = <double><int64_t>ticks * stamps_per_tick
     cdef uint32_t stamp = <uint32_t>units if units < 4294967295.0 else 0xFFFFFFFFU
     memcpy(place, &stamp, STAMP_BYTES)

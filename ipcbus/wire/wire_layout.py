@@ -30,8 +30,8 @@ its value follows. A message in fragments has both in its pieces, one after the 
 FLAG_STAMPED marks a message with a stamp: 4 bytes behind its payload, which `length` does not count, that say how long
 after the begin of its datagram something was, in units of STAMP_NS, or the highest number if it was later. What stands
 first in a datagram was sent when the datagram was begun, and its stamp says when the datagram was published; without
-the flag it was published at once. The stamp of any other message says when the message was sent. No message bears one
-where each message is a datagram (LBT-SMX).
+the flag it was published at once. The stamp of any other message says when the message was sent; without the flag it
+was sent when the datagram was begun. No message bears one where each message is a datagram (LBT-SMX).
 
 The ring's user area holds one TopicLine a topic, written by the source. The control block's user area holds one
 64-bit word a topic: bit i is set while the context in slot i receives the topic.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 from ipcbus import stats
@@ -74,6 +75,25 @@ def test_of_messages_of_every_length(bus: Bus, size: int) -> None:
     bus.until(lambda: len(got) == 4, "three messages")
     check([message.send_time_ns for message in got[1:]], between)
     assert [message.data for message in got[1:]] == [bytes([number]) * size for number in range(3)]
+    assert {message.flags for message in got[1:]} == {0}
+
+
+@batching
+def test_of_rows_it_is_that_of_their_call(bus: Bus) -> None:
+    got: list[Message] = []
+    source = bus.source(**NEVER)
+    bus.receiver("t", got.append)
+    bus.joined(source)
+    between: list[tuple[int, int]] = []
+    for call in range(2):  # the first begins a datagram, the second joins it
+        while between and time.time_ns() < between[-1][1] + 10_000_000:
+            pass
+        begun = time.time_ns()
+        source.send_many(np.full((3, 24), call, np.uint8))
+        between += [(begun, time.time_ns())] * 3
+    source.flush()
+    bus.until(lambda: len(got) == 7, "six messages")
+    check([message.send_time_ns for message in got[1:]], between)
     assert {message.flags for message in got[1:]} == {0}
 
 

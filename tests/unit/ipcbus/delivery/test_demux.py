@@ -350,6 +350,39 @@ def test_rows_end_at_a_message_of_another_length(stand: Stand) -> None:
     assert pulled(sink) == [b"odd", b"2222"]
 
 
+@pytest.mark.parametrize("limit", [100, 3])
+@pytest.mark.parametrize(
+    "between", [Item(9, 3, b"3333"), Item(1, 3, b"odd"), Item(1, 4, b"4444"), Item(1, 2, b"2222"), Item(1, 3, b"", 8)]
+)
+def test_rows_of_one_datagram_are_what_rows_of_many_are(stand: Stand, between: Item, limit: int) -> None:
+    found = []
+    for topic in (1, 2):  # of one in one datagram, of the other each message in its own
+        sink = Sink(None, 10)
+        stand.topic(topic, sink)
+        rows = np.zeros((6, 4), np.uint8)
+        sink.rows_from(rows)
+        sink.row_queue_taken()
+        strange = between._replace(topic=topic) if between.topic == 1 else between
+        items = [Item(topic, n, b"%d" % n * 4) for n in range(3)] + [strange]
+        items += [Item(topic, n, b"%d" % n * 4) for n in range(3, 10)]
+        before = stand.demux.messages, stand.demux.no_topic, stand.demux.tally.duplicates
+        for datagram in [items] if topic == 1 else [[item] for item in items]:
+            stand.write(*datagram)
+        handled: list[int] = []
+        while len(handled) < 20 and not stand.demux.blocked:
+            handled.append(stand.poll(limit))
+        sink.rows_done()
+        counts = np.subtract((stand.demux.messages, stand.demux.no_topic, stand.demux.tally.duplicates), before)
+        assert sink.rows_filled() >= 3
+        noted: list[object] = [handled, rows.tolist(), sink.delivered, sink.bytes_delivered, counts.tolist()]
+        stand.demux.blocked = False
+        stand.poll()
+        noted += [pulled(sink), sink.delivered, sink.bytes_delivered, [gap[1:] for gap in stand.notes.gaps]]
+        found.append(noted)
+        stand.notes.gaps.clear()
+    assert found[0] == found[1]
+
+
 def test_rows_wait_until_the_queue_is_taken(stand: Stand) -> None:
     sink = Sink(None, 10)
     stand.topic(1, sink)

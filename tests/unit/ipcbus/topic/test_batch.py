@@ -353,3 +353,47 @@ def test_a_batch_begun_while_sequence_numbers_are_told_stays_whole(stand: Stand)
     assert stand.batch.inform([stand.two]) == 0
     stand.one.send(b"last", end_batch=True, flush=True)
     assert [len(datagram) for datagram in stand.datagrams()] == [1, 2]
+
+
+@pytest.mark.parametrize("minimum", [0, 1, 200, 2**20])
+@pytest.mark.parametrize("size", [1, 16, 200, LONGEST])
+@pytest.mark.parametrize("first", [False, True])
+def test_rows_of_one_call_fill_datagrams_and_share_a_send_time(
+    domain: str, minimum: int, size: int, first: bool
+) -> None:
+    rows = np.arange(20, dtype=np.uint8).repeat(size).reshape(20, size)
+    with channels.owned(domain, window=65536) as channel:
+        reading = channels.join(domain)
+        stand = Stand(channel, reading, minimum)
+        if first:
+            stand.two.send(b"before")
+        assert stand.one.send_many(rows) == 20
+        stand.batch.flush()
+        datagrams, line = stand.datagrams(), stand.line(0).copy()
+        reading.leave()
+    items = [item for datagram in datagrams for item in datagram if item.topic == 0]
+    assert items == [Item(0, number, bytes([number]) * size) for number in range(20)]
+    assert (line["sequence_next"], line["published"], line["bytes_sent"]) == (20, 20, 20 * size)
+    # In the datagrams that the call itself began only the first message may bear a stamp, and take more for it.
+    need = 16 + (size + 7) // 8 * 8
+    stamped = 16 + (size + 4 + 7) // 8 * 8
+    begun = stamped if need < minimum and stamped <= DATAGRAM_MAX else need
+    each = 1 + (DATAGRAM_MAX - begun) // need
+    if minimum:
+        each = min(each, 1 + -(-max(0, minimum - begun) // need))
+    own = [len(datagram) for datagram in datagrams if datagram[0].topic == 0]
+    assert own == [each] * (sum(own) // each) + [sum(own) % each] * (sum(own) % each > 0)
+
+
+def test_rows_that_find_no_room_are_those_that_a_single_send_finds_none_for(stand: Stand) -> None:
+    with pytest.raises(ipcbus.WouldBlock):
+        stand.one.send_many(np.arange(60_000, dtype="<u8"), block=False)
+    sent = stand.one.sequence_number + 1
+    assert stand.line(0)["send_would_block"] == 1
+    assert sent == sum(map(len, stand.datagrams())) > 100
+    stand.policy.when_full = [lambda: got.extend(stand.datagrams())] * 100
+    got: list[list[Item]] = []
+    stand.one.send_many(np.arange(sent, 3 * sent, dtype="<u8"))
+    stand.batch.flush()
+    items = [item for datagram in got + stand.datagrams() for item in datagram]
+    assert items == [Item(0, n, n.to_bytes(8, "little")) for n in range(sent, 3 * sent)]
