@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import sys
 import threading
+import time
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +20,11 @@ from ipcbus.resolution.local import object_names
 from ipcbus.resolution.local.stale_cleanup import OTHERS_OFF, sweep, sweep_others
 from ipcbus.runtime.bootstrap import open_driver, open_registry
 from ipcbus.runtime.discovery.recorder_stats_block import RecorderStatsBlock
-from ipcbus.runtime.error_mapping import check_callbacks, check_topic, not_a_value, typed
+from ipcbus.runtime.error_mapping import check_callbacks, check_count, check_topic, not_a_value, typed
 from ipcbus.runtime.loop.aio import AsyncWaiters
 from ipcbus.runtime.loop.interrupts import shorten
 from ipcbus.runtime.loop.own_thread import OwnThread
-from ipcbus.runtime.loop.timerfd import bounded
+from ipcbus.runtime.loop.timerfd import LOOK_S, bounded
 from ipcbus.runtime.loop.timers import Timers
 from ipcbus.runtime.loop.udp_endpoints import UdpEndpoints
 from ipcbus.runtime.receiving.receiving_sessions import ReceivingSessions
@@ -366,6 +368,34 @@ class Context:
                 event_loop.rearm()
         else:
             event_loop.wait_changed(seconds)
+
+    def _wait_until_joined(
+        self, n: int, timeout: float | None, joined: Callable[[], int], said: Callable[[str], str], hint: str = ""
+    ) -> None:
+        """Lets the context work until `joined` returns `n` or more.
+
+        Args:
+            n: the number to reach.
+            timeout: seconds; None waits for ever.
+            joined: counts, and raises when the handle is closed.
+            said: makes the beginning of the error text of "1 of 3".
+            hint: the end of that text.
+
+        Raises:
+            TimeoutError: fewer had joined.
+            TypeError, ValueError: `n` or `timeout` is not valid.
+        """
+        check_count("n", n)
+        seconds = bounded(timeout)
+        deadline = math.inf if seconds is None else time.monotonic() + seconds
+        while (found := joined()) < n:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError(
+                    f"{said(f'{found} of {n}')} after {seconds} s; start the others, check that they use the same "
+                    f"domain, or wait longer{hint}"
+                )
+            self._wait_a_little(min(LOOK_S, left))
 
     def _refresh(self) -> None:
         """Lets this context see its own registry's change."""

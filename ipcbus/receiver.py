@@ -11,7 +11,7 @@ from ipcbus.errors import ClosedError, IpcBusError, WrongProcess
 from ipcbus.event_queue import shelf_of
 from ipcbus.runtime.error_mapping import check_callbacks, check_count, not_a_value
 from ipcbus.runtime.loop.interrupts import shorten
-from ipcbus.runtime.loop.timerfd import FOREVER_NS, LOOK_S, bounded
+from ipcbus.runtime.loop.timerfd import FOREVER_NS, bounded
 from ipcbus.runtime.receiving.source_notifications import SourceNotifications
 from ipcbus.runtime.receiving.subscriptions import Subscription
 
@@ -102,26 +102,17 @@ class Receiver:
             WrongProcess: the context was made before a fork, in the parent.
             TypeError, ValueError: `n` is no whole number, or negative; `timeout` is no number, or NaN.
         """
-        check_count("n", n)
-        timeout = bounded(timeout)
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while True:
-            self._check()
-            joined = self._context._sources_of(self._subscription)
-            if joined >= n:
-                return
-            left = LOOK_S if deadline is None else min(LOOK_S, deadline - time.monotonic())
-            if left <= 0:
-                raise TimeoutError(
-                    f"{self._named()}: this receiver had joined {joined} of {n} sources after {timeout} s; start the "
-                    "others, check that they use the same domain, or wait longer; rcv.sessions says what could not be "
-                    "joined"
-                )
-            try:
-                self._context._wait_a_little(left)
-            except KeyboardInterrupt as error:
-                shorten(error)
-                raise
+        try:
+            self._context._wait_until_joined(
+                n,
+                timeout,
+                self._joined,
+                lambda count: f"{self._named()}: this receiver had joined {count} sources",
+                "; rcv.sessions names the sessions that the receiver could not join",
+            )
+        except KeyboardInterrupt as error:
+            shorten(error)
+            raise
 
     def receive(self, timeout: float | None = None) -> Message | None:
         """Returns the next message or event.
@@ -336,6 +327,10 @@ class Receiver:
         self._check_process()
         if self.closed:
             raise ClosedError(f"the receiver of {self._named()} is closed; make a new one with ctx.receiver")
+
+    def _joined(self) -> int:
+        self._check()
+        return self._context._sources_of(self._subscription)
 
     def _check_pull(self) -> None:
         if self._owed is not None:

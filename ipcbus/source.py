@@ -6,11 +6,11 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from ipcbus.errors import ClosedError, WrongProcess
+from ipcbus.errors import WrongProcess
 from ipcbus.message import SourceEvent, SourceEventType
-from ipcbus.runtime.error_mapping import check_count, not_a_value
+from ipcbus.runtime.error_mapping import not_a_value
 from ipcbus.runtime.loop.interrupts import shorten
-from ipcbus.runtime.loop.timerfd import LOOK_S, bounded
+from ipcbus.topic import send_errors
 from ipcbus.topic.topic_source import TopicSource
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from typing import Never
 
     from ipcbus.context import Context
+    from ipcbus.errors import ClosedError
     from ipcbus.transport.sending_session import SendingSession
 
 log = logging.getLogger("ipcbus")
@@ -95,24 +96,13 @@ class Source(TopicSource):
             WrongProcess: the context was made before a fork, in the parent.
             TypeError, ValueError: `n` is no whole number, or negative; `timeout` is no number, or NaN.
         """
-        check_count("n", n)
-        timeout = bounded(timeout)
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while True:
-            self._check()
-            if self.receivers >= n:
-                return
-            left = LOOK_S if deadline is None else min(LOOK_S, deadline - time.monotonic())
-            if left <= 0:
-                raise TimeoutError(
-                    f"topic {self.topic!r}: {self.receivers} of {n} receiving contexts had joined after {timeout} s; "
-                    "start the others, check that they use the same domain, or wait longer"
-                )
-            try:
-                self._context._wait_a_little(left)
-            except KeyboardInterrupt as error:
-                shorten(error)
-                raise
+        try:
+            self._context._wait_until_joined(
+                n, timeout, self._joined, lambda count: f"topic {self.topic!r}: {count} receiving contexts had joined"
+            )
+        except KeyboardInterrupt as error:
+            shorten(error)
+            raise
 
     def close(self) -> None:
         """Publishes the open batch and ends the source; with the last source of a session the session ends.
@@ -133,7 +123,14 @@ class Source(TopicSource):
                 f"the source of topic {self.topic!r} belongs to the parent of this fork; make a new Context here"
             )
         if self.closed:
-            raise ClosedError(f"the source of topic {self.topic!r} is closed; make a new one with ctx.source")
+            raise self._closed_error()
+
+    def _joined(self) -> int:
+        self._check()
+        return self.receivers
+
+    def _closed_error(self) -> ClosedError:
+        return send_errors.closed(self.topic, with_context=self._context._closed)
 
     def _drop(self) -> None:
         """Refuses sends from now on."""

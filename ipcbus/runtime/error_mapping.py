@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import operator
 from typing import TYPE_CHECKING, Any
 
@@ -91,13 +92,27 @@ def not_a_value(handle: object, made_by: str) -> TypeError:
 
 
 def check_callbacks(**given: Any) -> None:  # noqa: ANN401 - whatever the caller gave
-    """Refuses what cannot be called, by the name of its parameter; None is no callback.
+    """Refuses callbacks that cannot be called, or are async functions; None stands for a callback that is left out.
 
     Raises:
-        ConfigError: one of them cannot be called.
+        ConfigError: the text names the parameter.
     """
     for name, function in given.items():
         if function is not None and not callable(function):
             raise ConfigError(
                 f"{name} = {function!r} cannot be called; give a function of one argument, or leave it out"
             )
+        if function is not None and (_is_async(function) or _is_async(function.__call__)):
+            cure = (
+                "leave it out and use `async for message in receiver`"
+                if name == "on_message"
+                else "hand the work to asyncio with loop.call_soon_threadsafe"
+            )
+            raise ConfigError(
+                f"{name} = {function!r} is an async function, and ipcbus does not await callbacks; give a plain "
+                f"function, or {cure}"
+            )
+
+
+def _is_async(function: object) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)

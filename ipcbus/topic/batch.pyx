@@ -6,7 +6,8 @@ from libc.stdlib cimport calloc, free, malloc
 
 cimport cython
 
-from ipcbus.errors import ClosedError, ReservationError, SegmentDamaged, WrongProcess
+from ipcbus.errors import ReservationError, SegmentDamaged, WrongProcess
+from ipcbus.topic import send_errors
 from ipcbus.wire._wire_layout cimport STAMP_NS, TopicLine
 from ipcbus.wire.stamps cimport put_stamp
 from ringbuf cimport _atomics
@@ -60,7 +61,7 @@ cdef class BatchWriter:
                     "sources of the session and make new ones"
                 )
             if self.gate & GATE_CLOSED:
-                raise ClosedError(f"the context of the source of topic {topic!r} is closed; make a new one")
+                raise send_errors.closed(topic, with_context=True)
             if self.reserver == PyThread_get_thread_ident():
                 raise ReservationError(
                     f"topic {topic!r}: this thread is inside an acquire() block on the same session; leave the "

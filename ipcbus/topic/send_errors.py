@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import reprlib
 from typing import Any
 
 from ipcbus.errors import ClosedError, MessageTooLarge
@@ -70,6 +71,33 @@ def too_large_in_place(topic: str, length: int, message_max: int) -> MessageTooL
         f"{message_max + MESSAGE_HEADER_BYTES} less {MESSAGE_HEADER_BYTES} for the header; raise "
         "transport_*_datagram_max_size of its transport, or use send"
     )
+
+
+def not_bytes(topic: str, message: Any, sent: int | None = None) -> TypeError:  # noqa: ANN401 - whatever the caller gave
+    """Returns the error for a message that is not bytes-like.
+
+    Args:
+        topic: where it was to be sent.
+        message: what was given instead of bytes.
+        sent: how many messages `send_many` sent before it; None for `send`.
+    """
+    cure = "encode it first, for example with .encode()" if isinstance(message, str) else "turn it into bytes first"
+    what = f"{reprlib.repr(message)} is of type {type(message).__name__}, not bytes-like; {cure}"
+    if sent is None:
+        return TypeError(f"topic {topic!r}: {what}")
+    return TypeError(f"topic {topic!r}: message {sent} of send_many: {what}. Messages sent before it: {sent}")
+
+
+def closed(topic: str, *, with_context: bool = False) -> ClosedError:
+    """Returns the error for the use of a closed source.
+
+    Args:
+        topic: the topic of the source.
+        with_context: whether the context is closed too.
+    """
+    if with_context:
+        return ClosedError(f"the context of the source of topic {topic!r} is closed; make a new Context")
+    return ClosedError(f"the source of topic {topic!r} is closed; make a new one with ctx.source")
 
 
 def cancelled(topic: str) -> ClosedError:

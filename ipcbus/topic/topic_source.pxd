@@ -34,6 +34,7 @@ cdef class TopicSource:
     cdef char *place(self, BatchWriter batch, uint64_t length, bint flush, bint block) except NULL
     cdef char *reserve_slowly(self, uint64_t length, bint flush, bint block, int own, int own_batch) except NULL
     cdef int wait_for_room(self, uint64_t need, bint block) except -1
+    cdef int pass_session_gate(self, bint block) except -1
     cdef int pass_gate(self, bint block) except -1
     cdef void count_piece(self, bint last) noexcept
     cdef void put(self, BatchWriter batch, char *place, uint64_t length, uint32_t flags, bint flush) noexcept

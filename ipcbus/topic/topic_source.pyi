@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Any
 
+from ipcbus.errors import ClosedError
 from ipcbus.topic.batch import BatchWriter
 from ipcbus.wire.properties import Headers
 
@@ -99,6 +100,9 @@ class TopicSource:
 
     def flush(self) -> None:
         """Publishes what is batched on the whole session."""
+
+    def _closed_error(self) -> ClosedError:
+        """Returns what a use of the closed source raises."""
 
     def _drop(self) -> None:
         """Refuses sends from now on."""

@@ -10,7 +10,7 @@ from libc.string cimport memcpy
 
 cimport cython
 
-from ipcbus.errors import ClosedError, WouldBlock
+from ipcbus.errors import WouldBlock
 from ipcbus.topic import send_errors
 from ipcbus.topic.batch cimport GATE_FORKED, GATE_RESERVED, BatchWriter, batch_publish, batch_publish_at
 from ipcbus.wire._wire_layout cimport (
@@ -102,7 +102,7 @@ cdef class TopicSource:
         while True:
             need = bytes_for(batch, length, flush)
             if batch.gate & ~own_batch:
-                batch.pass_gate(self.topic, block)
+                self.pass_session_gate(block)
             elif self.gate & ~own:
                 self.pass_gate(block)
             elif batch.w.used + need > batch.record_limit:
@@ -129,9 +129,16 @@ cdef class TopicSource:
         return 0
 
     @cython.final
+    cdef int pass_session_gate(self, bint block) except -1:
+        """Passes the gate of the session. With its last source a session is closed too; then the source is the cause."""
+        if self.gate & SOURCE_CLOSED and not self.batch.gate & GATE_FORKED:
+            raise self._closed_error()
+        return self.batch.pass_gate(self.topic, block)
+
+    @cython.final
     cdef int pass_gate(self, bint block) except -1:
         if self.gate & SOURCE_CLOSED:
-            raise ClosedError(f"the source of topic {self.topic!r} is closed; make a new one with ctx.source")
+            raise self._closed_error()
         if self.gate:
             self.batch.policy.reserved(block)
         return 0
@@ -230,7 +237,7 @@ cdef class TopicSource:
         pieces = (length + self.piece_max - 1) // self.piece_max
         while True:
             while batch.gate or self.gate:
-                batch.pass_gate(self.topic, block)
+                self.pass_session_gate(block)
                 self.pass_gate(block)
             alone = batch.policy.whole(
                 length + pieces * (RECORD_HEADER + MESSAGE_HEADER_BYTES + FRAGMENT_HEADER_BYTES + batch.w.behind), block, self
@@ -322,6 +329,8 @@ cdef class TopicSource:
     @cython.final
     cdef int send_flagged(self, data, bytes front, uint32_t flags, bint flush, bint block) except -1:
         cdef Py_buffer view
+        if not PyObject_CheckBuffer(data):
+            raise send_errors.not_bytes(self.topic, data)
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
             if front is not None:
@@ -354,6 +363,8 @@ cdef class TopicSource:
                     PyBuffer_Release(&view)
             else:
                 for message in messages:
+                    if not PyObject_CheckBuffer(message):
+                        raise send_errors.not_bytes(self.topic, message, sent)
                     PyObject_GetBuffer(message, &view, PyBUF_SIMPLE)
                     try:
                         self.append(<const char *>view.buf, view.len, 0, False, block)
@@ -431,8 +442,11 @@ cdef class TopicSource:
 
     def flush(self):
         if self.batch.gate:
-            self.batch.pass_gate(self.topic, True)
+            self.pass_session_gate(True)
         self.batch.flush()
+
+    def _closed_error(self):
+        return send_errors.closed(self.topic)
 
     def _drop(self):
         if self.holds:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import threading
@@ -18,6 +19,7 @@ from tests.kit.look import advert, objects
 from tests.kit.payload import body
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from ipcbus import Message
@@ -253,6 +255,24 @@ def test_what_cannot_be_called_back_is_refused_at_once(domain: str, make: str, n
         for name in names:
             with pytest.raises(ipcbus.ConfigError, match=f"{name} = 5 cannot be called"):
                 getattr(context, make)("t", **{name: 5})
+            for function in (_async_callback, functools.partial(_async_callback), _AsyncCallable(), _async_generator):
+                with pytest.raises(ipcbus.ConfigError, match=f"{name} = .* is an async function.*give a plain"):
+                    getattr(context, make)("t", **{name: function})
+        assert not context._sources
+        assert not context._receivers
+
+
+async def _async_callback(_: object) -> None:
+    raise AssertionError("never awaited")
+
+
+async def _async_generator(_: object) -> AsyncIterator[None]:
+    yield
+
+
+class _AsyncCallable:
+    async def __call__(self, _: object) -> None:
+        raise AssertionError("never awaited")
 
 
 def test_a_context_does_not_read_receivers_to_find_sources(domain: str, monkeypatch: pytest.MonkeyPatch) -> None:

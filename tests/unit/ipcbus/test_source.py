@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from ipcbus import Context, SourceEventType
+from ipcbus import ClosedError, Context, SourceEventType
 from tests.kit.bus import GIVE_UP_S, LBTIPC, RINGS, Bus, Kind
 from tests.kit.forms import CallbackTaker
 from tests.kit.look import ring_header
@@ -179,3 +179,36 @@ def test_a_source_of_a_dropped_context_still_sends(domain: str) -> None:
         got = [receiver.receive(GIVE_UP_S), receiver.receive(GIVE_UP_S)]
         assert [message.data for message in got if message] == [b"", b"x"]
         source._context.close()
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_closed_source_says_so_until_its_context_is_closed(domain: str, others: int) -> None:
+    """Also where the session ended with its last source."""
+    with Context(domain=domain) as context:
+        for number in range(others):
+            context.source(f"other {number}")
+        source = context.source("t")
+        source.close()
+        uses = (lambda: source.send(b"x"), lambda: source.send_many([b"x"]), lambda: source.acquire(1).__enter__())
+        for use in (*uses, lambda: source.send(bytes(100_000)), lambda: source.wait_for_receivers(1, 0)):
+            with pytest.raises(ClosedError, match="^the source of topic 't' is closed; make a new one with ctx.source"):
+                use()
+    for use in uses:
+        with pytest.raises(ClosedError, match="^the context of the source of topic 't' is closed; make a new Context"):
+            use()
+
+
+def test_what_is_not_bytes_like_is_named_with_its_topic_place_and_cure(bus: Bus) -> None:
+    source = bus.source("t")
+    taker = CallbackTaker(bus, "t")
+    bus.joined(source)
+    for headers in (None, {"a": b"b"}):
+        with pytest.raises(TypeError, match="^topic 't': 'x' is of type str, not bytes-like; encode it first"):
+            source.send("x", headers=headers)
+    with pytest.raises(TypeError, match="^topic 't': 5 is of type int, not bytes-like; turn it into bytes"):
+        source.send(5)
+    text = "^topic 't': message 2 of send_many: 'bad' is of type str, .*encode it first.* Messages sent before it: 2$"
+    with pytest.raises(TypeError, match=text):
+        source.send_many([b"a", b"b", "bad", b"c"], flush=True)
+    assert taker.data(2) == [b"a", b"b"]
+    assert source.sequence_number == 1
