@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import threading
+import time
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
 
 from ipcbus import MessageType
+from ipcbus.archive import Archive, Recorder
 from ipcbus.transport.udp import udp_sender
 from ipcbus.transport.udp.udp_receiver import UdpReceiver
 from ipcbus.wire import udp_packets
 from tests.kit.bus import LBTRM, LBTRU, Bus
 from tests.kit.forms import CallbackTaker
 from tests.kit.payload import Books, balanced, body
+from tests.kit.recording import messages, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
+    from pathlib import Path
 
     from ipcbus import Source
 
@@ -76,6 +81,31 @@ def test_the_first_datagram_is_repaired_before_the_second_is_delivered(
     assert taker.data(10) == [body(number) for number in range(10)]
     assert taker.kinds == [BOS] + [DATA] * 10
     assert taker.receiver.lost == 0
+
+
+def test_the_wait_in_the_batch_is_recorded_of_what_is_repaired_and_of_what_waits_for_it(
+    bus: Bus, tmp_path: Path, lose: Callable[[Callable[[udp_packets.Packet], bool]], None]
+) -> None:
+    again = udp_packets.AGAIN
+    lose(lambda packet: isinstance(packet, udp_packets.Data) and packet.number == 1 and not packet.flags & again)
+    source = bus.source(implicit_batching_interval=3_600_000, implicit_batching_minimum_length=2**20)
+    archive = Archive.create(tmp_path)
+    recorder = Recorder(bus.context("recording"), archive, ["t"], flush_seconds=0.001)
+    recorder.start()
+    bus.joined(source)
+    for _ in range(3):
+        for _ in range(4):
+            source.send(b"waits")
+            begun = time.monotonic_ns()
+            while time.monotonic_ns() < begun + 2_000_000:
+                pass
+        source.flush()
+    bus.until(lambda: recorder.stats.messages == 12, "everything to be recorded")
+    recorder.stop()
+    found = [row.batch_wait_ns for row in messages(rows_of(archive))]
+    for batch in (found[:4], found[4:8], found[8:]):
+        # Of four messages 2 ms apart.
+        assert all(before - after >= 1_900_000 for before, after in pairwise([*batch, 0])), found
 
 
 def test_the_same_of_a_topic_that_joins_a_session_later(
