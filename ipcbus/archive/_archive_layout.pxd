@@ -45,6 +45,15 @@ _Static_assert(offsetof(ipcbus_Row, receive_ns) == 40, "Row.receive_ns");
         int64_t receive_ns
 
 cdef enum:
+    TYPE_DATA = 0
+    TYPE_EOS = 1
+    TYPE_REQUEST = 2
+    TYPE_RESPONSE = 3
+    TYPE_UNRECOVERABLE_LOSS = 4
+    TYPE_UNRECOVERABLE_LOSS_BURST = 5
+    TYPE_NO_SOURCE_NOTIFICATION = 6
+    TYPE_BOS = 20
+    TYPE_GMD_FAILURE = 100
     TYPE_LOSS_RECORDER = 255
     SEGMENT_BYTES_MAX = 2147418112
     BATCH_WAIT_BIT = 31

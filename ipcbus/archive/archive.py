@@ -17,11 +17,11 @@ from ipcbus.archive.cursors import Cursors
 from ipcbus.archive.log import Log
 from ipcbus.archive.log_limits import Limits
 from ipcbus.archive.log_writer import LogWriter
+from ipcbus.embedding import Disk, FileMissing, is_name
 from ipcbus.errors import ArchiveDamaged, ArchiveLocked, ArchiveMissing, ConfigError
-from ipcbus.storage.files import Disk, FileMissing, is_name
 
 if TYPE_CHECKING:
-    from ipcbus.storage.files import Files, Lock
+    from ipcbus.embedding import Files, Lock
 
 NAME: Final = "archive.json"
 PARTITIONS: Final = "partitions"

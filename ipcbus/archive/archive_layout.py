@@ -60,6 +60,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ipcbus.message import MessageType
 from ringbuf import codegen
 
 FORMAT = 2
@@ -83,8 +84,13 @@ TYPE_LOSS_RECORDER = 255
 TYPE_LOSS_DAMAGE = 254
 """`type` of what the repair of an archive took out: `numbers` rows of unknown topic (topic 0, session 0)."""
 
-LOSS_TYPES = (4, 5, TYPE_LOSS_DAMAGE, TYPE_LOSS_RECORDER)
-"""Types whose rows are losses: UNRECOVERABLE_LOSS and UNRECOVERABLE_LOSS_BURST of `MessageType`, and those above."""
+LOSS_TYPES = (
+    int(MessageType.UNRECOVERABLE_LOSS),
+    int(MessageType.UNRECOVERABLE_LOSS_BURST),
+    TYPE_LOSS_DAMAGE,
+    TYPE_LOSS_RECORDER,
+)
+"""Types of the rows that are losses."""
 
 
 BATCH_WAIT_BIT = 31
@@ -177,6 +183,7 @@ STRUCTS = {"Row": ROW}
 """What compiled code writes; `_archive_layout.pxd` is generated from it."""
 
 CONSTANTS = {
+    **{f"TYPE_{kind.name}": int(kind) for kind in MessageType},
     "TYPE_LOSS_RECORDER": TYPE_LOSS_RECORDER,
     "SEGMENT_BYTES_MAX": SEGMENT_BYTES_MAX,
     "BATCH_WAIT_BIT": BATCH_WAIT_BIT,

@@ -14,10 +14,10 @@ from ipcbus.archive.batch_waits import UNKNOWN
 from ipcbus.archive.columns import COLUMNS
 from ipcbus.archive.row_filter import Labels, RowFilter, RowSelection, numbers
 from ipcbus.archive.segments import Chunk
+from ipcbus.embedding import unpack_headers
 from ipcbus.errors import ArchiveDamaged
 from ipcbus.extras import how_to_install
 from ipcbus.message import MessageType
-from ipcbus.wire.properties import unpack
 
 try:
     import pyarrow as pa
@@ -264,7 +264,7 @@ class _Payload:
 
     def _unpacked(self, block: NDArray[np.uint8]) -> Headers:
         try:
-            return unpack(block.tobytes())
+            return unpack_headers(block.tobytes())
         except ValueError as error:
             raise ArchiveDamaged(
                 f"a header block in the rows from offset {self._chunk.offset} on makes no sense "

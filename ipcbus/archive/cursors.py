@@ -12,14 +12,14 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from ipcbus.archive import json_files
+from ipcbus.embedding import is_name
 from ipcbus.errors import ArchiveDamaged, ConfigError, StorageError
-from ipcbus.storage.files import is_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from pathlib import Path
 
-    from ipcbus.storage.files import Files
+    from ipcbus.embedding import Files
 
 FOLDER: Final = "consumers"
 FORMAT: Final = 1

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from ipcbus.storage.files import Files
+    from ipcbus.embedding import Files
 
 CHECKSUM: Final = "crc32"
 """The key of the checksum."""

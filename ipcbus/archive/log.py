@@ -16,8 +16,8 @@ from ipcbus.archive import watermark as marks
 from ipcbus.archive.archive_layout import ROW, SEGMENT_BYTES_MAX
 from ipcbus.archive.segment_summary import Segment, summary
 from ipcbus.archive.segments import Chunk, ChunkLimits, Damage, OpenSegment, bases
+from ipcbus.embedding import FileMissing
 from ipcbus.errors import ArchiveDamaged, OffsetsExpired, StorageError
-from ipcbus.storage.files import FileMissing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ipcbus.archive.blocks import Block
     from ipcbus.archive.removed_offsets import RemovedOffsets
     from ipcbus.archive.watermark import Watermark
-    from ipcbus.storage.files import Files
+    from ipcbus.embedding import Files
 
 _TABLE: Final = 1 << 16  # records of blocks that are looked through at once
 _REPAIR: Final = "'ipcbus archive verify' lists all damage, 'ipcbus archive repair' takes it out and notes the loss"

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ipcbus.archive.archive_layout import NAME, NAME_SESSION, NAME_TOPIC
+from ipcbus.embedding import frame, scan
 from ipcbus.errors import ArchiveDamaged
-from ipcbus.storage.records import frame, scan
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ipcbus.storage.files import File
-    from ipcbus.storage.records import Scan
+    from ipcbus.embedding import File, Scan
 
 NAME_OF_FILE: Final = "names"
 SIZE_MAX: Final = 1 << 26

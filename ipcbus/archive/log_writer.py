@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ipcbus.archive.log import Log
     from ipcbus.archive.log_limits import Limits
     from ipcbus.archive.retention import Retained
-    from ipcbus.storage.files import Files, Lock
+    from ipcbus.embedding import Files, Lock
 
 RESERVE_MIN = 1 << 16
 """Offsets that a watermark that is synced reserves at least for rows that are not; a simulation takes fewer."""

@@ -15,11 +15,10 @@ import numpy as np
 
 from ipcbus.archive.archive_layout import LOSS_TYPES, TYPE_LOSS_DAMAGE
 from ipcbus.archive.log import leave_out
+from ipcbus.embedding import MESSAGE_HEADER_BYTES, source_options, unpack_headers
 from ipcbus.errors import ArchiveDamaged, ArchiveMissing, ConfigError
 from ipcbus.message import MessageType
 from ipcbus.wildcard import compile_pattern
-from ipcbus.wire.properties import unpack
-from ipcbus.wire.wire_layout import MESSAGE_HEADER_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -138,7 +137,7 @@ class Player:
         self.rows = sum(last - first for _, first, last in self.logs)
         self.loop = self.position = self.lost = self.missing = 0
         chosen = _choose(archive, [log for log, _, _ in self.logs], topics, pattern, rename or {})
-        options = carrying(context._config.values("source", "", **options), options, self.longest)
+        options = carrying(source_options(context, **options), options, self.longest)
         sources = {name: context.source(name, **options) for name in dict.fromkeys(chosen.values())}
         self.targets = [Target(topic, sources[name]) for topic, name in chosen.items()]
         self._sources = list(sources.values())
@@ -315,7 +314,7 @@ class _Part:
 
 def _headers(block: bytes, topic: str) -> tuple[tuple[str, bytes], ...]:
     try:
-        return unpack(block)
+        return unpack_headers(block)
     except ValueError as error:
         raise ArchiveDamaged(
             f"the header block of a message of topic {topic!r} makes no sense ({error}); see ipcbus archive verify"

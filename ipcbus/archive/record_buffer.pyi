@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from threading import Event
 
 from ipcbus.archive.row_block import RowBlock
-from ipcbus.delivery.received_message import Message
+from ipcbus.message import Message
 
 class RecordBuffer:
     """Takes the messages of a context and hands out buffers of them; for one context and one thread that writes.

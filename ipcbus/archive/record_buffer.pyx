@@ -7,7 +7,19 @@ from libc.string cimport memcpy
 
 from collections import deque
 
-from ipcbus.archive._archive_layout cimport BATCH_WAIT_BIT, BATCH_WAIT_NS, SEGMENT_BYTES_MAX, TYPE_LOSS_RECORDER, Row
+from ipcbus.archive._archive_layout cimport (
+    BATCH_WAIT_BIT,
+    BATCH_WAIT_NS,
+    SEGMENT_BYTES_MAX,
+    TYPE_BOS,
+    TYPE_EOS,
+    TYPE_LOSS_RECORDER,
+    TYPE_REQUEST,
+    TYPE_RESPONSE,
+    TYPE_UNRECOVERABLE_LOSS,
+    TYPE_UNRECOVERABLE_LOSS_BURST,
+    Row,
+)
 from ipcbus.archive.row_block cimport RowBlock, filled_of, new_buffer
 from ipcbus.delivery.received_message cimport Message, Origin, message_block, message_bytes, message_value
 from ringbuf.clock cimport clock_kind, epoch_ns, ns_per_tick, read_ticks
@@ -20,13 +32,6 @@ cdef enum:
     LONG_COPY = 1 << 20     # a longer one lets other threads run
     CLOCKS_APART_NS = 1000000000
     NOTES_MAX = 1 << 16     # more of them are told more coarsely
-    # Of delivery.types.MessageType.
-    EOS = 1
-    REQUEST = 2
-    RESPONSE = 3
-    LOSS = 4
-    LOSS_BURST = 5
-    BOS = 20
 
 GIVE_WAY_S = 0.01
 
@@ -126,7 +131,7 @@ cdef class RecordBuffer:
 
     @cython.final
     cdef int take_in(self, Message message, size_t need) except -1:
-        if message.kind and message.kind != REQUEST and message.kind != RESPONSE:
+        if message.kind and message.kind != TYPE_REQUEST and message.kind != TYPE_RESPONSE:
             self.event(message)
             self.wait(None, 0)
             return 0
@@ -190,21 +195,21 @@ cdef class RecordBuffer:
     @cython.final
     cdef int event(self, Message message) except -1:
         cdef int64_t first = <int64_t>message.first_sequence, last = <int64_t>message.sequence
-        if message.kind == LOSS or message.kind == LOSS_BURST:
+        if message.kind == TYPE_UNRECOVERABLE_LOSS or message.kind == TYPE_UNRECOVERABLE_LOSS_BURST:
             if self.line.next >= 0:
                 self.tell_absence(first)
             self.losses += 1
             self.lost += last - first + 1
             self.note(message.kind, first, last)
-        elif message.kind == BOS:
-            self.note(BOS, 0, -1)
-        elif message.kind == EOS:
+        elif message.kind == TYPE_BOS:
+            self.note(TYPE_BOS, 0, -1)
+        elif message.kind == TYPE_EOS:
             if self.line.next >= 0:
                 if message.following:
                     self.tell_absence(<int64_t>message.following)
                 else:   # perhaps it is joined again, and tells then
                     self.known[message.origin.topic, message.origin.source] = self.line.next
-            self.note(EOS, 0, -1)
+            self.note(TYPE_EOS, 0, -1)
             self.lines.pop(message.origin, None)
             self.origin = None
         return 0

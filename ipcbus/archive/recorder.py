@@ -19,6 +19,7 @@ from ipcbus.archive.log_limits import Limits
 from ipcbus.archive.record_buffer import BUFFER_BYTES_MIN, RecordBuffer
 from ipcbus.archive.resume_positions import met_before
 from ipcbus.archive.writer_thread import WriterThread
+from ipcbus.embedding import recorder_stats_block
 from ipcbus.errors import ConfigError, IpcBusError, StorageError, WrongProcess
 from ipcbus.wildcard import compile_pattern
 
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 
     from ipcbus.archive.archive import Archive
     from ipcbus.context import Context
+    from ipcbus.embedding import RecorderStatsBlock
     from ipcbus.receiver import Receiver
-    from ipcbus.runtime.discovery.recorder_stats_block import RecorderStatsBlock
 
 log = logging.getLogger("ipcbus")
 
@@ -173,7 +174,7 @@ class Recorder:
         try:
             known = met_before(drain.log)
             stage = RecordBuffer(self._buffer_bytes, drain.wake.set, drain.room, waits=self._waits, known=known)
-            self._board = self._context._recorder_board(str(self._archive.path / self.stream))
+            self._board = recorder_stats_block(self._context, str(self._archive.path / self.stream))
         except BaseException:
             drain.close_unused()
             raise

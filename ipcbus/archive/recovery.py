@@ -26,13 +26,13 @@ from ipcbus.archive.archive_layout import WATERMARK, WATERMARK_AT
 from ipcbus.archive.blocks import ROW_SIZE
 from ipcbus.archive.segments import SUFFIXES, OpenSegment, bases, file_of, leftovers
 from ipcbus.archive.watermark import Watermark
+from ipcbus.embedding import FileMissing
 from ipcbus.errors import ArchiveDamaged
-from ipcbus.storage.files import FileMissing
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ipcbus.storage.files import File, Files
+    from ipcbus.embedding import File, Files
 
 RESERVE_MAX: Final = 1 << 24
 """Offsets that are given between two syncs at most."""

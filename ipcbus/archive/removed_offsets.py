@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from ipcbus.archive import json_files
 from ipcbus.archive.archive_layout import FORMAT, FORMATS
+from ipcbus.embedding import FileMissing
 from ipcbus.errors import ArchiveDamaged
-from ipcbus.storage.files import FileMissing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from ipcbus.storage.files import Files
+    from ipcbus.embedding import Files
 
     Why = Literal["retention", "hole", "damage"]
     Span = tuple[int, int]

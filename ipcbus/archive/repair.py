@@ -28,9 +28,8 @@ from ipcbus.archive.log_writer import LogWriter
 from ipcbus.archive.segments import SUFFIXES, Damage, OpenSegment, bases, file_of, orphans
 from ipcbus.archive.verify import claim, identity_flaw, survey
 from ipcbus.archive.watermark import Watermark
+from ipcbus.embedding import FileMissing, salvage
 from ipcbus.errors import ArchiveDamaged
-from ipcbus.storage.files import FileMissing
-from ipcbus.storage.records import salvage
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 
     from ipcbus.archive.blocks import Block
     from ipcbus.archive.log import Log
-    from ipcbus.storage.files import File
+    from ipcbus.embedding import File
 
 _ROWS_MAX: Final = BLOCK_BYTES_MAX // ROW_SIZE  # of one block
 

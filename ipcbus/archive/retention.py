@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ipcbus.archive.log import Log
     from ipcbus.archive.log_limits import Limits
     from ipcbus.archive.segment_summary import Segment
-    from ipcbus.storage.files import Files
+    from ipcbus.embedding import Files
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

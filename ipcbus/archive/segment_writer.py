@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ipcbus.archive.log_limits import Limits
-    from ipcbus.storage.files import Files
+    from ipcbus.embedding import Files
 
 _NS: float = 1e9
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ipcbus.storage.files import Files
+    from ipcbus.embedding import Files
 
 _FILE: Final = re.compile(r"(\d{20})\.(blk|dat|idx)", re.ASCII)
 _BLOCKS_READ: Final = 1 << 16  # that are looked at, however few rows there are

@@ -17,8 +17,8 @@ from ipcbus.archive.archive import IDENTITY, NAME, PARTITIONS, SIZE_MAX
 from ipcbus.archive.blocks import ROW_SIZE
 from ipcbus.archive.cursors import FOLDER
 from ipcbus.archive.segments import SUFFIXES, Damage, OpenSegment, bases, file_of, leftovers, orphans
+from ipcbus.embedding import FileMissing
 from ipcbus.errors import ArchiveDamaged, StorageError
-from ipcbus.storage.files import FileMissing
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator

@@ -20,7 +20,7 @@ from ipcbus.archive.archive_layout import (
 from ipcbus.errors import ArchiveDamaged
 
 if TYPE_CHECKING:
-    from ipcbus.storage.files import File
+    from ipcbus.embedding import File
 
 NAME: Final = "watermark"
 """Of its file, in the log's directory."""

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from ipcbus.storage.files import is_name
+from ipcbus.embedding import is_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.unit.sources import PACKAGES, code_of, files, module_name, relative
+from tests.unit.sources import PACKAGES, ROOT, code_of, files, module_name, relative
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,6 +43,12 @@ WRITERS = ("ipcbus.reliability.reliability_reference",)
 
 PASSED_IN = "random.Random"
 """The type of what draws, for annotations; what draws is handed in."""
+
+BUILT_ON_THE_FACE = ("ipcbus.archive", "ipcbus.spark")
+"""Packages that use public names only, and what `ipcbus.embedding` documents for them."""
+
+COMPILED_FACE = ("ipcbus.delivery.received_message", "ringbuf.clock")
+"""What compiled code of these packages may use besides: structs and functions that no Python module can export."""
 
 SOURCES = files(*PACKAGES)
 
@@ -110,6 +116,38 @@ def violations(text: str, module: str, *, package: bool = False, cython: bool = 
     return found
 
 
+def is_public(name: str, *, cython: bool = False) -> bool:
+    """Whether archive and Spark may import a name of this project."""
+    package, _, rest = name.partition(".")
+    module, _, attribute = rest.partition(".")
+    if package == "ringbuf":
+        return module == "codegen" or (cython and name.startswith(COMPILED_FACE))
+    if module == "config":  # what the package exports, not its modules
+        return not attribute or attribute[0].isupper()
+    in_the_face = not module or module[0].isupper() or (ROOT / "ipcbus" / f"{module}.py").exists()
+    return in_the_face or name.startswith(BUILT_ON_THE_FACE) or (cython and name.startswith(COMPILED_FACE))
+
+
+def foreign_names(text: str, module: str, *, cython: bool = False) -> list[str]:
+    """The names of this project that a source of archive or Spark imports though they are internal."""
+    found = imports(text, module, package=False, cython=cython)
+    return [name for name in found if unit_of(name) is not None and not is_public(name, cython=cython)]
+
+
+def foreign_attributes(text: str) -> list[str]:
+    """The private attributes of other modules' objects that a Python source uses."""
+    tree = ast.parse(text)
+    uses = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and re.match(r"_[a-z]", node.attr)]
+    own = {node.attr for node in uses if isinstance(node.ctx, ast.Store)}
+    own |= {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    own |= {
+        node.target.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+    }
+    return [ast.unparse(node) for node in uses if node.attr not in own]
+
+
 def violations_of(path: Path) -> list[str]:
     """What a file imports against the rules."""
     return violations(
@@ -119,6 +157,29 @@ def violations_of(path: Path) -> list[str]:
 
 def test_floors() -> None:
     assert not {relative(path): found for path in SOURCES if (found := violations_of(path))}
+
+
+def test_archive_and_spark_use_public_names_only() -> None:
+    found = {}
+    for path in SOURCES:
+        module, text, cython = module_name(path), path.read_text(), path.suffix in (".pyx", ".pxd")
+        if module.startswith(BUILT_ON_THE_FACE):
+            private = [] if cython else foreign_attributes(text)
+            found[relative(path)] = [*foreign_names(text, module, cython=cython), *private]
+    assert len(found) > 60
+    assert not {path: names for path, names in found.items() if names}
+
+
+def test_an_internal_name_is_seen() -> None:
+    for line in (
+        "from ipcbus.storage.files import Disk",
+        "from ipcbus.config.option_checks import unknown_option",
+        "from ipcbus.runtime import error_mapping",
+        "import ringbuf.ring",
+    ):
+        assert foreign_names(line, "ipcbus.spark.session")
+    assert foreign_attributes("def f(context):\n    return context._config.values('source', '')")
+    assert not foreign_attributes("class A:\n    def __init__(self, b):\n        self._b = b\n        self._b.c()")
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ import re
 import shutil
 from typing import TYPE_CHECKING, Final
 
+from ipcbus.embedding import Disk, FileMissing
 from ipcbus.errors import ConfigError
-from ipcbus.storage.files import Disk, FileMissing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

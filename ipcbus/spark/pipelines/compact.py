@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
+from ipcbus.embedding import Disk
 from ipcbus.errors import ConfigError
 from ipcbus.spark.pipelines.results import swap
-from ipcbus.storage.files import Disk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING, Final
 
-from ipcbus.storage.files import Disk
+from ipcbus.embedding import Disk
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 
+from ipcbus.embedding import check_topic, pack_headers
 from ipcbus.errors import ConfigError, MessageTooLarge, SinkError
-from ipcbus.runtime.error_mapping import check_topic
 from ipcbus.spark import identity
-from ipcbus.wire.properties import pack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -197,7 +196,7 @@ def check_sizes(messages: Iterable[OutgoingMessage], longest: Callable[[str], in
     for topic, value, headers in messages:
         limit = longest(topic)
         try:
-            length = len(value) + len(pack((*headers, identity.DOUBT)))  # it has to go after a crash, too
+            length = len(value) + len(pack_headers((*headers, identity.DOUBT)))  # it has to go after a crash, too
         except (MessageTooLarge, ValueError) as error:
             raise SinkError(f"sink ipcbus: topic {topic!r}: {error}; change the column headers") from error
         if limit is not None and length > limit:

@@ -18,16 +18,15 @@ import logging
 import struct
 from typing import TYPE_CHECKING, Any, Final
 
+from ipcbus.embedding import FileMissing, frame, scan
 from ipcbus.errors import StorageError
 from ipcbus.spark.sink.staged_rows import Staged, told_by
-from ipcbus.storage.files import FileMissing
-from ipcbus.storage.records import frame, scan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from ipcbus.storage.files import File, Files
+    from ipcbus.embedding import File, Files
 
 log = logging.getLogger("ipcbus")
 

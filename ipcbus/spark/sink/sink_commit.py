@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
+    from ipcbus.embedding import Files
     from ipcbus.spark.sink.publish_ledger import Decision, Progress
-    from ipcbus.storage.files import Files
 
 log = logging.getLogger("ipcbus")
 

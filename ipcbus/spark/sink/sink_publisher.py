@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ipcbus.config import Config, ContextOptions
 from ipcbus.context import Context
+from ipcbus.embedding import is_closed
 from ipcbus.errors import SinkError
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class Publisher:
     @property
     def closed(self) -> bool:
         """Whether it was closed."""
-        return self._context._closed
+        return is_closed(self._context)
 
     def begin(self) -> None:
         """A task or batch begins: receivers have to be there before its first message on each topic."""

@@ -16,13 +16,13 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from ipcbus.config import Config
+from ipcbus.embedding import Disk
 from ipcbus.errors import ConfigError, SinkError
 from ipcbus.spark.sink.outgoing_messages import OutgoingMessages, Stamp, check_schema, check_sizes, plain
 from ipcbus.spark.sink.sink_commit import SWEEP_EVERY, Application, sweep
 from ipcbus.spark.sink.sink_publisher import publisher
 from ipcbus.spark.sink.staged_rows import JOB_PREFIX, Staged, stage
 from ipcbus.spark.sink.write_options import WriteOptions
-from ipcbus.storage.files import Disk
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -27,15 +27,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from ipcbus.embedding import FileMissing
 from ipcbus.errors import SinkError, StorageError
 from ipcbus.spark.sink.outgoing_messages import PLAIN
-from ipcbus.storage.files import FileMissing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from ipcbus.storage.files import File, Files
+    from ipcbus.embedding import File, Files
 
 JOB_PREFIX: Final = "job-"
 """Batch jobs without `txnAppId` are applications whose names begin so."""

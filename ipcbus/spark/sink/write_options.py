@@ -8,20 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ipcbus.config import Config, SourceOptions
-from ipcbus.config.option_checks import unknown_option
-from ipcbus.config.option_values import Refused
+from ipcbus.embedding import MESSAGE_HEADER_BYTES, Refused, check_topic, is_name, unknown_option
 from ipcbus.errors import ConfigError
-from ipcbus.runtime.error_mapping import check_topic
 from ipcbus.spark import option_parsers
 from ipcbus.spark.read_options import Option, read_table
 from ipcbus.spark.sink.staged_rows import JOB_PREFIX
-from ipcbus.storage.files import is_name
-from ipcbus.wire.wire_layout import MESSAGE_HEADER_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ipcbus.config.option_values import Value
+    from ipcbus.config import Value
     from ipcbus.spark.read_options import Use
 
 BUS_PREFIX: Final = "source."
