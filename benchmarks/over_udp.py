@@ -53,12 +53,12 @@ def send(station: Station) -> Figures:
             for _ in range(station.messages):
                 send(payload)
         flush()
-        (uplink,) = context._network._uplinks
+        (udp_sender,) = context._network._udp_senders
         until = time.monotonic() + _WAIT_S
         while source.receivers and time.monotonic() < until:
             time.sleep(0.01)  # the receiver leaves when it has everything
-        sent_again = 100 * uplink.end.counts.rxs_sent / uplink.end.counts.msgs_sent
-        return {"sent_again": sent_again, "wire": _on_wire(uplink.port.socket.counts)}
+        sent_again = 100 * udp_sender.reliable_sender.counts.rxs_sent / udp_sender.reliable_sender.counts.msgs_sent
+        return {"sent_again": sent_again, "wire": _on_wire(udp_sender.session_socket.socket.counts)}
 
 
 def count(station: Station) -> Figures:
@@ -83,8 +83,8 @@ def count(station: Station) -> Figures:
         station.ready()
         if not done.wait(_WAIT_S):
             raise TimeoutError(f"{seen} of {station.messages} messages had come after {_WAIT_S:g} s, {lost} were lost")
-        (medium,) = context._network._media
-        counts = medium._ports[0].socket.counts
+        (udp_receiver,) = context._network._udp_receivers
+        counts = udp_receiver._ports[0].socket.counts
         return {"per_second": (seen - 1) / (end - begin), "lost": lost, "wire": _on_wire(counts)}
 
 

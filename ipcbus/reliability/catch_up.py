@@ -24,10 +24,10 @@ BEHIND: Final = 256
 class CatchUp:
     """What comes to a receiver until it has everything up to now."""
 
-    def __init__(self, reception: ReceiveState) -> None:
+    def __init__(self, receive_state: ReceiveState) -> None:
         """At the first number that is missing."""
-        self._reception = reception
-        self.lead = reception.lead or 0
+        self._receive_state = receive_state
+        self.lead = receive_state.lead or 0
         """The number after the highest that is known to have been sent."""
         self.ahead = AHEAD
         """So many are asked for at most: fewer when there is no room for them."""
@@ -36,7 +36,7 @@ class CatchUp:
     @property
     def over(self) -> bool:
         """Whether everything has come that was sent."""
-        return not self._held and (self._reception.base or 0) >= self.lead
+        return not self._held and (self._receive_state.base or 0) >= self.lead
 
     def __len__(self) -> int:
         """Datagrams that have come and wait for those before them."""
@@ -51,9 +51,9 @@ class CatchUp:
         """Returns a datagram came; returns what is in order now."""
         self.lead = max(self.lead, number + 1)
         until = self._until(trail)
-        if number >= until and until <= (self._reception.lead or 0) and trail <= (self._reception.base or 0):
+        if number >= until and until <= (self._receive_state.lead or 0) and trail <= (self._receive_state.base or 0):
             return []  # most that comes, while the source goes on sending
-        if number < until and self._reception.data(number, trail, len(datagram), now_ns):
+        if number < until and self._receive_state.data(number, trail, len(datagram), now_ns):
             self._held[number] = datagram, send_time_ns
         return self._release(trail, now_ns)
 
@@ -68,16 +68,16 @@ class CatchUp:
     def _release(self, trail: int, now_ns: int) -> list[tuple[bytes, int]]:
         found: list[tuple[bytes, int]] = []
         while True:
-            base = self._reception.base or 0
+            base = self._receive_state.base or 0
             found += [self._held.pop(number) for number in sorted(self._held) if number < base]
             until = self._until(trail)
-            if until <= (self._reception.lead or 0):
+            if until <= (self._receive_state.lead or 0):
                 return found
-            self._reception.session_message(until, trail, now_ns)
+            self._receive_state.session_message(until, trail, now_ns)
 
     def _until(self, trail: int) -> int:
         """Numbers below this one are asked for when they do not come."""
-        reception = self._reception
-        room = max(0, self.ahead - reception.missing)
-        lead, base = reception.lead or 0, reception.base or 0
+        receive_state = self._receive_state
+        room = max(0, self.ahead - receive_state.missing)
+        lead, base = receive_state.lead or 0, receive_state.base or 0
         return max(lead, min(self.lead, max(lead, trail) + room, max(base, trail) + HELD))

@@ -159,15 +159,15 @@ class Client:
 class Clients:
     """All clients of one session."""
 
-    def __init__(self, session_id: int, terms: ClientSettings, secret: bytes) -> None:
+    def __init__(self, session_id: int, settings: ClientSettings, secret: bytes) -> None:
         """None is registered.
 
         Args:
             session_id: the session's.
-            terms: how they are kept.
+            settings: how they are kept.
             secret: key of the cookies; 16 to 64 bytes that nobody else knows.
         """
-        self._terms = terms
+        self._settings = settings
         self._session = session_id.to_bytes(4, "big")
         self._secret = secret
         # The longest silent first.
@@ -188,7 +188,7 @@ class Clients:
 
     def cookie(self, address: Hashable, now_ns: int, back: int = 0) -> int:
         """The cookie for an address, of this epoch or of one before; the text form of the address has to tell all."""
-        epoch = now_ns // self._terms.cookie_epoch - back
+        epoch = now_ns // self._settings.cookie_epoch - back
         text = f"{epoch} {address!r}".encode()
         digest = hashlib.blake2b(self._session + text, digest_size=8, key=self._secret).digest()
         return int.from_bytes(digest, "big") or 1
@@ -203,7 +203,7 @@ class Clients:
         )
         if not valid:
             return TABLE[state, Cause.CONNECT].answer, fresh
-        if client is None and len(self._clients) >= self._terms.clients_max:
+        if client is None and len(self._clients) >= self._settings.clients_max:
             return TABLE[state, Cause.FULL].answer, cookie
         step = TABLE[state, Cause.PROOF]
         if client is None:
@@ -225,7 +225,7 @@ class Clients:
     def ack(self, client: Client, ack: Ack, lead: int = 0) -> None:
         """A registered client tells of itself, when `lead` is the number of the next datagram."""
         client.lead, client.behind = ack.lead, max(0, lead - ack.lead)
-        moved = client.listen(ack, self._terms.topics_max)
+        moved = client.listen(ack, self._settings.topics_max)
         client.state = TABLE[client.state, Cause.ACK].state
         self.changes += moved
 
@@ -238,7 +238,7 @@ class Clients:
         dropped = 0
         while self._clients:
             oldest = next(iter(self._clients.values()))
-            if now_ns - oldest.heard_ns < self._terms.activity_timeout:
+            if now_ns - oldest.heard_ns < self._settings.activity_timeout:
                 break
             self._drop(oldest, Cause.SILENCE)
             dropped += 1
@@ -249,7 +249,7 @@ class Clients:
         """When to call `turn`; None without clients."""
         if not self._clients:
             return None
-        return next(iter(self._clients.values())).heard_ns + self._terms.activity_timeout
+        return next(iter(self._clients.values())).heard_ns + self._settings.activity_timeout
 
     def _drop(self, client: Client, cause: Cause) -> None:
         client.state = TABLE[client.state, cause].state

@@ -88,14 +88,14 @@ class Recovered(NamedTuple):
 class LossDetector:
     """The missing numbers of one session at one receiver."""
 
-    def __init__(self, terms: NakSettings, random: Random) -> None:
+    def __init__(self, settings: NakSettings, random: Random) -> None:
         """Nothing is missing.
 
         Args:
-            terms: when it asks and gives up.
+            settings: when it asks and gives up.
             random: draws each backoff from 0.5 to 1.5 of the option, so that many receivers do not ask at once.
         """
-        self._terms = terms
+        self._settings = settings
         self._random = random
         # By number, which is also the order of age: numbers are found missing in their order.
         self._missing: dict[int, _Missing] = {}
@@ -125,11 +125,11 @@ class LossDetector:
         Returns:
             How many, the oldest first, are given up because too many would be missing.
         """
-        over = max(0, len(self._missing) + end - first - self._terms.entries_max)
+        over = max(0, len(self._missing) + end - first - self._settings.entries_max)
         dropped = min(over, len(self._missing))
         for number in list(itertools.islice(self._missing, dropped)):
             del self._missing[number]
-        due = now_ns + self._draw(self._terms.initial_backoff)
+        due = now_ns + self._draw(self._settings.initial_backoff)
         for number in range(first + over - dropped, end):
             # Found missing together, they are asked for together: in one packet.
             self._missing[number] = _Missing(State.BACKOFF, due, now_ns)
@@ -160,7 +160,7 @@ class LossDetector:
             found = self._missing.get(number)
             if found is not None:
                 known += 1
-                self._step(number, found, Cause.NCF, now_ns + self._terms.suppress)
+                self._step(number, found, Cause.NCF, now_ns + self._settings.suppress)
         self._sweep()
         return known
 
@@ -170,7 +170,7 @@ class LossDetector:
         self._drop_stale()
         if not self._missing:
             return None
-        oldest = next(iter(self._missing.values())).since_ns + self._terms.generation
+        oldest = next(iter(self._missing.values())).since_ns + self._settings.generation
         return min(oldest, self._timers[0][0]) if self._timers else oldest
 
     def due(self, now_ns: int) -> tuple[list[int], list[int]]:
@@ -181,13 +181,13 @@ class LossDetector:
         """
         given_up = []
         for number, missing in self._missing.items():
-            if now_ns - missing.since_ns < self._terms.generation:
+            if now_ns - missing.since_ns < self._settings.generation:
                 break
             given_up.append(number)
         for number in given_up:
             del self._missing[number]
         asks = []
-        again = now_ns + self._draw(self._terms.backoff)
+        again = now_ns + self._draw(self._settings.backoff)
         while self._timers and self._timers[0][0] <= now_ns:
             due, number = heapq.heappop(self._timers)
             found = self._missing.get(number)

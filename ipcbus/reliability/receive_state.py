@@ -85,7 +85,7 @@ class ReceiveState:
 
     def __init__(
         self,
-        terms: ReceiveSettings,
+        settings: ReceiveSettings,
         random: Random,
         now_ns: int,
         first: int | None = None,
@@ -94,7 +94,7 @@ class ReceiveState:
         """Nothing has come.
 
         Args:
-            terms: how it behaves.
+            settings: how it behaves.
             random: for the backoffs.
             now_ns: the time.
             first: the first number that it is to have; None begins with the first one that it hears of, because
@@ -104,8 +104,8 @@ class ReceiveState:
         self.counts = counts or ReceiveCounts()
         self.first = first
         """The first number that it is to have; None before it has heard of the session."""
-        self._terms = terms
-        self._map = LossDetector(terms.naks, random)
+        self._settings = settings
+        self._map = LossDetector(settings.naks, random)
         self._next = first
         self._asked_mean = 0.0
         self._heard_ns = now_ns
@@ -175,7 +175,7 @@ class ReceiveState:
         asks, given_up = self._map.due(now_ns)
         self.counts.unrecovered_tmo += len(given_up)
         self._remember(given_up)
-        if not (self._terms.send_naks and known):
+        if not (self._settings.send_naks and known):
             return []
         self.counts.naks_sent += len(asks)
         return asks
@@ -192,12 +192,12 @@ class ReceiveState:
 
     def over(self, now_ns: int) -> bool:
         """Returns whether the session has been silent for too long."""
-        return now_ns - self._heard_ns >= self._terms.activity_timeout
+        return now_ns - self._heard_ns >= self._settings.activity_timeout
 
     @property
     def next_ns(self) -> int:
         """When to call `turn`, and look whether it is over."""
-        silent = self._heard_ns + self._terms.activity_timeout
+        silent = self._heard_ns + self._settings.activity_timeout
         due = self._map.next_ns
         return silent if due is None else min(silent, due)
 
@@ -208,7 +208,7 @@ class ReceiveState:
         # What the source holds no more is not worth an entry, and a number from nowhere not a billion of them.
         held = min(max(first, trail), end)
         self.counts.unrecovered_txw += held - first
-        self._remember(range(max(first, held - self._terms.late_max), held))
+        self._remember(range(max(first, held - self._settings.late_max), held))
         self.counts.unrecovered_full += self._map.lack(held, end, now_ns)
 
     def _leave(self, trail: int) -> None:
@@ -239,7 +239,7 @@ class ReceiveState:
     def _remember(self, numbers: Sequence[int]) -> None:
         for number in numbers:
             self._given_up[number] = None
-        while len(self._given_up) > self._terms.late_max:
+        while len(self._given_up) > self._settings.late_max:
             del self._given_up[next(iter(self._given_up))]
 
 

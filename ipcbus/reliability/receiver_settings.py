@@ -13,7 +13,7 @@ class ReceiverSettings:
     """How the receiver's end behaves; named as the options, times in ns.
 
     Attributes:
-        reception: losses, requests, activity.
+        receiving: losses, requests, activity.
         connect_interval: between two CONNECT.
         maximum_connect_attempts: so many in vain end it; on a multicast session, where what comes is delivered without
             registration, those that follow are only rare.
@@ -21,7 +21,7 @@ class ReceiverSettings:
         jump_max: a number so far above all that is known is believed only when the source has proven it.
     """
 
-    reception: ReceiveSettings = field(default_factory=ReceiveSettings)
+    receiving: ReceiveSettings = field(default_factory=ReceiveSettings)
     connect_interval: int = 100_000_000
     maximum_connect_attempts: int = 600
     acknowledgement_interval: int = 500_000_000

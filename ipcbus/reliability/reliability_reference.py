@@ -33,7 +33,7 @@ _MS: Final = 1_000_000
 
 def render(page: str) -> str:
     """Returns the page with its generated parts as they belong."""
-    parts = {"losses": _losses(), "joining": _joining(), "clients": _clients(), "terms": _terms()}
+    parts = {"losses": _losses(), "registration": _registration(), "clients": _clients(), "settings": _settings()}
     return _PART.sub(lambda found: f"{found[1]}\n{parts.get(found[2], '')}\n{found[3]}", page)
 
 
@@ -47,7 +47,7 @@ def _losses() -> str:
     return _diagram([("[*]", first, "found missing"), *steps, *ends], (loss_detector.State, loss_detector.Cause))
 
 
-def _joining() -> str:
+def _registration() -> str:
     steps = [(state.name, following.name, cause.name) for (state, cause), following in registration.TABLE.items()]
     ends = [(state.name, "[*]", "") for state in registration.State if state in registration.OVER]
     first = registration.State.CONNECTING.name
@@ -76,7 +76,7 @@ def _diagram(steps: Iterable[tuple[str, str, str]], words: Iterable[type[Enum]])
     return "\n".join(["```mermaid", "stateDiagram-v2", *lines, "```", "", "| word | meaning |", "|---|---|", *rows, ""])
 
 
-def _terms() -> str:
+def _settings() -> str:
     kinds = (SendSettings, NakSettings, ReceiveSettings, ClientSettings, ReceiverSettings)
     rows = [row for kind in kinds for row in _term_rows(kind)]
     return "\n".join(["| of the | term | default | meaning |", "|---|---|---:|---|", *rows, ""])

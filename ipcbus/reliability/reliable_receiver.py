@@ -29,7 +29,7 @@ class ReliableReceiver:
         self,
         session_id: int,
         address: Hashable,
-        terms: ReceiverSettings,
+        settings: ReceiverSettings,
         random: Random,
         now_ns: int,
         who: tuple[int, int, str],
@@ -41,7 +41,7 @@ class ReliableReceiver:
         Args:
             session_id: the session's.
             address: the source's; what comes from another one is dropped.
-            terms: how it behaves.
+            settings: how it behaves.
             random: draws backoffs and nonces.
             now_ns: the time.
             who: id, pid and name of the receiving context, for the source.
@@ -53,15 +53,15 @@ class ReliableReceiver:
         self.state = State.CONNECTING
         self.reason = ""
         """Why it is over, in words; empty while it is not."""
-        self._session_id, self._address, self._terms, self._random = session_id, address, terms, random
+        self._session_id, self._address, self._settings, self._random = session_id, address, settings, random
         self._who, self._multicast, self._resume = who, multicast, resume
-        self._reception: ReceiveState | None = None
+        self._receive_state: ReceiveState | None = None
         self._catch_up: CatchUp | None = None
         self._ready: list[tuple[bytes, int]] = []
         if multicast and not resume:
-            self._reception = ReceiveState(terms.reception, random, now_ns, None, self.counts)
+            self._receive_state = ReceiveState(settings.receiving, random, now_ns, None, self.counts)
         self._out: list[bytes] = []
-        self.wanted = TopicSubscriptions(now_ns)
+        self.subscriptions = TopicSubscriptions(now_ns)
         self._cookie = 0
         self._nonce = random.getrandbits(64)
         self._attempts = 0
@@ -78,8 +78,8 @@ class ReliableReceiver:
     def ask(self, now_ns: int) -> None:
         """Asks the source where it is (`answers` moves, `lead` is what it had sent) and its topics are (`asks`)."""
         if self.state in (State.JOINED, State.ENDING):
-            self.wanted.ask()
-            self._send_connect(now_ns, self._terms.connect_interval)
+            self.subscriptions.ask()
+            self._send_connect(now_ns, self._settings.connect_interval)
             self._ack(now_ns)
 
     def ready(self, now_ns: int) -> list[tuple[bytes, int]]:
@@ -91,7 +91,7 @@ class ReliableReceiver:
     @property
     def catches_up(self) -> bool:
         """Whether it is behind, and gets what is missing in order, a little at a time."""
-        return self._catch_up is not None or (self._resume and self._reception is None)
+        return self._catch_up is not None or (self._resume and self._receive_state is None)
 
     def make_way(self, room: int) -> None:
         """There is room for so many datagrams: it asks for no more at once, as far as it is up to it what comes."""
@@ -101,14 +101,14 @@ class ReliableReceiver:
     def shed(self, now_ns: int) -> None:
         """A datagram came for which there was no room: from now on it is up to this end how much comes."""
         self.heard_ns = now_ns
-        if self._reception is not None:
-            self._reception.heard(now_ns)
+        if self._receive_state is not None:
+            self._receive_state.heard(now_ns)
             if self._catch_up is None and self.state is State.JOINED:
-                self._catch_up = CatchUp(self._reception)
+                self._catch_up = CatchUp(self._receive_state)
 
     def topics(self, numbers: Iterable[int], now_ns: int) -> None:
         """From now on it receives these topics; the source is told at once, and again with every ACK."""
-        self.wanted.want(numbers, now_ns)
+        self.subscriptions.want(numbers, now_ns)
         if self.state in (State.JOINED, State.ENDING):
             self._ack(now_ns)
 
@@ -131,17 +131,17 @@ class ReliableReceiver:
     @property
     def joined_at(self) -> int | None:
         """The first number that it is to have; None before that is known."""
-        return self._reception.first if self._reception is not None else None
+        return self._receive_state.first if self._receive_state is not None else None
 
     @property
     def lead(self) -> int:
         """The number after the highest that it knows of."""
-        return (self._reception.lead or 0) if self._reception is not None else 0
+        return (self._receive_state.lead or 0) if self._receive_state is not None else 0
 
     @property
     def missing(self) -> int:
         """How many numbers are waited for."""
-        return self._reception.missing if self._reception is not None else 0
+        return self._receive_state.missing if self._receive_state is not None else 0
 
     @property
     def held(self) -> int:
@@ -151,7 +151,7 @@ class ReliableReceiver:
     @property
     def asks(self) -> bool:
         """Whether the source has still to say where topics are."""
-        return self.wanted.asks and self.state not in OVER
+        return self.subscriptions.asks and self.state not in OVER
 
     # ---- time
 
@@ -159,14 +159,14 @@ class ReliableReceiver:
         """Does what is due."""
         if self.state in OVER:
             return
-        if self._reception is not None:
+        if self._receive_state is not None:
             known = self.state in (State.JOINED, State.ENDING) and self._cookie != 0
-            asks = self._reception.turn(now_ns, known)
+            asks = self._receive_state.turn(now_ns, known)
             if asks:
                 naks = udp_packets.naks(self._session_id, self._cookie, asks)
                 self.counts.nak_pckts_sent += len(naks)
                 self._out += naks
-            if self._reception.over(now_ns):
+            if self._receive_state.over(now_ns):
                 self._step(Cause.SILENCE, now_ns)
                 return
         self._settle(now_ns)
@@ -181,10 +181,10 @@ class ReliableReceiver:
         """When to call `turn`; None when it is over."""
         if self.state in OVER:
             return None
-        reception = self._reception.next_ns if self._reception is not None else self._connect_ns
+        due_ns = self._receive_state.next_ns if self._receive_state is not None else self._connect_ns
         if self.state in (State.CONNECTING, State.PROVING):
-            return min(reception, self._connect_ns)
-        return min(reception, self._ack_ns) if self._cookie else reception
+            return min(due_ns, self._connect_ns)
+        return min(due_ns, self._ack_ns) if self._cookie else due_ns
 
     # ---- packets
 
@@ -203,28 +203,28 @@ class ReliableReceiver:
             self._receive_other(packet, address, now_ns)
             return []
         version, _, _, session_id, number, back, _, send_time_ns = DATA_HEAD.unpack_from(packet)
-        reception = self._reception
+        receive_state = self._receive_state
         if (
             version != VERSION
             or session_id != self._session_id
             or address != self._address
-            or reception is None
+            or receive_state is None
             or back > number
             or self.state in OVER
         ):
             self._drop(packet, address)
             return []
         self.heard_ns = now_ns
-        lead = reception.lead if self._catch_up is None else self._catch_up.lead
-        if number > NUMBER_MAX or (lead is not None and number - lead > self._terms.jump_max):
+        lead = receive_state.lead if self._catch_up is None else self._catch_up.lead
+        if number > NUMBER_MAX or (lead is not None and number - lead > self._settings.jump_max):
             self.counts.dgrams_dropped_other += 1
             self._doubt(now_ns)
             return []
-        if (behind := self._behind(reception, number)) is not None:
+        if (behind := self._behind(receive_state, number)) is not None:
             body = packet[DATA_HEADER:]
             self._ready += behind.data(number, number - back, body, send_time_ns, now_ns)
             return self.ready(now_ns)
-        if not reception.data(number, number - back, len(packet) - DATA_HEADER, now_ns):
+        if not receive_state.data(number, number - back, len(packet) - DATA_HEADER, now_ns):
             return []
         if self._final:
             self._settle(now_ns)
@@ -244,12 +244,14 @@ class ReliableReceiver:
                 self._welcome(found, now_ns)
             else:
                 self._session_message(found, now_ns)
-        elif isinstance(found, udp_packets.Numbers) and found.type == udp_packets.NCF and self._reception is not None:
-            self._reception.ncf(found.numbers, found.reason, now_ns)
+        elif (
+            isinstance(found, udp_packets.Numbers) and found.type == udp_packets.NCF and self._receive_state is not None
+        ):
+            self._receive_state.ncf(found.numbers, found.reason, now_ns)
         elif isinstance(found, udp_packets.Client) and found.type == udp_packets.RESET:
             self._reset(found, now_ns)
         elif isinstance(found, udp_packets.Topics) and self._cookie and found.cookie == self._cookie:
-            self.wanted.told(found)
+            self.subscriptions.told(found)
         else:
             self.counts.dgrams_dropped_other += 1
         self._settle(now_ns)
@@ -285,47 +287,49 @@ class ReliableReceiver:
 
     def _admit(self, found: udp_packets.SessionMessage, now_ns: int) -> None:
         """The source's own word on where it is."""
-        reception = self._reception
-        astray = reception is not None and (reception.first or 0) > found.lead + self._terms.jump_max
-        if reception is None or (astray and self.state is State.PROVING):
+        receive_state = self._receive_state
+        astray = receive_state is not None and (receive_state.first or 0) > found.lead + self._settings.jump_max
+        if receive_state is None or (astray and self.state is State.PROVING):
             # When it began so far ahead of its source, it began with something forged.
             first = found.trail if self._resume else found.lead
-            self._reception = reception = ReceiveState(self._terms.reception, self._random, now_ns, first, self.counts)
+            self._receive_state = receive_state = ReceiveState(
+                self._settings.receiving, self._random, now_ns, first, self.counts
+            )
             if self._resume:
-                self._catch_up = CatchUp(reception)
-        self._know(reception, found.lead, found.trail, now_ns)
+                self._catch_up = CatchUp(receive_state)
+        self._know(receive_state, found.lead, found.trail, now_ns)
 
-    def _know(self, reception: ReceiveState, lead: int, trail: int, now_ns: int) -> None:
+    def _know(self, receive_state: ReceiveState, lead: int, trail: int, now_ns: int) -> None:
         """The source has sent all below `lead`, and holds what is not below `trail`."""
-        if (behind := self._behind(reception, lead)) is None:
-            reception.session_message(lead, trail, now_ns)
+        if (behind := self._behind(receive_state, lead)) is None:
+            receive_state.session_message(lead, trail, now_ns)
         else:
             self._ready += behind.hear(lead, trail, now_ns)
 
-    def _behind(self, reception: ReceiveState, lead: int) -> CatchUp | None:
+    def _behind(self, receive_state: ReceiveState, lead: int) -> CatchUp | None:
         """What comes while it catches up; it begins to when it turns out that too much is missing."""
-        known = reception.lead
+        known = receive_state.lead
         asks = self._admitted and self.state in (State.PROVING, State.JOINED)
-        if self._catch_up is None and asks and known is not None and lead - known + reception.missing > BEHIND:
-            self._catch_up = CatchUp(reception)
+        if self._catch_up is None and asks and known is not None and lead - known + receive_state.missing > BEHIND:
+            self._catch_up = CatchUp(receive_state)
         return self._catch_up
 
     def _session_message(self, found: udp_packets.SessionMessage, now_ns: int) -> None:
-        reception = self._reception
+        receive_state = self._receive_state
         proven = self._cookie != 0 and found.cookie == self._cookie
-        if reception is None or not (proven or self._multicast):
+        if receive_state is None or not (proven or self._multicast):
             self.counts.dgrams_dropped_other += 1
             return
-        lead = reception.lead if self._catch_up is None else self._catch_up.lead
-        if not proven and lead is not None and found.lead - lead > self._terms.jump_max:
+        lead = receive_state.lead if self._catch_up is None else self._catch_up.lead
+        if not proven and lead is not None and found.lead - lead > self._settings.jump_max:
             self.counts.dgrams_dropped_other += 1
             self._doubt(now_ns)
             return
         # What would take something away needs a proof. Without one it may be news, no more.
-        self._know(reception, found.lead, found.trail if proven else 0, now_ns)
+        self._know(receive_state, found.lead, found.trail if proven else 0, now_ns)
         if found.flags & udp_packets.FINAL and (proven or not self._admitted):
             if not self._final and self.missing:
-                self.wanted.ask()  # what is not repaired may be the end of a topic
+                self.subscriptions.ask()  # what is not repaired may be the end of a topic
                 self._ack_ns = now_ns
             self._final = True
             self._step(Cause.FINAL, now_ns)
@@ -369,18 +373,18 @@ class ReliableReceiver:
             self._out.append(udp_packets.leave(self._session_id, self._cookie))
 
     def _connect(self, now_ns: int) -> None:
-        enough = self._attempts >= self._terms.maximum_connect_attempts
-        if enough and (self._reception is None or not self._multicast):
+        enough = self._attempts >= self._settings.maximum_connect_attempts
+        if enough and (self._receive_state is None or not self._multicast):
             self._step(Cause.ATTEMPTS, now_ns)
             return
         self._attempts += 1
-        wait = self._terms.reception.activity_timeout if enough else self._terms.connect_interval
+        wait = self._settings.receiving.activity_timeout if enough else self._settings.connect_interval
         self._send_connect(now_ns, wait)
 
     def _doubt(self, now_ns: int) -> None:
         """Asks the source where it is, when something strange came in its name."""
         if self.state in (State.JOINED, State.ENDING) and now_ns >= self._connect_ns:
-            self._send_connect(now_ns, self._terms.connect_interval)
+            self._send_connect(now_ns, self._settings.connect_interval)
 
     def _send_connect(self, now_ns: int, wait: int) -> None:
         self._connect_ns = now_ns + wait
@@ -388,12 +392,12 @@ class ReliableReceiver:
         self._out.append(udp_packets.connect(self._session_id, self._cookie, self._nonce))
 
     def _ack(self, now_ns: int) -> None:
-        terms, wanted = self._terms, self.wanted
+        settings, subscriptions = self._settings, self.subscriptions
         flags = udp_packets.ASKS if self.asks else 0
-        often = terms.connect_interval if flags else terms.acknowledgement_interval
-        self._ack_ns = now_ns + min(often, terms.acknowledgement_interval)
+        often = settings.connect_interval if flags else settings.acknowledgement_interval
+        self._ack_ns = now_ns + min(often, settings.acknowledgement_interval)
         acks = udp_packets.acks(
-            self._session_id, self._cookie, self.lead, self._who, wanted.revision, wanted.numbers, flags
+            self._session_id, self._cookie, self.lead, self._who, subscriptions.revision, subscriptions.numbers, flags
         )
         self.counts.acks_sent += len(acks)
         self._out += acks

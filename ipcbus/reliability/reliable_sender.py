@@ -62,25 +62,34 @@ class ReliableSender:
     After each call that takes `now_ns`, `take` has what is to be sent.
     """
 
-    def __init__(self, session_id: int, terms: SenderSettings, secret: bytes, now_ns: int, multicast: bool) -> None:
+    def __init__(
+        self,
+        session_id: int,
+        settings: SenderSettings,
+        secret: bytes,
+        now_ns: int,
+        multicast: bool,
+        topic_numbers: Callable[[int], tuple[int, int] | None] = lambda topic: None,
+    ) -> None:
         """Nothing is sent, and nobody is registered.
 
         Args:
             session_id: 32 bits that no other session at this address had lately.
-            terms: how it behaves.
+            settings: how it behaves.
             secret: key of the cookies; 16 to 64 bytes that nobody else knows.
             now_ns: the time.
-            multicast: what is for all goes to a group, not to each client.
+            multicast: whether packets for all clients go to a multicast group, not to each client.
+            topic_numbers: returns, for a topic, the number that its next message will have, and one below which all
+                its messages are published; None for a topic that the session does not carry.
         """
-        self.session_id, self.terms = session_id, terms
+        self.session_id, self.settings = session_id, settings
         self.counts = SenderCounts()
         self._multicast = multicast
-        self._sending = SendState(terms.sending, now_ns, self.counts, DATA_BODY.size)
-        self._sending.unheard = not multicast
-        self._clients = Clients(session_id, terms.clients, secret)
+        self._send_state = SendState(settings.sending, now_ns, self.counts, DATA_BODY.size)
+        self._send_state.has_no_receivers = not multicast
+        self._clients = Clients(session_id, settings.clients, secret)
         self._out: list[tuple[bytes, Hashable]] = []
-        self.where: Callable[[int], tuple[int, int] | None] = lambda topic: None
-        """Of a topic the number that its next message will have, and one below which all are published."""
+        self._topic_numbers = topic_numbers
         self._finals: int | None = None
         self._final_ns = 0
 
@@ -95,20 +104,20 @@ class ReliableSender:
             send_time_ns: ns since the epoch, told to receivers.
             now_ns: the time.
         """
-        sending = self._sending
+        send_state = self._send_state
         body = DATA_BODY.pack(messages, send_time_ns) + datagram
-        number = sending.send(body, now_ns)
-        if number >= 0 and not sending.unheard:
-            self._out.append((udp_packets.data_front(self.session_id, number, sending.window.trail, 0) + body, ALL))
+        number = send_state.send(body, now_ns)
+        if number >= 0 and not send_state.has_no_receivers:
+            self._out.append((udp_packets.data_front(self.session_id, number, send_state.window.trail, 0) + body, ALL))
 
     def forget(self) -> None:
         """Holds nothing of what was sent so far any more; for a moment at which nobody is registered."""
-        self._sending.window.clear()
+        self._send_state.window.clear()
 
     @property
     def blocked(self) -> bool:
         """Whether a datagram waits: nobody should send another one now."""
-        return self._sending.blocked
+        return self._send_state.blocked
 
     def take(self) -> list[tuple[bytes, Hashable]]:
         """Packets to be sent now, each with the address where it goes, or ALL."""
@@ -150,25 +159,25 @@ class ReliableSender:
     @property
     def lead(self) -> int:
         """The number that the next datagram has."""
-        return self._sending.window.lead
+        return self._send_state.window.lead
 
     @property
     def trail(self) -> int:
         """The oldest that is held."""
-        return self._sending.window.trail
+        return self._send_state.window.trail
 
     def snapshot(self) -> dict[str, int]:
         """Counters, and values of the moment, by their names in the statistics."""
-        sending = self._sending
+        send_state = self._send_state
         counts = {name: getattr(self.counts, name) for name in self.counts.__dataclass_fields__}
         return counts | {
             "num_clients": len(self.addresses),
             "lead": self.lead,
             "trail": self.trail,
-            "txw_msgs": len(sending.window),
-            "txw_bytes": sending.window.bytes,
-            "rctlr_data_msgs": sending.waiting,
-            "rctlr_rx_msgs": sending.queued,
+            "txw_msgs": len(send_state.window),
+            "txw_bytes": send_state.window.bytes,
+            "rctlr_data_msgs": send_state.waiting,
+            "rctlr_rx_msgs": send_state.queued,
         }
 
     # ---- time and packets
@@ -177,12 +186,12 @@ class ReliableSender:
         """Does what is due."""
         self.counts.clients_silent += self._clients.turn(now_ns)
         self._heard()
-        found, pulse = self._sending.turn(now_ns)
-        for sent in found:
+        datagrams, session_message_due = self._send_state.turn(now_ns)
+        for sent in datagrams:
             self._put_data(sent)
         if self._finals is not None:
             self._tell_end(now_ns)
-        elif pulse:
+        elif session_message_due:
             self._tell(0)
 
     def next_ns(self, now_ns: int) -> int | None:
@@ -190,7 +199,7 @@ class ReliableSender:
         if self.over:
             return None
         final = self._final_ns if self._finals is not None and not self.blocked else None
-        times = (self._sending.next_ns(now_ns), self._clients.next_ns, final)
+        times = (self._send_state.next_ns(now_ns), self._clients.next_ns, final)
         return min((time for time in times if time is not None), default=None)
 
     def receive(self, packet: bytes, address: Hashable, now_ns: int) -> None:
@@ -237,14 +246,14 @@ class ReliableSender:
     def _ack(self, found: udp_packets.Ack, client: Client) -> None:
         # Looked up before the client is known to receive them: what is sent once that is known has no lower number.
         asked = found.topics if found.flags & ASKS else ()
-        places = [(topic, *(self.where(topic) or (NO_TOPIC, NO_TOPIC))) for topic in asked]
+        places = [(topic, *(self._topic_numbers(topic) or (NO_TOPIC, NO_TOPIC))) for topic in asked]
         self._clients.ack(client, found, self.lead)
         listed = [(topic, client.starts.setdefault(topic, start), published) for topic, start, published in places]
         self._out += [(packet, client.address) for packet in udp_packets.topics(self.session_id, client.cookie, listed)]
 
     def _nak(self, numbers: Sequence[int], client: Client, now_ns: int) -> None:
         passed_over = self.counts.naks_too_old
-        sent, refused = self._sending.nak(numbers, now_ns)
+        sent, refused = self._send_state.nak(numbers, now_ns)
         for each in sent:
             self._put_data(each)
         for refusal in refused:
@@ -256,7 +265,7 @@ class ReliableSender:
     # ---- packets out
 
     def _put_data(self, sent: Datagram) -> None:
-        if not self._sending.unheard:
+        if not self._send_state.has_no_receivers:
             front = udp_packets.data_front(
                 self.session_id, sent.number, sent.trail, udp_packets.AGAIN if sent.again else 0
             )
@@ -295,4 +304,4 @@ class ReliableSender:
             self._out.append((udp_packets.reset(found.session_id, found.cookie, flags), address))
 
     def _heard(self) -> None:
-        self._sending.unheard = not (self._multicast or self._clients.addresses)
+        self._send_state.has_no_receivers = not (self._multicast or self._clients.addresses)

@@ -96,24 +96,24 @@ class Refusal(NamedTuple):
 class SendState:
     """One session at its source."""
 
-    def __init__(self, terms: SendSettings, now_ns: int, counts: SendCounts | None = None, front: int = 0) -> None:
+    def __init__(self, settings: SendSettings, now_ns: int, counts: SendCounts | None = None, front: int = 0) -> None:
         """Nothing is sent.
 
         Args:
-            terms: how it behaves.
+            settings: how it behaves.
             now_ns: the time.
             counts: what to count in.
             front: bytes before each datagram that are sent again with it, and count as none of it.
         """
         self.counts = counts or SendCounts()
-        self.window = RetransmitWindow(terms.window_size, terms.window_limit, front)
-        self.unheard = False
+        self.window = RetransmitWindow(settings.window_size, settings.window_limit, front)
+        self.has_no_receivers = False
         """Whether nobody receives: what is sent is held and counted, but takes nothing from the data rate."""
         self._front = front
-        self._terms = terms
-        self._data = RateLimiter(terms.data_rate, terms.rate_interval)
-        self._again = RateLimiter(terms.retransmit_rate, terms.rate_interval)
-        self._pulse = SessionMessages(terms.sm_minimum, terms.sm_maximum, now_ns)
+        self._settings = settings
+        self._data = RateLimiter(settings.data_rate, settings.rate_interval)
+        self._again = RateLimiter(settings.retransmit_rate, settings.rate_interval)
+        self._session_messages = SessionMessages(settings.sm_minimum, settings.sm_maximum, now_ns)
         self._queue: dict[int, None] = {}
         # When each number was sent again last, and refused last, in the order of time.
         self._sent_again: dict[int, int] = {}
@@ -123,13 +123,13 @@ class SendState:
     def send(self, datagram: bytes, now_ns: int) -> int:
         """Sends a datagram and returns its number; -1 when it waits until the data rate allows it."""
         size = len(datagram) - self._front
-        if self._waiting or not (self.unheard or self._data.take(size, now_ns)):
+        if self._waiting or not (self.has_no_receivers or self._data.take(size, now_ns)):
             self._waiting.append(datagram)
             return -1
         counts = self.counts
         counts.msgs_sent += 1
         counts.bytes_sent += size
-        self._pulse.sent(now_ns)
+        self._session_messages.sent(now_ns)
         return self.window.add(datagram)
 
     @property
@@ -167,7 +167,7 @@ class SendState:
             elif number in self._queue:
                 self.counts.naks_rx_delay_ignored += 1
                 self._refuse(number, NCF_RX_DELAY, refused, now_ns)
-            elif len(self._queue) >= self._terms.queue_max:
+            elif len(self._queue) >= self._settings.queue_max:
                 self.counts.naks_shed += 1
                 self._refuse(number, NCF_SHED, refused, now_ns)
             else:
@@ -188,31 +188,33 @@ class SendState:
         """
         self._forget(now_ns)
         found = self._send_queued(now_ns) + self._send_waiting(now_ns)
-        if found or self.unheard or not self._pulse.due(now_ns):
+        if found or self.has_no_receivers or not self._session_messages.due(now_ns):
             return found, False
         self.counts.sms_sent += 1
         return found, True
 
     def next_ns(self, now_ns: int) -> int | None:
         """Returns when to call `turn`; None when nothing is to be done until something is sent or asked for."""
-        times = [None if self.unheard else self._pulse.next_ns]
+        times = [None if self.has_no_receivers else self._session_messages.next_ns]
         if self._queue:
             held = self.window.get(min(self._queue))
             times.append(self._again.next_ns(len(held) - self._front if held else 0, now_ns))
         if self._waiting:
-            times.append(now_ns if self.unheard else self._data.next_ns(len(self._waiting[0]) - self._front, now_ns))
+            times.append(
+                now_ns if self.has_no_receivers else self._data.next_ns(len(self._waiting[0]) - self._front, now_ns)
+            )
         return min((time for time in times if time is not None), default=None)
 
     def _send_waiting(self, now_ns: int) -> list[Datagram]:
         found = []
-        while self._waiting and (self.unheard or self._data.take(len(self._waiting[0]) - self._front, now_ns)):
+        while self._waiting and (self.has_no_receivers or self._data.take(len(self._waiting[0]) - self._front, now_ns)):
             data = self._waiting.popleft()
             number = self.window.add(data)
             found.append(Datagram(number, self.window.trail, data, again=False))
             self.counts.msgs_sent += 1
             self.counts.bytes_sent += len(data) - self._front
         if found:
-            self._pulse.sent(now_ns)
+            self._session_messages.sent(now_ns)
         return found
 
     def _send_queued(self, now_ns: int) -> list[Datagram]:
@@ -240,5 +242,5 @@ class SendState:
 
     def _forget(self, now_ns: int) -> None:
         for known in (self._sent_again, self._refused):
-            while known and now_ns - next(iter(known.values())) >= self._terms.ignore_interval:
+            while known and now_ns - next(iter(known.values())) >= self._settings.ignore_interval:
                 del known[next(iter(known))]

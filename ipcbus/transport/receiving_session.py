@@ -69,7 +69,7 @@ class ReceivingSession:
     def __init__(
         self,
         advert: SessionAdvert,
-        medium: DatagramSource,
+        datagram_source: DatagramSource,
         *,
         owner_pid: int,
         begun: bool,
@@ -84,7 +84,7 @@ class ReceivingSession:
 
         Args:
             advert: the session.
-            medium: what brings its datagrams.
+            datagram_source: what brings its datagrams.
             owner_pid: process that sends; 0 when that is not known.
             begun: whether it had sent something before.
             budget: what its controllers may hold, with those of other sessions.
@@ -94,13 +94,13 @@ class ReceivingSession:
             options: of the first receiver that wants it.
             reason: why it is not its ring that is read; empty where it is, or where it has none.
         """
-        self.advert, self.medium, self.options = advert, medium, options
+        self.advert, self.datagram_source, self.options = advert, datagram_source, options
         self.reason = reason
         self.owner_pid = owner_pid
         self.delivery = DeliverySession(
             self.source_string,
             advert.topics_max,
-            ring=medium.reader,
+            ring=datagram_source.reader,
             budget=budget,
             failed=failed,
             told=told,
@@ -108,7 +108,7 @@ class ReceivingSession:
         )
         self.delivery.on_view_kept = self._warn_of_kept_view
         self.demux = self.delivery.demux
-        self.demux.trust(medium)
+        self.demux.trust(datagram_source)
         self._told = told
         self._draining: dict[int, Callable[[], bool]] = {}
         self._carried: dict[int, int] = {}
@@ -126,11 +126,11 @@ class ReceivingSession:
     @property
     def reason(self) -> str:
         """Why it is not its ring that is read; empty where it is, or where it has none."""
-        return self.medium.reason
+        return self.datagram_source.reason
 
     @reason.setter
     def reason(self, reason: str) -> None:
-        self.medium.reason = reason
+        self.datagram_source.reason = reason
 
     def receive(
         self, source: SourceAdvert, sinks: Sequence[Sink], options: ReceiverOptions, *, tell: bool = True
@@ -145,14 +145,14 @@ class ReceivingSession:
         """
         number = source.topic_number
         known = self.delivery.topic(number) is not None
-        rules = rules_of(options, self.medium.recovery_ns)
-        self.delivery.receive(number, source.topic, sinks, rules, self.medium.floor(number))
+        rules = rules_of(options, self.datagram_source.recovery_ns)
+        self.delivery.receive(number, source.topic, sinks, rules, self.datagram_source.floor(number))
         carried = self._carried.pop(number, None)
         controller = self.delivery.topic(number)
         if carried is not None and controller is not None:
             controller.go_on_from(carried)
         begins = controller.begins_at if controller is not None else None
-        if not known and not self.medium.join_topic(number, begins):
+        if not known and not self.datagram_source.join_topic(number, begins):
             # The registry that was read is old: another topic has this line now, and nobody joined it here.
             self.stop_topic(number, drain=False)
             return
@@ -187,10 +187,10 @@ class ReceivingSession:
         """Stops receiving a topic: at once, or after what is published now."""
         if drain:
             if number not in self._draining:
-                self._draining[number] = self.medium.mark()
+                self._draining[number] = self.datagram_source.mark()
             return
         self._draining.pop(number, None)
-        self.medium.leave_topic(number)
+        self.datagram_source.leave_topic(number)
         self.delivery.remove_topic(number)
 
     def settle(self) -> bool:
@@ -200,7 +200,7 @@ class ReceivingSession:
             controller = self.delivery.topic(number)
             self._draining.pop(number, None)
             if controller is not None:
-                self.delivery.end_topic(controller, self.medium.published(number))
+                self.delivery.end_topic(controller, self.datagram_source.published(number))
             self.stop_topic(number, drain=False)
         return bool(done)
 
@@ -210,12 +210,12 @@ class ReceivingSession:
         Returns:
             When to look again, in ns; None where nothing can be lost.
         """
-        if not (self.medium.may_lose() or self._joined_again):
+        if not (self.datagram_source.may_lose() or self._joined_again):
             return None
         due = self.delivery.due(now_ns)
         if due and not self.demux.blocked:
-            behind = self.medium.catches_up  # what comes in order, a little at a time, is not missing
-            published = [] if behind else [(each, self.medium.published(each.topic_number)) for each in due]
+            behind = self.datagram_source.catches_up  # what comes in order, a little at a time, is not missing
+            published = [] if behind else [(each, self.datagram_source.published(each.topic_number)) for each in due]
             # What was published before the numbers were read is either delivered by this, or overwritten.
             if any(each.missing(until) for each, until in published) and self.drain():
                 for controller, until in published:
@@ -226,7 +226,7 @@ class ReceivingSession:
 
     def drain(self) -> bool:
         """Delivers everything that is there; False when a full receiver or a busy source kept it from the end."""
-        reader = self.medium.reader
+        reader = self.datagram_source.reader
         position, end = -1, reader.tail
         # Messages of topics that nobody receives move the position without being delivered.
         while (handled := self.demux.poll_once(4096)) or position != reader.position:
@@ -242,11 +242,11 @@ class ReceivingSession:
         Returns:
             Whether records were skipped for it: what was in them is reported lost.
         """
-        reader = self.medium.reader
+        reader = self.datagram_source.reader
         if self.demux.holds or not (reader.broken or reader.out_of_step):
             return False
         # Before the tail is read: what is published later is read from there on.
-        published = [(each, self.medium.published(each.topic_number)) for each in self.topics()]
+        published = [(each, self.datagram_source.published(each.topic_number)) for each in self.topics()]
         if not reader.mend():
             return False
         self.demux.damaged()
@@ -257,24 +257,26 @@ class ReceivingSession:
 
     def owner_died(self) -> bool:
         """Returns whether the source's process is gone without having closed the session."""
-        return not self.medium.owner_lives()
+        return not self.datagram_source.owner_lives()
 
     def finish(self) -> None:
         """The session is over and read to its end: last losses, then EOS."""
         self.over = True
         with contextlib.ExitStack() as ends:  # of all topics, also after a callback that raised no Exception
             for controller in reversed(self.topics()):
-                ends.callback(self.delivery.end_topic, controller, self.medium.published(controller.topic_number))
+                ends.callback(
+                    self.delivery.end_topic, controller, self.datagram_source.published(controller.topic_number)
+                )
 
     # ------------------------------------------------------------------ after an eviction, or a silence
 
     def is_silent(self, now_ns: int) -> bool:
         """Returns whether the owner has shown no sign of life for too long."""
-        return self.silence.too_long(self.medium.signs(), now_ns)
+        return self.silence.too_long(self.datagram_source.signs(), now_ns)
 
     def shows_life(self) -> bool:
         """Returns whether there is a sign that `is_silent` has not seen; also after the session was left."""
-        return self.silence.broken_by(self.medium.signs())
+        return self.silence.broken_by(self.datagram_source.signs())
 
     def cut_off(self) -> None:
         """The source has evicted this context: nothing more is read here."""
@@ -286,17 +288,17 @@ class ReceivingSession:
         for controller in self.topics():
             # A callback may have led to the session being joined again, which then tells of the rest.
             if not self.over:
-                controller.finish(self.medium.published(controller.topic_number))
+                controller.finish(self.datagram_source.published(controller.topic_number))
         self.demux.show_tally()
 
     def misses_more(self) -> bool:
         """Returns whether messages are published of whose loss its receivers were not told."""
-        return any(each.missing(self.medium.published(each.topic_number)) for each in self.topics())
+        return any(each.missing(self.datagram_source.published(each.topic_number)) for each in self.topics())
 
     @property
     def closed(self) -> bool:
         """Whether the source has ended the session, read to its end or not."""
-        return self.medium.closed
+        return self.datagram_source.closed
 
     def go_on_from(self, left: ReceivingSession, numbers: Container[int]) -> None:
         """Goes on where the same session, joined before, was left; there its receivers are told of the end.
@@ -311,42 +313,43 @@ class ReceivingSession:
             if each.topic_number in numbers and each.stopped_before is not None:
                 self._carried[each.topic_number] = each.stopped_before
         for each in left.topics():
-            until = 0 if each.topic_number in numbers else left.medium.published(each.topic_number)
+            until = 0 if each.topic_number in numbers else left.datagram_source.published(each.topic_number)
             left.delivery.end_topic(each, until)
 
     def counters(self) -> dict[str, int]:
         """This context's counters on the session, by their names in the statistics."""
         found = dict(self._counted)
-        for name, value in (self._slot() | self.medium.counters()).items():
+        for name, value in (self._slot() | self.datagram_source.counters()).items():
             found[name] = _together(name, found.get(name, 0), value)
         return found | {"evictions": self.evictions}
 
     def _slot(self) -> dict[str, int]:
-        slot = control_view(self.medium.control.view())[2][self.medium.index]
+        slot = control_view(self.datagram_source.control.view())[2][self.datagram_source.index]
         return {name: int(slot[name]) for name in _COUNTERS}
 
-    def switch(self, medium: DatagramSource, reason: str) -> bool:
-        """Goes on with another medium, which has everything that was not delivered yet; True when a source waits.
-
-        Not while a datagram is in hand (`demux.holds`).
+    def switch(self, datagram_source: DatagramSource, reason: str) -> bool:
+        """Reads from another datagram source from now on; not while the demux holds a datagram (`demux.holds`).
 
         Args:
-            medium: it, joined.
+            datagram_source: what brings everything that was not delivered yet; joined.
             reason: why it is not the ring; empty where it is.
+
+        Returns:
+            Whether the source of the session waits for an event.
         """
         self.demux.show()
         self._counted = {name: value for name, value in self.counters().items() if name not in _COUNTED_ON}
-        before, self.medium = self.medium, medium
+        before, self.datagram_source = self.datagram_source, datagram_source
         self.reason = reason
-        self._draining = {number: medium.mark() for number in self._draining}
+        self._draining = {number: datagram_source.mark() for number in self._draining}
         self.silence = ActivityTimeout(self.silence.timeout_ns)
         for controller in self.topics():
-            rules = rules_of(self.options, medium.recovery_ns)
+            rules = rules_of(self.options, datagram_source.recovery_ns)
             controller.rules = dataclasses.replace(
                 controller.rules, recovery_ns=rules.recovery_ns, caching=rules.caching
             )
-            medium.join_topic(controller.topic_number)
-        self.demux.use(medium.reader, medium)
+            datagram_source.join_topic(controller.topic_number)
+        self.demux.use(datagram_source.reader, datagram_source)
         self.demux.count_lost(0)  # what was lost before is shown in the slot there
         return before.leave()
 
@@ -355,12 +358,12 @@ class ReceivingSession:
         self.demux.show()
         self.demux.secure()
         self.demux.left = True  # called back from the middle of a record, it reads no further
-        return self.medium.leave()
+        return self.datagram_source.leave()
 
     def abandon(self) -> None:
         """Closes descriptors only; for a child after a fork."""
         self.demux.secure()  # the child may be inside a callback; the parent reads on
-        self.medium.abandon()
+        self.datagram_source.abandon()
 
     def _warn_of_kept_view(self) -> None:
         log.warning(

@@ -16,7 +16,6 @@ from ipcbus.topic.tsni import SequenceInfos
 from ipcbus.transport.ring.activity import OwnerActivity
 from ipcbus.transport.ring.doorbells import Doorbells
 from ipcbus.transport.ring.eviction import Evictor
-from ipcbus.transport.udp.stats_blocks import SenderStatsBlock
 from ipcbus.wire import wire_layout
 from ringbuf.channel import OwnedChannel, Shape
 from ringbuf.doorbell import CALL, DATA
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     from ipcbus.topic.session_policy import SessionPolicy
     from ipcbus.transport.transport_kinds import SessionPlan
     from ipcbus.transport.udp.session_socket import SessionSocket
-    from ipcbus.transport.udp.udp_sender import UdpSender
+    from ipcbus.transport.udp.udp_sender import UdpSender, UdpSenderListener
 
 log = logging.getLogger("ipcbus")
 
@@ -61,7 +60,8 @@ class SendingSession:
         transport_id: int,
         plan: SessionPlan,
         group: str,
-        port: SessionSocket | None = None,
+        session_socket: SessionSocket | None = None,
+        listener: UdpSenderListener | None = None,
     ) -> None:
         """Makes the session's shared objects.
 
@@ -73,7 +73,8 @@ class SendingSession:
             transport_id: as in the source string.
             plan: what it is made with.
             group: system group that may use the objects too, or empty.
-            port: what it is sent from over UDP, where `plan.udp` says so.
+            session_socket: the socket that it sends from over UDP; needs `plan.udp` and `listener`.
+            listener: who learns what happens on the way over UDP.
 
         Raises:
             ringbuf.ring_errors.SegmentFull, ringbuf.ring_errors.SegmentRefused: as `OwnedChannel`.
@@ -82,7 +83,7 @@ class SendingSession:
         self.plan = plan
         self.local = local
         self.topics_max = 1 << (plan.topics_max - 1).bit_length()
-        shape = self._shape(session_id, group, port)
+        shape = self._shape(session_id, group, session_socket)
         ring, control = object_names.ring(domain, context_id, local), object_names.control(domain, context_id, local)
         self.channel = OwnedChannel(ring, control, shape)
         self.advert = SessionAdvert(
@@ -94,14 +95,20 @@ class SendingSession:
             self.channel.writer.capacity,
             plan.source_paced,
             self.topics_max,
-            plan.udp.endpoint(port.socket.address) if plan.udp is not None and port is not None else None,
+            plan.udp.endpoint(session_socket.socket.address)
+            if plan.udp is not None and session_socket is not None
+            else None,
         )
-        self.uplink: UdpSender | None = None
-        if plan.udp is not None and port is not None:
-            self.uplink = plan.udp.uplink(self.channel, port, session_id, twin=not plan.over_udp)
-            self.uplink.end.where = self._where
-            self.uplink.board = SenderStatsBlock(
-                self.channel.ring, self.topics_max, plan.udp.transport, self.uplink.end
+        self.udp_sender: UdpSender | None = None
+        if plan.udp is not None and session_socket is not None and listener is not None:
+            self.udp_sender = plan.udp.sender(
+                self.channel,
+                session_socket,
+                session_id,
+                self.topics_max,
+                topic_numbers=self._topic_numbers,
+                listener=listener,
+                twin=not plan.over_udp,
             )
         self._lines = np.frombuffer(
             self.channel.ring.view(RING_HEADER.itemsize, shape.ring_user), wire_layout.TOPIC_LINE, self.topics_max
@@ -116,11 +123,11 @@ class SendingSession:
         self._doorbells = Doorbells(domain, self.source_string)
         self.sources = 0
         self._keepers: set[object] = set()
-        self._pulse = OwnerActivity(plan.sm_interval_ms * 1_000_000)
+        self._owner_activity = OwnerActivity(plan.sm_interval_ms * 1_000_000)
         self._slots_at = slots_offset(shape.control_user)
         self.evictor = Evictor(self, plan.evict_after_ms) if plan.evict_after_ms else None
 
-    def _shape(self, session_id: int, group: str, port: SessionSocket | None) -> Shape:
+    def _shape(self, session_id: int, group: str, session_socket: SessionSocket | None) -> Shape:
         plan = self.plan
         record_max = RECORD_HEADER + round_up(plan.datagram_max, RECORD_ALIGN) + RECORD_TRAILER * plan.checksums
         return Shape(
@@ -129,9 +136,9 @@ class SendingSession:
             window=max(plan.window, 2 * record_max),
             record_max=record_max,
             source_paced=plan.source_paced,
-            slots_max=min(plan.receivers_max + (port is not None), SLOTS_MAX),  # the last for the uplink
+            slots_max=min(plan.receivers_max + (session_socket is not None), SLOTS_MAX),  # the last for the uplink
             ring_user=self.topics_max * wire_layout.TOPIC_LINE.itemsize
-            + (wire_layout.uplink_bytes(self.topics_max) if port is not None else 0),
+            + (wire_layout.uplink_bytes(self.topics_max) if session_socket is not None else 0),
             control_user=8 * self.topics_max,
             group=group,
             evicts=plan.evict_after_ms > 0,
@@ -189,19 +196,19 @@ class SendingSession:
 
     def receivers(self, number: int) -> int:
         """Returns how many contexts receive a topic."""
-        over_udp = len(self.uplink.joined(number)) if self.uplink is not None else 0
+        over_udp = len(self.udp_sender.joined(number)) if self.udp_sender is not None else 0
         return self.joined_slots(number).bit_count() + over_udp
 
     def joined_contexts(self, number: int) -> set[int]:
         """Ids of the contexts that receive a topic."""
         mask, slots = self.joined_slots(number), self.channel.slots
         found = {slots.identity(slot).context_id for slot in range(slots.slots_max) if mask >> slot & 1}
-        return found | {client.context_id for client in self.uplink.joined(number)} if self.uplink else found
+        return found | {client.context_id for client in self.udp_sender.joined(number)} if self.udp_sender else found
 
     def claims(self) -> tuple[int, ...]:
         """Changes whenever a context comes to receive the session, whatever topic."""
         slots = self.channel.slots
-        changes = self.uplink.end.changes if self.uplink is not None else 0
+        changes = self.udp_sender.reliable_sender.changes if self.udp_sender is not None else 0
         return (changes, *(slots.generation(slot) for slot in range(slots.slots_max)))
 
     @contextlib.contextmanager
@@ -222,8 +229,8 @@ class SendingSession:
 
     def _is_read(self) -> bool:
         mask = self.channel.slots.active_mask()
-        if self.uplink is not None:
-            return bool(mask & ~self.uplink.bit or self.uplink.end.addresses)
+        if self.udp_sender is not None:
+            return bool(mask & ~self.udp_sender.bit or self.udp_sender.reliable_sender.addresses)
         return bool(mask)
 
     def who_joined(self, number: int) -> dict[Hashable, tuple[int, str]]:
@@ -235,7 +242,7 @@ class SendingSession:
                 who = slots.identity(slot)
                 # The generation tells one that left and came back at once.
                 found[slot, slots.generation(slot)] = (who.pid, who.context_name)
-        for client in self.uplink.joined(number) if self.uplink is not None else ():
+        for client in self.udp_sender.joined(number) if self.udp_sender is not None else ():
             found[client.address, client.cookie] = (client.pid, client.name)
         return found
 
@@ -243,7 +250,7 @@ class SendingSession:
         """Returns the topic's line in the ring."""
         return self._lines[number % self.topics_max]  # type: ignore[no-any-return]
 
-    def _where(self, number: int) -> tuple[int, int] | None:
+    def _topic_numbers(self, number: int) -> tuple[int, int] | None:
         """Of a topic the number that its next message will have, and one below which all are published."""
         line = self.line(number)
         numbers = int(line["sequence_next"]), int(line["published"])
@@ -262,10 +269,10 @@ class SendingSession:
 
     def wake(self, mask: int) -> None:
         """Wakes the sleeping readers of these slots, and sends what is published over UDP to whom is reached so."""
-        uplink = self.uplink
-        if uplink is not None and mask & uplink.bit:
-            mask &= ~uplink.bit
-            uplink.pump()
+        udp_sender = self.udp_sender
+        if udp_sender is not None and mask & udp_sender.bit:
+            mask &= ~udp_sender.bit
+            udp_sender.pump()
         if not mask:
             return
         was = self._joined.and64(_PARKED, ~mask & 0xFFFFFFFFFFFFFFFF) & mask
@@ -323,9 +330,9 @@ class SendingSession:
         Returns:
             When to call again.
         """
-        if self._pulse.is_due(self.channel.writer.head, now_ns):
+        if self._owner_activity.is_due(self.channel.writer.head, now_ns):
             self.channel.writer.touch()
-        return self._pulse.next_ns
+        return self._owner_activity.next_ns
 
     def wake_all(self) -> None:
         """Wakes every sleeping reader, as at the end of the session."""
@@ -336,16 +343,16 @@ class SendingSession:
         self.batch.close()
         self.channel.close()
         self.wake_all()
-        if self.uplink is not None:
-            self.uplink.close()
+        if self.udp_sender is not None:
+            self.udp_sender.close()
         self._doorbells.close()
 
     def abandon(self) -> None:
         """Closes descriptors only; for a child after a fork."""
         self.batch.fork_child()
         self.channel.abandon()
-        if self.uplink is not None:
-            self.uplink.abandon()
+        if self.udp_sender is not None:
+            self.udp_sender.abandon()
         self._doorbells.abandon()
 
     def _ring(self, slot: int, what: bytes) -> bool:

@@ -153,22 +153,22 @@ def test_what_was_read_before_an_eviction_is_not_sent_again(bus: Bus, monkeypatc
     began: list[int | None] = []
     leave = UdpReceiver.leave
 
-    def note(medium: UdpReceiver) -> bool:
-        began.append(medium.end.joined_at)
-        return leave(medium)
+    def note(udp_receiver: UdpReceiver) -> bool:
+        began.append(udp_receiver.reliable_receiver.joined_at)
+        return leave(udp_receiver)
 
     monkeypatch.setattr(UdpReceiver, "leave", note)
     source = evicting(bus)
     slow = Slow(bus)
     bus.joined(source)
-    uplink = source._session.uplink
-    assert uplink is not None
+    udp_sender = source._session.udp_sender
+    assert udp_sender is not None
     expected = []
     for _ in range(3):
-        expected.append(uplink.end.lead)
+        expected.append(udp_sender.reliable_sender.lead)
         evict(bus, source, slow)
         bus.until(lambda: slow.receiver.sessions[0].layer == "ring", "the return to the ring")
-        bus.until(lambda: not uplink.active, "the end of sending over UDP to nobody")
+        bus.until(lambda: not udp_sender.active, "the end of sending over UDP to nobody")
     assert (began, slow.receiver.lost) == (expected, 0)
 
 
@@ -178,8 +178,8 @@ def test_a_receiver_evicted_on_its_way_back_stays_on_udp(bus: Bus, monkeypatch: 
     may_return: list[bool] = []
     mark = UdpReceiver.mark
 
-    def hold(medium: UdpReceiver) -> Callable[[], bool]:
-        is_through = mark(medium)
+    def hold(udp_receiver: UdpReceiver) -> Callable[[], bool]:
+        is_through = mark(udp_receiver)
         return lambda: bool(may_return) and is_through()
 
     monkeypatch.setattr(UdpReceiver, "mark", hold)
@@ -206,22 +206,22 @@ def test_what_is_missing_after_the_move_has_time_to_be_repaired(bus: Bus, monkey
     missing: list[int] = []
     receive = UdpReceiver.receive
 
-    def lose(medium: UdpReceiver, packet: bytes, address: Hashable, now_ns: int) -> None:
+    def lose(udp_receiver: UdpReceiver, packet: bytes, address: Hashable, now_ns: int) -> None:
         found = udp_packets.parse(packet)
         if not isinstance(found, udp_packets.Data) or found.number not in missing:
-            receive(medium, packet, address, now_ns)
+            receive(udp_receiver, packet, address, now_ns)
 
     monkeypatch.setattr(UdpReceiver, "receive", lose)
     source, other = evicting(bus), bus.source("other")
     slow = Slow(bus)
     bus.joined(source)
     evict(bus, source, slow)
-    session, uplink = session_of(slow), source._session.uplink
-    assert isinstance(session.medium, UdpReceiver)
-    assert uplink is not None
-    medium = session.medium
-    bus.until(lambda: not medium.end.catches_up, "everything from before")
-    missing.append(uplink.end.lead)
+    session, udp_sender = session_of(slow), source._session.udp_sender
+    assert isinstance(session.datagram_source, UdpReceiver)
+    assert udp_sender is not None
+    udp_receiver = session.datagram_source
+    bus.until(lambda: not udp_receiver.reliable_receiver.catches_up, "everything from before")
+    missing.append(udp_sender.reliable_sender.lead)
     for _ in range(3):
         source.send(body(source.sequence_number + 1), flush=True)
     bus.until(lambda: not session.topics()[0].plain, "messages behind the missing one")

@@ -39,10 +39,10 @@ def lose(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[udp_packets.Pac
     def lose(lost: Callable[[udp_packets.Packet], bool]) -> None:
         real = UdpReceiver.receive
 
-        def receive(medium: UdpReceiver, packet: bytes, address: Hashable, now_ns: int) -> None:
+        def receive(udp_receiver: UdpReceiver, packet: bytes, address: Hashable, now_ns: int) -> None:
             found = udp_packets.parse(packet)
             if found is None or not lost(found):
-                real(medium, packet, address, now_ns)
+                real(udp_receiver, packet, address, now_ns)
 
         monkeypatch.setattr(UdpReceiver, "receive", receive)
 

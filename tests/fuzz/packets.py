@@ -140,7 +140,7 @@ class Session:
 
     def sizes(self) -> dict[str, tuple[int, int]]:
         """Of each container how much is in it, and its bound."""
-        sending, clients = self.source._sending, self.source._clients
+        sending, clients = self.source._send_state, self.source._clients
         window = len(sending.window)
         found = {
             "bytes in the window": (sending.window.bytes, SEND.window_size + 1000),
@@ -157,11 +157,11 @@ class Session:
             found[f"topics of {client.address}"] = (listed, 2 * CLIENTS.topics_max)
         for address, end in self.receivers.items():
             found[f"packets of {address}"] = (len(end._out), 100)
-            if (reception := end._reception) is not None:
-                most = RECEIVE.reception.naks.entries_max
+            if (reception := end._receive_state) is not None:
+                most = RECEIVE.receiving.naks.entries_max
                 found[f"missing at {address}"] = (len(reception._map), most)
                 found[f"timers at {address}"] = (len(reception._map._timers), 2 * most + 1024 + 400)
-                found[f"given up at {address}"] = (len(reception._given_up), RECEIVE.reception.late_max)
+                found[f"given up at {address}"] = (len(reception._given_up), RECEIVE.receiving.late_max)
         return found
 
 

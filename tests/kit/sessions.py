@@ -69,12 +69,12 @@ class Pair:
     def join(self) -> ReceivingSession:
         """One more receiving session."""
         who = Identity(os.getpid(), os.geteuid(), 9, "joining")
-        medium = RingReceiver(self.domain, self.sending.advert, who, owner_uid=os.geteuid(), sample_every=1)
+        ring_receiver = RingReceiver(self.domain, self.sending.advert, who, owner_uid=os.geteuid(), sample_every=1)
         session = ReceivingSession(
             self.sending.advert,
-            medium,
-            owner_pid=medium.owner_pid,
-            begun=medium.begun,
+            ring_receiver,
+            owner_pid=ring_receiver.owner_pid,
+            begun=ring_receiver.begun,
             budget=ReassemblyBudget(),
             failed=lambda sink, error: self.got.append(repr(error)),
             told=self._count,

@@ -81,7 +81,7 @@ class Storm:
         """Whether nothing may stay missing at a receiver that lives."""
         outage = self.outage[1] - self.outage[0]
         return (
-            self.ample and max(self.loss_to, self.loss_back) <= 0.1 and outage < self.receive.reception.naks.generation
+            self.ample and max(self.loss_to, self.loss_back) <= 0.1 and outage < self.receive.receiving.naks.generation
         )
 
     @staticmethod

@@ -98,7 +98,7 @@ class ReceiverWatch:
 
     def found_missing(self, first: int, end: int, joined: bool, now: int) -> None:
         """Numbers were passed over."""
-        backoff = self.terms.reception.naks.initial_backoff
+        backoff = self.terms.receiving.naks.initial_backoff
         for number in range(first, end):
             self._missing[number] = _Missing(now, joined, now + backoff // 2, now + backoff * 3 // 2)
 
@@ -118,7 +118,7 @@ class ReceiverWatch:
 
     def ncf(self, numbers: tuple[int, ...], now: int) -> None:
         """The source will not send these now."""
-        naks = self.terms.reception.naks
+        naks = self.terms.receiving.naks
         for number in numbers:
             if (missing := self._missing.get(number)) is not None:
                 missing.earliest = now + naks.suppress + naks.backoff // 2
@@ -126,7 +126,7 @@ class ReceiverWatch:
 
     def nak(self, numbers: tuple[int, ...], now: int) -> None:
         """The receiver asks."""
-        naks = self.terms.reception.naks
+        naks = self.terms.receiving.naks
         for number in numbers:
             self.naks += 1
             if number < self._unwatched:

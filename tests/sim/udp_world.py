@@ -68,7 +68,7 @@ class World:
             work()
             if not end and not self._left and not self.senders[-1].end.blocked:
                 # All is sent. It tells the end after a while, and lives on until the last repair.
-                naks = storm.receive.reception.naks
+                naks = storm.receive.receiving.naks
                 self._settled_ns = max(self.now, storm.outage[1] + 3 * SECOND, *storm.joins) + 3 * SECOND // 2
                 ends = max(self.now, storm.outage[1] + 3 * SECOND) + self.random.choice([0, 2, 12]) * SECOND
                 self.at(ends, partial(self._end, self.senders[-1]))
@@ -79,8 +79,8 @@ class World:
                     ends
                     + naks.generation
                     + 12 * SECOND
-                    + max(storm.receive.reception.activity_timeout, tries)
-                    + storm.receive.reception.activity_timeout * any(storm.resumes)
+                    + max(storm.receive.receiving.activity_timeout, tries)
+                    + storm.receive.receiving.activity_timeout * any(storm.resumes)
                 )
         self._judge()
         return self

@@ -230,8 +230,8 @@ def test_nothing_is_sent_while_nobody_receives_over_udp(
     for number in range(2000):
         source.send(body(number), flush=True)
     bus.until(lambda: books.accounted == 2000, "the messages")
-    way = source._session.uplink
+    way = source._session.udp_sender
     assert way is not None
-    assert (way.active, way.end.lead, way.end.counts.sms_sent, sent) == (False, 0, 0, [])
+    assert (way.active, way.reliable_sender.lead, way.reliable_sender.counts.sms_sent, sent) == (False, 0, 0, [])
     bus.close()
     assert sent == []

@@ -55,17 +55,17 @@ def chance() -> random.Random:
     return random.Random(seed)
 
 
-def uplink(source: Source) -> UdpSender:
+def udp_sender(source: Source) -> UdpSender:
     """The way of its session over UDP."""
-    found = source._session.uplink
+    found = source._session.udp_sender
     assert found is not None
     return found
 
 
-def medium(receiver: Receiver) -> UdpReceiver:
+def udp_receiver(receiver: Receiver) -> UdpReceiver:
     """Of its only session."""
     (session,) = receiver._context._receiving_sessions.sessions()
-    return cast("UdpReceiver", session.medium)
+    return cast("UdpReceiver", session.datagram_source)
 
 
 def at(port: SessionSocket) -> Address:
@@ -108,8 +108,8 @@ class Stream:
 @times
 def test_a_source_is_misled_by_nobody(bus: Bus, chance: random.Random, count: int) -> None:
     stream = Stream(bus)
-    way = uplink(stream.source)
-    session, to = way.end.session_id, at(way.port)
+    way = udp_sender(stream.source)
+    session, to = way.reliable_sender.session_id, at(way.session_socket)
     with Attacker() as attacker, Attacker() as other:
         for _ in range(count // BATCH):
             for _ in range(BATCH):
@@ -119,13 +119,13 @@ def test_a_source_is_misled_by_nobody(bus: Bus, chance: random.Random, count: in
             assert attacker.got <= attacker.sent
             assert other.got <= other.sent
             assert stream.source.receivers == 1
-        counts = way.end.counts
+        counts = way.reliable_sender.counts
         assert counts.dgrams_dropped_unproven > count // 20
         assert counts.dgrams_dropped_malformed > count // 20
-        window = way.end.snapshot()
-        assert (window["num_clients"], window["txw_msgs"]) == (1, way.end.lead - way.end.trail)
+        window = way.reliable_sender.snapshot()
+        assert (window["num_clients"], window["txw_msgs"]) == (1, way.reliable_sender.lead - way.reliable_sender.trail)
         # Nobody but the receiver has anything sent again, or learns more than that he is not known.
-        assert counts.naks_rcved <= medium(stream.receiver).end.counts.naks_sent
+        assert counts.naks_rcved <= udp_receiver(stream.receiver).reliable_receiver.counts.naks_sent
         answers = {found.type for each in attacker.packets if (found := udp_packets.parse(each)) is not None}
         assert answers == {udp_packets.SM, udp_packets.RESET}
         stream.finish()
@@ -134,12 +134,12 @@ def test_a_source_is_misled_by_nobody(bus: Bus, chance: random.Random, count: in
 @times
 def test_a_receiver_is_misled_by_nobody(bus: Bus, chance: random.Random, count: int) -> None:
     stream = Stream(bus)
-    heard = medium(stream.receiver)
-    session, to = uplink(stream.source).end.session_id, at(heard._ports[0])
+    heard = udp_receiver(stream.receiver)
+    session, to = udp_sender(stream.source).reliable_sender.session_id, at(heard._ports[0])
     with Attacker() as attacker:
         for _ in range(count // BATCH):
             for _ in range(BATCH):
-                attacker.send(forged(chance, session, heard.end._cookie), to)
+                attacker.send(forged(chance, session, heard.reliable_receiver._cookie), to)
         stream.finish()
         attacker.hear()
         assert attacker.got == 0
@@ -150,8 +150,8 @@ def test_whoever_proves_himself_takes_one_of_few_places(bus: Bus) -> None:
     source = bus.source(transport_lbtru_maximum_clients_per_transport=3)
     bus.receiver("t", lambda message: None)
     bus.joined(source)
-    way = uplink(source)
-    session, to = way.end.session_id, at(way.port)
+    way = udp_sender(source)
+    session, to = way.reliable_sender.session_id, at(way.session_socket)
     admitted = refused = 0
     for nonce in range(10):
         with Attacker() as attacker:
@@ -166,7 +166,7 @@ def test_whoever_proves_himself_takes_one_of_few_places(bus: Bus) -> None:
                 answer = thief.ask(session, to, welcome.cookie, 200 + nonce)
                 assert not answer.flags & udp_packets.ADMITTED
     assert (admitted, refused) == (2, 8)
-    assert len(way.end.addresses) == 3
+    assert len(way.reliable_sender.addresses) == 3
 
 
 # With a key.
@@ -190,11 +190,14 @@ def test_with_a_key_only_who_has_it_is_heard(bus: Bus, tmp_path: Path, chance: r
         bus.receiver("t", strange.enter, bus.context("with another", network_key_file=other)),
     ]
     bus.joined(source)
-    way = uplink(source)
-    session, to = way.end.session_id, at(way.port)
-    bus.until(lambda: all(medium(each).end.counts.connects_sent > 2 for each in strangers), "the others' attempts")
+    way = udp_sender(source)
+    session, to = way.reliable_sender.session_id, at(way.session_socket)
+    bus.until(
+        lambda: all(udp_receiver(each).reliable_receiver.counts.connects_sent > 2 for each in strangers),
+        "the others' attempts",
+    )
     with Attacker() as attacker:
-        before = way.port.sealed_dropped
+        before = way.session_socket.sealed_dropped
         for _ in range(200):
             attacker.send(forged(chance, session), to)
         theirs = Seals(bus.domain, other, 1024).receiver
@@ -208,7 +211,9 @@ def test_with_a_key_only_who_has_it_is_heard(bus: Bus, tmp_path: Path, chance: r
         assert len(attacker.packets) == 1
         for _ in range(5):
             attacker.send(sealed, to)
-        bus.until(lambda: way.port.sealed_dropped >= before + 206, "what is replayed to be dropped")  # and more
+        bus.until(
+            lambda: way.session_socket.sealed_dropped >= before + 206, "what is replayed to be dropped"
+        )  # and more
         assert attacker.hear() == []
     for number in range(100):
         source.send(body(number), flush=True)
@@ -216,18 +221,18 @@ def test_with_a_key_only_who_has_it_is_heard(bus: Bus, tmp_path: Path, chance: r
     (ledger,) = books.ledgers.values()
     balanced(ledger, 100)
     assert strange.ledgers == {}
-    assert (source.receivers, len(way.end.addresses)) == (1, 1)
+    assert (source.receivers, len(way.reliable_sender.addresses)) == (1, 1)
 
 
 def test_without_a_key_nobody_is_heard_who_has_one(bus: Bus, tmp_path: Path) -> None:
     source = bus.source("t")
     books = Books()
     receiver = bus.receiver("t", books.enter, bus.context("keyed", network_key_file=key(tmp_path / "key", b"1")))
-    way = uplink(source)
-    bus.until(lambda: way.end.counts.dgrams_dropped_malformed >= 3, "its attempts")
+    way = udp_sender(source)
+    bus.until(lambda: way.reliable_sender.counts.dgrams_dropped_malformed >= 3, "its attempts")
     for number in range(10):
         source.send(body(number), flush=True)
-    assert (source.receivers, way.end.addresses, receiver.delivered) == (0, (), 0)
+    assert (source.receivers, way.reliable_sender.addresses, receiver.delivered) == (0, (), 0)
     assert books.ledgers == {}
 
 
@@ -331,13 +336,13 @@ def test_changed_packets_at_every_socket_stop_no_stream(
     with resolver() as (process, address), Attacker() as attacker:
         asks = {"resolver_unicast_daemon": f"{address[0]}:{address[1]}"}
         stream = Stream(bus, **asks)
-        way, end = uplink(stream.source), medium(stream.receiver)
+        way, end = udp_sender(stream.source), udp_receiver(stream.receiver)
         contexts = (stream.sending, stream.receiving)
         resolving = [at(each.ports[0]) for context in contexts for each in context._network.resolving.ways]
-        targets = [at(way.port), at(end._ports[0]), *resolving, address]
+        targets = [at(way.session_socket), at(end._ports[0]), *resolving, address]
         said: list[bytes] = [
             *spoken(domain),
-            *(forged(chance, way.end.session_id, end.end._cookie) for _ in range(100)),
+            *(forged(chance, way.reliable_sender.session_id, end.reliable_receiver._cookie) for _ in range(100)),
         ]
         until = time.monotonic() + seconds
         shot = 0
@@ -350,5 +355,5 @@ def test_changed_packets_at_every_socket_stop_no_stream(
         assert shot > 100
         assert process.poll() is None
         stream.finish()
-        assert len(way.port._addressees) <= 1  # none when the ended session is gone already
+        assert len(way.session_socket._addressees) <= 1  # none when the ended session is gone already
         bus.close()

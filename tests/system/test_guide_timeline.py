@@ -39,7 +39,7 @@ class Timeline:
         self.given_up: list[int] = []
         to_receiver, to_source = UdpReceiver.receive, UdpSender.receive
 
-        def receive(medium: UdpReceiver, packet: bytes, address: Hashable, now_ns: int) -> None:
+        def receive(udp_receiver: UdpReceiver, packet: bytes, address: Hashable, now_ns: int) -> None:
             found = udp_packets.parse(packet)
             if isinstance(found, udp_packets.Data):
                 datagram = bytes(found.datagram)
@@ -53,13 +53,13 @@ class Timeline:
                     return
                 self.note("session message" if "lost" in self.at else "earlier")
             self.note("heard")
-            to_receiver(medium, packet, address, now_ns)
+            to_receiver(udp_receiver, packet, address, now_ns)
 
-        def ask(uplink: UdpSender, packet: bytes, address: Hashable, now_ns: int) -> None:
+        def ask(udp_sender: UdpSender, packet: bytes, address: Hashable, now_ns: int) -> None:
             if packet[1] == udp_packets.NAK:
                 self.note("request")
             else:
-                to_source(uplink, packet, address, now_ns)
+                to_source(udp_sender, packet, address, now_ns)
 
         monkeypatch.setattr(UdpReceiver, "receive", receive)
         monkeypatch.setattr(UdpSender, "receive", ask)
@@ -112,9 +112,9 @@ def test_the_loss_and_the_end_come_in_the_guides_order(bus: Bus, monkeypatch: py
     bus.until(lambda: "info" in line.at, "number info")
     source.send(b"A5", flush=True)
     bus.until(lambda: "A5" in line.at, "what waits behind the loss")
-    session = receiver._context._receiving_sessions.sessions()[0].medium
+    session = receiver._context._receiving_sessions.sessions()[0].datagram_source
     assert isinstance(session, UdpReceiver)
-    assert session.end.counts.unrecovered_tmo == 1
+    assert session.reliable_receiver.counts.unrecovered_tmo == 1
     assert receiver.lost == 1
 
     # In this order, and none before its time.

@@ -158,8 +158,10 @@ class TopicResolution:
             receive=context.resolver_multicast_receiver_socket_buffer,
             receive_option="resolver_multicast_receiver_socket_buffer",
         )
-        way.sends_to(SessionSocket(sends, all_for=way), sends.peer(group, number))
-        way.ports.append(SessionSocket(datagram_socket.group_member(group, number, interface, buffers), all_for=way))
+        way.sends_to(SessionSocket(sends, default_handler=way), sends.peer(group, number))
+        way.ports.append(
+            SessionSocket(datagram_socket.group_member(group, number, interface, buffers), default_handler=way)
+        )
 
     def _open_unicast(
         self, domain: str, me: Who, options: tuple[ContextOptions, SourceOptions, ReceiverOptions], seal: Seal | None
@@ -183,7 +185,7 @@ class TopicResolution:
         )
         daemons = [socket.peer(*daemon) for daemon in addresses.daemons(context.resolver_unicast_daemon)]
         clients = ResolverClients(daemons, terms, SystemRandom(), time.monotonic_ns())
-        way.heard_through(SessionSocket(socket, all_for=way), clients)
+        way.heard_through(SessionSocket(socket, default_handler=way), clients)
 
     def _way(
         self, domain: str, me: Who, terms: ResolutionSettings, interface: Interface, seal: Seal | None

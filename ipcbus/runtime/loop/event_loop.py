@@ -143,7 +143,7 @@ class EventLoop(DriverLock):
 
     def watch(self, sessions: Sequence[ReceivingSession]) -> None:
         """Sets the sessions to read; for the driver only."""
-        self._readers = [session.medium.reader for session in sessions if not session.demux.blocked]
+        self._readers = [session.datagram_source.reader for session in sessions if not session.demux.blocked]
         self.pump.attention = True
         self.pump.watch([session.demux for session in sessions])
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import logging
 import select
 import threading
 import time
+from dataclasses import dataclass
 from random import Random, SystemRandom
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from ipcbus.transport.udp import datagram_socket, network_interface
 from ipcbus.transport.udp.loss_injection import from_environment
 from ipcbus.transport.udp.sealing import Seals
 from ipcbus.transport.udp.session_socket import SessionSocket
-from ipcbus.transport.udp.udp_plan import receiver_buffers, receiver_ports, receiver_terms
+from ipcbus.transport.udp.udp_plan import receiver_buffers, receiver_ports, receiver_settings
 from ipcbus.transport.udp.udp_receiver import UdpReceiver
 from ipcbus.wire.wire_layout import TOPIC_BITS
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ipcbus.resolution.local.registry import Registry
     from ipcbus.runtime.loop.event_loop import EventLoop
     from ipcbus.transport.udp.udp_plan import Kind
-    from ipcbus.transport.udp.udp_sender import UdpSender
+    from ipcbus.transport.udp.udp_sender import UdpSender, UdpSenderListener
     from ringbuf.slots import Identity
 
 log = logging.getLogger("ipcbus")
@@ -38,11 +38,20 @@ log = logging.getLogger("ipcbus")
 _FIRST_LOCAL = 0x8000
 """Numbers of own rings for what comes over UDP; those below are of the sessions that are sent."""
 _TURNS = 16
-_MEDIA_MAX = 1024
+_UDP_RECEIVERS_MAX = 1024
 """Sessions that a context joins over UDP at most: each has a ring, and who may speak in resolution may offer any."""
 _PATIENCE_NS = 5_000_000
 """So long nothing is taken from the network while a ring that it was put into is being read."""
 _LINGER_S = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class _Listener:
+    """A session's listener (`UdpSenderListener`)."""
+
+    clients_changed: Callable[[], None]
+    ring_has_room: Callable[[], None]
+    turn_is_due: Callable[[], None]
 
 
 class UdpEndpoints:
@@ -78,8 +87,8 @@ class UdpEndpoints:
         self._random = SystemRandom()
         self._epoll: select.epoll | None = None
         self._ports: dict[int, SessionSocket] = {}
-        self._uplinks: list[UdpSender] = []
-        self._media: list[UdpReceiver] = []
+        self._udp_senders: list[UdpSender] = []
+        self._udp_receivers: list[UdpReceiver] = []
         self._shared: dict[tuple[str, ...], SessionSocket] = {}
         self._locals = itertools.count()
         self._due_ns = FOREVER_NS
@@ -101,17 +110,15 @@ class UdpEndpoints:
 
     # ------------------------------------------------------------------ sending
 
-    def add(self, uplink: UdpSender, room: Callable[[], None]) -> None:
-        """Looks after a session that is sent; any thread may say so.
+    def listener(self, ring_has_room: Callable[[], None]) -> UdpSenderListener:
+        """Returns what a session over UDP of this context reports to; `ring_has_room` is called as it says there."""
+        return _Listener(self._changed_soon, ring_has_room, self.hurry)
 
-        Args:
-            uplink: the session's.
-            room: called when there is room again for a send that was refused.
-        """
-        uplink.on_change, uplink.on_room, uplink.on_due = self._changed_soon, room, self.hurry
+    def add(self, udp_sender: UdpSender) -> None:
+        """Looks after a session that is sent; any thread may say so."""
         with self._lock:
-            self._uplinks.append(uplink)
-            self._listen(uplink.port)
+            self._udp_senders.append(udp_sender)
+            self._listen(udp_sender.session_socket)
         self.hurry()
 
     def hurry(self) -> None:
@@ -146,40 +153,47 @@ class UdpEndpoints:
             raise ConfigError(
                 f"{advert.source_string} has no endpoint over UDP, or {lines} lines; its source is damaged"
             )
-        if len(self._media) >= _MEDIA_MAX:
+        if len(self._udp_receivers) >= _UDP_RECEIVERS_MAX:
             raise ConfigError(
-                f"{advert.source_string}: this context has joined {_MEDIA_MAX} sessions over UDP already, the most "
-                "that it may; receive in several contexts, and set network_key_file if strangers may offer sessions"
+                f"{advert.source_string}: this context has joined {_UDP_RECEIVERS_MAX} sessions over UDP already, "
+                "the most that it may join; receive in several contexts, and set network_key_file if strangers may "
+                "offer sessions"
             )
         kind: Kind = "lbtrm" if endpoint.group else "lbtru"
         own = self._own_port(kind, endpoint.host, options)
         ports = (own, self._group_port(endpoint.group, endpoint.group_port)) if endpoint.group else (own,)
         local = _FIRST_LOCAL | next(self._locals) & (_FIRST_LOCAL - 1)
-        medium = UdpReceiver(
+        entries: list[int] = []
+
+        def left() -> None:
+            for entry in entries:
+                self._registry.remove(entry)
+
+        udp_receiver = UdpReceiver(
             self._domain,
             local,
             advert,
             self._who,
             ports,
             own.socket.peer(endpoint.host, endpoint.port),
-            receiver_terms(kind, options),
+            receiver_settings(kind, options),
             # Of its own: what one source is shown tells nothing of what others are. The system's costs a call a draw.
             Random(self._random.getrandbits(256)),
             multicast=bool(endpoint.group),
             resume=resume,
             group=self._options.shared_memory_group,
             sample_every=self._options.latency_sampling_interval,
+            on_leave=left,
+            on_mark=self._event_loop.call_attention,
         )
         try:
-            entry = self._registry.add_reception(advert, local)
+            entries.append(self._registry.add_reception(advert, local))
         except BaseException:
-            medium.leave()
+            udp_receiver.leave()
             raise
-        medium.on_leave = functools.partial(self._registry.remove, entry)
-        medium.on_mark = self._event_loop.call_attention
-        self._media.append(medium)
+        self._udp_receivers.append(udp_receiver)
         self.hurry()
-        return medium
+        return udp_receiver
 
     def _own_port(self, kind: Kind, host: str, options: ReceiverOptions) -> SessionSocket:
         """Returns the socket for what is sent to this context alone."""
@@ -265,7 +279,7 @@ class UdpEndpoints:
                 if isinstance(addressee, UdpReceiver) and addressee.crowded:
                     self._crowded = addressee
             # What is left waits with the kernel, until the ring has been read that it goes to.
-            if self._crowded or not any(port.more for port in ready):
+            if self._crowded or not any(port.may_have_more for port in ready):
                 break
         self._look_for_news()
         return 0 if self._hurried else self._due_ns
@@ -285,16 +299,16 @@ class UdpEndpoints:
         self._hurried = False  # first: what is done may hurry, and so may other threads at any time
         soon = self.resolving.turn(now_ns)
         self._look_for_news()
-        for uplink in list(self._uplinks):
-            following = uplink.turn(now_ns)
+        for udp_sender in list(self._udp_senders):
+            following = udp_sender.turn(now_ns)
             soon = soon if following is None else min(soon, following)
-            if uplink.over(now_ns):
-                self._drop(uplink)
-        for medium in list(self._media):
-            if medium.left:
-                self._media.remove(medium)
+            if udp_sender.over(now_ns):
+                self._drop(udp_sender)
+        for udp_receiver in list(self._udp_receivers):
+            if udp_receiver.left:
+                self._udp_receivers.remove(udp_receiver)
                 continue
-            following = medium.turn(now_ns)
+            following = udp_receiver.turn(now_ns)
             soon = soon if following is None else min(soon, following)
         self._tell_driver()
         self._due_ns = soon
@@ -302,28 +316,30 @@ class UdpEndpoints:
 
     def _tell_driver(self) -> None:
         """Sockets of twins that nobody has asked for are not worth many looks."""
-        active = any(uplink.active for uplink in list(self._uplinks))
-        self._event_loop.network_is_busy = active or bool(self._media or self.resolving.ways)
+        active = any(udp_sender.active for udp_sender in list(self._udp_senders))
+        self._event_loop.network_is_busy = active or bool(self._udp_receivers or self.resolving.ways)
 
     def show_counters(self) -> None:
         """Shows what topic resolution has counted in the registry."""
         if self.resolving.ways:
             self._registry.show_counters(self.resolving.counters())
 
-    def _drop(self, uplink: UdpSender) -> None:
-        self._uplinks.remove(uplink)
-        uplink.let_go()
+    def _drop(self, udp_sender: UdpSender) -> None:
+        self._udp_senders.remove(udp_sender)
+        udp_sender.let_go()
 
     def close(self) -> None:
         """Lets go of every socket, after clients of the ended sessions have got what they miss."""
-        while self._epoll is not None and any(not uplink.over(time.monotonic_ns()) for uplink in list(self._uplinks)):
+        while self._epoll is not None and any(
+            not udp_sender.over(time.monotonic_ns()) for udp_sender in list(self._udp_senders)
+        ):
             with self._event_loop.driver_lock():
                 self.read()
                 self._due_ns = 0
                 self.turn(time.monotonic_ns())
             self._epoll.poll(_LINGER_S)
-        for uplink in list(self._uplinks):
-            self._drop(uplink)
+        for udp_sender in list(self._udp_senders):
+            self._drop(udp_sender)
         self.resolving.close()
         for port in list(self._ports.values()):
             port.close()

@@ -58,13 +58,13 @@ class Failover:
         if not can_fall_back(session.advert, options):
             return False
         try:
-            medium = self._joiner.over_udp(session.advert, options, resume=True)
+            udp_receiver = self._joiner.over_udp(session.advert, options, resume=True)
         except (IpcBusError, RingError, OSError) as error:
             log.warning("%s cannot be received over UDP either: %s", session.source_string, error)
             return False
         log.warning("%s goes on over UDP: %s", session.source_string, reason)
         self._since_ns[session.advert] = time.monotonic_ns()
-        session.switch(medium, reason)
+        session.switch(udp_receiver, reason)
         return True
 
     def to_rings(
@@ -73,11 +73,11 @@ class Failover:
         """By timer: begins to bring sessions back to their rings, where that is possible; says whether any is."""
         now_ns = time.monotonic_ns()
         for session in sessions:
-            advert, medium = session.advert, session.medium
+            advert, udp_receiver = session.advert, session.datagram_source
             rests = now_ns - self._since_ns.setdefault(advert, now_ns) < _REST_NS
-            if not session.reason or not isinstance(medium, UdpReceiver) or advert in self._returning or rests:
+            if not session.reason or not isinstance(udp_receiver, UdpReceiver) or advert in self._returning or rests:
                 continue
-            behind = bool(medium.end.missing or medium.end.catches_up)
+            behind = bool(udp_receiver.reliable_receiver.missing or udp_receiver.reliable_receiver.catches_up)
             if session.demux.blocked or (behind and advert.source_paced):
                 continue  # it would be overtaken, or hold up its source for nothing
             try:
@@ -94,7 +94,7 @@ class Failover:
                 ring.join_topic(number)
             # Read after joining: what is published later stands in the ring for this context.
             published = {number: ring.published(number) for number in numbers}
-            self._returning[advert] = _Return(ring, medium.mark(), published)
+            self._returning[advert] = _Return(ring, udp_receiver.mark(), published)
         return bool(self._returning)
 
     def arrive(self, sessions: Iterable[ReceivingSession]) -> list[ReceivingSession]:

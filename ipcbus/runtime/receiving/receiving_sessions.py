@@ -245,7 +245,7 @@ class ReceivingSessions:
                 controller.set_sinks(sinks)
             # A session that is no longer offered has been closed: its own end mark says when it is read out.
             if offered is None:
-                session.medium.withdrawn()
+                session.datagram_source.withdrawn()
             elif controller.topic_number not in offered:
                 session.stop_topic(controller.topic_number, drain=True)
         if not self._event_loop.quiet and session.settle():
@@ -395,7 +395,7 @@ class ReceivingSessions:
             self._losses_due_ns = 0
 
     def _end(self, session: ReceivingSession) -> None:
-        if session.medium.for_good:
+        if session.datagram_source.for_good:
             self._ended.add(session.advert)
         else:
             self._unsettled = True  # it is offered still: perhaps it can be joined again

@@ -82,7 +82,14 @@ def sessions_of(
         pids: the processes of the contexts.
     """
     found = [
-        _info(session.advert, session.owner_pid, "joined", session.counters(), session.reason, session.medium.layer)
+        _info(
+            session.advert,
+            session.owner_pid,
+            "joined",
+            session.counters(),
+            session.reason,
+            session.datagram_source.layer,
+        )
         for session in joined
         if _carries(session, subscription)
     ]

@@ -127,15 +127,20 @@ class SessionJoiner:
         return self._network.join(advert, options, resume=resume)
 
     def _made(
-        self, advert: SessionAdvert, medium: DatagramSource, options: ReceiverOptions, pid: int, reason: str = ""
+        self,
+        advert: SessionAdvert,
+        datagram_source: DatagramSource,
+        options: ReceiverOptions,
+        pid: int,
+        reason: str = "",
     ) -> ReceivingSession:
         self.refused.pop(advert, None)
         self._gone.pop(advert, None)
         return ReceivingSession(
             advert,
-            medium,
-            owner_pid=medium.owner_pid or pid,
-            begun=medium.begun,
+            datagram_source,
+            owner_pid=datagram_source.owner_pid or pid,
+            begun=datagram_source.begun,
             budget=self._budget,
             failed=self._failed,
             told=self._told,
@@ -152,11 +157,11 @@ class SessionJoiner:
         Over the network nothing says so, and nobody takes their registries away for a while.
         """
         for session in sessions:
-            if isinstance(session.medium, UdpReceiver):
+            if isinstance(session.datagram_source, UdpReceiver):
                 registry = registry_of(session.advert)
                 if registry is not None and not registry.alive():
                     self._network.read()  # what had been sent before is there
-                    session.medium.withdrawn(died=True)
+                    session.datagram_source.withdrawn(died=True)
 
     def keep(self, offered: Collection[SessionAdvert]) -> None:
         """Forgets sessions that are not offered any more."""

@@ -166,15 +166,24 @@ class SendingSessions:
         plan = kind.placed(plan, number)
         session_id = secrets.randbelow(0xFFFFFFFF) + 1
         local = next(self._locals) & 0x7FFF
-        port = self._open_port(plan)
+        session_socket = self._open_socket(plan)
         group = self._options.shared_memory_group
+        listener = self._network.listener(self._ask_for_served)
         try:
             session = SendingSession(
-                self._domain, self._context_id, local, session_id, kind.shown_id(number, port), plan, group, port
+                self._domain,
+                self._context_id,
+                local,
+                session_id,
+                kind.shown_id(number, session_socket),
+                plan,
+                group,
+                session_socket,
+                listener,
             )
         except BaseException as error:
-            if port is not None:
-                port.close()
+            if session_socket is not None:
+                session_socket.close()
             if isinstance(error, RingError):
                 raise as_ipcbus_error(error) from error
             raise
@@ -185,11 +194,11 @@ class SendingSessions:
             session.close()
             raise as_ipcbus_error(error) from error
         self._sessions[kind.code, number] = session
-        if session.uplink is not None:
-            self._network.add(session.uplink, self._ask_for_served)
+        if session.udp_sender is not None:
+            self._network.add(session.udp_sender)
         return session
 
-    def _open_port(self, plan: SessionPlan) -> SessionSocket | None:
+    def _open_socket(self, plan: SessionPlan) -> SessionSocket | None:
         """The socket of a session over UDP, or of a ring's twin: that one is done without where there is none."""
         if plan.udp is None:
             return None

@@ -53,7 +53,7 @@ class Evictor:
         writer, slots = self._session.channel.writer, self._session.channel.slots
         if need is not None:
             self._needed = writer.position_needed(need)
-        twin = self._session.uplink.slot if self._session.uplink is not None else -1
+        twin = self._session.udp_sender.slot if self._session.udp_sender is not None else -1
         positions = {
             (index, generation): position
             for index, shown in slots.positions().items()
@@ -110,8 +110,8 @@ class Evictor:
         slots = session.channel.slots
         who = slots.identity(index)
         position = slots.positions().get(index)
-        if session.uplink is not None and session.uplink.twin and position is not None:
-            session.uplink.take_over(position, who.context_id)
+        if session.udp_sender is not None and session.udp_sender.twin and position is not None:
+            session.udp_sender.take_over(position, who.context_id)
         with self._telling:
             if not session.channel.slots.evict(index, generation):
                 return None

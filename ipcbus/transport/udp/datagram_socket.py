@@ -144,7 +144,7 @@ class DatagramSocket:
         """What has come: at most so many datagrams, each with its sender."""
         found = self._batched.receive(limit)
         if self._loss is not None:
-            return [each for each in found if not self._loss.strikes()]
+            return [each for each in found if not self._loss.drops_next()]
         return found
 
     def send(self, packet: bytes, to: Address) -> bool:

@@ -31,7 +31,7 @@ class LossInjection:
         self.lost = 0
         """Datagrams that were thrown away."""
 
-    def strikes(self) -> bool:
+    def drops_next(self) -> bool:
         """Returns whether the next datagram is lost."""
         struck = self._random.random() < self._share
         self.lost += struck

@@ -32,16 +32,18 @@ class PacketHandler(Protocol):
 class SessionSocket:
     """One socket and the sessions that use it. Reading belongs to whoever drives the context."""
 
-    def __init__(self, socket: DatagramSocket, seal: Seal | None = None, all_for: PacketHandler | None = None) -> None:
+    def __init__(
+        self, socket: DatagramSocket, seal: Seal | None = None, default_handler: PacketHandler | None = None
+    ) -> None:
         """Of nobody yet; closed with the last who leaves.
 
         Args:
             socket: it.
             seal: of what goes out and comes in, where the domain has a key.
-            all_for: who gets everything that is for nobody else.
+            default_handler: who gets everything that is for nobody else.
         """
         self.socket = socket
-        self._seal, self.all_for = seal, all_for
+        self._seal, self.default_handler = seal, default_handler
         self.sealed_dropped = 0
         """Datagrams that were not sealed with the key of the domain, or had come before."""
         self.unknown = 0
@@ -50,7 +52,7 @@ class SessionSocket:
         """Called when nobody uses it any more."""
         self._addressees: dict[tuple[Address | None, int], PacketHandler] = {}
         self._batch = 1
-        self.more = False
+        self.may_have_more = False
         """Whether the last reading may have left something."""
 
     def add(self, addressee: PacketHandler, session_id: int, sender: Address | None = None) -> None:
@@ -74,7 +76,7 @@ class SessionSocket:
         """Hands over what has come; returns who got something."""
         got: set[PacketHandler] = set()
         found = self.socket.receive(self._batch)
-        self.more = len(found) == self._batch
+        self.may_have_more = len(found) == self._batch
         if found:
             # By the longest of late: those of one session are much alike.
             self._batch = min(_BATCH, max(1, _AT_ONCE // max(1, max([len(packet) for packet, _ in found]))))
@@ -85,7 +87,7 @@ class SessionSocket:
                 continue
             session_id = _SESSION.unpack_from(packet)[0] if len(packet) >= _SESSION.size else 0
             addressee = self._addressees.get((sender, session_id)) or self._addressees.get((None, session_id))
-            addressee = addressee or self.all_for
+            addressee = addressee or self.default_handler
             if addressee is None:
                 self.unknown += 1
             else:

@@ -59,18 +59,18 @@ class _StatsBlock:
 class SenderStatsBlock(_StatsBlock):
     """Of the source's end, behind the topic lines of its ring."""
 
-    def __init__(self, ring: Memory, topics_max: int, transport: int, end: ReliableSender) -> None:
+    def __init__(self, ring: Memory, topics_max: int, transport: int, reliable_sender: ReliableSender) -> None:
         """Nothing is shown.
 
         Args:
             ring: the session's.
             topics_max: how many topic lines it has.
             transport: number of what it is sent over.
-            end: whose counters are shown.
+            reliable_sender: whose counters are shown.
         """
         at = RING_HEADER.itemsize + topics_max * wire_layout.TOPIC_LINE.itemsize
         super().__init__(ring, at, wire_layout.UPLINK_BOARD)
-        self._end_, self._transport, self._topics_max = end, transport, topics_max
+        self._sender, self._transport, self._topics_max = reliable_sender, transport, topics_max
         lines = ring.view(RING_HEADER.itemsize, topics_max * wire_layout.TOPIC_LINE.itemsize)
         self._topics = np.frombuffer(lines, wire_layout.TOPIC_LINE, topics_max)
         at += wire_layout.UPLINK_BOARD.itemsize
@@ -84,7 +84,7 @@ class SenderStatsBlock(_StatsBlock):
 
     def limited(self, now_ns: int) -> None:
         """Notes whether datagrams wait for the data rate now."""
-        if self._end_.blocked:
+        if self._sender.blocked:
             self._limited_since_ns = self._limited_since_ns or now_ns
         elif self._limited_since_ns:
             self._limited_ns += now_ns - self._limited_since_ns
@@ -92,27 +92,27 @@ class SenderStatsBlock(_StatsBlock):
 
     def show(self, port: SessionSocket, active: bool, now_ns: int) -> None:
         """Writes it."""
-        end = self._end_
+        sender = self._sender
         self._begin(now_ns)
-        self._write(end.snapshot())
+        self._write(sender.snapshot())
         self._write(_of_sockets((port,)))
         self._write(
             {
                 "transport": self._transport,
                 "active": active,
-                "clients_max": end.terms.clients.clients_max,
-                "data_rate": end.terms.sending.data_rate,
-                "retransmit_rate": end.terms.sending.retransmit_rate,
+                "clients_max": sender.settings.clients.clients_max,
+                "data_rate": sender.settings.sending.data_rate,
+                "retransmit_rate": sender.settings.sending.retransmit_rate,
                 "rate_limited_ns": self._limited_ns,
                 "limited_since": self._limited_since_ns,
             }
         )
-        self._show_clients(end.clients)
+        self._show_clients(sender.clients)
         self._end()
 
     def _show_clients(self, clients: tuple[Client, ...]) -> None:
-        if self._end_.changes != self._changes:
-            self._changes = self._end_.changes
+        if self._sender.changes != self._changes:
+            self._changes = self._sender.changes
             self._place(clients)
         for client in clients:
             line = self._lines.get((client.address, client.cookie))
@@ -150,27 +150,27 @@ class SenderStatsBlock(_StatsBlock):
 class ReceiverStatsBlock(_StatsBlock):
     """Of a receiver's end, in the ring into which it puts what has come."""
 
-    def __init__(self, ring: Memory, transport: int, address: Hashable, end: ReliableReceiver) -> None:
+    def __init__(self, ring: Memory, transport: int, address: Hashable, reliable_receiver: ReliableReceiver) -> None:
         """Nothing is shown.
 
         Args:
             ring: the own one.
             transport: number of what it comes over.
             address: the source's.
-            end: whose counters are shown.
+            reliable_receiver: whose counters are shown.
         """
         super().__init__(ring, RING_HEADER.itemsize, wire_layout.RECEPTION_BOARD)
-        self._end_ = end
+        self._receiver = reliable_receiver
         self._board["transport"], self._board["address"] = transport, _address(address)
 
     def show(self, ports: Iterable[SessionSocket], shed: int, reason: str, now_ns: int) -> None:
         """Writes it."""
-        end = self._end_
+        receiver = self._receiver
         self._begin(now_ns)
-        self._write({name: getattr(end.counts, name) for name in end.counts.__dataclass_fields__})
+        self._write({name: getattr(receiver.counts, name) for name in receiver.counts.__dataclass_fields__})
         self._write(_of_sockets(ports))
-        texts = {"state": end.state.name.lower().encode(), "reason": reason.encode(errors="replace")[:512]}
-        self._write({"lead": end.lead, "missing": end.missing, "dgrams_shed": shed, **texts})
+        texts = {"state": receiver.state.name.lower().encode(), "reason": reason.encode(errors="replace")[:512]}
+        self._write({"lead": receiver.lead, "missing": receiver.missing, "dgrams_shed": shed, **texts})
         self._end()
 
 

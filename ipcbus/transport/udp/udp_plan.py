@@ -22,14 +22,18 @@ from ipcbus.transport.udp import datagram_socket, network_interface
 from ipcbus.transport.udp.datagram_socket import Buffers, Ports
 from ipcbus.transport.udp.loss_injection import from_environment
 from ipcbus.transport.udp.session_socket import SessionSocket
+from ipcbus.transport.udp.stats_blocks import SenderStatsBlock
 from ipcbus.transport.udp.udp_sender import UdpSender
 from ipcbus.wire.wire_layout import TRANSPORT_LBTRM, TRANSPORT_LBTRU
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ipcbus.config import ContextOptions, ReceiverOptions, SourceOptions
     from ipcbus.config.option_values import OptionValues
     from ipcbus.transport.udp.mmsg import Address
     from ipcbus.transport.udp.sealing import Seal
+    from ipcbus.transport.udp.udp_sender import UdpSenderListener
     from ringbuf.channel import OwnedChannel
 
 MS = 1_000_000
@@ -47,7 +51,7 @@ class UdpPlan:
         interface: what its socket is bound to, as in the option.
         ports: those that the socket may take.
         buffers: of the socket.
-        terms: how its source behaves.
+        settings: how its source behaves.
         group: multicast group; empty without one.
         group_port: its port.
         ttl: routers that what is sent to the group may pass.
@@ -57,7 +61,7 @@ class UdpPlan:
     interface: str
     ports: Ports
     buffers: Buffers
-    terms: SenderSettings
+    settings: SenderSettings
     group: str = ""
     group_port: int = 0
     ttl: int = 0
@@ -90,13 +94,41 @@ class UdpPlan:
         """Returns where receivers find the session, from what its socket is bound to."""
         return Endpoint(str(address[0]).partition("%")[0], address[1], self.group, self.group_port)
 
-    def uplink(self, channel: OwnedChannel, port: SessionSocket, session_id: int, *, twin: bool) -> UdpSender:
-        """Returns the way from a session's ring to the network."""
-        end = ReliableSender(session_id, self.terms, secrets.token_bytes(32), time.monotonic_ns(), bool(self.group))
-        name = TRANSPORT_NAMES[self.transport]
-        group = port.socket.peer(self.group, self.group_port) if self.group else None
-        patience_ns = self.terms.clients.activity_timeout
-        return UdpSender(channel, port, end, name=name, group=group, twin=twin, patience_ns=patience_ns)
+    def sender(
+        self,
+        channel: OwnedChannel,
+        session_socket: SessionSocket,
+        session_id: int,
+        topics_max: int,
+        *,
+        topic_numbers: Callable[[int], tuple[int, int] | None],
+        listener: UdpSenderListener,
+        twin: bool,
+    ) -> UdpSender:
+        """Returns what sends the datagrams of a session's ring over UDP.
+
+        Args:
+            channel: the session's ring and control block.
+            session_socket: the socket that the session sends from.
+            session_id: the session's id.
+            topics_max: the number of topic lines of the ring.
+            topic_numbers: see `ReliableSender`.
+            listener: see `UdpSender`.
+            twin: whether it is the UDP twin of a ring session.
+        """
+        now_ns, secret = time.monotonic_ns(), secrets.token_bytes(32)
+        reliable_sender = ReliableSender(session_id, self.settings, secret, now_ns, bool(self.group), topic_numbers)
+        return UdpSender(
+            channel,
+            session_socket,
+            reliable_sender,
+            SenderStatsBlock(channel.ring, topics_max, self.transport, reliable_sender),
+            listener,
+            name=TRANSPORT_NAMES[self.transport],
+            group=session_socket.socket.peer(self.group, self.group_port) if self.group else None,
+            twin=twin,
+            return_timeout_ns=self.settings.clients.activity_timeout,
+        )
 
 
 def plan_udp(kind: Kind, context: ContextOptions, source: SourceOptions, *, twin: bool) -> UdpPlan:
@@ -129,7 +161,7 @@ def plan_udp(kind: Kind, context: ContextOptions, source: SourceOptions, *, twin
         interface,
         Ports(0, 0, ephemeral=True, cure="nothing") if twin else _ports(kind, context, source),
         buffers,
-        _terms(of_context, of_source, loopback=_is_loopback(interface)),
+        _settings(of_context, of_source, loopback=_is_loopback(interface)),
         *(_group(context, source) if kind == "lbtrm" else ()),
     )
 
@@ -160,7 +192,7 @@ def _group(context: ContextOptions, source: SourceOptions) -> tuple[str, int, in
     return own, source.transport_lbtrm_destination_port, context.resolver_multicast_ttl
 
 
-def _terms(context: dict[str, int], source: dict[str, int], *, loopback: bool) -> SenderSettings:
+def _settings(context: dict[str, int], source: dict[str, int], *, loopback: bool) -> SenderSettings:
     sending = SendSettings(
         window_size=source["transmission_window_size"],
         window_limit=source["transmission_window_limit"],
@@ -192,7 +224,7 @@ def _is_loopback(interface: str) -> bool:
         return interface in ("lo", "127.0.0.0/8")
 
 
-def receiver_terms(kind: Kind, options: ReceiverOptions) -> ReceiverSettings:
+def receiver_settings(kind: Kind, options: ReceiverOptions) -> ReceiverSettings:
     """Returns how receivers behave on a session over UDP, from their options."""
     of = _numbers(options, kind)
     naks = NakSettings(

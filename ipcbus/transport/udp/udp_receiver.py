@@ -54,13 +54,15 @@ class UdpReceiver:
         who: Identity,
         ports: tuple[SessionSocket, ...],
         address: Address,
-        terms: ReceiverSettings,
+        settings: ReceiverSettings,
         random: Random,
         *,
         multicast: bool,
         resume: bool,
         group: str,
         sample_every: int,
+        on_leave: Callable[[], object],
+        on_mark: Callable[[], object],
     ) -> None:
         """Begins to join.
 
@@ -71,18 +73,20 @@ class UdpReceiver:
             who: how the context introduces itself.
             ports: what it listens at; what it sends leaves from the first.
             address: the source's.
-            terms: how it behaves.
+            settings: how it behaves.
             random: draws backoffs.
             multicast: the session has a group.
             resume: everything is wanted that the source still holds.
             group: system group that may use the ring too, or empty.
-            sample_every: one datagram in so many is timed.
+            sample_every: one datagram in this many is timed.
+            on_leave: called once, when the session is left.
+            on_mark: called when a mark may have been reached.
 
         Raises:
             ringbuf.ring_errors.SegmentFull, ringbuf.ring_errors.SegmentRefused: as `OwnedChannel`.
         """
         self._passes_over = advert.source_paced or advert.transport not in (TRANSPORT_LBTRU, TRANSPORT_LBTRM)
-        self.recovery_ns = terms.reception.naks.generation
+        self.recovery_ns = settings.receiving.naks.generation
         self.owner_pid = 0
         self.begun = False
         self.reason = ""
@@ -98,16 +102,13 @@ class UdpReceiver:
         self._reader = RingReader(channel.ring, channel.control, self._index, sample_every)
         channel.slots.join(self._index, self._reader)
         introduced = (who.context_id, who.pid, who.context_name)
-        self.end = ReliableReceiver(
-            advert.session_id, address, terms, random, time.monotonic_ns(), introduced, multicast, resume
+        self.reliable_receiver = ReliableReceiver(
+            advert.session_id, address, settings, random, time.monotonic_ns(), introduced, multicast, resume
         )
         transport = TRANSPORT_LBTRM if multicast else TRANSPORT_LBTRU
-        self._board = ReceiverStatsBlock(channel.ring, transport, address, self.end)
+        self._board = ReceiverStatsBlock(channel.ring, transport, address, self.reliable_receiver)
         self.layer = TRANSPORT_NAMES[transport]
-        self.on_leave: Callable[[], object] = lambda: None
-        """Called once, when the session is left."""
-        self.on_mark: Callable[[], object] = lambda: None
-        """Called when a mark may have been reached."""
+        self._on_leave, self._on_mark = on_leave, on_mark
         self._marked = False
         self._topics: set[int] = set()
         self._beginning: dict[int, Callable[[int], object]] = {}
@@ -142,20 +143,20 @@ class UdpReceiver:
         if len(packet) > DATA_HEADER and packet[1] == DATA and full:
             # As if it had not come: it is asked for again, and who is slow for longer than that loses it, counted.
             self.shed += 1
-            self.end.shed(now_ns)
+            self.reliable_receiver.shed(now_ns)
             return
-        self._put(self.end.receive(packet, address, now_ns), now_ns)
+        self._put(self.reliable_receiver.receive(packet, address, now_ns), now_ns)
         self._flush()
         if self._marked:
-            self.on_mark()
+            self._on_mark()
 
     def turn(self, now_ns: int) -> int | None:
         """Does what is due; returns when to call again."""
         cramped = self._make_way()
-        self.end.turn(now_ns)
-        self._put(self.end.ready(now_ns), now_ns)
+        self.reliable_receiver.turn(now_ns)
+        self._put(self.reliable_receiver.ready(now_ns), now_ns)
         self._flush()
-        times = [self.end.next_ns, now_ns + _RETRY_NS if self._backlog or cramped else None]
+        times = [self.reliable_receiver.next_ns, now_ns + _RETRY_NS if self._backlog or cramped else None]
         if now_ns < self._board.due_ns:
             times.append(self._board.due_ns)
         else:
@@ -164,14 +165,14 @@ class UdpReceiver:
 
     def _make_way(self) -> bool:
         """Has no more asked for than there is room for; says whether that is less than wanted."""
-        if not self.end.catches_up:
+        if not self.reliable_receiver.catches_up:
             return False
         writer = self._channel.writer
         room = (writer.capacity - (writer.head - self._reader.position)) // (
             self._longest + RECORD_HEADER + RECORD_ALIGN
         )
         # One record more may be needed to reach the end of the ring, and one datagram is in hand.
-        self.end.make_way(room - 2 - len(self._backlog))
+        self.reliable_receiver.make_way(room - 2 - len(self._backlog))
         return room - 2 < AHEAD
 
     def _put(self, datagrams: list[tuple[bytes, int]], now_ns: int) -> None:
@@ -195,8 +196,8 @@ class UdpReceiver:
 
         What comes before it has said so waits: the first that comes of a topic need not be the first that was sent.
         """
-        for number in [number for number in self._beginning if number in self.end.wanted.starts]:
-            begins, start = self._beginning.pop(number), self.end.wanted.starts[number]
+        for number in [number for number in self._beginning if number in self.reliable_receiver.subscriptions.starts]:
+            begins, start = self._beginning.pop(number), self.reliable_receiver.subscriptions.starts[number]
             if start is not None:
                 begins(start)
         if self._beginning and comes and not self._patient_until_ns:
@@ -205,12 +206,12 @@ class UdpReceiver:
     def _waits(self, now_ns: int) -> bool:
         """Returns whether what comes is kept until it is known where topics begin."""
         patient = not self._patient_until_ns or now_ns < self._patient_until_ns
-        return bool(self._beginning) and patient and len(self._backlog) < _HELD_MAX and not self.end.over
+        return bool(self._beginning) and patient and len(self._backlog) < _HELD_MAX and not self.reliable_receiver.over
 
     def _flush(self) -> None:
-        if packets := self.end.take():
+        if packets := self.reliable_receiver.take():
             self._ports[0].send([(packet, self._address) for packet in packets])
-        if self.end.over and not self._backlog:
+        if self.reliable_receiver.over and not self._backlog:
             self._channel.writer.close()
 
     # ------------------------------------------------------------------ what the session asks (`DatagramSource`)
@@ -247,16 +248,16 @@ class UdpReceiver:
 
     def _tell_topics(self) -> None:
         now_ns = time.monotonic_ns()
-        self.end.topics(sorted(self._topics), now_ns)
+        self.reliable_receiver.topics(sorted(self._topics), now_ns)
         self._flush()
 
     def floor(self, number: int) -> int | None:
         """Known when the source has said so."""
-        return self.end.wanted.starts.get(number)
+        return self.reliable_receiver.subscriptions.starts.get(number)
 
     def published(self, number: int) -> int:
         """As the source has said last, when it was asked."""
-        return self.end.wanted.published.get(number, 0)
+        return self.reliable_receiver.subscriptions.published.get(number, 0)
 
     def numbers_end(self, number: int) -> int:
         """Returns the source is asked seldom, so that what it has said may be old."""
@@ -269,31 +270,36 @@ class UdpReceiver:
         A source-paced source passes over messages. The twin of a ring sends nothing while nobody is registered, and who
         resumes begins at the oldest datagram that is held.
         """
-        counts = self.end.counts
+        counts = self.reliable_receiver.counts
         passed_over = counts.msgs_rcved << 24 if self._passes_over else 0
         return passed_over + counts.lost * (_DATAGRAM_MAX // MESSAGE_HEADER_BYTES)
 
     def came_ns(self) -> int:
         """Returns when the source was heard; the recovery interval of what is found missing begins then."""
-        return self.end.heard_ns
+        return self.reliable_receiver.heard_ns
 
     def mark(self) -> Callable[[], bool]:
         """Says later whether everything that the source has sent by now has come and been read."""
-        answers = self.end.answers
+        answers = self.reliable_receiver.answers
         asked_ns = time.monotonic_ns()
-        self.end.ask(asked_ns)
+        self.reliable_receiver.ask(asked_ns)
         self._flush()
         self._marked = True
 
         def is_through() -> bool:
             nonlocal asked_ns
             now_ns = time.monotonic_ns()
-            answered = self.end.answers != answers or self.end.over
+            answered = self.reliable_receiver.answers != answers or self.reliable_receiver.over
             if not answered and now_ns - asked_ns >= _ASK_NS:
                 asked_ns = now_ns
-                self.end.ask(now_ns)
+                self.reliable_receiver.ask(now_ns)
                 self._flush()
-            through = not (self.end.asks or self.end.missing or self._backlog or self.end.catches_up)
+            through = not (
+                self.reliable_receiver.asks
+                or self.reliable_receiver.missing
+                or self._backlog
+                or self.reliable_receiver.catches_up
+            )
             return answered and through and self._reader.position >= self._channel.writer.head
 
         return is_through
@@ -301,7 +307,7 @@ class UdpReceiver:
     @property
     def catches_up(self) -> bool:
         """As the receiver's end says."""
-        return self.end.catches_up
+        return self.reliable_receiver.catches_up
 
     def may_lose(self) -> bool:
         """What is given up is lost."""
@@ -309,7 +315,7 @@ class UdpReceiver:
 
     def signs(self) -> tuple[int, int]:
         """Returns when the source was heard; its silence is looked after by the receiver's end."""
-        return self.end.heard_ns, 0
+        return self.reliable_receiver.heard_ns, 0
 
     def withdrawn(self, *, died: bool = False) -> None:
         """Nobody offers the session any more: it has ended, or its source died, which is certain with `died`."""
@@ -317,25 +323,25 @@ class UdpReceiver:
             self._silence_ns = 0  # nothing more comes, though the session may be offered for a while
         if not self._withdrawn:
             self._withdrawn = True
-            self.end.ask(time.monotonic_ns())
+            self.reliable_receiver.ask(time.monotonic_ns())
 
     def owner_lives(self) -> bool:
         """Returns whether the source is offered, or heard."""
-        return not self._withdrawn or time.monotonic_ns() - self.end.heard_ns < self._silence_ns
+        return not self._withdrawn or time.monotonic_ns() - self.reliable_receiver.heard_ns < self._silence_ns
 
     @property
     def closed(self) -> bool:
         """Whether the session is over here."""
-        return self.end.over
+        return self.reliable_receiver.over
 
     @property
     def for_good(self) -> bool:
         """Whether it is over because the session is, not only for want of signs or answers."""
-        return self.end.for_good or not self._silence_ns
+        return self.reliable_receiver.for_good or not self._silence_ns
 
     def counters(self) -> dict[str, int]:
         """What the receiver's end counts."""
-        counts = self.end.counts
+        counts = self.reliable_receiver.counts
         found = {name: int(getattr(counts, name)) for name in counts.__dataclass_fields__}
         # The ring counts what was delivered from it under the same names.
         for name in ("msgs_rcved", "bytes_rcved", "lost"):
@@ -348,9 +354,9 @@ class UdpReceiver:
             return False
         self.left = True
         now_ns = time.monotonic_ns()
-        self.end.leave(now_ns)
+        self.reliable_receiver.leave(now_ns)
         self._flush()
-        self.on_leave()
+        self._on_leave()
         for port in self._ports:
             port.remove(self)
         self._channel.slots.leave(self._index)

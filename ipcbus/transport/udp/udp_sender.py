@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ipcbus.reliability.reliable_sender import ALL
 from ipcbus.wire.wire_layout import UPLINK
@@ -18,7 +18,7 @@ from ringbuf.ring import RingReader
 from ringbuf.slots import Identity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Hashable
 
     from ipcbus.reliability.clients import Client
     from ipcbus.reliability.reliable_sender import ReliableSender
@@ -34,56 +34,66 @@ _LINGER_NS = 10_000_000_000
 """Longest time for which an ended session repairs what clients miss."""
 
 
+class UdpSenderListener(Protocol):
+    """What the context does when something happens to a session that it sends over UDP; called by any thread."""
+
+    def clients_changed(self) -> None:
+        """Takes note that a client has come, gone, or receives other topics."""
+
+    def ring_has_room(self) -> None:
+        """Lets a send go on that found no room in the ring."""
+
+    def turn_is_due(self) -> None:
+        """Has `UdpSender.turn` called earlier than that has asked for."""
+
+
 class UdpSender:
     """One session's. Called by senders from any thread, and by whoever drives the context."""
 
     def __init__(
         self,
         channel: OwnedChannel,
-        port: SessionSocket,
-        end: ReliableSender,
+        session_socket: SessionSocket,
+        reliable_sender: ReliableSender,
+        stats_block: SenderStatsBlock,
+        listener: UdpSenderListener,
         *,
         name: str,
         group: Address | None,
         twin: bool,
-        patience_ns: int,
+        return_timeout_ns: int,
     ) -> None:
         """Takes the last slot of the session; begins to read at `start`.
 
         Args:
             channel: the session's ring.
-            port: where it sends from, and is asked.
-            end: what it speaks.
+            session_socket: where it sends from, and is asked.
+            reliable_sender: the protocol's state.
+            stats_block: where statistics of it stand.
+            listener: who learns what happens.
             name: of the transport, for who looks at the slots.
             group: multicast group that everybody hears; None sends to each client.
             twin: it is read only while there are clients.
-            patience_ns: how long a receiver that was evicted is waited for.
+            return_timeout_ns: how long datagrams are kept for a receiver that was evicted and has not registered.
         """
-        self.port, self.end, self.group, self.twin = port, end, group, twin
-        self._patience_ns = patience_ns
+        self.session_socket, self.reliable_sender, self.group, self.twin = session_socket, reliable_sender, group, twin
+        self._return_timeout_ns = return_timeout_ns
+        self._stats_block, self._listener = stats_block, listener
         self._channel = channel
         who = Identity(os.getpid(), os.geteuid(), UPLINK, name)
         self.slot = channel.slots.claim(who, time.time_ns(), only=channel.slots.slots_max - 1)
         self._reader = RingReader(channel.ring, channel.control, self.slot)
         self._lock = threading.RLock()
         self.active = self.closing = False
-        self.board: SenderStatsBlock | None = None
-        """Where it shows what statistics tell of it."""
-        self._owes_board = False
+        self._stats_pending = False
         self._closed_ns = 0
         self._awaited: dict[int, tuple[int, Client | None]] = {}
         """Contexts that were evicted and have not registered since: until when each is waited for, and the registration
         that it had then, which it may be about to give up."""
         self._changes = 0
-        self.on_change: Callable[[], object] = lambda: None
-        """Called when a client has come, gone, or receives other topics."""
-        self.on_room: Callable[[], object] = lambda: None
-        """Called when there is room for a send that was refused."""
-        self.on_due: Callable[[], object] = lambda: None
-        """Called when `turn` has to come earlier than `next_ns` has said, by whatever thread."""
-        port.add(self, end.session_id)
+        session_socket.add(self, reliable_sender.session_id)
         # Who asks for an older session at this address is answered that it is gone.
-        port.all_for = self
+        session_socket.default_handler = self
         if not twin:
             self.start()
 
@@ -114,15 +124,15 @@ class UdpSender:
         """
         with self._lock:
             now_ns = time.monotonic_ns()
-            registered = next((each for each in self.end.clients if each.context_id == context_id), None)
-            self._awaited[context_id] = now_ns + self._patience_ns, registered
+            registered = next((each for each in self.reliable_sender.clients if each.context_id == context_id), None)
+            self._awaited[context_id] = now_ns + self._return_timeout_ns, registered
             if not self.active:
                 # The receiver has read everything that is held from before. It resumes with the oldest datagram that is
                 # held: if those came first, the source could overwrite the missing ones before the receiver gets there.
-                self.end.forget()
+                self.reliable_sender.forget()
             self.start(position)
             self._pump(now_ns)
-        self.on_due()
+        self._listener.turn_is_due()
 
     def stop(self) -> None:
         """Reads no more; what is published keeps nobody waiting for it."""
@@ -131,7 +141,7 @@ class UdpSender:
                 self.active = False
                 self._reader.arm(False)
                 if self._channel.slots.pause(self.slot):
-                    self.on_room()
+                    self._listener.ring_has_room()
 
     # ------------------------------------------------------------------ what goes out
 
@@ -141,93 +151,93 @@ class UdpSender:
             if self.active or self.closing:
                 now_ns = time.monotonic_ns()
                 self._pump(now_ns)
-                owed, following = self._owes_board, self._show(now_ns)
-                if self.end.blocked or (following is not None and not owed):
-                    self.on_due()
+                owed, following = self._stats_pending, self._show(now_ns)
+                if self.reliable_sender.blocked or (following is not None and not owed):
+                    self._listener.turn_is_due()
 
     def _pump(self, now_ns: int) -> None:
-        end, reader = self.end, self._reader
+        reliable_sender, reader = self.reliable_sender, self._reader
         room = False
-        while not end.blocked:
+        while not reliable_sender.blocked:
             found = take(reader)
             if found is None:
                 if reader.broken and reader.mend() is not None:
                     continue  # clients find by the numbers of messages what was in the damaged part of the ring
                 break
-            end.send(*found, now_ns)
+            reliable_sender.send(*found, now_ns)
             # Shown at once: a source that waits for room need not wait for all of it.
             room |= reader.show()
             self._flush()
         self._flush()
         if room:
-            self.on_room()
+            self._listener.ring_has_room()
 
     def _flush(self) -> None:
         pairs: list[tuple[bytes, Address]] = []
-        for packet, to in self.end.take():
+        for packet, to in self.reliable_sender.take():
             if to is not ALL:
                 pairs.append((packet, to))  # type: ignore[arg-type]
             elif self.group is not None:
                 pairs.append((packet, self.group))
             else:
-                pairs += [(packet, address) for address in self.end.addresses]  # type: ignore[misc]
+                pairs += [(packet, address) for address in self.reliable_sender.addresses]  # type: ignore[misc]
         if pairs:
-            self.port.send(pairs)
+            self.session_socket.send(pairs)
 
     # ------------------------------------------------------------------ what comes in, and time
 
     def receive(self, packet: bytes, address: Hashable, now_ns: int) -> None:
         """Takes a packet of a client."""
         with self._lock:
-            self.end.receive(packet, address, now_ns)
+            self.reliable_sender.receive(packet, address, now_ns)
             self._look_at_clients(now_ns)
             self._pump(now_ns) if self.active else self._flush()
 
     def turn(self, now_ns: int) -> int | None:
         """Does what is due; returns when to call again, None when nothing will be before something happens."""
         with self._lock:
-            self.end.turn(now_ns)
+            self.reliable_sender.turn(now_ns)
             self._look_at_clients(now_ns)
             self._pump(now_ns) if self.active else self._flush()
             if self.closing:
                 self._end(now_ns)
                 return now_ns + _LINGER_LOOK_NS
             waited = min((until_ns for until_ns, _ in self._awaited.values()), default=None)
-            times = (self.end.next_ns(now_ns), waited, self._show(now_ns))
+            times = (self.reliable_sender.next_ns(now_ns), waited, self._show(now_ns))
             return min((time for time in times if time is not None), default=None)
 
     def _show(self, now_ns: int) -> int | None:
         """Shows what statistics tell; when that is not due yet, says when it will be."""
-        if self.board is None or (self.twin and not self.active and self.end.changes == 0):
+        if self.twin and not self.active and self.reliable_sender.changes == 0:
             return None  # a twin that nobody has asked for shows nothing
-        self.board.limited(now_ns)
-        due_ns = self.board.due_ns
-        self._owes_board = now_ns < due_ns
-        if self._owes_board:
+        self._stats_block.limited(now_ns)
+        due_ns = self._stats_block.due_ns
+        self._stats_pending = now_ns < due_ns
+        if self._stats_pending:
             return due_ns
-        self.board.show(self.port, self.active, now_ns)
+        self._stats_block.show(self.session_socket, self.active, now_ns)
         return None
 
     def _look_at_clients(self, now_ns: int) -> None:
         # Before the answer goes out: what is published after it is sent to the one who was answered.
         if self.twin and not self.closing:
-            came = {client.context_id: client for client in self.end.clients}
+            came = {client.context_id: client for client in self.reliable_sender.clients}
             self._awaited = {
                 who: (until_ns, before)
                 for who, (until_ns, before) in self._awaited.items()
                 if now_ns < until_ns and came.get(who) in (None, before)
             }
-            if self.end.addresses or self._awaited:
+            if self.reliable_sender.addresses or self._awaited:
                 self.start()
             else:
                 self.stop()
-        if self.end.changes != self._changes:
-            self._changes = self.end.changes
-            self.on_change()
+        if self.reliable_sender.changes != self._changes:
+            self._changes = self.reliable_sender.changes
+            self._listener.clients_changed()
 
     def joined(self, number: int) -> list[Client]:
         """Returns the clients that receive a topic."""
-        return [client for client in self.end.clients if number in client.topics]
+        return [client for client in self.reliable_sender.clients if number in client.topics]
 
     # ------------------------------------------------------------------ end
 
@@ -243,23 +253,25 @@ class UdpSender:
 
     def _end(self, now_ns: int) -> None:
         # What waits for the data rate goes first.
-        if not self.end.blocked:
-            self.end.end(now_ns)
+        if not self.reliable_sender.blocked:
+            self.reliable_sender.end(now_ns)
             self._flush()
 
     def over(self, now_ns: int) -> bool:
         """After `close`, whether all clients have everything, or those that have not show no life any more."""
         with self._lock:
-            if self.end.blocked or not self.closing:
+            if self.reliable_sender.blocked or not self.closing:
                 return False
             # Counted from the end at least: who was cut off before it may be on his way back.
-            live = any(now_ns - max(client.heard_ns, self._closed_ns) < _SILENT_NS for client in self.end.clients)
-            return not self.end.addresses or not live or now_ns - self._closed_ns > _LINGER_NS
+            live = any(
+                now_ns - max(client.heard_ns, self._closed_ns) < _SILENT_NS for client in self.reliable_sender.clients
+            )
+            return not self.reliable_sender.addresses or not live or now_ns - self._closed_ns > _LINGER_NS
 
     def let_go(self) -> None:
         """The last step: the socket goes."""
-        self.port.remove(self)
+        self.session_socket.remove(self)
 
     def abandon(self) -> None:
         """For a child after a fork."""
-        self.port.close()
+        self.session_socket.close()

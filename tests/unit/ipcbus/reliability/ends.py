@@ -31,7 +31,7 @@ def source(multicast: bool = False, **terms: Any) -> ReliableSender:  # noqa: AN
 
 
 def receiver(multicast: bool = False, resume: bool = False, **terms: Any) -> ReliableReceiver:  # noqa: ANN401
-    found = {"reception": ReceiveSettings(NakSettings(initial_backoff=0)), **terms}
+    found = {"receiving": ReceiveSettings(NakSettings(initial_backoff=0)), **terms}
     return ReliableReceiver(SESSION, AT, ReceiverSettings(**found), Random(1), 0, WHO, multicast, resume)
 
 

@@ -63,7 +63,7 @@ def test_who_is_in_the_way_for_too_long_is_evicted_and_counted_and_called(pair: 
 
 def test_a_receiver_that_reads_what_is_needed_stays(pair: Pair) -> None:
     session, evictor = pair.join(), evictor_of(pair)
-    writer, reader = pair.sending.channel.writer, session.medium.reader
+    writer, reader = pair.sending.channel.writer, session.datagram_source.reader
     now = 0
     for _ in range(50):
         while writer.write(bytes(1000)):
@@ -82,8 +82,8 @@ def test_an_impossible_position_is_nobody_in_the_way(pair: Pair) -> None:
     writer = pair.sending.channel.writer
     for _ in range(3 * writer.capacity // (1000 + RECORD_HEADER)):
         assert writer.write(bytes(1000))
-        session.medium.reader.read()
-        session.medium.reader.show()
+        session.datagram_source.reader.read()
+        session.datagram_source.reader.show()
     pair.sending.channel.slots._slots["position"][0] = 0
     for turn in range(30):
         assert not evictor.look(turn * 10 * MILLISECOND, writer.capacity // 4)

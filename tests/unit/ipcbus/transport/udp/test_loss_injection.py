@@ -27,12 +27,12 @@ def test_each_end_has_its_variable(
     monkeypatch.setenv(name, "30")
     loss = from_environment(transport, end, random.Random(1))
     assert loss is not None
-    struck = [loss.strikes() for _ in range(1000)]
+    struck = [loss.drops_next() for _ in range(1000)]
     assert loss.lost == sum(struck)
     assert 200 < loss.lost < 400
     again = from_environment(transport, end, random.Random(1))
     assert again is not None
-    assert [again.strikes() for _ in range(1000)] == struck
+    assert [again.drops_next() for _ in range(1000)] == struck
     monkeypatch.delenv(name)
     assert from_environment(transport, end, random.Random(1)) is None
 
@@ -45,7 +45,7 @@ def test_none(text: str) -> None:
 def test_all() -> None:
     loss = from_environment("lbtrm", "receiver", random.Random(1), {"LBTRM_LOSS_RATE": "100"})
     assert loss is not None
-    assert all(loss.strikes() for _ in range(100))
+    assert all(loss.drops_next() for _ in range(100))
 
 
 @pytest.mark.parametrize("text", ["-1", "100.1", "ten", "10%", "nan", "inf"])

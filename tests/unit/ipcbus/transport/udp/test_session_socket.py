@@ -42,12 +42,12 @@ class Taker:
 def readings(*packets: bytes) -> list[int]:
     """How many packets each reading took, until nothing was left."""
     taker, found = Taker(), []
-    port = SessionSocket(cast("DatagramSocket", Socket(*packets)), all_for=taker)
+    port = SessionSocket(cast("DatagramSocket", Socket(*packets)), default_handler=taker)
     while True:
         before = len(taker.got)
         port.read(0)
         found.append(len(taker.got) - before)
-        if not port.more:
+        if not port.may_have_more:
             assert taker.got == list(packets)
             return found
 
@@ -63,8 +63,8 @@ def test_of_long_packets_only_as_many_as_find_room() -> None:
 def test_one_that_comes_alone_is_read_by_one_call() -> None:
     taker = Taker()
     socket = Socket(bytes(100))
-    port = SessionSocket(cast("DatagramSocket", socket), all_for=taker)
+    port = SessionSocket(cast("DatagramSocket", socket), default_handler=taker)
     port.read(0)
     socket.waiting = [bytes(100)]
     port.read(0)
-    assert not port.more
+    assert not port.may_have_more

@@ -41,7 +41,7 @@ def test_everything_that_an_end_counts_is_shown_and_in_the_table(
 
 
 class Shown:
-    """An uplink's board and the end that it is of."""
+    """The stats block of a sender, and the sender."""
 
     def __init__(self) -> None:
         lines = TOPICS * wire_layout.TOPIC_LINE.itemsize
@@ -138,9 +138,9 @@ def test_time_in_which_the_data_rate_limits() -> None:
     found.join(0)
     end = found.end
     for now_ns, blocked in ((5, False), (10, True), (20, True), (30, False), (50, True)):
-        found.board._end_ = SimpleNamespace(blocked=blocked)  # type: ignore[assignment]
+        found.board._sender = SimpleNamespace(blocked=blocked)  # type: ignore[assignment]
         found.board.limited(now_ns)
-    found.board._end_ = end
+    found.board._sender = end
     found.show(60)
     shown = found.shown[0]
     assert (shown["rate_limited_ns"], shown["limited_since"]) == (20, 50)
