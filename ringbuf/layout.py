@@ -55,6 +55,7 @@ from typing import Any
 import numpy as np
 
 from ringbuf import codegen
+from ringbuf.ring_errors import SegmentMismatch
 
 CACHE_LINE = 64
 PAGE = 4096
@@ -304,10 +305,18 @@ def control_view(
 
     Returns:
         The header as a 0-d structured array, the user area as 1-D uint8, the slots as a 1-D array of `SLOT`.
+
+    Raises:
+        SegmentMismatch: the header places one of them outside of the control block.
     """
     header = np.frombuffer(buffer, CONTROL_HEADER, 1)[0:1].reshape(())
-    user = np.frombuffer(buffer, np.uint8, int(header["user_bytes"]), int(header["user_offset"]))
-    slots = np.frombuffer(buffer, SLOT, int(header["slots_max"]), int(header["slots_offset"]))
+    try:
+        user = np.frombuffer(buffer, np.uint8, int(header["user_bytes"]), int(header["user_offset"]))
+        slots = np.frombuffer(buffer, SLOT, int(header["slots_max"]), int(header["slots_offset"]))
+    except ValueError as error:
+        raise SegmentMismatch(
+            f"the control block's header contradicts itself ({error}); its owner is damaged, restart it"
+        ) from None
     return header, user, slots
 
 

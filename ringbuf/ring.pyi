@@ -137,6 +137,17 @@ class RingReader:
     def activity(self) -> int:
         """The writer's activity counter."""
 
+    @property
+    def slot(self) -> memoryview:
+        """The bytes of this reader's slot (`layout.SLOT`), read-only, where they were when the reader was made."""
+
+    def check(self) -> None:
+        """Checks the headers of the ring and the control block again.
+
+        Raises:
+            SegmentMismatch: one of them was damaged after this reader was made.
+        """
+
     def start(self, position: int) -> None:
         """Puts the reader at a record's position, as `slots.join` found it."""
 

@@ -461,6 +461,16 @@ cdef class RingReader:
     def activity(self):
         return _atomics.load_relaxed32(&self.r.header.activity)
 
+    @property
+    def slot(self):
+        return window_view(self.control, <char *>self.r.slot, SLOT_BYTES, False)
+
+    def check(self):
+        cdef RingHeader header
+        cdef ControlHeader shared
+        check_ring(self.ring, &header)
+        check_control(self.control, header.session_id, &shared)
+
     def start(self, uint64_t position):
         self.r.position = position
         self.r.shown = position

@@ -7,11 +7,14 @@ import dataclasses
 import logging
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ipcbus.delivery.delivery_rules import DeliveryRules
 from ipcbus.delivery.delivery_session import DeliverySession
 from ipcbus.transport.ring.activity import ActivityTimeout
 from ipcbus.wire import wire_layout
-from ringbuf.layout import control_view
+from ringbuf.layout import SLOT
+from ringbuf.ring_errors import SegmentMismatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping, Sequence
@@ -323,8 +326,16 @@ class ReceivingSession:
             found[name] = _together(name, found.get(name, 0), value)
         return found | {"evictions": self.evictions}
 
+    def damage(self) -> str:
+        """Returns a text when a header of the session's shared memory is damaged; else an empty one."""
+        try:
+            self.datagram_source.reader.check()
+        except SegmentMismatch:
+            return "a header of its shared memory is damaged; close the sources of the session and make new ones"
+        return ""
+
     def _slot(self) -> dict[str, int]:
-        slot = control_view(self.datagram_source.control.view())[2][self.datagram_source.index]
+        slot = np.frombuffer(self.datagram_source.reader.slot, SLOT, 1)[0]
         return {name: int(slot[name]) for name in _COUNTERS}
 
     def switch(self, datagram_source: DatagramSource, reason: str) -> bool:

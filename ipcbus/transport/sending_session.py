@@ -125,6 +125,7 @@ class SendingSession:
         self._keepers: set[object] = set()
         self._owner_activity = OwnerActivity(plan.sm_interval_ms * 1_000_000)
         self._slots_at = slots_offset(shape.control_user)
+        self._slots_mask = (1 << shape.slots_max) - 1
         self.evictor = Evictor(self, plan.evict_after_ms) if plan.evict_after_ms else None
 
     def _shape(self, session_id: int, group: str, session_socket: SessionSocket | None) -> Shape:
@@ -275,7 +276,8 @@ class SendingSession:
             udp_sender.pump()
         if not mask:
             return
-        was = self._joined.and64(_PARKED, ~mask & 0xFFFFFFFFFFFFFFFF) & mask
+        # A damaged word may have bits without a slot.
+        was = self._joined.and64(_PARKED, ~mask & 0xFFFFFFFFFFFFFFFF) & mask & self._slots_mask
         rung = 0
         while was:
             slot = (was & -was).bit_length() - 1

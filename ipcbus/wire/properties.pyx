@@ -2,6 +2,7 @@
 """Header blocks; see the stub for the words."""
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.object cimport PyObject_IsInstance
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.string cimport memcpy
 
@@ -106,11 +107,18 @@ cdef bytes value_bytes(key, value):
         ) from None
 
 
+cdef bint is_mapping(headers) except -1:
+    if isinstance(headers, (tuple, list)):
+        return False
+    # Not isinstance(): Cython does not check the result for an exception, as of a signal handler that runs meanwhile.
+    return isinstance(headers, dict) or PyObject_IsInstance(headers, Mapping)
+
+
 cdef list pairs_of(headers):
     """Names and values as bytes."""
     cdef list found = []
     try:
-        entries = iter(headers.items() if isinstance(headers, (dict, Mapping)) else headers)
+        entries = iter(headers.items() if is_mapping(headers) else headers)
     except TypeError:
         raise TypeError(
             f"headers are a mapping or a sequence of pairs, not {type(headers).__name__}; give [('name', b'value')]"

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ipcbus import MessageType
+from ringbuf import layout
+from ringbuf.ring_errors import SegmentMismatch
+from ringbuf.shared_words import SharedWords
 from tests.kit.bus import LBTIPC, LBTIPC_SOURCE_PACED, on_rings
 from tests.kit.damage import FRAME, LENGTH, SEQUENCE, TOPIC, Memory
 from tests.kit.payload import body
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.parametrize("mode", ["sequential"])
 
 SENT = 40
+PARKED = int(layout.CONTROL_HEADER.fields["parked"][1])  # type: ignore[index]
 
 
 class Case:
@@ -112,6 +116,37 @@ def test_a_flipped_bit_in_the_length_of_a_record_loses_what_is_behind_it_with_nu
     assert lost == list(range(9, 9 + len(lost)))
     assert lost[-1] < SENT
     case.check(lost)
+
+
+@on_rings
+@pytest.mark.parametrize("field", ["magic", "slots_max", "slots_offset", "user_offset", "user_bytes"])
+def test_a_damaged_header_of_the_control_block_is_shown_and_costs_nothing(bus: Bus, field: str) -> None:
+    case = Case(bus)
+    case.send(SENT)
+    control = case.source._session.channel.control
+    header = layout.control_view(control.view())[0]
+    good = int(header[field])
+    header[field] ^= 1 << 31
+    case.damage(lambda memory: None)
+    case.check([])
+    (session,) = case.receiver.sessions
+    assert session.state == "joined"
+    assert "header of its shared memory is damaged" in session.reason
+    assert session.counters["lbm_msgs_rcved"] == 2 * SENT
+    with pytest.raises(SegmentMismatch, match="contradicts itself"):
+        header["slots_offset"] = 1 << 31
+        layout.control_view(control.view())
+    header[field], header["slots_offset"] = good, layout.slots_offset(int(header["user_bytes"]))
+
+
+@on_rings
+@pytest.mark.parametrize("bit", [21, 40, 63])
+def test_a_sleeping_receiver_in_a_slot_that_does_not_exist_costs_nothing(bus: Bus, bit: int) -> None:
+    case = Case(bus, transport_lbtipc_maximum_receivers_per_transport=20)
+    case.send(SENT)
+    SharedWords(case.source._session.channel.control).or64(PARKED, 1 << bit)
+    case.damage(lambda memory: None)
+    case.check([])
 
 
 @on_rings

@@ -26,7 +26,8 @@ class SessionInfo:
         owner_pid: process that sends.
         state: `joined`, `evicted`, `ended` (its owner shows no life; joined again when it does), or `refused`.
         counters: this context's counters on the session, by their names in the statistics, and `evictions`.
-        reason: why it is not joined, or, where it is, why it is not its ring that is read; else empty.
+        reason: why it is not joined, or, where it is, why it is not its ring that is read, or
+            what is damaged in its shared memory; else empty.
         layer: what brings its messages: `ring`, or `LBT-RU` or `LBT-RM`; empty when it is not joined.
     """
 
@@ -87,7 +88,7 @@ def sessions_of(
             session.owner_pid,
             "joined",
             session.counters(),
-            session.reason,
+            session.damage() or session.reason,
             session.datagram_source.layer,
         )
         for session in joined

@@ -44,6 +44,19 @@ def test_headers_may_be_given_in_many_forms(headers: Headers) -> None:
     assert sorted(unpack(pack(headers))) == [("a", b"1"), ("b", b"2")]
 
 
+class Interrupted:
+    """Raises where a signal handler may: while `isinstance` asks for the class."""
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        raise KeyboardInterrupt
+
+
+def test_an_exception_while_the_form_of_headers_is_found_reaches_the_caller() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        pack(Interrupted())  # type: ignore[arg-type]
+
+
 def test_order_and_repeated_names_stay() -> None:
     headers = (("b", b"1"), ("a", b""), ("b", b"1"), ("ключ", bytes(range(256))))
     assert unpack(pack(headers)) == headers
