@@ -16,7 +16,6 @@ README = (Path(__file__).parents[2] / "README.md").read_text()
 
 
 def test_the_ten_lines_print_what_was_sent(domain: str, capsys: pytest.CaptureFixture[str]) -> None:
-    # The other block is Spark's: tests/spark/test_readme.py.
     blocks = re.findall(r"```python\n(import ipcbus\n.*?)```", README, re.DOTALL)
     assert len(blocks) == 1
     exec(blocks[0].replace("ipcbus.Context()", f"ipcbus.Context(domain={domain!r})"), {})

@@ -1,4 +1,4 @@
-"""What the README says of traffic as data runs: the commands, and the lines of Spark."""
+"""What docs/how-to/traffic-as-data.md says runs: the commands, and the lines of Spark."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
-SECTION = README.partition("## Traffic as data\n")[2].partition("\n## ")[0]
+SECTION = (Path(__file__).parents[2] / "docs" / "how-to" / "traffic-as-data.md").read_text()
 COMMANDS = {
     line.split()[1]: shlex.split(line, comments=True)[1:] for line in re.findall(r"^    (ipcbus .*)$", SECTION, re.M)
 }
@@ -30,7 +29,7 @@ SYMBOLS = ("AAPL", "MSFT")
 
 
 def command(name: str, *more: str) -> list[str]:
-    """A command of the README."""
+    """A command of the page."""
     return [sys.executable, "-m", "ipcbus_tools", *COMMANDS[name], *more]
 
 
