@@ -65,7 +65,7 @@ def test_traffic_is_data(spark: SparkSession, domain: str, tmp_path: Path, monke
     done(tmp_path, "pipeline")
     assert (tmp_path / "report" / "report.html").stat().st_size > 1000
 
-    (block,) = re.findall(r"```python\n(.*?)```", SECTION, re.DOTALL)
+    (block,) = re.findall(r"```py\n(.*?)```", SECTION, re.DOTALL)
     monkeypatch.chdir(tmp_path)
     read, write = block.splitlines()
     # Spark's own directory is where its JVM was started.
