@@ -37,7 +37,7 @@ from benchmarks.observed import Own, Publisher, crowd
 from ipcbus import stats
 from ipcbus.stats import DomainSnapshot
 from ipcbus_tools.top import host
-from ipcbus_tools.top.live_view import Looks
+from ipcbus_tools.top.live_view import LiveFrames
 from ipcbus_tools.top.screen import Size, screen
 from ipcbus_tools.top.view import View
 
@@ -218,7 +218,7 @@ def _once(domain: str) -> float:
 
 def _refreshes(domain: str, count: int) -> Figures:
     processes, history = stats.Processes(), stats.History()
-    looks = Looks(domain, 1.0)
+    looks = LiveFrames(domain, 1.0)
     console = Console(file=io.StringIO(), width=_WIDE.width, height=_WIDE.height, force_terminal=True)
     times: dict[str, list[float]] = {"snapshot": [], "rates": [], "lines": [], "drawing": [], "refresh": []}
     for number in range(count + 1):
@@ -227,7 +227,7 @@ def _refreshes(domain: str, count: int) -> Figures:
         at.append(time.perf_counter())
         found = history.add(taken)
         at.append(time.perf_counter())
-        frame = looks.frame(found, host.look())
+        frame = looks.frame(found, host.current())
         at.append(time.perf_counter())
         console.print(screen(frame, View(), _WIDE))
         at.append(time.perf_counter())

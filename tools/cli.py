@@ -1,7 +1,7 @@
-"""The command group: loads a command when it is named, and turns errors into one line and an exit code.
+"""The command group: it imports a command when the user names it, and turns errors into one line and an exit code.
 
-Exit codes: 0 done; 1 the bus or the host refused, or nothing came in time; 2 wrong use: an option, an argument, or the
-configuration; 130 ended by Ctrl-C; 143 ended by SIGTERM.
+Exit codes: 0 done; 1 the bus or the host refused, or nothing came in time; 2 wrong use: an invalid option,
+argument or configuration; 130 ended by Ctrl-C; 143 ended by SIGTERM.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ COMMANDS: Final = {
     "echo": "Prints the messages of a topic.",
     "top": "Shows every session live.",
     "list": "Lists contexts, topics, receivers and recorders.",
-    "info": "Everything about one session.",
-    "hz": "Messages a second of a topic.",
-    "bw": "Bytes a second of a topic.",
-    "delay": "Latency of the receivers of a topic.",
-    "stats": "All counters of one session or recorder.",
+    "info": "Shows one session with its topics and receivers.",
+    "hz": "Measures the messages a second of a topic.",
+    "bw": "Measures the bytes a second of a topic.",
+    "delay": "Measures the latency of a topic's receivers.",
+    "stats": "Shows all counters of one session or recorder.",
     "monitor": "Writes snapshots to a file.",
-    "export": "Serves the numbers for Prometheus.",
-    "doctor": "Checks this host, and removes what dead processes left.",
-    "config": "Checks a config file, shows options.",
-    "record": "Writes what comes on topics into an archive.",
-    "replay": "Sends the messages of an archive or a file.",
-    "archive": "Shows, verifies, repairs and exports recorded traffic.",
+    "export": "Serves the statistics to Prometheus.",
+    "doctor": "Checks this host, and removes what dead processes left behind.",
+    "config": "Checks a config file, and shows options.",
+    "record": "Writes the messages of topics into an archive.",
+    "replay": "Sends the messages of an archive or a file again.",
+    "archive": "Shows, verifies, repairs and exports an archive.",
     "pipeline": "Reports on recorded traffic, with Spark.",
     "resolver": "Lets contexts of several hosts find each other without multicast.",
-    "demo": "Shows the bus at work and accounts for every message.",
-    "completion": "Prints the script for completion with the Tab key.",
+    "demo": "Shows the bus at work, and accounts for every message.",
+    "completion": "Prints the script that completes words at the Tab key.",
     "demo-receiver": "",
 }
-"""Each command with its line in the help; a command without a line is hidden. `module_of` says where it is.
+"""Each command with its line in the help; a command without a line is hidden. `module_of` names its module.
 
-The line stands here, and the modules import numpy, rich, psutil and the bus in their functions: help and completion
-load as little as they can. A test names what they may not load.
+The line stands here, and the modules import numpy, rich, psutil and the bus inside their functions: help and
+completion load as little as they can. A test names the modules that they may not load.
 """
 
 
@@ -58,14 +58,14 @@ def module_of(name: str) -> str:
 _BROKEN_PIPE = 128 + 13
 
 COMPLETE_VARIABLE: Final = "_IPCBUS_COMPLETE"
-"""Set to the name of a shell by its script that asks what an unfinished line may go on with."""
+"""The completion script of a shell sets this variable to the name of the shell when it asks for completions."""
 
 
 class Commands(click.Group):
-    """Commands by name, imported when they are needed."""
+    """Commands by name; each is imported when it is needed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Returns all names, in the order of their use."""
+        """Returns all names, in the order of the help."""
         del ctx
         return list(COMMANDS)
 
@@ -84,7 +84,7 @@ class Commands(click.Group):
             formatter.write_dl([(name, line) for name, line in COMMANDS.items() if line])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Names of commands that begin so, without loading them, or options."""
+        """Returns the commands that begin with the given text, without importing them, and the options."""
         from click.shell_completion import CompletionItem
 
         found = [
@@ -95,7 +95,11 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Returns the command that the arguments name, or what was probably meant."""
+        """Returns the command that the arguments name.
+
+        Raises:
+            Misuse: there is no such command; the text names one with a similar name.
+        """
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             import difflib
 
@@ -105,7 +109,7 @@ class Commands(click.Group):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - as in click
-        """Runs the command; what it raises becomes a line and an exit code."""
+        """Runs the command; an error becomes one line and an exit code."""
         try:
             return super().invoke(ctx)
         except ipcbus.ConfigError as error:
@@ -117,7 +121,7 @@ class Commands(click.Group):
         except KeyboardInterrupt:
             ctx.exit(130)
         except BrokenPipeError:
-            # Who read the output has gone; the interpreter must not meet the pipe again at its end.
+            # The reader of the output has gone; the interpreter must not write to the pipe again when it ends.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(_BROKEN_PIPE)
         except OSError as error:
@@ -127,28 +131,28 @@ class Commands(click.Group):
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(ipcbus.__version__, prog_name="ipcbus")
 def cli() -> None:
-    """Looks at, feeds and tries out the message bus of this host.
+    """Shows, measures, feeds and checks the message bus of this host.
 
     \b
     In two terminals:
       ipcbus echo greetings
       ipcbus pub greetings "good morning"
     Live:                   ipcbus top
-    What runs now:          ipcbus list, and then ipcbus info, stats SESSION
-    How fast, how late:     ipcbus hz, bw, delay TOPIC
-    What went on, again:    ipcbus record TOPIC --to DIR, and then archive info, replay DIR
-    Is this host all right: ipcbus doctor, and then doctor --reclaim
-    All of it in 10 s:      ipcbus demo
+    What runs now:          ipcbus list, then ipcbus info SESSION, ipcbus stats SESSION
+    Rates and latency:      ipcbus hz TOPIC, ipcbus bw TOPIC, ipcbus delay TOPIC
+    Record and replay:      ipcbus record TOPIC --to DIR, then ipcbus replay DIR
+    Is this host all right: ipcbus doctor, then ipcbus doctor --reclaim
+    A tour of 10 s:         ipcbus demo
 
-    Nearly every command works in one domain (--domain), takes options of the bus from a file (--config), and prints
-    facts for programs with --json.
+    Nearly every command works in one domain (--domain), reads options of the bus from a file (--config), and prints
+    JSON for programs (--json).
     """
 
 
 def _open_missing() -> None:
-    """Gives streams that were closed by whoever started us the null device, which is no terminal and takes anything.
+    """Opens the null device for each standard stream that the parent process has closed.
 
-    The descriptors are taken too, lest a file that is opened later be written to as stdout.
+    This also occupies the descriptor, so that the system does not give its number to a file that is opened later.
     """
     for fd, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         if getattr(sys, name) is None:
@@ -160,7 +164,7 @@ def _open_missing() -> None:
 
 
 def main() -> None:
-    """Entry point of the console script."""
+    """Runs the `ipcbus` command; the entry point of the console script."""
     _open_missing()
     if COMPLETE_VARIABLE in os.environ:
         from ipcbus_tools.completion.shell_completion import answer

@@ -1,7 +1,8 @@
-"""What commands share: options, failures, consoles, numbers for people."""
+"""Options, errors, consoles and number formats that the commands share."""
 
 from __future__ import annotations
 
+import datetime
 import json
 import math
 import os
@@ -22,21 +23,20 @@ if TYPE_CHECKING:
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _Domain = TypeVar("_Domain", bound=str | tuple[str, ...] | None)
 
-_LONGEST_S = 366 * 86400
+_MAX_S = 366 * 86400
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?(?:([KMGT])(?:i?B)?|B)?", re.ASCII | re.IGNORECASE)
 
 _WIDE = 200
-"""Columns of what is drawn for a width and goes into a file or a pipe."""
+"""Columns of output that goes into a file or a pipe."""
 
 
 class Failure(click.ClickException):
-    """What ends a command: one line with the cure, and an exit code."""
+    """An error that ends a command: it prints one line with the cure and sets the exit code."""
 
     exit_code = 1
 
     def __init__(self, message: str) -> None:
-        """With the text after `error:`."""
         super().__init__(" ".join(message.split()))
 
     def show(self, file: Any = None) -> None:  # noqa: ANN401 - as in click
@@ -45,52 +45,65 @@ class Failure(click.ClickException):
 
 
 class Misuse(Failure):
-    """The command was called in a way that cannot work."""
+    """The options or arguments of the command are invalid."""
 
     exit_code = 2
 
 
 class Seconds(click.FloatRange):
-    """A time on the command line: unlike a plain range it refuses what is no number, which no comparison excludes."""
+    """A time on the command line, in seconds; unlike a plain range, it refuses NaN, which no comparison excludes."""
 
     name = "seconds"
 
-    def __init__(self, min: float = 0, max: float = _LONGEST_S) -> None:
-        """From so many seconds to so many; a year at most, which every clock can add."""
+    def __init__(self, min: float = 0, max: float = _MAX_S) -> None:
+        """Accepts `min` to `max` seconds; the default maximum, a year, fits every clock."""
         super().__init__(min, max)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401
-        """Returns the number.
+        """Returns the number of seconds.
 
         Raises:
-            click.BadParameter: it is none, or not finite, or out of the range.
+            click.BadParameter: the value is not a number, not finite, or out of the range.
         """
         seconds: float = click.FLOAT.convert(value, param, ctx)
         if not math.isfinite(seconds):
-            self.fail(f"{value!r} is no time; give seconds from {self.min:g} to {self.max:g}", param, ctx)
+            self.fail(f"{value!r} is not a time; give seconds from {self.min:g} to {self.max:g}", param, ctx)
         found: float = super().convert(seconds, param, ctx)
         return found
 
 
 def as_size(context: click.Context, option: click.Parameter, value: str | None) -> int | None:
-    """Callback of an option for bytes, such as 4096, 64M or 1.5GiB; a unit is a power of 1024.
+    """Converts the text of an option, such as 4096, 64M or 1.5GiB, into bytes; units are powers of 1024.
 
     Raises:
-        click.BadParameter: it is none.
+        click.BadParameter: the text is not a size.
     """
     if value is None:
         return None
     found = _SIZE.fullmatch(value.strip())
     if found is None:
-        raise click.BadParameter(f"{value!r} is no size; give bytes, as in 4096, 64M or 1.5G", context, option)
+        raise click.BadParameter(f"{value!r} is not a size; give bytes, as in 4096, 64M or 1.5G", context, option)
     return int(float(found[1]) * 1024 ** ("KMGT".index(found[2].upper()) + 1 if found[2] else 0))
 
 
+EXAMPLE_TIME = "2026-01-31T09:30, or 2026-01-31T09:30:00Z"
+ZONE_HELP = "a time without Z or offset is this host's local time."
+"""The rule for times on the command line, for the help of options."""
+
+
+def as_time(text: str) -> datetime.datetime | None:
+    """Returns a time in the form of ISO 8601, without a zone as local time; None where the text is not a time."""
+    try:
+        return datetime.datetime.fromisoformat(text).astimezone()
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
 def checked_domain(_context: click.Context, _option: click.Parameter, given: _Domain) -> _Domain:
-    """Callback of an option that names domains.
+    """Checks the names that an option for domains was given.
 
     Raises:
-        Misuse: one of them cannot be a name.
+        Misuse: a name is invalid.
     """
     from ipcbus.errors import ConfigError
     from ipcbus.resolution.local.object_names import check_domain
@@ -105,9 +118,9 @@ def checked_domain(_context: click.Context, _option: click.Parameter, given: _Do
 
 
 def _checked_config(context: click.Context, _option: click.Parameter, given: str | None) -> None:
-    """Callback of --config where nothing of it matters: a wrong file should not pass in silence all the same."""
+    """Checks the file of --config for a command that does not use it, so that an invalid file is reported."""
     if not context.resilient_parsing and (given is not None or os.environ.get("IPCBUS_CONFIG")):
-        from ipcbus.config import Config  # without a file there is nothing to check, and it takes a while to load
+        from ipcbus.config import Config  # the import takes a while; without a file it is not needed
 
         Config.load(given)
 
@@ -117,8 +130,8 @@ def bus_options(function: _Function) -> _Function:
     return _domain_option(config_option(function))
 
 
-def look_options(function: _Function) -> _Function:
-    """Adds --domain, and a --config that is only checked, for what reads statistics."""
+def statistics_options(function: _Function) -> _Function:
+    """Adds --domain, and a --config that is only checked, to a command that reads statistics."""
     return _domain_option(config_check_option(function))
 
 
@@ -130,7 +143,7 @@ def _domain_option(function: _Function) -> _Function:
         metavar="NAME",
         callback=checked_domain,
         shell_complete=candidates.domains,
-        help="The domain of the bus to work in.",
+        help="Work in this domain of the bus.",
     )(function)
 
 
@@ -140,7 +153,8 @@ def config_option(function: _Function, **more: Any) -> _Function:  # noqa: ANN40
         "--config",
         metavar="FILE",
         shell_complete=candidates.files,
-        help="Options of the bus: TOML with sections [context], [source], [receiver], or lines 'scope option value'.",
+        help="Read options of the bus from FILE: TOML with sections [context], [source], [receiver], or lines "
+        "'scope option value'.  [default: the file that IPCBUS_CONFIG names]",
         **more,
     )(function)
 
@@ -152,7 +166,7 @@ def config_check_option(function: _Function) -> _Function:
 
 def json_option(function: _Function) -> _Function:
     """Adds --json."""
-    return click.option("--json", "as_json", is_flag=True, help="Print facts as JSON, for programs.")(function)
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")(function)
 
 
 def transport_option(function: _Function) -> _Function:
@@ -161,23 +175,24 @@ def transport_option(function: _Function) -> _Function:
         "--transport",
         metavar="NAME",
         shell_complete=candidates.transports,
-        help="lbtipc (batches; the default) or lbtsmx (each message at once).",
+        help="Send over NAME: lbtipc (shared memory, batches messages), lbtsmx (shared memory, each message at once), "
+        "lbtru (UDP to each receiver) or lbtrm (UDP multicast).  [default: what --config says, else lbtipc]",
     )(function)
 
 
 def source_options(transport: str | None) -> dict[str, Any]:
-    """Returns the options that --transport means; nothing when it was not given, so that --config decides."""
+    """Returns the options of the source that --transport sets; without --transport none, so that --config decides."""
     return {} if transport is None else {"transport": transport}
 
 
 def print_json(value: object) -> None:
-    """One line of JSON; flushed, because somebody may be waiting for it."""
+    """Prints one line of JSON and flushes it, because a program may wait for it."""
     click.echo(json.dumps(value))
 
 
 def output() -> Console:
-    """Returns the console on stdout; wide when no terminal sets the width."""
-    from rich.console import Console  # programs that want JSON need not wait until it is loaded
+    """Returns the console on stdout; it is wide when stdout is not a terminal."""
+    from rich.console import Console  # the import is slow, and output in JSON does not need it
 
     return Console(width=None if sys.stdout.isatty() else max(_WIDE, shutil.get_terminal_size().columns))
 
@@ -190,7 +205,7 @@ def notes() -> Console:
 
 
 def visible(data: bytes) -> str:
-    """Bytes as text that cannot do anything to a terminal."""
+    """Returns bytes as text without control characters for the terminal."""
     text = data.decode(errors="backslashreplace")
     if text.isprintable():
         return text
@@ -198,24 +213,24 @@ def visible(data: bytes) -> str:
 
 
 def safe(text: str) -> Text:
-    """What others named, for a console: no markup, and nothing that acts on the terminal."""
+    """Returns text of other processes for a console: without markup and without control characters."""
     from rich.text import Text
 
     return Text(visible(text.encode(errors="surrogateescape")))
 
 
 def number(value: float) -> str:
-    """Returns a count, with separators."""
+    """Returns a count with thousands separators."""
     return f"{value:,.0f}"
 
 
 def plural(count: int, thing: str) -> str:
-    """So many things, with separators."""
+    """Returns a count with its noun: `1 message`, `1,234 messages`."""
     return f"{number(count)} {thing}{'' if count == 1 else 's'}"
 
 
 def size(value: float) -> str:
-    """Bytes in the unit that fits."""
+    """Returns a number of bytes in the unit that fits."""
     for unit in ("B", "KiB", "MiB"):
         if value < 1024:
             return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
@@ -224,7 +239,7 @@ def size(value: float) -> str:
 
 
 def duration(ns: float | None) -> str:
-    """Returns a time in the unit that fits; a dash for none."""
+    """Returns a time in the unit that fits; a dash for None."""
     if ns is None:
         return "-"
     for unit in ("ns", "us", "ms"):
@@ -235,7 +250,7 @@ def duration(ns: float | None) -> str:
 
 
 def age(seconds: float) -> str:
-    """Returns how long something has been there."""
+    """Returns an age in the unit that fits, without decimals."""
     if seconds < 120:
         return f"{max(0, seconds):.0f} s"
     if seconds < 7200:

@@ -1,6 +1,6 @@
-"""The schemas of what commands print with --json, written from the types that they print.
+"""The schemas of what commands print with --json, generated from the types that they print.
 
-`python -m ipcbus_tools.json_schemas` writes docs/reference/schema/ in a checkout, with `--check` it only compares.
+`python -m ipcbus_tools.json_schemas` writes docs/reference/schema/ in a checkout; with `--check` it only compares.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ DOCUMENTS: Final[dict[str, tuple[type, str]]] = {
     "doctor": (Diagnosis, "What `ipcbus doctor --json` prints."),
     "echo": (EchoLine, "A line of `ipcbus echo TOPIC --json`."),
 }
-"""The type behind each schema, and which commands print it."""
+"""The type behind each schema, and its title, which names the commands that print it."""
 
 Schema = dict[str, Any]
 
@@ -51,7 +51,7 @@ _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _PLAIN: Final = {str: "string", int: "integer", float: "number", bool: "boolean"}
 _KIND_OF: Final = {kind: of for of, kind in TYPE_OF.items()}
 _NAMES: Final = {each.__name__: each for each in (Exported, Histogram, Missing, SessionStats)}
-"""Types that commands name without loading them at run time."""
+"""Types that commands name only in annotations."""
 _PERCENTILES: Final = ("p50_ns", "p90_ns", "p99_ns", "p99.9_ns", "max_ns")
 
 
@@ -64,7 +64,7 @@ def schema(name: str) -> Schema:
 
 
 def _record(kind: Any, defs: dict[str, Schema]) -> Schema:  # noqa: ANN401 - a dataclass or a TypedDict
-    """Returns an object with the fields of a class, which tells nothing but them."""
+    """Returns the schema of an object with the fields of a class and no others."""
     meaning = meanings(kind)
     hints = typing.get_type_hints(kind, localns=_NAMES, include_extras=True)
     optional = {field for field, hint in hints.items() if typing.get_origin(hint) is NotRequired}
@@ -90,7 +90,7 @@ _MORE: Final[dict[type, dict[str, Schema]]] = {
     },
     RecorderStats: {"fill": {"type": ["number", "null"]}, "doing": {"type": "string"}},
 }
-"""What `derived` of these adds."""
+"""The fields that the method `derived` of these types adds."""
 
 
 def _field(kind: type, hint: Any, defs: dict[str, Schema]) -> Schema:  # noqa: ANN401 - any type of a field
@@ -121,7 +121,7 @@ def _value(kind: Any, defs: dict[str, Schema]) -> Schema:  # noqa: ANN401 - any 
 
 
 def _counters(kind: type, hint: Any) -> Schema:  # noqa: ANN401 - a mapping
-    """Counters or their rates by name, of the table; none of them where they could not be read."""
+    """Returns the schema of counters or their rates by name; the object is empty where they could not be read."""
     rates = hint == Rates
     return {
         "type": "object",
@@ -139,7 +139,7 @@ def _counters(kind: type, hint: Any) -> Schema:  # noqa: ANN401 - a mapping
 
 
 def _histogram() -> Schema:
-    """What `Histogram.to_dict` gives."""
+    """Returns the schema of what `Histogram.to_dict` returns."""
     pair = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 2, "maxItems": 2}
     properties: dict[str, Schema] = {
         "count": {"type": "integer", "minimum": 0, "description": "datagrams that were counted"},
@@ -164,10 +164,10 @@ def render(name: str) -> str:
 
 
 def main() -> None:
-    """Writes the files, or with `--check` only says whether they are current.
+    """Writes the files; with `--check` it only says whether they are current.
 
     Raises:
-        SystemExit: with `--check`, when a file differs from its type, or belongs to none.
+        SystemExit: with `--check`, when a file differs from its type, or belongs to no type.
     """
     texts = {FOLDER / f"{name}.json": render(name) for name in DOCUMENTS}
     if "--check" not in sys.argv[1:]:
@@ -178,7 +178,7 @@ def main() -> None:
         return
     for path in sorted({*texts, *FOLDER.glob("*.json")}):
         if path not in texts or not path.exists() or path.read_text(encoding="utf-8") != texts[path]:
-            raise SystemExit(f"{path} is not what the types of the commands say; run: make docs, or delete it")
+            raise SystemExit(f"{path} differs from the types of the commands; run: make docs, or delete the file")
     print(f"{FOLDER.name}: {len(texts)} files are current")
 
 

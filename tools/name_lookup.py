@@ -1,4 +1,4 @@
-"""What a name on the command line means: sessions and topics of a domain, found or asked back."""
+"""Finds the session or the topic that a name on the command line means, or says which names there are."""
 
 from __future__ import annotations
 
@@ -21,18 +21,23 @@ if TYPE_CHECKING:
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-_LOOK_S = 0.1
+_POLL_S = 0.1
 _SHOWN = 8
-"""So many candidates stand in a line that asks back."""
+"""Most sessions that an error text lists."""
 
 
-def looking_options(function: _Function) -> _Function:
-    """Adds TOPIC, --interval, --count and --timeout: of commands that look at a topic again and again."""
+def topic_options(function: _Function) -> _Function:
+    """Adds TOPIC, --interval, --count and --timeout to a command that takes snapshots of a topic."""
     for option in (
         click.option(
-            "--timeout", metavar="SECONDS", type=Seconds(), help="Give up when the topic has no source so long."
+            "--timeout",
+            metavar="SECONDS",
+            type=Seconds(),
+            help="Give up after SECONDS without a source (default: never).",
         ),
-        click.option("-n", "--count", metavar="N", type=click.IntRange(min=1), help="End after N looks."),
+        click.option(
+            "-n", "--count", metavar="N", type=click.IntRange(min=1), help="End after N snapshots (default: never)."
+        ),
         interval_option(),
         click.argument("topic", shell_complete=candidates.topics),
     ):
@@ -40,35 +45,37 @@ def looking_options(function: _Function) -> _Function:
     return function
 
 
-UNREAD = "not readable"
-"""State of a session whose numbers may not, or cannot, be read."""
+NOT_READABLE = "not readable"
+"""State of a session whose counters this user may not read, or that is damaged."""
 
 
 def state(session: SessionStats) -> str:
-    """Returns how a session is, where that is more than living.
+    """Returns the state of a session; empty for one that lives and does not wait.
 
-    `dead`: its process is gone; `not readable`; `closed`: its source has ended it; `stopped`: its process is, as by
-    SIGSTOP; `blocked`: a send waits for room; `refused`: one found none and waits for its WAKEUP event.
+    `dead`: its process has ended without closing it; `not readable`; `closed`: its source has closed it; `stopped`: a
+    signal such as SIGSTOP has stopped its process; `blocked`: a send waits for room; `refused`: a send found no room,
+    and the source waits for its WAKEUP event.
     """
     if not session.alive:
         return "dead"
     if session.reason or not session.counters:
-        return UNREAD
+        return NOT_READABLE
     if session.closed:
         return "closed"
     return "stopped" if session.stopped else session.wait
 
 
 def pick_session(found: DomainSnapshot, text: str) -> SessionStats:
-    """Returns the session that somebody means.
+    """Returns the session that the user means.
 
     Args:
-        found: where to look.
-        text: its source string, or that with its context before it (`CONTEXT:SOURCE`), or the name of a topic that it
-            alone carries, or the number of its context, or a part of the source string that no other one has.
+        found: a snapshot of the domain.
+        text: the session's source string, or that with its context before it (`CONTEXT:SOURCE`), or the name of a
+            topic that only this session carries, or the number of its context, or a part of its source string that no
+            other session has.
 
     Raises:
-        Failure: there is none, or there are several; they are listed.
+        Failure: no session fits, or several do; the text lists them.
     """
     sessions = list(found.sessions)
     part = text.casefold()
@@ -82,54 +89,77 @@ def pick_session(found: DomainSnapshot, text: str) -> SessionStats:
         if len(fits) == 1:
             return fits[0]
         if fits:
-            how = "its source string" if _differ(fits) else "CONTEXT:SOURCE, since others have the same source string"
-            raise _failure(f"{text!r} fits {len(fits)} sessions, name one by {how}: {_listed(fits)}")
+            how = (
+                "its source string"
+                if _sources_differ(fits)
+                else "CONTEXT:SOURCE, since other contexts have the same source string"
+            )
+            raise _failure(f"{text!r} fits {len(fits)} sessions; name one by {how}: {_list(fits)}")
     where = f"no session or topic {text!r} in domain {found.domain!r}"
     if not sessions:
-        raise _failure(f"{where}: it has no session{_hidden(found)}; 'ipcbus list --all' shows every domain")
-    raise _failure(f"{where}{_meant(found, text)}; there are: {_listed(sessions)}{_hidden(found)}")
+        raise _failure(f"{where}: it has no session{_unreadable(found)}; 'ipcbus list --all' shows every domain")
+    raise _failure(f"{where}{_suggestion(found, text)}; the sessions are: {_list(sessions)}{_unreadable(found)}")
+
+
+def session_again(found: DomainSnapshot, name: str, text: str) -> SessionStats:
+    """Returns, from a later snapshot, the session that `pick_session` has found.
+
+    Args:
+        found: the later snapshot.
+        name: the session's `full_name`.
+        text: what the user typed.
+
+    Raises:
+        Failure: the session has ended in between.
+    """
+    session = next((each for each in found.sessions if full_name(each) == name), None)
+    if session is None:
+        source = name.partition(":")[2]
+        raise _failure(f"{text!r}: session {source} ended between two snapshots; 'ipcbus list' shows what runs now")
+    return session
 
 
 def full_name(session: SessionStats) -> str:
-    """What no other session of the domain has, also where another context claims the same source string."""
+    """Returns the unique name of a session, also where another context claims its source string."""
     return f"{session.context_id:08x}:{session.source}"
 
 
 def wait_for_topic(domain: str, topic: str, timeout: float | None) -> None:
-    """Returns as soon as a topic has a source; says once that it waits, and what else there is.
+    """Returns as soon as a topic has a source; prints once that it waits, and which topics have similar names.
 
     Raises:
-        Failure: none came in `timeout` seconds.
+        Failure: the topic had no source for `timeout` seconds.
     """
     from ipcbus import stats
 
     deadline = None if timeout is None else time.monotonic() + timeout
-    processes, told = stats.Processes(), False
-    with SignalHandler() as stopper, stopper.allowed():
+    processes, announced = stats.Processes(), False
+    with SignalHandler() as signals, signals.interruptible():
         while True:
             found = stats.take_snapshot(domain, processes)
             if any(source.topic == topic for session in found.sessions for source in session.sources):
                 return
-            left = _LOOK_S if deadline is None else deadline - time.monotonic()
-            if left <= 0:
+            remaining = _POLL_S if deadline is None else deadline - time.monotonic()
+            if remaining <= 0:
                 raise _failure(
-                    f"topic {topic!r}: no source in {timeout} s in domain {domain!r}{_meant(found, topic)}"
-                    f"{_hidden(found)}; check the name and the domain with 'ipcbus list', or wait longer"
+                    f"topic {topic!r}: no source in {timeout} s in domain {domain!r}{_suggestion(found, topic)}"
+                    f"{_unreadable(found)}; check the name and the domain with 'ipcbus list', or wait longer"
                 )
-            if not told:
-                told = True
-                text = f"topic {topic!r} has no source in domain {domain!r}{_meant(found, topic)}{_hidden(found)}"
+            if not announced:
+                announced = True
+                text = (
+                    f"topic {topic!r} has no source in domain {domain!r}{_suggestion(found, topic)}{_unreadable(found)}"
+                )
                 notes().print(safe(f"{text}; waiting for one"), soft_wrap=True)
-            stopper.wait(min(left, _LOOK_S))
+            signals.wait(min(remaining, _POLL_S))
 
 
 def _failure(text: str) -> Failure:
-    """With names that others chose."""
     return Failure(safe(text).plain)
 
 
-def _meant(found: DomainSnapshot, text: str) -> str:
-    """What was probably meant."""
+def _suggestion(found: DomainSnapshot, text: str) -> str:
+    """Returns the names that the user probably meant, for an error text."""
     names = {source.topic for session in found.sessions for source in session.sources}
     names.update(session.source for session in found.sessions)
     folded = {name.casefold(): name for name in names}
@@ -137,18 +167,18 @@ def _meant(found: DomainSnapshot, text: str) -> str:
     return f" (did you mean {' or '.join(folded[name] for name in close)}?)" if close else ""
 
 
-def _hidden(found: DomainSnapshot) -> str:
-    """That there may be more than can be seen."""
+def _unreadable(found: DomainSnapshot) -> str:
+    """Returns that some contexts cannot be read, for an error text."""
     reasons = [context.reason for context in found.contexts if context.reason and context.alive]
     return f"; {plural(len(reasons), 'context')} cannot be read: {reasons[0]}" if reasons else ""
 
 
-def _differ(sessions: Sequence[SessionStats]) -> bool:
+def _sources_differ(sessions: Sequence[SessionStats]) -> bool:
     return len({session.source for session in sessions}) == len(sessions)
 
 
-def _listed(sessions: Sequence[SessionStats]) -> str:
-    name = (lambda session: session.source) if _differ(sessions) else full_name
+def _list(sessions: Sequence[SessionStats]) -> str:
+    name = (lambda session: session.source) if _sources_differ(sessions) else full_name
     found = [f"{name(session)} (pid {session.pid}, {_topics(session)})" for session in sessions]
     more = f", and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
     return ", ".join(found[:_SHOWN]) + more

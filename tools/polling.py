@@ -1,4 +1,4 @@
-"""Snapshots of a domain, one every so often."""
+"""Takes snapshots of a domain at a fixed interval."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 SHORTEST_S = 0.05
-"""Shortest interval: rates of less time than this say more about the machine's clock than about the bus."""
+"""Shortest interval; rates over less time say more about the machine's clock than about the bus."""
 
 
 def interval_option(default: float = 1.0) -> Callable[[_Function], _Function]:
@@ -30,26 +30,26 @@ def interval_option(default: float = 1.0) -> Callable[[_Function], _Function]:
         type=Seconds(SHORTEST_S, 86400),
         default=default,
         show_default=True,
-        help="Time between two looks; rates are of this time.",
+        help="Seconds between two snapshots; rates are over this time.",
     )
 
 
 def watch(domain: str, interval: float, count: int | None = None, *, begin: bool = False) -> Iterator[DomainSnapshot]:
-    """Snapshots with rates, the first after one interval; nobody who is looked at notices.
+    """Yields snapshots with rates, the first after one interval; the observed processes do not notice.
 
-    Looks do not drift: one that comes late does not delay those after it. Ctrl-C and SIGTERM end the command between
-    two looks.
+    The schedule does not drift: a late snapshot does not delay those after it. Ctrl-C and SIGTERM end the command
+    between two snapshots.
 
     Args:
         domain: name of the domain.
-        interval: seconds between two looks.
-        count: how many; None goes on until a signal.
-        begin: also the one from which the first rates are reckoned, at once and without rates; it is not counted.
+        interval: seconds between two snapshots.
+        count: number of snapshots; None goes on until a signal.
+        begin: also yields, at once, the snapshot that the first rates start from; it has no rates and is not counted.
     """
     from ipcbus import stats
 
     processes, history = stats.Processes(), stats.History()
-    with SignalHandler() as stopper, stopper.allowed():
+    with SignalHandler() as signals, signals.interruptible():
         first = history.add(stats.take_snapshot(domain, processes))
         due = time.monotonic()
         if begin:
@@ -57,6 +57,6 @@ def watch(domain: str, interval: float, count: int | None = None, *, begin: bool
         seen = 0
         while count is None or seen < count:
             due = max(due + interval, time.monotonic())
-            stopper.wait(due - time.monotonic())
+            signals.wait(due - time.monotonic())
             yield history.add(stats.take_snapshot(domain, processes))
             seen += 1

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM, and a terminal that hangs up: they end a command where nothing is left half done."""
+"""Ctrl-C, SIGTERM, and a terminal that hangs up end a command only where no work is left half done."""
 
 from __future__ import annotations
 
@@ -13,58 +13,57 @@ if TYPE_CHECKING:
 
 
 class Stopped(BaseException):
-    """A signal ended the command. No `Exception`, so that nothing on the way takes it for an error."""
+    """A signal ended the command. It is not an `Exception`, so that no handler of errors catches it."""
 
     def __init__(self, signum: int) -> None:
-        """By which signal."""
         super().__init__(signal.Signals(signum).name)
         self.exit_code = 128 + signum
 
 
 class SignalHandler:
-    """Catches the signals; inside `with stopper.allowed()` they raise `Stopped`, elsewhere they wait until then.
+    """Catches the signals; inside `with signals.interruptible()` they raise `Stopped`, elsewhere they wait until then.
 
-    Making and closing contexts stands outside, so it is never cut in the middle.
+    Code that opens or closes contexts stands outside, so that no signal interrupts it.
     """
 
     def __init__(self) -> None:
-        """Catches nothing yet; use it as a context manager."""
+        """Catches no signal before `__enter__`."""
         self.signum = 0
-        self._inside = False
+        self._is_interruptible = False
         self._never = threading.Event()
-        self._before: dict[int, Any] = {}
+        self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
-        """Begins to catch."""
+        """Begins to catch the signals."""
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
-            # Who started the command with nohup wants it to go on.
+            # A command that was started with nohup goes on.
             if signal.getsignal(number) is not signal.SIG_IGN:
-                self._before[number] = signal.signal(number, self._caught)
+                self._previous[number] = signal.signal(number, self._caught)
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Gives the signals back; one that came outside of `allowed` is not forgotten."""
-        for number, handler in self._before.items():
+        """Restores the previous handlers."""
+        for number, handler in self._previous.items():
             signal.signal(number, handler)
 
     def _caught(self, number: int, _frame: object) -> None:
         self.signum = self.signum or number
-        if self._inside:
-            self._inside = False
+        if self._is_interruptible:
+            self._is_interruptible = False
             raise Stopped(self.signum)
 
     @contextlib.contextmanager
-    def allowed(self) -> Iterator[None]:
-        """A stretch in which a signal raises `Stopped`, also one that came before it."""
+    def interruptible(self) -> Iterator[None]:
+        """Lets a signal raise `Stopped` inside the block, also a signal that came before it."""
         if self.signum:
             raise Stopped(self.signum)
-        self._inside = True
+        self._is_interruptible = True
         try:
             yield
         finally:
-            self._inside = False
+            self._is_interruptible = False
 
     def wait(self, seconds: float) -> None:
-        """Waits; a signal ends it when it is allowed to."""
+        """Waits this many seconds; inside `interruptible` a signal ends the wait."""
         if seconds > 0:
             self._never.wait(seconds)

@@ -1,4 +1,4 @@
-"""Snapshots in a file, one line of JSON each: written so that no crash spoils more than one, and read back."""
+"""Writes snapshots into a file, one line of JSON each, and reads them; a crash damages one line at most."""
 
 from __future__ import annotations
 
@@ -20,44 +20,44 @@ if TYPE_CHECKING:
     from ipcbus.stats import DomainSnapshot
 
 LINE_MAX: Final = 1 << 28
-"""No snapshot is longer; what is cannot fill the memory of whoever reads it."""
+"""Most bytes of a line; a longer line is passed over, so that it does not fill the memory of its reader."""
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class SnapshotLog:
-    """A file that records are appended to.
+    """A file that grows by one record at a time.
 
     Attributes:
-        records: how many were appended.
-        written: bytes of them.
+        records: number of records that were appended.
+        written: bytes of these records.
     """
 
     def __init__(self, path: str) -> None:
-        """Opens nothing yet; `-` is stdout."""
+        """Opens no file yet; the path `-` is stdout."""
         self.records = self.written = 0
         self._path = path
         self._fd = -1
 
     def __enter__(self) -> Self:
-        """Opens the file, so that one that cannot be written to is known at once.
+        """Opens the file, so that a file that cannot be written is reported at once.
 
         Raises:
-            Failure: it cannot be.
+            Failure: the file cannot be opened.
         """
         self._opened()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Closes it."""
+        """Closes the file."""
         self._close()
 
     def append(self, record: dict[str, Any]) -> None:
-        """Appends a record as one line, in one write if the system takes it so.
+        """Appends a record as one line, with one write call if the system allows it.
 
         Raises:
-            Failure: the system refused, or the disk is full; what it took of the line is cut off again.
-            BrokenPipeError: who read it has gone.
+            Failure: the system refused the write, or the disk is full; a part that was written is cut off again.
+            BrokenPipeError: the reader of the pipe has gone.
         """
         line = json.dumps(record).encode() + b"\n"
         fd = self._opened()
@@ -69,13 +69,13 @@ class SnapshotLog:
             raise
         except OSError as error:
             _cut_off(fd, len(line) - len(rest))
-            cure = "; make room and start again" if error.errno in _FULL else ""
-            raise Failure(f"{self._path} cannot be written to: {error.strerror}{cure}") from error
+            cure = "; make room on the disk and start again" if error.errno in _FULL else ""
+            raise Failure(f"{self._path} cannot be written: {error.strerror}{cure}") from error
         self.records += 1
         self.written += len(line)
 
     def _opened(self) -> int:
-        """Returns the file that has the name now."""
+        """Returns the descriptor of the file that has the path now."""
         if self._path == "-":
             return sys.stdout.fileno()
         if self._fd < 0 or not self._is_current():
@@ -84,11 +84,11 @@ class SnapshotLog:
                 self._fd = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
                 self._mend()
             except OSError as error:
-                raise Failure(f"{self._path} cannot be opened: {error.strerror}; name another with --log") from error
+                raise Failure(f"{self._path} cannot be opened: {error.strerror}; name another --log") from error
         return self._fd
 
     def _is_current(self) -> bool:
-        """Returns whether nobody has moved the file away."""
+        """Returns whether the path still names the open file."""
         try:
             named, opened = os.stat(self._path), os.fstat(self._fd)
         except FileNotFoundError:
@@ -96,7 +96,7 @@ class SnapshotLog:
         return (named.st_dev, named.st_ino) == (opened.st_dev, opened.st_ino)
 
     def _mend(self) -> None:
-        """Ends a line that was cut short, so that the next record has its own."""
+        """Adds a line end behind an unfinished line, so that the next record begins a line."""
         found = os.fstat(self._fd)
         if stat.S_ISREG(found.st_mode) and found.st_size and os.pread(self._fd, 1, found.st_size - 1) != b"\n":
             os.write(self._fd, b"\n")
@@ -108,7 +108,7 @@ class SnapshotLog:
 
 
 def _cut_off(fd: int, length: int) -> None:
-    """Takes back what was written last; not from a pipe, nor where somebody else has written behind it."""
+    """Removes the bytes that were written last; not from a pipe, nor where another process has written behind them."""
     with contextlib.suppress(OSError):
         found, end = os.fstat(fd), os.lseek(fd, 0, os.SEEK_CUR)
         if length and stat.S_ISREG(found.st_mode) and found.st_size == end:
@@ -116,21 +116,20 @@ def _cut_off(fd: int, length: int) -> None:
 
 
 class Recording:
-    """The snapshots that `ipcbus monitor` has written to a file, in their order; iterate over it.
+    """The snapshots that `ipcbus monitor` has written to a file; iterate over it.
 
     Attributes:
-        damaged: how many lines, so far, were no snapshot and were passed over.
-        reason: what was wrong with the first of them.
+        damaged: number of lines, so far, that do not hold a snapshot and were passed over.
+        reason: what was wrong with the first of these lines.
     """
 
     def __init__(self, path: Path) -> None:
-        """Opens nothing yet."""
         self.damaged = 0
         self.reason = ""
         self._path = path
 
     def __iter__(self) -> Iterator[DomainSnapshot]:
-        """The snapshots from the beginning.
+        """Yields the snapshots from the beginning.
 
         Raises:
             OSError: the file cannot be read.

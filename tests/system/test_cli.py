@@ -225,7 +225,7 @@ def test_echo_gives_up(domain: str, sending: Callable[[str, list[bytes]], Source
     sending("t", [b"one"])
     result = run("echo", "t", "-n", "2", "--timeout", "0.3", "--domain", domain)
     assert result.exit_code == 1
-    assert "of 2 messages came and then none for 0.3 s" in result.stderr
+    assert "of 2 messages came, then no message for 0.3 s" in result.stderr
     assert run("echo", "nobody", "--timeout", "0.05", "--domain", domain).exit_code == 1
 
 
@@ -238,7 +238,7 @@ def test_echo_ends_well_when_something_came(domain: str, sending: Callable[[str,
 
 
 def test_list_of_nothing(domain: str) -> None:
-    assert f"nothing runs in domain '{domain}'" in run("list", "--domain", domain).stdout
+    assert f"no context runs in domain '{domain}'" in run("list", "--domain", domain).stdout
     assert facts(run("list", "--domain", domain, "--json"))["contexts"] == []
 
 

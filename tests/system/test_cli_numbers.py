@@ -139,7 +139,7 @@ def test_delay(domain: str, source: Source) -> None:
     assert reader["latency"]["count"] >= reader["recent"]["count"] > 0
     assert reader["latency"]["p50_ns"] <= reader["latency"]["p99.9_ns"] <= reader["latency"]["max_ns"]
     (note,) = result.stderr.splitlines()
-    assert note.startswith("note: latencies are of a session, from sending a message to reading it")
+    assert note.startswith("note: a latency is that of the whole session, from sending a message to reading it")
     assert len(note) <= 100
     assert f"{source.source} -> pid {os.getpid()} " in result.stdout
     assert "since it joined p50 " in result.stdout
@@ -207,7 +207,7 @@ def test_info_and_list_name_who_holds_the_source_up(domain: str) -> None:
         (found,) = documents("info", "info", "ticks", *QUICK, "--domain", domain)
         assert found["session"]["wait"] == "refused"
         assert found["session"]["held_up_by"] == found["session"]["receivers"][0]["slot"]
-        told = rf"a send found no room, its WAKEUP is due(, for at least \S+ \w+)?, by pid {os.getpid()} \("
+        told = rf"found no room, and the source waits for its WAKEUP(, for at least \S+ \w+)?, by pid {os.getpid()} \("
         assert re.search(told, run("info", "ticks", *QUICK, "--domain", domain).stdout)
         listed = run("list", "-v", "--domain", domain).stdout
         assert "refused" in listed

@@ -101,7 +101,7 @@ def test_record(domain: str, context: ipcbus.Context, tmp_path: Path, as_json: b
     else:
         assert result.exit_code == 0, result.output
         assert result.stdout.startswith("3 messages, 11 B in ")
-        assert result.stdout.endswith(f"offsets 0 to 4 of stream desk in {tmp_path / 'new'}\nnothing lost\n")
+        assert result.stdout.endswith(f"offsets 0-3 of stream desk in {tmp_path / 'new'}\nnothing lost\n")
     assert values(rows_of(Archive(tmp_path / "new"))) == [b"one", b"two", b"three"]
 
 
@@ -109,7 +109,7 @@ def test_record(domain: str, context: ipcbus.Context, tmp_path: Path, as_json: b
     ("arguments", "code", "text"),
     [
         ((), 2, "Missing argument 'TOPIC...'"),
-        (("t", "--buffer", "much"), 2, "'much' is no size"),
+        (("t", "--buffer", "much"), 2, "'much' is not a size"),
         (("t", "--buffer", "4096"), 2, "buffer_bytes = 4096"),
         (("t", "--buffer", "99999999T"), 2, "buffer_bytes = "),
         (("(", "--pattern"), 2, "is no regular expression"),
@@ -173,7 +173,7 @@ def test_replay_for_people(domain: str, archive: Archive) -> None:
         (("--rename", "a"), 2, "'a' is not OLD=NEW"),
         (("--rename", "=a"), 2, "is not OLD=NEW"),
         (("--start", "soon"), 2, "neither an offset nor a time"),
-        (("--start", "0001-01-01"), 2, "is no time of this host's clock"),
+        (("--start", "0001-01-01"), 2, "neither an offset nor a time"),
         (("--start", "22"), 2, "has the offsets 0 to 21, not 22"),
         (("--select", "x"), 1, "has no topic 'x'"),
         (("--stream", "x"), 1, "has no stream 'x'"),

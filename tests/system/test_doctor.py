@@ -91,7 +91,7 @@ def test_what_killed_processes_left_in_several_domains_is_found_and_reclaimed(
 
     said = doctor(domains=everywhere).stdout
     assert "ipcbus doctor --reclaim" in said
-    assert "4 dead contexts left something" in said
+    assert "4 dead contexts left objects behind" in said
 
     found = document("--reclaim", domains=everywhere)
     assert found["reclaimed_objects"] == 16

@@ -150,7 +150,7 @@ def test_progress_on_a_terminal(domain: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
-        (["--log", "/dev/full"], 1, "/dev/full cannot be written to: No space left on device; make room"),
+        (["--log", "/dev/full"], 1, "/dev/full cannot be written: No space left on device; make room"),
         (["--log", "/does/not/exist"], 1, "/does/not/exist cannot be opened: No such file or directory"),
         (["--log", "/"], 2, "is a directory"),
         ([], 2, "--log"),

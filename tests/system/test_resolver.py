@@ -120,7 +120,7 @@ def test_a_signal_ends_it(number: int, code: int) -> None:
         process.send_signal(number)
         out, err = process.communicate()
     assert (process.returncode, err) == (code, "")
-    assert out.startswith("ended: 0 datagrams came")
+    assert out.startswith("ended: 0 datagrams received")
 
 
 def test_it_says_who_comes_and_goes(domain: str) -> None:
@@ -136,7 +136,7 @@ def test_it_says_who_comes_and_goes(domain: str) -> None:
 def test_wrong_use() -> None:
     result = CliRunner().invoke(cli, ["resolver", "--interface", "localhost"])
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
-    assert "is no numeric address" in result.stderr
+    assert "is not a numeric address" in result.stderr
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
         taken.bind(("127.0.0.1", 0))
         port = str(taken.getsockname()[1])

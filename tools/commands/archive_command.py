@@ -1,4 +1,4 @@
-"""`ipcbus archive`: what is in an archive, whether it is whole, its repair, and its export."""
+"""`ipcbus archive`: shows what an archive holds, verifies, repairs and exports it."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ def command() -> None:
       ipcbus archive repair traffic
       ipcbus archive export traffic --to traffic.parquet
 
-    What stands in the files: docs/reference/archive-format.md; why: docs/explanation/archive.md.
+    The file format is in docs/reference/archive-format.md, its reasons are in docs/explanation/archive.md.
     """
 
 
 command.add_command(export_command)
 
 
-@command.command("info", short_help="Logs, segments, topics, losses, and how far consumers are.")
+@command.command("info", short_help="Shows logs, segments, topics, losses, and the positions of consumers.")
 @click.argument("archive", shell_complete=candidates.directories)
-@click.option("--count", is_flag=True, help="Also how many messages and bytes each topic has; reads all rows.")
+@click.option("--count", is_flag=True, help="Count the messages and bytes of each topic too; this reads all rows.")
 @json_option
 def info(archive: str, count: bool, as_json: bool) -> None:
-    """Tells what is in ARCHIVE, a directory; recorders may write it meanwhile.
+    """Shows what ARCHIVE, a directory, holds; recorders may write it meanwhile.
 
     \b
     Examples:
@@ -56,14 +56,14 @@ def info(archive: str, count: bool, as_json: bool) -> None:
         show(output(), found)
 
 
-@command.command("verify", short_help="Looks at every checksum; exit code 1 when something is damaged.")
+@command.command("verify", short_help="Checks every checksum; exit code 1 when something is damaged.")
 @click.argument("archive", shell_complete=candidates.directories)
 @json_option
 @click.pass_context
 def verify_command(ctx: click.Context, archive: str, as_json: bool) -> None:
-    """Looks at every byte of ARCHIVE and lists what is damaged; recorders may write it meanwhile.
+    """Checks every byte of ARCHIVE and lists what is damaged; recorders may write it meanwhile.
 
-    Exit code 1 when there is anything to list.
+    The exit code is 1 when anything is damaged.
 
     \b
     Examples:
@@ -93,20 +93,20 @@ def verify_command(ctx: click.Context, archive: str, as_json: bool) -> None:
         ]
         show_table(console, "findings", rows)
         if rows:
-            console.print(f"{plural(len(rows), 'finding')}; 'ipcbus archive repair' mends them", soft_wrap=True)
+            console.print(f"{plural(len(rows), 'finding')}; 'ipcbus archive repair' repairs them", soft_wrap=True)
         else:
-            console.print(safe(f"{found.archive}: whole"), soft_wrap=True)
+            console.print(safe(f"{found.archive}: nothing is damaged"), soft_wrap=True)
     ctx.exit(1 if found.findings else 0)
 
 
-@command.command("repair", short_help="Mends what verify finds; notes what is lost.")
+@command.command("repair", short_help="Repairs what verify finds, and records what is lost.")
 @click.argument("archive", shell_complete=candidates.directories)
 @json_option
 def repair_command(archive: str, as_json: bool) -> None:
-    """Mends ARCHIVE and says what it did; refused while a recorder writes any of its logs.
+    """Repairs ARCHIVE and says what it did; it refuses while a recorder writes any of its logs.
 
-    Rows that cannot be read become losses that keep their offsets. What a crash left unpublished is cut, as the next
-    recorder would do it too. No offset is ever given a second time.
+    Rows that cannot be read become losses that keep their offsets. Rows that a crash left unpublished are cut off, as
+    the next recorder would do too. No offset is ever used a second time.
 
     \b
     Examples:

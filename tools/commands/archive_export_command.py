@@ -1,4 +1,4 @@
-"""`ipcbus archive export`: an archive as files for Spark, DuckDB, Polars and pandas."""
+"""`ipcbus archive export`: writes an archive into files for Spark, DuckDB, Polars and pandas."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Export:
     Attributes:
         archive: directory of the archive.
         id: 32 hexadecimal digits that no other archive has.
-        files: what was written, by logs.
-        missing: rows that are in none of the files, though the archive had them once.
+        files: the files that were written, by logs.
+        missing: rows that the archive once had and that none of the files holds.
     """
 
     archive: str
@@ -51,18 +51,18 @@ class Export:
     metavar="FILE|DIRECTORY",
     required=True,
     shell_complete=candidates.files,
-    help="A new FILE.parquet or FILE.arrow, or a directory.",
+    help="Write to this new FILE.parquet or FILE.arrow, or into this directory.",
 )
 @click.option(
     "--format",
     "form",
     type=click.Choice(["parquet", "arrow"]),
-    help="By default what the name of the file says, and in a directory parquet.",
+    help="Write files of this format (default: what the name of the file says; parquet in a directory).",
 )
-@click.option("--topic", "topics", metavar="TOPIC", multiple=True, help="Only this topic; may be given several times.")
-@click.option("--pattern", is_flag=True, help="Every TOPIC is a regular expression that the whole name has to match.")
-@click.option("--events", is_flag=True, help="Also what is no message: losses, beginnings and ends of sessions.")
-@click.option("--skip-damaged", is_flag=True, help="Leave out rows that are damaged, and list them; exit code 1.")
+@click.option("--topic", "topics", metavar="TOPIC", multiple=True, help="Export only this topic; may be repeated.")
+@click.option("--pattern", is_flag=True, help="Read every TOPIC as a regular expression for whole names.")
+@click.option("--events", is_flag=True, help="Export events too: losses, beginnings and ends of sessions.")
+@click.option("--skip-damaged", is_flag=True, help="Leave out damaged rows, and list them; exit code 1.")
 @json_option
 @click.pass_context
 def command(
@@ -78,11 +78,11 @@ def command(
 ) -> None:
     """Writes what ARCHIVE holds now into files; recorders may write it meanwhile.
 
-    Damage ends it with exit code 1 and leaves no file, unless --skip-damaged says otherwise: then all other rows are
-    written, the offsets of those that are missing are listed, and the exit code is 1 too.
+    When ARCHIVE is damaged, the export ends with exit code 1 and leaves no file. With --skip-damaged it writes all
+    other rows, lists the offsets of the missing rows, and ends with exit code 1 too.
 
-    The columns are those of the Spark source (docs/how-to/spark.md), headers included. Neither Spark nor Java is
-    needed, only pyarrow.
+    The columns are those of the Spark source (docs/how-to/spark.md), headers included. The export needs pyarrow, but
+    neither Spark nor Java.
 
     \b
     Examples:
@@ -101,11 +101,11 @@ def command(
     opened = Archive(archive)
     target = Path(to)
     chosen = cast("Form", form or (target.suffix[1:] if target.suffix in (".parquet", ".arrow") else "parquet"))
-    choice = RowSelection(_wanted(topics, pattern), events=events)
+    choice = RowSelection(_topic_predicate(topics, pattern), events=events)
     missing: list[Missing] = []
     try:
-        total = _look(opened, topics, pattern, skip_damaged)
-        with SignalHandler() as stopper, stopper.allowed(), _progress() as progress:
+        total = _count_rows(opened, topics, pattern, skip_damaged)
+        with SignalHandler() as signals, signals.interruptible(), _progress() as progress:
             task = progress.add_task("", total=total)
             files = export(
                 opened,
@@ -128,29 +128,28 @@ def command(
     ctx.exit(1 if any(each.damaged for each in missing) else 0)
 
 
-def _look(archive: Archive, topics: tuple[str, ...], pattern: bool, skip_damaged: bool) -> int:
-    """Returns how many rows there are; says on the way which topics there are not.
+def _count_rows(archive: Archive, topics: tuple[str, ...], pattern: bool, skip_damaged: bool) -> int:
+    """Returns the number of rows of the archive; prints a note for each topic that the archive does not have.
 
     Raises:
         ArchiveDamaged: a log cannot be read.
     """
     from ipcbus.archive.row_filter import near
 
-    total, there = 0, set[str]()
+    total, known = 0, set[str]()
     for log in archive.logs():
         with contextlib.suppress(*([ArchiveDamaged] if skip_damaged else [])):
             first, end = log.bounds()
             total += end - first
-            there |= set(log.topics().values())
+            known |= set(log.topics().values())
     for topic in topics:
-        if not any(re.fullmatch(topic, each) for each in there) if pattern else topic not in there:
-            what = "matches no topic of the archive" if pattern else "is no topic of the archive"
-            notes().print(safe(f"note: {topic} {what}{near(topic, there)}"), soft_wrap=True)
+        if not any(re.fullmatch(topic, each) for each in known) if pattern else topic not in known:
+            what = "matches no topic of the archive" if pattern else "is not a topic of the archive"
+            notes().print(safe(f"note: {topic} {what}{near(topic, known)}"), soft_wrap=True)
     return total
 
 
 def _show(found: Export) -> None:
-    """Prints it for people."""
     rows: list[Row] = [
         {"file": safe(each.path), "rows": number(each.rows), "size": size(each.bytes)} for each in found.files
     ]
@@ -168,7 +167,7 @@ def _show(found: Export) -> None:
     output().print(plural(sum(each.rows for each in found.files), "row"), soft_wrap=True)
 
 
-def _wanted(topics: tuple[str, ...], pattern: bool) -> Callable[[str], bool] | None:
+def _topic_predicate(topics: tuple[str, ...], pattern: bool) -> Callable[[str], bool] | None:
     if not topics:
         return None
     if not pattern:
@@ -178,7 +177,7 @@ def _wanted(topics: tuple[str, ...], pattern: bool) -> Callable[[str], bool] | N
         try:
             expressions.append(re.compile(topic))
         except (re.error, OverflowError, RecursionError) as error:
-            raise Misuse(f"--topic {topic!r} is no regular expression: {error}") from error
+            raise Misuse(f"--topic {topic!r} is not a regular expression: {error}") from error
     return lambda topic: any(expression.fullmatch(topic) for expression in expressions)
 
 

@@ -1,4 +1,4 @@
-"""`ipcbus bw`: how many bytes a second a topic has, read from the statistics alone."""
+"""`ipcbus bw`: measures the bytes a second of a topic from the statistics alone."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ipcbus_tools.common import json_option, look_options, plural, size
-from ipcbus_tools.name_lookup import looking_options
+from ipcbus_tools.common import json_option, plural, size, statistics_options
+from ipcbus_tools.name_lookup import topic_options
 from ipcbus_tools.rates import topic_rate
 
 if TYPE_CHECKING:
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 
 @click.command("bw")
-@looking_options
+@topic_options
 @topic_rate.window_option()
-@look_options
+@statistics_options
 @json_option
-def command(**how: Any) -> None:  # noqa: ANN401 - as `rate.show` takes them
-    """Prints how many bytes of payload a second are sent on TOPIC, and how long messages are, until Ctrl-C.
+def command(**options: Any) -> None:  # noqa: ANN401 - as `topic_rate.show` takes them
+    """Prints the bytes a second that are sent on TOPIC, and the mean size of a message, until Ctrl-C.
 
-    Nothing is received: the publishers' own counters are read. Headers are not counted; with them, and for all topics
-    of a session together, 'ipcbus stats' tells the bytes. The first figure is of the time since the look before, the
-    others are of --window.
+    It reads the counters of the sources and receives no message. The bytes are those of payloads and of the messages'
+    own headers (--header of 'ipcbus pub'); what the bus adds to messages and datagrams is not counted, 'ipcbus stats'
+    shows it for the whole session. The first figure is over the last --interval, the others are over --window.
 
     \b
     Examples:
@@ -32,11 +32,11 @@ def command(**how: Any) -> None:  # noqa: ANN401 - as `rate.show` takes them
       ipcbus bw ticks --interval 0.2 -n 50
       ipcbus bw ticks -n 1 --json | jq '.flow | .bytes.mean, .message_bytes'
     """
-    topic_rate.show(words, **how)
+    topic_rate.show(describe, **options)
 
 
-def words(flow: Flow) -> str:
-    """Bytes a second, for people."""
+def describe(flow: Flow) -> str:
+    """Returns the bytes a second as a line for people."""
     found = flow.bytes
     each = f"{size(flow.message_bytes)} a message  " if flow.message_bytes is not None else ""
     return (

@@ -1,4 +1,4 @@
-"""`ipcbus completion`: prints the script that lets a shell complete the words of this command."""
+"""`ipcbus completion`: prints the script by which a shell completes the words of this command."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import click
 @click.command("completion")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def command(shell: str) -> None:
-    """Prints the script that lets SHELL complete commands, options, topics, sessions, domains and transports.
+    """Prints the script by which SHELL completes commands, options, topics, sessions, domains and transports.
 
-    Nothing is subscribed for that: pressing Tab reads what contexts show of themselves in shared memory.
+    The Tab key reads what contexts show of themselves in shared memory; it subscribes to nothing.
 
     \b
-    Switch it on for this shell, or in its start file for every shell:
+    Switch completion on in this shell, or in the start file of every shell:
       bash   eval "$(ipcbus completion bash)"         ~/.bashrc
       zsh    eval "$(ipcbus completion zsh)"          ~/.zshrc, below compinit
       fish   ipcbus completion fish | source          ~/.config/fish/config.fish

@@ -1,4 +1,4 @@
-"""`ipcbus config`: checks a config file, and shows which options are in force and why."""
+"""`ipcbus config`: checks a config file, and shows the options in force and where each comes from."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def command() -> None:
 @click.argument("file", shell_complete=candidates.files)
 @json_option
 def check(file: str, as_json: bool) -> None:
-    """Checks FILE, TOML or Ultra Messaging's flat form, as a context would; exit code 2 when it is refused."""
+    """Checks FILE, TOML or Ultra Messaging's flat form, as a context does; exit code 2 when FILE is invalid."""
     config = Config.from_file(file)
     counts = {scope: len(section) for scope, section in config.sections.items() if section}
     if as_json:
@@ -50,30 +50,34 @@ def check(file: str, as_json: bool) -> None:
         return
     console = output()
     found = ", ".join(f"{number} of scope {scope}" for scope, number in counts.items())
-    console.print(safe(f"{file}: good; options: {found or 'none'}"))
+    console.print(safe(f"{file}: valid; options: {found or 'none'}"))
     for override in config.topics:
         parts = ", ".join(f"{len(section)} of scope {scope}" for scope, section in override.sections.items() if section)
         console.print(safe(f"  {override.label}: {parts or 'no options'}"))
     for ignored in config.ignored:
         console.print(
-            safe(f"  line {ignored.line}: {ignored.scope} {ignored.name}: known to Ultra Messaging, no effect here")
+            safe(
+                f"  line {ignored.line}: {ignored.scope} {ignored.name}: known to Ultra Messaging, without effect here"
+            )
         )
 
 
-@command.command("show", short_help="Lists options: value, default, where it comes from.")
+@command.command("show", short_help="Lists options: value, default, and where the value comes from.")
 @config_option
-@click.option("--scope", metavar="SCOPE", type=click.Choice(list(SCOPES)), help=f"Only one of: {', '.join(SCOPES)}.")
+@click.option(
+    "--scope", metavar="SCOPE", type=click.Choice(list(SCOPES)), help=f"Only this scope: {', '.join(SCOPES)}."
+)
 @click.option(
     "--topic",
     metavar="NAME",
     default="",
     shell_complete=candidates.topics,
-    help="For this topic, with the entries under topics that fit it.",
+    help="Show the options of this topic, with the file's sections for topics that match it.",
 )
-@click.option("--changed", is_flag=True, help="Only what differs from its default.")
+@click.option("--changed", is_flag=True, help="Show only options whose value differs from the default.")
 @json_option
 def show(config: str | None, scope: str | None, topic: str, changed: bool, as_json: bool) -> None:
-    """Shows the options in force: of --config, else of the file that IPCBUS_CONFIG names, else the defaults."""
+    """Shows the options in force: those of --config, else of the file that IPCBUS_CONFIG names, else the defaults."""
     loaded = Config.load(config)
     rows = [row for each in ([scope] if scope else SCOPES) for row in _rows(loaded, each, topic)]
     if changed:
@@ -111,7 +115,7 @@ def _rows(config: Config, scope: str, topic: str) -> list[Row]:
 
 
 def _shown(value: object) -> str:
-    """Returns a value as TOML would hold it, but texts without quotes."""
+    """Returns a value as TOML writes it, but texts without quotes."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value)

@@ -1,4 +1,4 @@
-"""`ipcbus delay`: how late the receivers of a topic read it, from their histograms in shared memory."""
+"""`ipcbus delay`: the latency of a topic's receivers, from their histograms in shared memory."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ipcbus_tools.common import duration, json_option, look_options, notes, number, output, print_json, safe
-from ipcbus_tools.name_lookup import looking_options, state, wait_for_topic
+from ipcbus_tools.common import duration, json_option, notes, number, output, print_json, safe, statistics_options
+from ipcbus_tools.name_lookup import state, topic_options, wait_for_topic
 from ipcbus_tools.polling import watch
 from ipcbus_tools.rates.topic_rate import sources
 
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
 
     from ipcbus.stats import DomainSnapshot, Histogram, SessionStats, SlotStats
 
-_NOTE = "note: latencies are of a session, from sending a message to reading it; --help tells more"
+_NOTE = "note: a latency is that of the whole session, from sending a message to reading it; see --help"
 
 
 @dataclass(frozen=True, slots=True)
 class ReaderDelay:
-    """How late one context reads a session.
+    """The latency of one receiving context on a session.
 
     Attributes:
         source: the session's source string.
-        slot: its slot on the session.
+        slot: the context's slot on the session.
         pid: the process that receives.
-        user: its user.
-        context_name: its context's name, often empty.
-        command: its command line; empty when it cannot be read.
+        user: the user of the process.
+        context_name: the context's name, often empty.
+        command: the command line of the process; empty when it cannot be read.
         state: `joining`, `active`, `evicted`, `stopped`, or `dead`.
-        recent: latency of what it read since the look before; null without one.
-        latency: latency since it joined.
+        recent: latency of what the context read since the previous snapshot; null without one.
+        latency: latency since the context joined.
     """
 
     source: str
@@ -48,7 +48,7 @@ class ReaderDelay:
 
     @classmethod
     def of(cls, session: SessionStats, slot: SlotStats) -> ReaderDelay:
-        """What a session tells of one of its readers."""
+        """Returns the latency of one receiver of a session."""
         return cls(
             session.source,
             slot.slot,
@@ -64,11 +64,11 @@ class ReaderDelay:
 
 @dataclass(frozen=True, slots=True)
 class BatchWait:
-    """How long messages of a session wait for others in their datagram, which is a part of their latency.
+    """The time that messages of a session wait in their batch, which is a part of their latency.
 
     Attributes:
         source: the session's source string.
-        mean_ns: since the look before; null when nothing was sent.
+        mean_ns: mean wait since the previous snapshot; null when no message was sent.
         max_ns: the longest wait since the session began.
     """
 
@@ -79,16 +79,16 @@ class BatchWait:
 
 @dataclass(frozen=True, slots=True)
 class TopicDelay:
-    """How late a topic is read.
+    """The latency of a topic's receivers.
 
     Attributes:
         domain: the domain.
         topic: the topic.
-        taken_ns: when, ns since the epoch.
-        seconds: the time between the two looks.
-        unreadable: the sessions of which nothing can be read, with the reason, by source string.
-        receivers: everybody who has joined the topic.
-        batch_waits: of each session that carries the topic.
+        taken_ns: time of the snapshot, ns since the epoch.
+        seconds: time between the two snapshots.
+        unreadable: the sessions that cannot be read, each with the reason, by source string.
+        receivers: the contexts that have joined the topic.
+        batch_waits: the waits in the batch of each session that carries the topic.
     """
 
     domain: str
@@ -101,8 +101,8 @@ class TopicDelay:
 
 
 @click.command("delay")
-@looking_options
-@look_options
+@topic_options
+@statistics_options
 @json_option
 def command(
     topic: str,
@@ -112,12 +112,12 @@ def command(
     domain: str,
     as_json: bool,
 ) -> None:
-    """Prints how late each receiver of TOPIC reads: median, p90, p99, p99.9 and the longest, until Ctrl-C.
+    """Prints the latency of each receiver of TOPIC: median, p90, p99, p99.9 and the longest, until Ctrl-C.
 
-    Nothing is received: receivers keep histograms in shared memory, one for each session that they read. They tell the
-    time from the sending of a message to the reading of its datagram, of all topics on the session together. The time
-    that a callback takes after that is not in it. The time that a message waited in its batch is in it, and the line
-    `batch wait` shows that part: its mean and the longest, as the source has counted it.
+    It reads the histograms that receivers keep in shared memory, one for each session, and receives no message. A
+    latency is the time from sending a message to reading its datagram, over all topics of the session together. It
+    includes the time that the message waited in its batch, but not the time that a callback takes afterwards. The line
+    `batch wait` shows the wait in the batch: its mean and the longest, as the source counts it.
 
     \b
     Examples:
@@ -140,7 +140,7 @@ def command(
 
 
 def delays(found: DomainSnapshot, topic: str) -> TopicDelay:
-    """Returns how late everybody reads a topic; `found` has rates."""
+    """Returns the latencies of a topic's receivers; the snapshot `found` has rates."""
     sessions = [session for session, _ in sources(found, topic)]
     return TopicDelay(
         found.domain,
@@ -160,23 +160,23 @@ def delays(found: DomainSnapshot, topic: str) -> TopicDelay:
 
 
 def lines(found: TopicDelay) -> Iterator[str]:
-    """Yields a look for people: two lines for each receiver."""
+    """Yields the lines for people, two for each receiver."""
     for source, reason in found.unreadable.items():
         yield f"{source}  not readable: {reason}"
     if not found.receivers:
         yield f"{found.topic}  no receiver"
     for reader in found.receivers:
-        who = " ".join(filter(None, (f"pid {reader.pid} ({reader.user})", reader.context_name, reader.command)))
-        yield f"{reader.source} -> {who}" + (f"  {reader.state}" if reader.state != "active" else "")
-        yield f"    last {found.seconds:.3g} s".ljust(20) + _words(reader.recent)
-        yield "    since it joined".ljust(20) + _words(reader.latency)
+        receiver = " ".join(filter(None, (f"pid {reader.pid} ({reader.user})", reader.context_name, reader.command)))
+        yield f"{reader.source} -> {receiver}" + (f"  {reader.state}" if reader.state != "active" else "")
+        yield f"    last {found.seconds:.3g} s".ljust(20) + _percentiles(reader.recent)
+        yield "    since it joined".ljust(20) + _percentiles(reader.latency)
     for wait in found.batch_waits:
         if wait.max_ns:
             mean = duration(None if wait.mean_ns is None else round(wait.mean_ns))
             yield f"{wait.source}  batch wait  mean {mean}  max {duration(wait.max_ns)}"
 
 
-def _words(histogram: Histogram | None) -> str:
+def _percentiles(histogram: Histogram | None) -> str:
     found = histogram.percentiles() if histogram else None
     if found is None:
         return "nothing was read"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ipcbus import Message
 
 FINE_SAMPLES = {"context": {"latency_sampling_interval": 1}}
-"""Without a config of the user's each datagram is timed; the demo is short."""
+"""Options without --config: every datagram is timed, because the demo is short."""
 
 
 @click.command("demo-receiver")
@@ -27,7 +27,7 @@ def command(topics: tuple[str, ...], name: str, domain: str, config: str | None)
     counts: dict[str, int] = defaultdict(int)
 
     def count(message: Message) -> None:
-        # The demo sends no empty messages, so this tells them from events at the least cost.
+        # The demo sends no empty messages, so a length tells messages from events at the least cost.
         if len(message):
             counts[message.source] += 1
 

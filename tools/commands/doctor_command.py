@@ -1,4 +1,4 @@
-"""`ipcbus doctor`: checks this host and the bus on it, and removes what dead processes left."""
+"""`ipcbus doctor`: checks this host and the bus on it, and removes what dead processes left behind."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _STYLES = {OK: "green", FINDING: "bold red", UNKNOWN: "yellow"}
 
 @click.command("doctor")
 @click.option(
-    "--reclaim", is_flag=True, help="Remove what dead contexts left in shared memory; live ones are untouched."
+    "--reclaim", is_flag=True, help="Remove what dead contexts left in shared memory; live contexts are not touched."
 )
 @click.option(
     "--domain",
@@ -52,33 +52,34 @@ _STYLES = {OK: "green", FINDING: "bold red", UNKNOWN: "yellow"}
     metavar="NAME",
     callback=checked_domain,
     shell_complete=candidates.domains,
-    help="Look at the bus in this domain only; may be given several times.  [default: every domain]",
+    help="Check the bus in this domain only; may be repeated (default: every domain).",
 )
 @config_check_option
 @json_option
 @click.pass_context
 def command(ctx: click.Context, reclaim: bool, domains: tuple[str, ...], as_json: bool) -> None:
-    """Checks this host and the bus on it, and names a cure for everything it finds.
+    """Checks this host and the bus on it, and names a cure for each finding.
 
     \b
-    What it looks at:
+    What it checks:
       the host   /dev/shm, log-out (RemoveIPC), limits of files, memory locks and
                  processes, processors beside threads that spin, the clock, huge
                  pages, features of the kernel, Java where pyspark is installed
-      the bus    what dead processes left, by domain, owner, age and size; live
-                 contexts of other layouts; what may not be read, and why
+      the bus    what dead processes left behind, by domain, owner, age and size;
+                 live contexts of other layouts; what cannot be read, and why
 
-    It opens no context, takes no lock of a live process, and disturbs nobody.
+    It opens no context, takes no lock, and does not disturb live processes.
 
-    --reclaim removes the objects of dead contexts in every domain. A context is dead when the system has released its
-    lock, which the process id has no part in: a process that is stopped, or runs in another container, is alive. Users
-    remove what is theirs, root removes what is anybody's. It is safe while others run, and twice at a time.
+    --reclaim removes the objects of dead contexts, in every domain unless --domain names some. A context is dead when
+    the system has released its lock. The process id does not matter: a process that is stopped, or runs in another
+    container, is alive. Users can remove their own objects, root can remove all. It is safe to run --reclaim while
+    other processes use the bus, and twice at a time.
 
     \b
     Exit codes:
       0  all is well
-      1  something was found, or left over after --reclaim
-      2  nothing was found, but something could not be checked
+      1  there is a finding, or something is left after --reclaim
+      2  there is no finding, but something could not be checked
 
     \b
     Examples:
@@ -98,24 +99,24 @@ def command(ctx: click.Context, reclaim: bool, domains: tuple[str, ...], as_json
 
 
 def diagnose(domains: tuple[str, ...], *, reclaim: bool) -> Diagnosis:
-    """Looks at everything.
+    """Runs all checks.
 
     Args:
-        domains: names of the domains whose contexts and leftovers are looked at; none are all.
-        reclaim: remove leftovers too.
+        domains: names of the domains whose contexts and leftovers are checked; empty means all.
+        reclaim: also removes leftovers.
     """
     from ipcbus.stats.processes import user_name
     from ipcbus_tools.doctor import bus_checks, host_checks, kernel_checks
 
     checks: tuple[Check, ...] = ()
     try:
-        found = bus_checks.look(domains)
+        found = bus_checks.find_objects(domains)
     except OSError as error:
         found = ()
-        cure = "mount a tmpfs there that everybody may read and write: mount -t tmpfs -o mode=1777 tmpfs /dev/shm"
+        cure = "mount a tmpfs there that all users may read and write: mount -t tmpfs -o mode=1777 tmpfs /dev/shm"
         checks = (Check("objects in /dev/shm", UNKNOWN, f"{error.filename}: {error.strerror}", cure),)
-    # First, so that the figures of shared memory are those that remain.
-    left, objects, freed = bus_checks.dead(found, reclaim=reclaim)
+    # This comes first, so that the check of shared memory shows what is left afterwards.
+    leftovers, objects, freed = bus_checks.dead_leftovers(found, reclaim=reclaim)
     live = bus_checks.live_processes(found)
     checks = (
         *host_checks.check_host(host_checks.Host(live=live)),
@@ -123,8 +124,8 @@ def diagnose(domains: tuple[str, ...], *, reclaim: bool) -> Diagnosis:
         kernel_checks.java(),
         *checks,
     )
-    others, closed = bus_checks.other_layouts(found), bus_checks.unreadable(found)
-    result = result_of(checks, tuple(each for each in left if not each.reclaimed), others, closed)
+    others, unreadable = bus_checks.other_layouts(found), bus_checks.unreadable(found)
+    result = result_of(checks, tuple(each for each in leftovers if not each.reclaimed), others, unreadable)
     return Diagnosis(
         result=result,
         exit_code=EXIT_CODES[result],
@@ -137,9 +138,9 @@ def diagnose(domains: tuple[str, ...], *, reclaim: bool) -> Diagnosis:
         contexts=sum(each.owner == "alive" for each in found),
         domains=tuple(sorted({each.domain for each in found})),
         checks=checks,
-        leftovers=left,
+        leftovers=leftovers,
         other_layouts=others,
-        unreadable=closed,
+        unreadable=unreadable,
         reclaimed_objects=objects,
         reclaimed_bytes=freed,
     )
@@ -159,8 +160,8 @@ def _show(console: Console, found: Diagnosis, *, reclaim: bool) -> None:
     if reclaim:
         console.print(f"reclaimed {plural(found.reclaimed_objects, 'object')}, {size(found.reclaimed_bytes)}")
     show_table(console, "leftovers of dead contexts", [_leftover(each) for each in found.leftovers])
-    show_table(console, "live contexts of other layouts", [_other(each) for each in found.other_layouts])
-    show_table(console, "live, and not readable", [_closed(each) for each in found.unreadable])
+    show_table(console, "live contexts of other layouts", [_other_layout(each) for each in found.other_layouts])
+    show_table(console, "live, but not readable", [_unreadable(each) for each in found.unreadable])
     _sum_up(console, found)
 
 
@@ -186,7 +187,7 @@ def _leftover(each: Leftover) -> Row:
     }
 
 
-def _other(each: OtherLayout) -> Row:
+def _other_layout(each: OtherLayout) -> Row:
     return {
         "domain": each.domain,
         "context": f"{each.context_id:08x}",
@@ -199,7 +200,7 @@ def _other(each: OtherLayout) -> Row:
     }
 
 
-def _closed(each: Unreadable) -> Row:
+def _unreadable(each: Unreadable) -> Row:
     return {
         "domain": each.domain,
         "session": each.source or f"context {each.context_id:08x}",
@@ -215,10 +216,10 @@ def _sum_up(console: Console, found: Diagnosis) -> None:
     count = sum(check.state == FINDING for check in found.checks)
     parts = [
         *([plural(count, "finding") + " on this host"] if count else []),
-        *([f"{plural(left, 'dead context')} left something"] if left else []),
+        *([f"{plural(left, 'dead context')} left objects behind"] if left else []),
         *([plural(len(found.other_layouts), "context") + " of another layout"] if found.other_layouts else []),
         *([f"{len(found.unreadable)} not readable"] if found.unreadable else []),
     ]
     if found.result == NOT_CHECKABLE:
-        parts.append("nothing found, but not everything could be checked")
+        parts.append("no finding, but not everything could be checked")
     console.print("; ".join(parts) or "all is well", style="bold")

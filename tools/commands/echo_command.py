@@ -1,4 +1,4 @@
-"""`ipcbus echo`: prints what comes in on a topic."""
+"""`ipcbus echo`: prints the messages of a topic."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class EchoHeader(TypedDict):
     """A header of a message.
 
     Attributes:
-        key: its name.
-        data: its value as text, where it is UTF-8 and --hex was not given.
-        hex: its value in hexadecimal, where it does not stand in `data`.
+        key: the header's name.
+        data: the header's value as text, if it is UTF-8 and --hex was not given.
+        hex: the header's value in hexadecimal, if there is no `data`.
     """
 
     key: str
@@ -43,17 +43,17 @@ class EchoLine(TypedDict):
     """A message or an event of a receiver.
 
     Attributes:
-        type: `DATA` of a message; else the event's name.
-        topic: its topic.
-        source: source string of the session that it came from.
-        sequence_number: its number on the topic; of a loss the last number that it tells of; negative where none is.
-        first_sequence_number: of a loss, and of a message in fragments, the first number.
+        type: `DATA` for a message, else the name of the event.
+        topic: the topic.
+        source: source string of the session that the message came from.
+        sequence_number: the number of the message on the topic; the last number of a loss; negative without a number.
+        first_sequence_number: the first number of a loss or of a message in fragments.
         flags: as in `Message.flags`.
-        send_time_ns: when it was sent, ns since the epoch.
-        headers: of a message that has some, in their order.
-        length: bytes of the payload; of messages only.
-        data: the payload as text, where it is UTF-8 and --hex was not given.
-        hex: the payload in hexadecimal, where it does not stand in `data`.
+        send_time_ns: the time of sending, ns since the epoch.
+        headers: the headers of a message in their order, if it has any.
+        length: bytes of the payload; only for messages.
+        data: the payload as text, if it is UTF-8 and --hex was not given.
+        hex: the payload in hexadecimal, if there is no `data`.
     """
 
     type: str
@@ -71,9 +71,11 @@ class EchoLine(TypedDict):
 
 @click.command("echo")
 @click.argument("topic", shell_complete=candidates.topics)
-@click.option("-n", "--count", metavar="N", type=click.IntRange(min=1), help="End after N messages.")
-@click.option("--hex", "as_hex", is_flag=True, help="Show the bytes in hexadecimal.")
-@click.option("--timeout", metavar="SECONDS", type=Seconds(), help="Give up when nothing comes for so long.")
+@click.option("-n", "--count", metavar="N", type=click.IntRange(min=1), help="End after N messages (default: never).")
+@click.option("--hex", "as_hex", is_flag=True, help="Print payloads in hexadecimal.")
+@click.option(
+    "--timeout", metavar="SECONDS", type=Seconds(), help="Give up after SECONDS without a message (default: never)."
+)
 @bus_options
 @json_option
 def command(
@@ -87,31 +89,31 @@ def command(
 ) -> None:
     """Prints the messages and events of TOPIC until Ctrl-C; its sources may start later.
 
-    A message is a line: sequence number, sending time, its headers in brackets if it has some, payload. An event is a
-    line with its name. With --json each is an object; the payload is in "data" when it is UTF-8, else (or with --hex)
-    in "hex".
+    A message is a line: sequence number, time of sending, headers in brackets if there are any, payload. An event is a
+    line with its name. With --json each is an object; the payload is in "data" if it is UTF-8, else (or with --hex) in
+    "hex".
 
     \b
     Examples:
       ipcbus echo greetings
-      ipcbus echo orders -n 1 --timeout 5       exit code 1 when none came
+      ipcbus echo orders -n 1 --timeout 5       exit code 1 when no message came
       ipcbus echo ticks --json | jq .data
     """
     show = _as_json(as_hex) if as_json else _as_line(as_hex)
-    with SignalHandler() as stopper, ipcbus.Context(config, domain=domain) as context:
+    with SignalHandler() as signals, ipcbus.Context(config, domain=domain) as context:
         receiver = context.receiver(topic)
-        with stopper.allowed():
+        with signals.interruptible():
             seen = _print_all(receiver, show, count, timeout)
     if seen == 0 or (count is not None and seen < count):
-        wanted = f" of {count}" if count else ""
+        of_count = f" of {count}" if count else ""
         raise Failure(
-            f"topic {topic!r}: {seen}{wanted} messages came and then none for {timeout} s; check the name and the "
+            f"topic {topic!r}: {seen}{of_count} messages came, then no message for {timeout} s; check the name and the "
             "domain with 'ipcbus list', or wait longer"
         )
 
 
 def _print_all(receiver: Receiver, show: Callable[[Message], str], count: int | None, timeout: float | None) -> int:
-    """Prints until the count is reached or the time is over; returns how many messages there were."""
+    """Prints until the count is reached or the time is over; returns the number of messages."""
     seen = 0
     while count is None or seen < count:
         limit = _MANY if count is None else min(_MANY, count - seen)
@@ -149,7 +151,7 @@ def _as_json(as_hex: bool) -> Callable[[Message], str]:
 
 
 def _bytes(data: bytes, as_hex: bool) -> dict[str, str]:
-    """Bytes as text where they are some and it may be shown, else in hexadecimal."""
+    """Returns bytes as text if they are UTF-8 and --hex was not given, else in hexadecimal."""
     with contextlib.suppress(UnicodeDecodeError):
         if not as_hex:
             return {"data": data.decode()}
@@ -177,7 +179,7 @@ def _clock(time_ns: int) -> str:
     try:
         return datetime.datetime.fromtimestamp(time_ns / 1e9).strftime("%H:%M:%S.%f")
     except (ValueError, OverflowError, OSError):
-        return "??:??:??.??????"  # what a damaged source says of its time
+        return "??:??:??.??????"  # the time of a damaged source
 
 
 def _event(message: Message) -> str:

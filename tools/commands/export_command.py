@@ -1,4 +1,4 @@
-"""`ipcbus export`: the numbers of the bus for Prometheus."""
+"""`ipcbus export`: serves the statistics of the bus to Prometheus."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     from ipcbus_tools.metrics.metrics_server import MetricsServer
 
 PORT: Final = 19465
-"""Outside of 9100 to 9999, of which Prometheus' list of exporters has nothing left to give away."""
+"""A port outside of 9100 to 9999, where the list of Prometheus exporters has no free port."""
 
 
 @click.command("export")
-@click.option("--address", metavar="HOST", default="127.0.0.1", show_default=True, help="Where to listen.")
+@click.option("--address", metavar="HOST", default="127.0.0.1", show_default=True, help="Listen on this address.")
 @click.option(
     "--port",
     metavar="N",
     type=click.IntRange(0, 65535),
     default=PORT,
     show_default=True,
-    help="Where to listen; 0 takes a free one.",
+    help="Listen on this TCP port; 0 takes a free one.",
 )
-@click.option("--once", is_flag=True, help="Print what Prometheus would get, and end.")
+@click.option("--once", is_flag=True, help="Print once what Prometheus would get, and end.")
 @click.option(
     "--domain",
     "domains",
@@ -41,9 +41,9 @@ PORT: Final = 19465
     multiple=True,
     callback=checked_domain,
     shell_complete=candidates.domains,
-    help="A domain to show; may be repeated.",
+    help="Export this domain; may be repeated (default: the domain 'default').",
 )
-@click.option("--all", "everywhere", is_flag=True, help="All domains of this host, also those to come.")
+@click.option("--all", "everywhere", is_flag=True, help="Export all domains of this host, also later ones.")
 @config_check_option
 @json_option
 def command(
@@ -54,11 +54,11 @@ def command(
     everywhere: bool,
     as_json: bool,
 ) -> None:
-    """Serves http://HOST:N/metrics for Prometheus; each scrape reads shared memory and disturbs nobody.
+    """Serves http://HOST:N/metrics to Prometheus; a scrape only reads shared memory.
 
-    Whoever reaches the port sees the names of topics, contexts and users, but no message and no command line. It needs
-    the extra 'metrics': in a clone of ipcbus, pip install '.[metrics]'. Scraping, dashboard and alerts:
-    docs/how-to/observe.md.
+    A client that reaches the port sees the names of topics, contexts and users, but no message and no command line. The
+    command needs the extra 'metrics': in a clone of ipcbus, pip install '.[metrics]'. Scraping, dashboard and alerts
+    are in docs/how-to/observe.md.
 
     \b
     Examples:
@@ -67,24 +67,24 @@ def command(
       ipcbus export --all --address 0.0.0.0
       ipcbus export --once | grep lost_total
 
-    With --json the address is printed as JSON as soon as it answers.
+    With --json the command prints its address as JSON as soon as it answers there.
     """
     if everywhere and domains:
-        raise Misuse("--all and --domain contradict each other; leave one away")
+        raise Misuse("--all and --domain contradict each other; leave one out")
     if once and as_json:
-        raise Misuse("--once prints the text of Prometheus; for JSON use ipcbus list --json")
+        raise Misuse("--once prints the text format of Prometheus; for JSON use ipcbus list --json")
     if find_spec("prometheus_client") is None:
         raise Failure(f"ipcbus export needs prometheus-client; {how_to_install('metrics')}")
-    from ipcbus_tools.metrics import metrics_server  # only the extra brings what it needs
+    from ipcbus_tools.metrics import metrics_server  # it imports prometheus_client
 
     shown = () if everywhere else domains or ("default",)
     registry = metrics_server.registry(shown)
     if once:
         click.echo(metrics_server.text(registry), nl=False)
         return
-    with SignalHandler() as stopper, _listening(registry, address, port) as server:
+    with SignalHandler() as signals, _listening(registry, address, port) as server:
         _say(server, shown, as_json)
-        with stopper.allowed():
+        with signals.interruptible():
             server.serve_forever()
 
 

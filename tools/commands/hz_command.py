@@ -1,4 +1,4 @@
-"""`ipcbus hz`: how many messages a second a topic has, read from the statistics alone."""
+"""`ipcbus hz`: measures the messages a second of a topic from the statistics alone."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ipcbus_tools.common import json_option, look_options, plural
-from ipcbus_tools.name_lookup import looking_options
+from ipcbus_tools.common import json_option, plural, statistics_options
+from ipcbus_tools.name_lookup import topic_options
 from ipcbus_tools.rates import topic_rate
 from ipcbus_tools.rates.topic_rate import figure
 
@@ -16,18 +16,19 @@ if TYPE_CHECKING:
 
 
 @click.command("hz")
-@looking_options
+@topic_options
 @topic_rate.window_option()
-@look_options
+@statistics_options
 @json_option
-def command(**how: Any) -> None:  # noqa: ANN401 - as `rate.show` takes them
-    """Prints how many messages a second are sent on TOPIC, until Ctrl-C.
+def command(**options: Any) -> None:  # noqa: ANN401 - as `topic_rate.show` takes them
+    """Prints the messages a second that are sent on TOPIC, until Ctrl-C.
 
-    Nothing is received: the publishers' own counters are read, so big messages and a busy machine make no difference.
-    The first figure is of the time since the look before, the others are of --window. Where only few messages come,
-    the time is taken so long that it holds some: a message every ten seconds is 0.1 a second.
+    It reads the counters of the sources and receives no message, so that long messages and a busy machine make no
+    difference. The first figure is over the last --interval, the others are over --window. When few messages come, both
+    times grow until they hold some messages: one message every ten seconds is 0.1 a second.
 
-    A topic that has several sources has a line for all and one for each. One that has none is waited for.
+    A topic with several sources has one line for all and one line for each. The command waits for a topic that has no
+    source yet.
 
     \b
     Examples:
@@ -35,11 +36,11 @@ def command(**how: Any) -> None:  # noqa: ANN401 - as `rate.show` takes them
       ipcbus hz heartbeat --window 60
       ipcbus hz ticks -n 1 --json | jq .flow.messages.now
     """
-    topic_rate.show(words, **how)
+    topic_rate.show(describe, **options)
 
 
-def words(flow: Flow) -> str:
-    """Messages a second, for people."""
+def describe(flow: Flow) -> str:
+    """Returns the messages a second as a line for people."""
     found = flow.messages
     return (
         f"{figure(found.now)} msg/s  mean {figure(found.mean)}  min {figure(found.min)}  max {figure(found.max)}  "

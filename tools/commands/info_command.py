@@ -1,4 +1,4 @@
-"""`ipcbus info`: one session, with its topics, who reads it, and who holds it up."""
+"""`ipcbus info`: shows one session with its topics, its receivers, and the receiver that holds it up."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ipcbus_tools.common import age, duration, json_option, look_options, number, output, print_json, safe, size
+from ipcbus_tools.common import age, duration, json_option, number, output, print_json, safe, size, statistics_options
 from ipcbus_tools.completion import candidates
-from ipcbus_tools.name_lookup import full_name, pick_session, state
+from ipcbus_tools.name_lookup import full_name, pick_session, session_again, state
 from ipcbus_tools.polling import interval_option, watch
 from ipcbus_tools.render import udp_text
 from ipcbus_tools.render.text_tables import Row, reader, show_table
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 
     from ipcbus.stats import Absent, DomainSnapshot, SessionStats
 
-_LOOK_S = 0.25
+_POLL_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class AbsentReader:
-    """A context that wants topics of the session by name, and has no slot there.
+    """A context that has receivers for topics of the session, and has not joined the session.
 
     Attributes:
-        pid: its process.
-        user: its user.
-        context_id: its context.
+        pid: the context's process.
+        user: the user of the process.
+        context_id: number of the context.
         context_name: the context's name, often empty.
-        command: its command line; empty when it cannot be read.
-        topics: what it wants of the session.
-        reason: what keeps it away, as far as it can be told from outside.
+        command: the command line of the process; empty when it cannot be read.
+        topics: the topics of the session for which it has receivers.
+        reason: why it has not joined, as far as other processes can see it.
     """
 
     pid: int
@@ -48,7 +48,7 @@ class AbsentReader:
 
     @classmethod
     def of(cls, found: Absent) -> AbsentReader:
-        """What is shown of one."""
+        """Returns the fields that the command shows."""
         context = found.context
         return cls(
             context.pid, context.user, context.context_id, context.name, context.command, found.topics, found.reason
@@ -61,10 +61,10 @@ class SessionInfo:
 
     Attributes:
         domain: the domain.
-        taken_ns: when, ns since the epoch.
-        seconds: the time that the rates are of.
+        taken_ns: time of the snapshot, ns since the epoch.
+        seconds: the time that the rates are over.
         session: the session, as in a snapshot.
-        absent: who wants to receive from it and is not joined.
+        absent: contexts that have receivers for its topics and have not joined it.
     """
 
     domain: str
@@ -75,14 +75,14 @@ class SessionInfo:
 
     @classmethod
     def of(cls, found: DomainSnapshot, session: SessionStats) -> SessionInfo:
-        """What is known of a session of a snapshot."""
+        """Returns the facts about a session of a snapshot."""
         from ipcbus import stats
 
         missing = tuple(AbsentReader.of(each) for each in stats.absent(found, session))
         return cls(found.domain, found.taken_ns, found.seconds, session, missing)
 
     def to_dict(self) -> dict[str, Any]:
-        """As dictionaries, lists, numbers and texts, for `json.dumps`; docs/reference/json.md."""
+        """Returns the facts as dictionaries, lists, numbers and texts, for `json.dumps`; docs/reference/json.md."""
         return {
             "domain": self.domain,
             "taken_ns": self.taken_ns,
@@ -94,15 +94,15 @@ class SessionInfo:
 
 @click.command("info")
 @click.argument("session", shell_complete=candidates.sessions)
-@interval_option(_LOOK_S)
-@look_options
+@interval_option(_POLL_S)
+@statistics_options
 @json_option
 def command(session: str, interval: float, domain: str, as_json: bool) -> None:
-    """Tells what SESSION is: who sends, its topics, who reads how far behind, and who holds it up.
+    """Shows SESSION: its process, its topics, the lag of each receiver, and the receiver that holds it up.
 
-    SESSION is a source string, a part of one that no other has, or a topic that only one session carries. Where two
-    contexts have the same source string, it is CONTEXT:SOURCE, or CONTEXT alone. What cannot
-    be read, because it belongs to another user or is damaged, is told with the reason.
+    SESSION is a source string, a part of one that no other session has, or a topic that only one session carries. Where
+    two contexts have the same source string, write CONTEXT:SOURCE, or CONTEXT alone. When a session cannot be read,
+    because it belongs to another user or is damaged, the command says why.
 
     \b
     Examples:
@@ -113,7 +113,7 @@ def command(session: str, interval: float, domain: str, as_json: bool) -> None:
     """
     chosen = ""
     for found in watch(domain, interval, 1, begin=True):
-        picked = pick_session(found, chosen or session)
+        picked = session_again(found, chosen, session) if chosen else pick_session(found, session)
         if not chosen:
             chosen = full_name(picked)
         elif as_json:
@@ -140,17 +140,16 @@ def _show(found: SessionInfo) -> None:
 
 
 def facts(found: SessionInfo) -> Iterator[tuple[str, str]]:
-    """What there is to say of a session as a whole, each with its name."""
+    """Yields the facts about a session as a whole, each with its name."""
     session = found.session
     yield "domain", found.domain
-    yield "sent by", _who(session.pid, session.user, session.context_name, session.command)
+    yield "sent by", _process(session.pid, session.user, session.context_name, session.command)
     if session.start_ns:
         since = datetime.datetime.fromtimestamp(session.start_ns / 1e9).strftime("%Y-%m-%d %H:%M:%S")
         yield "since", f"{since}, {age((found.taken_ns - session.start_ns) / 1e9)}"
     yield "state", f"{state(session) or 'alive'}{': ' if session.reason else ''}{session.reason}"
-    datagram = f", datagrams up to {size(session.datagram_max)}" if session.datagram_max else ""
     yield "transport", f"{session.transport}, {session.pacing.replace('_', '-')}"
-    yield "window", f"{size(session.capacity)}{datagram}"
+    yield from udp_text.windows(session)
     yield (
         "room",
         f"{len(session.sources)} of {session.topics_max} topics"
@@ -169,7 +168,7 @@ def facts(found: SessionInfo) -> Iterator[tuple[str, str]]:
                 "batch wait",
                 f"mean {duration(None if session.batch_wait_ns is None else round(session.batch_wait_ns))}",
             )
-        yield "unread", _percent(session.fill) if session.fill is not None else "nobody reads"
+        yield "unread", _percent(session.fill) if session.fill is not None else "no receiver"
         yield "held up", held_up(session)
     yield from udp_text.facts(session)
 
@@ -180,13 +179,13 @@ def _fragments(session: SessionStats) -> str:
 
 
 def held_up(session: SessionStats) -> str:
-    """Returns whether the source has to wait, since when, and for whom."""
+    """Returns whether the source has to wait, how long it has waited, and for which receiver."""
     if not session.wait and not session.blocked:
         return "no"
     if session.wait == "blocked":
         how = "a send waits for room"
     elif session.wait == "refused":
-        how = "a send found no room, its WAKEUP is due"
+        how = "a send found no room, and the source waits for its WAKEUP"
     else:
         how = f"sends waited {_percent(session.blocked)} of the time"
     waited = session.held_up_for_ns or session.blocked_for_ns
@@ -197,16 +196,16 @@ def held_up(session: SessionStats) -> str:
         return f"{how}, by {udp_text.data_rate(session.uplink)}"
     if holder is None:
         return how
-    who = _who(holder.pid, holder.user, holder.context_name, holder.command)
     stopped = ", stopped" if holder.stopped else ""
-    return f"{how}, by {who}, {size(holder.lag)} behind{stopped}"
+    receiver = _process(holder.pid, holder.user, holder.context_name, holder.command)
+    return f"{how}, by {receiver}, {size(holder.lag)} behind{stopped}"
 
 
 def _percent(share: float | None) -> str:
     return "-" if share is None else f"{share:.1%}"
 
 
-def _who(pid: int, user: str, name: str, command: str) -> str:
+def _process(pid: int, user: str, name: str, command: str) -> str:
     return "  ".join(filter(None, (f"pid {pid} ({user or 'unknown'})", name, command)))
 
 

@@ -1,4 +1,4 @@
-"""`ipcbus list`: who publishes and receives what, read from the statistics alone."""
+"""`ipcbus list`: lists contexts, topics, receivers and recorders from the statistics alone."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ipcbus_tools.common import age, duration, json_option, look_options, number, output, print_json, safe, size
+from ipcbus_tools.common import age, duration, json_option, number, output, print_json, safe, size, statistics_options
 from ipcbus_tools.name_lookup import state
+from ipcbus_tools.render import udp_text
 from ipcbus_tools.render.recorder_text import row as recorder_row
 from ipcbus_tools.render.text_tables import Row, reader, show_table
-from ipcbus_tools.render.udp_text import data_rate
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,14 +22,14 @@ _NONE = "-"
 
 
 @click.command("list")
-@click.option("-v", "--verbose", is_flag=True, help="Also sessions, and who reads them with which lag and latency.")
-@click.option("--all", "everywhere", is_flag=True, help="All domains of this host.")
-@look_options
+@click.option("-v", "--verbose", is_flag=True, help="List sessions too, and their receivers with lag and latency.")
+@click.option("--all", "everywhere", is_flag=True, help="List all domains of this host.")
+@statistics_options
 @json_option
 def command(verbose: bool, everywhere: bool, domain: str, as_json: bool) -> None:
-    """Lists contexts, topics, receivers and recorders of the domain; nobody is disturbed.
+    """Lists contexts, topics, receivers and recorders of the domain; it only reads shared memory.
 
-    What another user's process keeps private is listed with the reason.
+    When a process of another user keeps its numbers private, the list says so.
 
     \b
     Examples:
@@ -46,7 +46,7 @@ def command(verbose: bool, everywhere: bool, domain: str, as_json: bool) -> None
     console = output()
     if not any(each.contexts for each in found):
         where = "on this host" if everywhere else f"in domain {domain!r}"
-        console.print(safe(f"nothing runs {where}" + ("" if everywhere else "; --all shows every domain")))
+        console.print(safe(f"no context runs {where}" + ("" if everywhere else "; --all shows every domain")))
     for each in found:
         if each.contexts:
             _show(console, each, verbose)
@@ -136,7 +136,7 @@ def _sessions(found: DomainSnapshot) -> list[Row]:
             "user": session.user,
             "state": state(session),
             "pacing": session.pacing,
-            "window": size(session.capacity),
+            "window": udp_text.window(session),
             "topics": len(session.sources),
             **_sent(session),
             **_over_udp(session),
@@ -148,11 +148,11 @@ def _sessions(found: DomainSnapshot) -> list[Row]:
 
 
 def _holder(session: SessionStats) -> str:
-    """Whom a source waits for, and how long it has waited."""
+    """Returns the receiver or the rate limit that a source waits for, and how long it has waited."""
     slot = session.held_up_by
     since = f" for {duration(session.blocked_for_ns)}" if session.blocked_for_ns else ""
     if session.held_up_by_rate and session.uplink is not None:
-        return data_rate(session.uplink) + since
+        return udp_text.data_rate(session.uplink) + since
     if slot is None:
         return ""
     return f"pid {slot.pid} ({slot.user}) {slot.context_name}".rstrip() + since

@@ -1,4 +1,4 @@
-"""`ipcbus monitor`: snapshots with rates into a file, one line each."""
+"""`ipcbus monitor`: writes snapshots with rates into a file, one line each."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from ipcbus_tools.common import json_option, look_options, print_json, size
+from ipcbus_tools.common import json_option, print_json, size, statistics_options
 from ipcbus_tools.polling import interval_option, watch
 from ipcbus_tools.snapshot_log import SnapshotLog
 
@@ -18,20 +18,20 @@ from ipcbus_tools.snapshot_log import SnapshotLog
     metavar="FILE",
     required=True,
     type=click.Path(dir_okay=False, allow_dash=True),
-    help="Where to append; - is stdout.",
+    help="Append to FILE; - is stdout.",
 )
 @interval_option()
-@click.option("-n", "--count", metavar="N", type=click.IntRange(min=1), help="End after N snapshots.")
-@look_options
+@click.option("-n", "--count", metavar="N", type=click.IntRange(min=1), help="End after N snapshots (default: never).")
+@statistics_options
 @json_option
 def command(path: str, interval: float, count: int | None, domain: str, as_json: bool) -> None:
-    """Appends a snapshot of the domain with its rates to FILE every so often, for later; nobody is disturbed.
+    """Appends a snapshot of the domain with its rates to FILE, one each --interval; it only reads shared memory.
 
-    A snapshot is one line of JSON in the form of docs/reference/json.md, written at once. What a full disk
-    took of a line is cut off again, what a crash cut short is closed with a line end at the next start. The file holds
-    command lines, so only its owner may read it.
+    A snapshot is one line of JSON, as docs/reference/json.md describes it, written at once. When the disk is full, the
+    unfinished line is cut off again; after a crash, the next start ends the unfinished line. The file holds command
+    lines, so only its owner may read it.
 
-    A file that was moved away is made anew, so logrotate needs no postrotate; copytruncate works too.
+    The command makes FILE again when it was moved away, so logrotate needs no postrotate; copytruncate works too.
 
     \b
     Examples:
@@ -39,7 +39,7 @@ def command(path: str, interval: float, count: int | None, domain: str, as_json:
       ipcbus monitor --log - -n 3 | jq -r '.contexts[].sessions[] | [.source, .per_second.lbm_msgs_sent] | @tsv'
       ipcbus monitor --log hour.jsonl --interval 1 -n 3600 --domain trading
 
-    With --json it ends with a line about what was written.
+    With --json its last line says what was written.
     """
     shown = path != "-" and not as_json and sys.stderr.isatty()
     with SnapshotLog(path) as log:

@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     type=click.IntRange(min=0),
     default=1,
     show_default=True,
-    help="Start when N contexts receive the topic; they miss nothing. 0 starts at once.",
+    help="Start when N contexts receive the topic, so that they miss nothing; 0 starts at once.",
 )
 @click.option(
-    "--timeout", metavar="SECONDS", type=Seconds(), default=10, show_default=True, help="Wait at most this long."
+    "--timeout", metavar="SECONDS", type=Seconds(), default=10, show_default=True, help="Wait at most SECONDS for them."
 )
 @click.option(
     "--repeat",
@@ -50,10 +50,14 @@ if TYPE_CHECKING:
     type=click.IntRange(min=0),
     default=1,
     show_default=True,
-    help="Send the TEXTs N times; 0 goes on until Ctrl-C.",
+    help="Send all TEXTs N times; 0 goes on until Ctrl-C.",
 )
-@click.option("--interval", metavar="SECONDS", type=Seconds(), default=0, help="Time between two messages.")
-@click.option("--header", "given", metavar="NAME=VALUE", multiple=True, help="Of each message; may be given again.")
+@click.option(
+    "--interval", metavar="SECONDS", type=Seconds(), default=0, help="Wait SECONDS between two messages (default 0)."
+)
+@click.option(
+    "--header", "given", metavar="NAME=VALUE", multiple=True, help="Add a header to each message; may be repeated."
+)
 @bus_options
 @json_option
 def command(
@@ -69,7 +73,7 @@ def command(
     config: str | None,
     as_json: bool,
 ) -> None:
-    """Sends each TEXT as a message of TOPIC; without TEXT, each line of stdin.
+    """Sends each TEXT as a message of TOPIC; without TEXT, sends each line of stdin.
 
     \b
     Examples:
@@ -80,13 +84,13 @@ def command(
       ipcbus pub orders buy --header key=AAPL
     """
     sent = Sent(_headers(given))
-    with SignalHandler() as stopper, ipcbus.Context(config, domain=domain) as context:
+    with SignalHandler() as signals, ipcbus.Context(config, domain=domain) as context:
         source = context.source(topic, **source_options(transport))
         try:
-            with stopper.allowed():
+            with signals.interruptible():
                 source.wait_for_receivers(wait_receivers, timeout)
-                sent.send_all(source, _messages(texts, repeat), interval, stopper)
-                source.close()  # here, where a signal may end its wait for receivers that are about to join
+                sent.send_all(source, _messages(texts, repeat), interval, signals)
+                source.close()  # here a signal may end its wait for receivers that are joining
         except Stopped:
             _report(source, sent, as_json)
             raise
@@ -94,37 +98,36 @@ def command(
 
 
 class Sent:
-    """What was sent so far; stays right when a signal cuts the sending short."""
+    """Counts of what was sent so far; they are right also when a signal interrupts the sending."""
 
     def __init__(self, headers: list[tuple[str, bytes]]) -> None:
-        """Nothing yet; each message will have these headers."""
         self._headers = headers
         self.messages = self.bytes = 0
         self._begin = time.monotonic()
 
     @property
     def seconds(self) -> float:
-        """Time since the sending began."""
+        """Seconds since the sending began."""
         return time.monotonic() - self._begin
 
     def send_all(
-        self, source: ipcbus.Source, messages: Iterable[bytes], interval: float, stopper: SignalHandler
+        self, source: ipcbus.Source, messages: Iterable[bytes], interval: float, signals: SignalHandler
     ) -> None:
-        """Sends messages, one each interval; without one as fast as they come."""
+        """Sends messages, one each interval; with interval 0 as fast as possible."""
         self._begin = time.monotonic()
         for message in messages:
             if interval and self.messages:
-                stopper.wait(interval)
+                signals.wait(interval)
             source.send(message, headers=self._headers, flush=bool(interval))
             self.messages += 1
             self.bytes += len(message)
 
 
 def _headers(given: tuple[str, ...]) -> list[tuple[str, bytes]]:
-    """What --header says.
+    """Converts the values of --header.
 
     Raises:
-        Misuse: one is no header, or all are too long.
+        Misuse: a value is not a header, or all headers together are too long.
     """
     found = []
     for text in given:
@@ -141,7 +144,7 @@ def _headers(given: tuple[str, ...]) -> list[tuple[str, bytes]]:
 
 def _messages(texts: tuple[str, ...], repeat: int) -> Iterator[bytes]:
     if not texts:
-        # What is no UTF-8 goes through unchanged, so the bytes are read, not the text.
+        # Lines that are not UTF-8 are sent unchanged, so the command reads bytes, not text.
         yield from (line.removesuffix(b"\n") for line in sys.stdin.buffer)
         return
     rounds = itertools.repeat(texts, repeat) if repeat else itertools.repeat(texts)

@@ -1,4 +1,4 @@
-"""`ipcbus record`: writes what comes on topics into an archive."""
+"""`ipcbus record`: writes the messages of topics into an archive."""
 
 from __future__ import annotations
 
@@ -30,44 +30,58 @@ if TYPE_CHECKING:
     from ipcbus.archive import Limits
     from ipcbus.archive.recorder import Recorder, RecorderStats
 
-_LOOK_S: Final = 0.1
-_LONGEST_H: Final = 24 * 366 * 100
+_POLL_S: Final = 0.1
+_MAX_H: Final = 24 * 366 * 100
 
 
 @click.command("record")
 @click.argument("topics", metavar="TOPIC...", nargs=-1, required=True, shell_complete=candidates.topics)
-@click.option("--pattern", is_flag=True, help="Every TOPIC is a regular expression; also topics to come are recorded.")
+@click.option("--pattern", is_flag=True, help="Read every TOPIC as a regular expression; record later topics too.")
 @click.option(
     "--to",
     "directory",
     metavar="DIR",
     required=True,
     type=click.Path(path_type=Path),
-    help="The archive; made if needed.",
+    help="Write into the archive DIR; make it if it does not exist.",
 )
-@click.option("--stream", metavar="NAME", help="Whose log it is in the archive; this host's name if not given.")
+@click.option("--stream", metavar="NAME", help="Write the log NAME of the archive (default: this host's name).")
 @click.option(
     "--buffer",
     metavar="SIZE",
     callback=as_size,
     default="64M",
     show_default=True,
-    help="Memory in which messages may wait for the disk.",
+    help="Memory for messages that wait for the disk, in bytes.",
 )
-@click.option("--lossless", is_flag=True, help="Hold up the bus when that is full, instead of noting losses.")
-@click.option("--segment-bytes", metavar="SIZE", callback=as_size, help="Begin a new segment of the log then; 256M.")
-@click.option("--segment-seconds", metavar="SECONDS", type=Seconds(), help="The same by time; 3600.")
-@click.option("--retain-bytes", metavar="SIZE", callback=as_size, help="Remove the oldest segments above this.")
-@click.option("--retain-hours", metavar="HOURS", type=Seconds(0, _LONGEST_H), help="Remove segments that are older.")
+@click.option("--lossless", is_flag=True, help="When the buffer is full, let sources wait instead of losing messages.")
+@click.option(
+    "--segment-bytes", metavar="SIZE", callback=as_size, help="Start a new segment at this size (default 256M)."
+)
+@click.option(
+    "--segment-seconds", metavar="SECONDS", type=Seconds(), help="Start a new segment at this age (default 3600)."
+)
+@click.option(
+    "--retain-bytes",
+    metavar="SIZE",
+    callback=as_size,
+    help="Remove the oldest segments above this size (default: never).",
+)
+@click.option(
+    "--retain-hours", metavar="HOURS", type=Seconds(0, _MAX_H), help="Remove segments older than this (default: never)."
+)
 @click.option(
     "--sync",
     type=click.Choice(["interval", "always", "never"]),
     default="interval",
     show_default=True,
-    help="When it has to survive a power loss: after a second, before anybody reads it, or when the system likes.",
+    help="Write to the disk against power loss: each second (interval), before rows can be read (always), or when "
+    "the system decides (never).",
 )
-@click.option("--seconds", metavar="SECONDS", type=Seconds(), help="End after so long.")
-@click.option("--messages", metavar="N", type=click.IntRange(min=1), help="End when N messages or more are recorded.")
+@click.option("--seconds", metavar="SECONDS", type=Seconds(), help="End after SECONDS (default: never).")
+@click.option(
+    "--messages", metavar="N", type=click.IntRange(min=1), help="End after N messages or more (default: never)."
+)
 @bus_options
 @json_option
 def command(
@@ -84,11 +98,11 @@ def command(
     as_json: bool,
     **limits: Any,  # noqa: ANN401 - as Limits takes them
 ) -> None:
-    """Writes what comes on each TOPIC into an archive, until Ctrl-C.
+    """Writes the messages of each TOPIC into an archive, until Ctrl-C.
 
-    The bus is not held up: a message that finds the memory full is not recorded, but noted as lost with its number, as
-    is what the bus itself reports as lost. 'ipcbus top' shows a recorder that falls behind. A recorder that was killed
-    goes on where it ended, when it is started again with the same --to and --stream.
+    The recorder does not hold up the bus: when its buffer is full, it does not record a message, but records the loss
+    with the number of the message, as it does for losses that the bus reports. 'ipcbus top' shows a recorder that falls
+    behind. A recorder that was killed continues its log when it starts again with the same --to and --stream.
 
     \b
     Examples:
@@ -99,7 +113,7 @@ def command(
     """
     from ipcbus.archive import Archive, Recorder
 
-    with SignalHandler() as stopper, ipcbus.Context(config, domain=domain, name="ipcbus record") as context:
+    with SignalHandler() as signals, ipcbus.Context(config, domain=domain, name="ipcbus record") as context:
         recorder = Recorder(
             context,
             Archive.create(directory),
@@ -113,8 +127,8 @@ def command(
         run = Run(recorder, directory, seconds, messages)
         run.begin()
         try:
-            with stopper.allowed():
-                run.watch(stopper)
+            with signals.interruptible():
+                run.watch(signals)
         except Stopped:
             run.end(as_json)
             raise
@@ -142,39 +156,39 @@ def _limits(
 
 
 class Run:
-    """One recording, watched until it ends."""
+    """One run of a recorder, with its progress and its report."""
 
     def __init__(self, recorder: Recorder, directory: Path, seconds: float | None, messages: int | None) -> None:
-        """Has not begun; ends after so many seconds or messages, if that is not None."""
+        """Prepares a run that ends after these seconds or messages; None means no limit."""
         self._recorder, self._directory, self._limit_s, self._limit = recorder, directory, seconds, messages
         self._begin = time.monotonic()
         self._first_offset = 0
 
     def begin(self) -> None:
-        """Begins to record."""
+        """Starts the recorder."""
         self._recorder.start()
         self._begin = time.monotonic()
         self._first_offset = self._recorder.stats.next_offset
         where = f"into {self._directory}, stream {self._recorder.stream}, from offset {self._first_offset}"
         notes().print(safe(f"recording {where}; Ctrl-C ends it"), soft_wrap=True)
 
-    def watch(self, stopper: SignalHandler) -> None:
-        """Returns when it is enough."""
+    def watch(self, signals: SignalHandler) -> None:
+        """Shows the progress; returns when a limit is reached."""
         recorder, console = self._recorder, notes()
         with console.status("") as line:
-            before, at = recorder.stats, self._begin
+            before, then = recorder.stats, self._begin
             while True:
-                left = _LOOK_S if self._limit_s is None else self._begin + self._limit_s - time.monotonic()
-                stopper.wait(min(left, _LOOK_S))
+                remaining = _POLL_S if self._limit_s is None else self._begin + self._limit_s - time.monotonic()
+                signals.wait(min(remaining, _POLL_S))
                 found, now = recorder.stats, time.monotonic()
                 if console.is_terminal:
-                    line.update(safe(live(found, (found.messages - before.messages) / max(now - at, 1e-9))))
-                before, at = found, now
-                if left <= 0 or (self._limit is not None and found.messages >= self._limit):
+                    line.update(safe(progress_line(found, (found.messages - before.messages) / max(now - then, 1e-9))))
+                before, then = found, now
+                if remaining <= 0 or (self._limit is not None and found.messages >= self._limit):
                     return
 
     def end(self, as_json: bool) -> None:
-        """Stops and prints what was recorded."""
+        """Stops the recorder and prints what it has recorded."""
         seconds = time.monotonic() - self._begin
         try:
             self._recorder.stop()
@@ -207,18 +221,23 @@ class Run:
         console = output()
         rate = number(found.messages / seconds) if seconds else "0"
         text = (
-            f"{plural(found.messages, 'message')}, {size(found.bytes)} in {seconds:.2f} s: {rate} msg/s; offsets "
-            f"{self._first_offset} to {found.next_offset} of stream {stream} in {self._directory}"
+            f"{plural(found.messages, 'message')}, {size(found.bytes)} in {seconds:.2f} s: {rate} msg/s; "
+            f"{offsets(self._first_offset, found.next_offset)} of stream {stream} in {self._directory}"
         )
         console.print(safe(text), soft_wrap=True)
-        for text in shortfalls(found):
+        for text in not_recorded(found):
             console.print(safe(text), highlight=False, soft_wrap=True)
 
 
-def live(found: RecorderStats, rate: float) -> str:
-    """What a recorder does now, in one line."""
+def offsets(first: int, end: int) -> str:
+    """Returns the offsets `first` up to `end`, which is left out, as 'ipcbus archive info' shows them."""
+    return f"offsets {first}-{end - 1}" if end > first else "no offsets"
+
+
+def progress_line(found: RecorderStats, rate: float) -> str:
+    """Returns the state of a recorder in one line."""
     fill = found.buffered_bytes / found.buffer_bytes
-    text = f"{number(found.messages)} messages  {size(found.bytes)}  {number(rate)} msg/s  memory {fill:.0%}"
+    text = f"{number(found.messages)} messages  {size(found.bytes)}  {number(rate)} msg/s  buffer {fill:.0%}"
     if found.behind_ns > 1_000_000_000:
         text += f"  behind {duration(found.behind_ns)}"
     for count, what in ((found.lost, "lost"), (found.dropped, "dropped"), (found.missed, "missed")):
@@ -226,15 +245,15 @@ def live(found: RecorderStats, rate: float) -> str:
     return f"{text}  {found.error}" if found.error else text
 
 
-def shortfalls(found: RecorderStats) -> list[str]:
-    """What is not in the archive, and why; all but what was not written is noted there with its numbers."""
+def not_recorded(found: RecorderStats) -> list[str]:
+    """Returns what is not in the archive, and why; except for unwritten rows, the archive has the numbers."""
     lines = [
         f"{plural(count, 'sequence number')} {what}"
         for count, what in (
             (found.lost, f"lost on the bus, in {plural(found.losses, 'event')}"),
-            (found.dropped - found.too_large, "not recorded for lack of memory: see --buffer"),
-            (found.too_large, "not recorded, as no segment can hold messages of so many bytes"),
-            (found.missed, "missed while no recorder was there"),
+            (found.dropped - found.too_large, "not recorded because the buffer was full: raise --buffer"),
+            (found.too_large, "not recorded because their messages are longer than a segment"),
+            (found.missed, "sent while the recorder did not run"),
             (found.unwritten, f"not written: {found.error}"),
         )
         if count

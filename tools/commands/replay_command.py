@@ -1,34 +1,44 @@
-"""`ipcbus replay`: recorded messages go onto the bus again, at their own pace or as fast as they can."""
+"""`ipcbus replay`: sends recorded messages again, at their own pace or as fast as possible."""
 
 from __future__ import annotations
 
-import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from click.core import ParameterSource
 
-from ipcbus_tools.common import Misuse, Seconds, bus_options, json_option, transport_option
+from ipcbus_tools.common import (
+    EXAMPLE_TIME,
+    ZONE_HELP,
+    Misuse,
+    Seconds,
+    as_time,
+    bus_options,
+    json_option,
+    transport_option,
+)
 from ipcbus_tools.replay.replay_options import speed_of
+
+if TYPE_CHECKING:
+    import datetime
 
 _OF_FEEDS: Final = ("topic_from", "topic")
 _OF_ARCHIVES: Final = ("select", "pattern", "rename", "stream", "start", "end", "loops")
 
 
 def _edge(context: click.Context, option: click.Parameter, value: str | None) -> int | datetime.datetime | None:
-    """Returns an offset, or a time as ISO 8601 has it."""
+    """Converts a text into an offset or a time."""
     if value is None or value.isdecimal():
         return value if value is None else int(value)
-    try:
-        return datetime.datetime.fromisoformat(value)
-    except ValueError:
-        text = f"{value!r} is neither an offset nor a time such as 2026-08-08T10:00:00+02:00"
-        raise click.BadParameter(text, context, option) from None
+    at = as_time(value)
+    if at is None:
+        raise click.BadParameter(f"{value!r} is neither an offset nor a time such as {EXAMPLE_TIME}", context, option)
+    return at
 
 
 def _renamed(_context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
-    """OLD=NEW as names by names."""
+    """Converts OLD=NEW texts into a dictionary of new names."""
     found = {}
     for each in given:
         old, equals, new = each.partition("=")
@@ -46,25 +56,20 @@ def _renamed(_context: click.Context, option: click.Parameter, given: tuple[str,
     default="max",
     show_default=True,
     metavar="real|max|Nx",
-    help="As recorded, as fast as it goes, or N times as fast as recorded.",
+    help="Send at the recorded pace (real), as fast as possible (max), or N times as fast as recorded.",
 )
-@click.option("--select", metavar="TOPIC", multiple=True, help="Archive: only this topic; may be given several times.")
-@click.option("--pattern", metavar="REGEX", help="Archive: only topics that this regular expression matches.")
+@click.option("--select", metavar="TOPIC", multiple=True, help="Archive: send only this topic; may be repeated.")
+@click.option("--pattern", metavar="REGEX", help="Archive: send only topics that match this regular expression.")
 @click.option(
     "--rename",
     metavar="OLD=NEW",
     multiple=True,
     callback=_renamed,
-    help="Archive: send topic OLD as NEW; may be given several times.",
+    help="Archive: send topic OLD as NEW; may be repeated.",
 )
-@click.option("--stream", metavar="NAME", help="Archive: only what the recorder with this --stream wrote.")
-@click.option(
-    "--start",
-    metavar="OFFSET|TIME",
-    callback=_edge,
-    help="Archive: begin there; a time without a zone is of this host's.",
-)
-@click.option("--end", metavar="OFFSET|TIME", callback=_edge, help="Archive: end before that.")
+@click.option("--stream", metavar="NAME", help="Archive: send only what the recorder with this --stream wrote.")
+@click.option("--start", metavar="OFFSET|TIME", callback=_edge, help=f"Archive: begin there; {ZONE_HELP}")
+@click.option("--end", metavar="OFFSET|TIME", callback=_edge, help=f"Archive: end before that; {ZONE_HELP}")
 @click.option(
     "--loops",
     metavar="N",
@@ -85,7 +90,7 @@ def _renamed(_context: click.Context, option: click.Parameter, given: tuple[str,
     metavar="TOPIC",
     default="feed",
     show_default=True,
-    help="File: topic of lines without it, and of plain text.",
+    help="File: the topic of lines without that key, and of plain text.",
 )
 @transport_option
 @click.option(
@@ -94,10 +99,10 @@ def _renamed(_context: click.Context, option: click.Parameter, given: tuple[str,
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="Start when N contexts receive each topic; they miss nothing.",
+    help="Start when N contexts receive each topic, so that they miss nothing.",
 )
 @click.option(
-    "--timeout", metavar="SECONDS", type=Seconds(), default=30, show_default=True, help="Wait at most this long."
+    "--timeout", metavar="SECONDS", type=Seconds(), default=30, show_default=True, help="Wait at most SECONDS for them."
 )
 @click.option(
     "--linger",
@@ -105,19 +110,19 @@ def _renamed(_context: click.Context, option: click.Parameter, given: tuple[str,
     type=Seconds(),
     default=5,
     show_default=True,
-    help="At the end, stay at most so long until everything is read.",
+    help="At the end, wait at most SECONDS until the receivers have read everything.",
 )
 @bus_options
 @json_option
 @click.pass_context
-def command(context: click.Context, /, path: Path, **how: Any) -> None:  # noqa: ANN401 - as both ways take them
+def command(context: click.Context, /, path: Path, **options: Any) -> None:  # noqa: ANN401 - as both functions take them
     """Sends the messages of an archive or a file.
 
-    ARCHIVE is a directory that 'ipcbus record' wrote. Payloads and headers are sent as they were, byte for byte, those
-    of all its logs in the order in which they were received.
+    ARCHIVE is a directory that 'ipcbus record' wrote. Payloads and headers are sent unchanged, the messages of all logs
+    in the order in which they were received.
 
-    FILE is a capture, a line '<time stamp in ns> <JSON>' for each message, or any other text, a line for each message;
-    gzip is unpacked. The payload is the JSON, or the line, byte for byte.
+    FILE is a capture, with a line '<time stamp in ns> <JSON>' for each message, or any other text, with a line for each
+    message; gzip is unpacked. The payload is the JSON, or the line, unchanged.
 
     \b
     Examples:
@@ -134,8 +139,8 @@ def command(context: click.Context, /, path: Path, **how: Any) -> None:  # noqa:
     for name in foreign:
         if context.get_parameter_source(name) is not ParameterSource.DEFAULT:
             raise Misuse(f"--{name.replace('_', '-')} is for {other}, and {path} is {kind}; leave it out")
-        del how[name]
+        del options[name]
     if is_archive:
-        replay_archive.replay(path, **how)
+        replay_archive.replay(path, **options)
     else:
-        replay_feed.replay(path, **how)
+        replay_feed.replay(path, **options)

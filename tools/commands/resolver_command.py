@@ -1,4 +1,4 @@
-"""`ipcbus resolver`: lets contexts find each other where multicast does not reach."""
+"""`ipcbus resolver`: the daemon by which contexts find each other where multicast does not reach."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from ipcbus_tools.common import Failure, Misuse, json_option, plural, print_json
 from ipcbus_tools.signals import SignalHandler
 
 PORT: Final = 15380
-"""That of Ultra Messaging's daemon."""
+"""The port of Ultra Messaging's daemon, lbmrd."""
 
 _Address = tuple[Any, ...]
 _S = 1_000_000_000
 _BUFFER = 8 << 20
 _BATCH = 64
-_LONGEST = 65_536
-_LOOK_NS = _S // 4
+_PACKET_MAX = 65_536
+_POLL_NS = _S // 4
 
 
 @click.command("resolver")
@@ -35,7 +35,7 @@ _LOOK_NS = _S // 4
     metavar="ADDRESS",
     default="127.0.0.1",
     show_default=True,
-    help="Numeric address to listen on, IPv4 or IPv6; the default reaches only this host.",
+    help="Listen on this numeric address, IPv4 or IPv6; the default is reachable only from this host.",
 )
 @click.option(
     "--port",
@@ -43,7 +43,7 @@ _LOOK_NS = _S // 4
     type=click.IntRange(0, 65535),
     default=PORT,
     show_default=True,
-    help="UDP port to listen on; 0 takes a free one.",
+    help="Listen on this UDP port; 0 takes a free one.",
 )
 @click.option(
     "--clients",
@@ -51,20 +51,20 @@ _LOOK_NS = _S // 4
     type=click.IntRange(1, 100_000),
     default=ForwarderSettings().clients_max,
     show_default=True,
-    help="Contexts at the same time; more of them are not taken on.",
+    help="Serve at most N contexts at a time; refuse further ones.",
 )
 @json_option
 def command(interface: str, port: int, clients: int, as_json: bool) -> None:
-    """Gives what each context says about topics to all others, over unicast UDP.
+    """Forwards the adverts of each context to all other contexts, over unicast UDP.
 
-    Contexts name it in their option resolver_unicast_daemon. It carries no messages: once two contexts have found each
-    other they need it no more, and messages go straight between them. It keeps nothing but the addresses of who was
-    heard in the last 5 s, so it can be stopped and started at any time. Run two on different hosts, and name both in
-    resolver_unicast_daemon: contexts use all that answer.
+    Contexts name the daemon in their option resolver_unicast_daemon. It carries no messages: these go straight from
+    context to context, also without the daemon once two contexts have found each other. It keeps only the addresses of
+    contexts that it has heard in the last 5 s, so you can stop and start it at any time. Run two daemons on different
+    hosts, and name both in resolver_unicast_daemon: contexts use all daemons that answer.
 
-    Nobody is sent anything that he has not asked for: a context proves its address by a cookie first. Whoever reaches
-    the port can do that, and then hears the names of topics and can claim to publish some; give an address that only
-    your hosts reach. How to set all of it up: docs/how-to/network.md.
+    A context has to prove its address by a cookie before the daemon sends to it. Every program that reaches the port
+    can do that, and then sees the names of topics and can claim to publish them; choose an address that only your
+    hosts reach. docs/how-to/network.md says how to set it up.
 
     \b
     Examples:
@@ -72,14 +72,14 @@ def command(interface: str, port: int, clients: int, as_json: bool) -> None:
       ipcbus resolver --interface 10.0.0.1
       ipcbus resolver --interface 10.0.0.1 --port 15381 --json
 
-    It says who comes and who goes, and what it has done when Ctrl-C or SIGTERM ends it. With --json each of that is a
-    line of JSON with an "event": listening, client, gone, end.
+    The daemon prints a line for each context that comes or goes, and its counts when Ctrl-C or SIGTERM ends it. With
+    --json each line is JSON with an "event": listening, client, gone, end.
     """
-    with SignalHandler() as stopper, _listening(interface, port) as listener:
+    with SignalHandler() as signals, _listening(interface, port) as listener:
         daemon = _Daemon(listener, Forwarder(ForwarderSettings(clients_max=clients), secrets.token_bytes(32)), as_json)
         daemon.say("listening", listener.getsockname())
         try:
-            with stopper.allowed():
+            with signals.interruptible():
                 daemon.run()
         finally:
             daemon.say_end()
@@ -90,7 +90,7 @@ def _listening(interface: str, port: int) -> socket.socket:
         host = ipaddress.ip_address(interface)
     except ValueError as error:
         raise Misuse(
-            f"--interface {interface} is no numeric address; give one of this host, as 'ip addr' does"
+            f"--interface {interface} is not a numeric address; give one of this host, as 'ip addr' shows it"
         ) from error
     listener = socket.socket(socket.AF_INET if host.version == 4 else socket.AF_INET6, socket.SOCK_DGRAM)
     try:
@@ -106,36 +106,36 @@ def _listening(interface: str, port: int) -> socket.socket:
 
 
 class _Daemon:
-    """The socket, and what is said about it."""
+    """The daemon: its socket, its forwarder, and the lines that it prints."""
 
     def __init__(self, listener: socket.socket, forwarder: Forwarder, as_json: bool) -> None:
         self._listener, self._forwarder, self._as_json = listener, forwarder, as_json
-        self._known: dict[_Address, None] = {}
+        self._clients: dict[_Address, None] = {}
         self._unsent = 0
 
     def run(self) -> None:
-        """Until a signal."""
+        """Serves until a signal."""
         with selectors.DefaultSelector() as selector:
             selector.register(self._listener, selectors.EVENT_READ)
-            looked_ns = 0
+            reported_ns = 0
             while True:
-                # Silence is noticed within a quarter of a second; without clients there is nothing to notice.
-                selector.select(_LOOK_NS / _S if self._known or self._forwarder.clients else None)
+                # A silent client is noticed within a quarter of a second; without clients only packets matter.
+                selector.select(_POLL_NS / _S if self._clients or self._forwarder.clients else None)
                 self._read()
                 now_ns = time.monotonic_ns()
                 self._forwarder.turn(now_ns)
-                if now_ns - looked_ns >= _LOOK_NS or not self._known:
-                    looked_ns = now_ns
-                    self._look()
+                if now_ns - reported_ns >= _POLL_NS or not self._clients:
+                    reported_ns = now_ns
+                    self._report_changes()
 
     def _read(self) -> None:
         for _ in range(_BATCH):
             try:
-                packet, address = self._listener.recvfrom(_LONGEST)
+                packet, address = self._listener.recvfrom(_PACKET_MAX)
             except BlockingIOError:
                 return
             except OSError:
-                continue  # what an earlier datagram met at its destination
+                continue  # an ICMP error for an earlier datagram
             self._forwarder.receive(packet, address, time.monotonic_ns())
             for answer, to in self._forwarder.take():
                 try:
@@ -143,32 +143,31 @@ class _Daemon:
                 except OSError:
                     self._unsent += 1
 
-    def _look(self) -> None:
-        """Says who has come and who has gone."""
+    def _report_changes(self) -> None:
+        """Prints a line for each client that has come or gone."""
         now = dict.fromkeys(cast("tuple[_Address, ...]", self._forwarder.clients))
-        gone, come = self._known.keys() - now.keys(), now.keys() - self._known.keys()
-        self._known = now
-        for address in gone:
+        before, self._clients = self._clients, now
+        for address in before.keys() - now.keys():
             self.say("gone", address)
-        for address in come:
+        for address in now.keys() - before.keys():
             self.say("client", address)
 
     def say(self, event: str, address: _Address) -> None:
-        """One line."""
+        """Prints one event."""
         host, port = address[:2]
         if self._as_json:
-            print_json({"event": event, "host": host, "port": port, "clients": len(self._known)})
+            print_json({"event": event, "host": host, "port": port, "clients": len(self._clients)})
             return
         at = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         text = {
             "listening": f"listening on {at}; Ctrl-C ends it",
-            "client": f"{at} has come, {plural(len(self._known), 'client')}",
-            "gone": f"{at} has gone, {plural(len(self._known), 'client')}",
+            "client": f"{at} has come, {plural(len(self._clients), 'client')}",
+            "gone": f"{at} has gone, {plural(len(self._clients), 'client')}",
         }[event]
         click.echo(text)
 
     def say_end(self) -> None:
-        """The last line; who started it may not read any more."""
+        """Prints the last line, unless the reader of the output has gone."""
         counts = self._forwarder.counts
         with contextlib.suppress(BrokenPipeError):
             if self._as_json:
@@ -176,6 +175,6 @@ class _Daemon:
                 return
             dropped = sum(value for name, value in dataclasses.asdict(counts).items() if name.startswith("dropped_"))
             click.echo(
-                f"ended: {plural(counts.rcved, 'datagram')} came, {counts.relayed:,} were given on in "
+                f"ended: {plural(counts.rcved, 'datagram')} received, {counts.relayed:,} forwarded in "
                 f"{counts.sent:,} copies, {dropped:,} dropped, {self._unsent:,} refused by the system"
             )

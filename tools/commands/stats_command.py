@@ -1,4 +1,4 @@
-"""`ipcbus stats`: every counter of one session, with its rate and what it means."""
+"""`ipcbus stats`: shows every counter of one session, with its rate and its meaning."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from ipcbus_tools.commands.delay_command import ReaderDelay
-from ipcbus_tools.common import Failure, duration, json_option, look_options, number, output, print_json, safe
+from ipcbus_tools.common import Failure, duration, json_option, number, output, print_json, safe, statistics_options
 from ipcbus_tools.completion import candidates
-from ipcbus_tools.name_lookup import full_name, pick_session, state
+from ipcbus_tools.name_lookup import full_name, pick_session, session_again, state
 from ipcbus_tools.polling import interval_option, watch
 from ipcbus_tools.rates.topic_rate import figure
 from ipcbus_tools.render.text_tables import Row, show_table
@@ -27,15 +27,15 @@ class CounterLine:
     """A counter.
 
     Attributes:
-        of: what it belongs to: `session`, `uplink` (its way over UDP), `source` (a topic), `slot` (a receiving
-            context), `reception` (its end of the session over UDP), or `recorder`.
-        topic: of a source, its topic; else null.
-        slot: of a slot or reception, its number; else null.
-        name: its name.
-        value: its value.
-        per_second: how much it grew a second between the two looks; null where it is a value of the moment.
-        unit: what it counts.
-        meaning: one sentence.
+        of: what the counter belongs to: `session`, `uplink` (the sending end over UDP), `source` (a topic), `slot` (a
+            receiving context), `reception` (the receiving end over UDP), or `recorder`.
+        topic: the topic of a counter of `source`; else null.
+        slot: the slot's number of a counter of `slot` or `reception`; else null.
+        name: the name of the counter.
+        value: the value of the counter.
+        per_second: growth a second between the two snapshots; null for a value that does not only grow.
+        unit: what the counter counts.
+        meaning: the meaning of the counter, in one sentence.
     """
 
     of: str
@@ -54,11 +54,11 @@ class SessionCounters:
 
     Attributes:
         domain: the domain.
-        taken_ns: when, ns since the epoch.
-        seconds: the time between the two looks.
-        source: the session's source string; of a recorder the path of its log.
+        taken_ns: time of the snapshot, ns since the epoch.
+        seconds: time between the two snapshots.
+        source: the session's source string, or the path of the recorder's log.
         counters: the counters.
-        receivers: who reads it.
+        receivers: the latencies of the session's receivers.
     """
 
     domain: str
@@ -72,14 +72,14 @@ class SessionCounters:
 @click.command("stats")
 @click.argument("session", shell_complete=candidates.sessions)
 @interval_option()
-@look_options
+@statistics_options
 @json_option
 def command(session: str, interval: float, domain: str, as_json: bool) -> None:
-    """Prints every counter of SESSION, its topics and its receivers: value, growth a second, and what it means.
+    """Prints every counter of SESSION, its topics and its receivers: value, growth a second, and meaning.
 
-    SESSION is a source string, a part of one that no other has, or a topic that only one session carries. Where two
-    contexts have the same source string, it is CONTEXT:SOURCE, or CONTEXT alone. For a recorder it is the path of its
-    log, as 'ipcbus list' shows it.
+    SESSION is a source string, a part of one that no other session has, or a topic that only one session carries. Where
+    two contexts have the same source string, write CONTEXT:SOURCE, or CONTEXT alone. For a recorder, SESSION is the
+    path of its log, as 'ipcbus list' shows it.
 
     \b
     Examples:
@@ -95,9 +95,9 @@ def command(session: str, interval: float, domain: str, as_json: bool) -> None:
             if found.seconds:
                 _print(recorder_counters(found, recorder), as_json)
             continue
-        picked = pick_session(found, chosen or session)
+        picked = session_again(found, chosen, session) if chosen else pick_session(found, session)
         if not picked.counters:
-            raise Failure(safe(f"{picked.source} is {state(picked)}: {picked.reason or 'nothing is known'}").plain)
+            raise Failure(safe(f"{picked.source} is {state(picked)}: {picked.reason or 'it has no counters'}").plain)
         if not chosen:
             chosen = full_name(picked)
         else:
@@ -159,13 +159,13 @@ def _show(found: SessionCounters) -> None:
     for topic in dict.fromkeys(line.topic for line in found.counters if line.topic is not None):
         show_table(console, f"topic {topic}", [_row(line) for line in found.counters if line.topic == topic])
     for reader in found.receivers:
-        who = " ".join(
+        name = " ".join(
             filter(None, (f"receiver pid {reader.pid} ({reader.user})", reader.context_name, reader.command))
         )
         lines = [_row(line) for line in found.counters if line.slot == reader.slot and line.of == "slot"]
-        show_table(console, who if reader.state == "active" else f"{who}: {reader.state}", lines)
+        show_table(console, name if reader.state == "active" else f"{name}: {reader.state}", lines)
         lines = [_row(line) for line in found.counters if line.slot == reader.slot and line.of == "reception"]
-        show_table(console, f"{who}: over UDP", lines)
+        show_table(console, f"{name}: over UDP", lines)
     rows = [row for reader in found.receivers for row in _latencies(reader, found.seconds)]
     show_table(console, "latency, from sending a message to reading it", rows)
 

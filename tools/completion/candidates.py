@@ -1,6 +1,6 @@
-"""What an argument may go on with when somebody presses Tab: names of the bus, read without loading numpy.
+"""Completions of arguments and options at the Tab key: names of the bus, read without importing numpy.
 
-Each function is the `shell_complete` of arguments and options. A name that cannot be shown is not offered.
+Each function is the `shell_complete` of arguments and options. A name that is not printable is left out.
 """
 
 from __future__ import annotations
@@ -21,46 +21,46 @@ _TOPICS_SHOWN = 3
 
 
 def topics(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Topics that somebody sends or receives in the domain."""
+    """Returns the topics that contexts of the domain send or receive."""
     return _offer(_topics(context), incomplete)
 
 
 def sessions(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Source strings of the sessions in the domain, and topics, which name a session too."""
+    """Returns the source strings of the domain's sessions, and their topics, which name a session too."""
     found = {}
-    for glance in _look(_domain(context)):
-        for source, carried in glance.sessions.items():
-            more = f" and {len(carried) - _TOPICS_SHOWN} more" if len(carried) > _TOPICS_SHOWN else ""
-            found[source] = ", ".join(sorted(carried)[:_TOPICS_SHOWN]) + more
+    for context_names in _contexts(_domain(context)):
+        for source, topic_names in context_names.sessions.items():
+            more = f" and {len(topic_names) - _TOPICS_SHOWN} more" if len(topic_names) > _TOPICS_SHOWN else ""
+            found[source] = ", ".join(sorted(topic_names)[:_TOPICS_SHOWN]) + more
     return _offer(found | _topics(context, received=False), incomplete)
 
 
 def domains(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Domains in which a context lives."""
+    """Returns the domains that have a live context."""
     found: dict[str, int] = {}
-    for glance in _look():
-        found[glance.domain] = found.get(glance.domain, 0) + 1
+    for context_names in _contexts():
+        found[context_names.domain] = found.get(context_names.domain, 0) + 1
     return _offer(
         {domain: f"{count} context{'' if count == 1 else 's'}" for domain, count in found.items()}, incomplete
     )
 
 
 def transports(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Values of the option `transport`."""
+    """Returns the values of the option `transport`."""
     from ipcbus.config import SCOPES
 
     return _offer(dict.fromkeys(SCOPES["source"].rows["transport"].choices or (), ""), incomplete)
 
 
 def files(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Files and directories; the shell knows them."""
+    """Tells the shell to complete files and directories."""
     from click.shell_completion import CompletionItem
 
     return [CompletionItem(incomplete, type="file")]
 
 
 def directories(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Directories; the shell knows them."""
+    """Tells the shell to complete directories."""
     from click.shell_completion import CompletionItem
 
     return [CompletionItem(incomplete, type="dir")]
@@ -68,16 +68,16 @@ def directories(_context: click.Context, _parameter: click.Parameter, incomplete
 
 def _topics(context: click.Context, *, received: bool = True) -> dict[str, str]:
     found: dict[str, str] = {}
-    for glance in _look(_domain(context)):
+    for context_names in _contexts(_domain(context)):
         if received:
-            for topic in glance.received:
+            for topic in context_names.received:
                 found.setdefault(topic, "no source")
-        for source, carried in glance.sessions.items():
-            found |= dict.fromkeys(carried, source)
+        for source, topic_names in context_names.sessions.items():
+            found |= dict.fromkeys(topic_names, source)
     return found
 
 
-def _look(domain: str | None = None) -> Iterator[QuickNames]:
+def _contexts(domain: str | None = None) -> Iterator[QuickNames]:
     from ipcbus.resolution.local.quick_names import look
 
     return look(ipcbus.__version__, domain)

@@ -1,8 +1,8 @@
-"""How a shell asks what an unfinished line may go on with, and how it is answered.
+"""The scripts by which shells ask for completions of an unfinished line, and the answers.
 
 The script of a shell calls `ipcbus` with the line up to the cursor in the environment, and reads lines of three
-columns: `plain`, `file` or `dir`; the value; what the value means. click's own scripts are not used: bash takes a line
-apart at the colons of a source string, and they let the shell expand what others named.
+columns: `plain`, `file` or `dir`; the value; what the value means. The scripts of click are not used: bash breaks a
+line at the colons of a source string, and these scripts let the shell expand names that other processes chose.
 """
 
 from __future__ import annotations
@@ -82,11 +82,11 @@ complete --no-files --command ipcbus --arguments '(__ipcbus_completion)'
 """
 
 SCRIPTS: Final = {"bash": _BASH.lstrip(), "zsh": _ZSH.lstrip(), "fish": _FISH.lstrip()}
-"""The script of each shell; `eval` or `source` of it switches completion on."""
+"""The script of each shell; `eval` or `source` runs it and switches completion on."""
 
 
 def answer(cli: click.Command) -> None:
-    """Prints what the line in the environment may go on with."""
+    """Prints the completions of the line in the environment."""
     shell, line = os.environ[COMPLETE_VARIABLE], os.environ.get(_LINE, "")
     words, word, quote = split(line)
     option, is_one, value = word.partition("=") if word.startswith("--") else (word, "", word)
@@ -105,10 +105,10 @@ def answer(cli: click.Command) -> None:
 
 
 def split(line: str) -> tuple[list[str], str, str]:
-    """Returns the words of a line as a shell takes it apart.
+    """Splits a line into words as a shell does.
 
     Returns:
-        The finished words, the unfinished one at the end, which may be empty, and the quote that is open in it.
+        The finished words, the unfinished word at the end, which may be empty, and the quote that is open in it.
     """
     words: list[str] = []
     word, quote, begun, escaped = "", "", False, False
@@ -131,7 +131,7 @@ def split(line: str) -> tuple[list[str], str, str]:
 
 
 def _for_bash(value: str, typed: str, quote: str) -> str:
-    """A value as bash puts it into the line: only what follows the last character at which bash breaks words, quoted.
+    """Returns what bash inserts: the part of a value behind the last character at which bash breaks words, quoted.
 
     Without quotes, a topic named `$(reboot)` would run at the next Enter.
     """

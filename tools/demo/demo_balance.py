@@ -1,4 +1,4 @@
-"""The account of `ipcbus demo`: for each receiver and transport what was sent, received, and lost."""
+"""The account of `ipcbus demo`: the messages sent, received and lost for each receiver and transport."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class BalanceEntry:
     """One receiver on one transport.
 
     Attributes:
-        receiver: its name.
-        pid: its process.
+        receiver: the receiver's name.
+        pid: the receiver's process.
         transport: for example `LBT-IPC`.
         sent: messages that the source has published, by the session's counter.
         received: messages that the receiver has counted itself.
-        lost: messages that the bus has reported to it as lost.
-        msgs_per_second: at full speed.
-        latency: by the histogram of its slot, while messages came at a steady pace.
+        lost: messages that the bus has reported to the receiver as lost.
+        msgs_per_second: messages a second at full speed.
+        latency: latency at a steady pace, by the histogram of the receiver's slot.
     """
 
     receiver: str
@@ -62,7 +62,7 @@ def verdict(entries: Sequence[BalanceEntry]) -> str:
 
 
 def table(entries: Sequence[BalanceEntry]) -> Table:
-    """Returns the account for people; fits a terminal of 80 columns."""
+    """Returns the account as a table for a terminal of 80 columns."""
     from rich import box
     from rich.table import Table
 
@@ -84,7 +84,7 @@ def table(entries: Sequence[BalanceEntry]) -> Table:
 
 
 def facts(entries: Sequence[BalanceEntry], seconds: float) -> dict[str, Any]:
-    """Returns the account for programs."""
+    """Returns the account for --json."""
     return {
         "balances": all(entry.balances for entry in entries),
         "lost": sum(entry.lost for entry in entries),

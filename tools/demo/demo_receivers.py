@@ -1,4 +1,4 @@
-"""The receiving processes of `ipcbus demo`: started, watched, asked for what they counted, and always ended."""
+"""The receiving processes of `ipcbus demo`: they are started, checked, asked for their counts, and always ended."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Self
 
-_PATIENCE_S = 10.0
+_TIMEOUT_S = 10.0
 
 
 class DemoReceivers:
-    """Some `ipcbus demo-receiver` processes."""
+    """A group of `ipcbus demo-receiver` processes."""
 
     def __init__(self, names: Sequence[str], topics: Sequence[str], domain: str, config: str | None) -> None:
-        """Starts them, a process for each name.
+        """Starts a process for each name.
 
         Args:
-            names: what their contexts are called.
-            topics: what they receive.
-            domain: where.
+            names: names of the contexts of the processes.
+            topics: topics that each process receives.
+            domain: domain of the contexts.
             config: path of a file of options, or None.
         """
         more = ["--config", config] if config else []
-        self.members: dict[str, subprocess.Popen[bytes]] = {}
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
         try:
             for name in names:
-                self.members[name] = subprocess.Popen(
+                self.processes[name] = subprocess.Popen(
                     [
                         *(sys.executable, "-m", "ipcbus_tools", "demo-receiver"),
                         *("--name", name, "--domain", domain, *more, *topics),
                     ],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
-                    # Ctrl-C is for the demo, which then ends them in its own way.
+                    # Ctrl-C goes to the demo only, which then ends these processes.
                     process_group=0,
                 )
         except BaseException:
@@ -47,46 +47,45 @@ class DemoReceivers:
             raise
 
     def check(self) -> None:
-        """Makes sure that all of them run.
+        """Checks that all processes run.
 
         Raises:
-            Failure: one does not.
+            Failure: a process has ended.
         """
-        for name, process in self.members.items():
+        for name, process in self.processes.items():
             code = process.poll()
             if code is not None:
-                raise Failure(f"{name} (pid {process.pid}) ended early with code {code}; see above for its words")
+                raise Failure(f"{name} (pid {process.pid}) ended early with code {code}; see its output above")
 
     def counts(self) -> dict[str, dict[str, int]]:
-        """Ends them; returns what each has counted, by source string.
+        """Ends the processes; returns the counts of each by source string.
 
         Raises:
-            Failure: one did not answer.
+            Failure: a process did not answer.
         """
         found = {}
-        for name, process in self.members.items():
+        for name, process in self.processes.items():
             try:
-                answer, _ = process.communicate(timeout=_PATIENCE_S)
+                answer, _ = process.communicate(timeout=_TIMEOUT_S)
                 found[name] = dict(json.loads(answer))
             except (subprocess.TimeoutExpired, ValueError) as error:
-                raise Failure(f"{name} (pid {process.pid}) gave no account; run it again") from error
+                raise Failure(f"{name} (pid {process.pid}) printed no counts; run the demo again") from error
         return found
 
     def __enter__(self) -> Self:
-        """They run."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """None of them runs any more."""
+        """Ends the processes."""
         self._end()
 
     def _end(self) -> None:
-        for process in self.members.values():
+        for process in self.processes.values():
             if process.stdin is not None:
                 process.stdin.close()
-        for process in self.members.values():
+        for process in self.processes.values():
             try:
-                process.wait(_PATIENCE_S)
+                process.wait(_TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()

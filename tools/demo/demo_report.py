@@ -1,4 +1,4 @@
-"""The recorder of `ipcbus demo`, and the report that Spark makes of what it has recorded."""
+"""The recorder of `ipcbus demo`, and the report that Spark makes of its archive."""
 
 from __future__ import annotations
 
@@ -17,69 +17,68 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Self
 
-_PATIENCE_S = 30.0
+_TIMEOUT_S = 30.0
 _ENDED_BY_SIGTERM = 143
 
 
 class Recording:
-    """An `ipcbus record` process; a context manager that leaves none behind."""
+    """An `ipcbus record` process; leaving the context manager ends it."""
 
     def __init__(self, directory: Path, topics: Sequence[str], domain: str, config: str | None) -> None:
-        """Starts it.
+        """Starts the process.
 
         Args:
-            directory: of the archive.
-            topics: what to record.
-            domain: where.
+            directory: directory of the archive.
+            topics: topics to record.
+            domain: domain of the bus.
             config: path of a file of options, or None.
         """
         more = ["--config", config] if config else []
         command = [sys.executable, "-m", "ipcbus_tools", "record", "--to", str(directory), "--domain", domain, "--json"]
-        # Ctrl-C is for the demo, which then ends it in its own way.
+        # Ctrl-C goes to the demo only, which then ends this process.
         self._process = subprocess.Popen(
             [*command, *more, *topics], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, process_group=0
         )
         self.pid = self._process.pid
 
     def check(self) -> None:
-        """Makes sure that it runs.
+        """Checks that the recorder runs.
 
         Raises:
-            Failure: it does not.
+            Failure: it has ended.
         """
         code = self._process.poll()
         if code is not None:
             raise Failure(f"the recorder (pid {self._process.pid}) ended early with code {code}; run the demo again")
 
     def end(self) -> dict[str, Any]:
-        """Ends it when everything that came is in the archive; returns what it reports.
+        """Ends the recorder when its buffer is in the archive; returns its report.
 
         Raises:
-            Failure: it gave no account.
+            Failure: the recorder did not end, or ended with an error.
         """
         self._process.terminate()
         try:
-            answer, _ = self._process.communicate(timeout=_PATIENCE_S)
+            answer, _ = self._process.communicate(timeout=_TIMEOUT_S)
         except subprocess.TimeoutExpired as error:
-            raise Failure(f"the recorder (pid {self._process.pid}) does not end; is its disk stuck?") from error
+            raise Failure(f"the recorder (pid {self._process.pid}) does not end; check its disk") from error
         if self._process.returncode != _ENDED_BY_SIGTERM:
             raise Failure(f"the recorder ended with code {self._process.returncode}; run the demo again")
         found: dict[str, Any] = json.loads(answer)
         return found
 
     def __enter__(self) -> Self:
-        """It runs."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """It does not run any more."""
+        """Ends the process."""
         if self._process.poll() is None:
             self._process.kill()
         self._process.communicate()
 
 
 def no_spark() -> str:
-    """Why there can be no report, with the cure; empty when there can."""
+    """Returns why Spark cannot make a report, with the cure; empty when it can."""
     try:
         from ipcbus.spark.session import check_spark
 
@@ -90,13 +89,13 @@ def no_spark() -> str:
 
 
 def report(archive: Path, directory: Path) -> None:
-    """Has Spark make the report of an archive, which takes it half a minute; shows its progress and its end.
+    """Lets Spark make the report of an archive, which takes half a minute, and shows its progress.
 
     Raises:
-        Failure: it could not.
+        Failure: the report failed.
     """
     command = [sys.executable, "-m", "ipcbus_tools", "pipeline", "report"]
     done = subprocess.run([*command, "--archive", str(archive), "--out", str(directory)], check=False)
     if done.returncode:
-        raise Failure(f"the report of {archive} failed with code {done.returncode}; its words are above")
-    click.echo(f"recorded traffic: {archive}; look at it with 'ipcbus archive info {archive}'")
+        raise Failure(f"the report of {archive} failed with code {done.returncode}; see its output above")
+    click.echo(f"recorded traffic: {archive}; 'ipcbus archive info {archive}' shows it")

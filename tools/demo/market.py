@@ -7,27 +7,26 @@ import time
 from typing import Final
 
 SYMBOLS: Final = {"ACME": 120.0, "DUNE": 43.5, "HOLT": 310.0, "ZINC": 7.25}
-"""Each with the price that it begins at."""
+"""The first price of each symbol."""
 
 TOPICS: Final = [f"{symbol.lower()}@{kind}" for symbol in SYMBOLS for kind in ("trade", "bookTicker")]
-"""Each symbol's trades, and its best prices."""
+"""The topics of each symbol: its trades, and its best prices."""
 
 _STEP: Final = 0.0004
-"""Scatter of a price from one trade to the next, as a part of it."""
+"""Standard deviation of a price from one trade to the next, as a share of the price."""
 
 
 class Market:
-    """Walks at random; no message is like another, and trades are numbered without gaps."""
+    """A random walk of prices; no two messages are equal, and trades are numbered without gaps."""
 
     def __init__(self, seed: int = 1) -> None:
-        """At the first prices."""
         self._random = random.Random(seed)
         self._prices = dict(SYMBOLS)
         self._trades = dict.fromkeys(SYMBOLS, 0)
         self._updates = 0
 
     def next(self) -> tuple[str, bytes]:
-        """What happens next: topic and message."""
+        """Returns the topic and the message of the next event."""
         draw = self._random
         symbol = draw.choice(tuple(SYMBOLS))
         kind = "trade" if draw.random() < 0.5 else "bookTicker"
@@ -36,11 +35,11 @@ class Market:
         if kind == "trade":
             self._prices[symbol] *= 1 + draw.gauss(0, _STEP)
             self._trades[symbol] += 1
-            what = f'"t":{self._trades[symbol]},"p":"{self._prices[symbol]:.4f}","q":"{quantity:.2f}"'
+            fields = f'"t":{self._trades[symbol]},"p":"{self._prices[symbol]:.4f}","q":"{quantity:.2f}"'
         else:
             self._updates += 1
             bid, ask = (f"{self._prices[symbol] * factor:.4f}" for factor in (1 - _STEP / 4, 1 + _STEP / 4))
-            what = f'"u":{self._updates},"b":"{bid}","B":"{quantity:.2f}","a":"{ask}","A":"{quantity:.2f}"'
+            fields = f'"u":{self._updates},"b":"{bid}","B":"{quantity:.2f}","a":"{ask}","A":"{quantity:.2f}"'
         topic = f"{symbol.lower()}@{kind}"
-        data = f'{{"e":"{kind}","E":{now_ms},"T":{now_ms},"s":"{symbol}",{what}}}'
+        data = f'{{"e":"{kind}","E":{now_ms},"T":{now_ms},"s":"{symbol}",{fields}}}'
         return topic, f'{{"stream":"{topic}","data":{data}}}'.encode()

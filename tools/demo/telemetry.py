@@ -1,4 +1,4 @@
-"""What this host is doing, as messages: one topic a kind, JSON."""
+"""Telemetry of this host as JSON messages, with a topic for each kind."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ TOPICS: Final[dict[str, Callable[[], Facts]]] = {
     "host.disk": _disk,
     "host.net": _net,
 }
-"""What each topic tells."""
+"""The function that returns the facts of each topic."""
 
 
 def message(topic: str) -> bytes:
-    """Returns the message of a topic now; says so where the host does not let itself be looked at."""
+    """Returns the message of a topic; the message says so when the host does not provide the facts."""
     try:
         facts = TOPICS[topic]()
     except (psutil.Error, OSError, RuntimeError) as error:

@@ -1,4 +1,4 @@
-"""What `ipcbus doctor` finds on the bus itself: leftovers, contexts of other layouts, sessions that cannot be read."""
+"""Checks of the bus for `ipcbus doctor`: leftovers, contexts of other layouts, sessions that cannot be read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ipcbus.resolution.local import leftovers, object_names
 from ipcbus.stats.processes import user_name
 from ipcbus.wire.wire_layout import LAYOUT_ID
 from ipcbus_tools.doctor.diagnosis import Leftover, OtherLayout, Unreadable
-from ipcbus_tools.doctor.host_checks import Live
+from ipcbus_tools.doctor.host_checks import LiveProcess
 
 if TYPE_CHECKING:
     from ipcbus.resolution.local.leftovers import Found
@@ -21,9 +21,9 @@ __all__ = [
     "Leftover",
     "OtherLayout",
     "Unreadable",
-    "dead",
+    "dead_leftovers",
+    "find_objects",
     "live_processes",
-    "look",
     "other_layouts",
     "unreadable",
 ]
@@ -33,8 +33,8 @@ _SAME_RELEASE = "run the same version of ipcbus in all processes of the domain; 
 _DAMAGED = "restart its process"
 
 
-def look(domains: tuple[str, ...]) -> tuple[Found, ...]:
-    """Everything of ipcbus in /dev/shm, or in some domains only.
+def find_objects(domains: tuple[str, ...]) -> tuple[Found, ...]:
+    """Returns the objects of ipcbus in /dev/shm, by context; of these domains only, if there are any.
 
     Raises:
         OSError: /dev/shm cannot be read.
@@ -44,28 +44,28 @@ def look(domains: tuple[str, ...]) -> tuple[Found, ...]:
     return tuple(found for domain in dict.fromkeys(domains) for found in leftovers.look(domain))
 
 
-def live_processes(found: tuple[Found, ...]) -> tuple[Live, ...]:
-    """Returns the processes of live contexts, each once."""
+def live_processes(found: tuple[Found, ...]) -> tuple[LiveProcess, ...]:
+    """Returns the processes that have live contexts."""
     owners: dict[int, list[Found]] = {}
     for each in found:
         if each.owner == leftovers.ALIVE and each.pid:
             owners.setdefault(each.pid, []).append(each)
-    return tuple(Live(pid, owned[0].uid, sum(each.busy_wait for each in owned)) for pid, owned in owners.items())
+    return tuple(LiveProcess(pid, owned[0].uid, sum(each.busy_wait for each in owned)) for pid, owned in owners.items())
 
 
-def dead(found: tuple[Found, ...], *, reclaim: bool) -> tuple[tuple[Leftover, ...], int, int]:
-    """What dead contexts left; with `reclaim` it is removed where that is safe and allowed.
+def dead_leftovers(found: tuple[Found, ...], *, reclaim: bool) -> tuple[tuple[Leftover, ...], int, int]:
+    """Returns what dead contexts left behind; with `reclaim`, removes it where that is safe and allowed.
 
     Returns:
-        The leftovers, the largest first; how many objects were removed, and how many bytes they had.
+        The leftovers, the largest first; the number of removed objects, and their bytes.
     """
     rows, objects, size = [], 0, 0
     for each in sorted((each for each in found if each.owner == leftovers.DEAD), key=lambda each: -each.size):
         removed = each.reclaim(of_others=os.geteuid() == 0) if reclaim else []
-        gone = reclaim and len(removed) == len(each.members)
+        reclaimed = reclaim and len(removed) == len(each.members)
         objects += len(removed)
-        size += each.size if gone else 0
-        reason = _why_kept(each, len(removed)) if reclaim and not gone else ""
+        size += each.size if reclaimed else 0
+        reason = _why_not_reclaimed(each, len(removed)) if reclaim and not reclaimed else ""
         rows.append(
             Leftover(
                 domain=each.domain,
@@ -75,9 +75,9 @@ def dead(found: tuple[Found, ...], *, reclaim: bool) -> tuple[tuple[Leftover, ..
                 objects=len(each.members),
                 bytes=each.size,
                 age_seconds=round(max(0.0, time.time() - each.since_s), 3),
-                reclaimed=gone,
+                reclaimed=reclaimed,
                 reason=reason,
-                cure="" if gone else _cure_of_leftover(each),
+                cure="" if reclaimed else _cure_of_leftover(each),
             )
         )
     return tuple(rows), objects, size
@@ -87,11 +87,11 @@ def _may_remove(found: Found) -> bool:
     return os.geteuid() in (0, found.uid)
 
 
-def _why_kept(found: Found, removed: int) -> str:
+def _why_not_reclaimed(found: Found, removed: int) -> str:
     if not _may_remove(found):
         return f"it belongs to user {user_name(found.uid)}"
     if removed:
-        return f"{removed} of {len(found.members)} objects could be removed; the system refuses the others"
+        return f"{removed} of {len(found.members)} objects were removed; the system refuses to remove the others"
     return "the system refuses to remove it, or another process is removing it now"
 
 
@@ -100,7 +100,7 @@ def _cure_of_leftover(found: Found) -> str:
 
 
 def other_layouts(found: tuple[Found, ...]) -> tuple[OtherLayout, ...]:
-    """Live contexts whose memory is laid out in another way."""
+    """Returns the live contexts whose shared memory has another layout."""
     return tuple(
         OtherLayout(
             domain=each.domain,
@@ -119,13 +119,13 @@ def other_layouts(found: tuple[Found, ...]) -> tuple[OtherLayout, ...]:
 
 
 def unreadable(found: tuple[Found, ...]) -> tuple[Unreadable, ...]:
-    """Contexts and sessions that run, or may run, and cannot be read; with the reason."""
+    """Returns the contexts and sessions that run, or may run, and cannot be read, with the reasons."""
     rows = []
-    # What is of a known layout and lives is read as every reader of statistics would.
+    # Live contexts of this layout are read as every reader of statistics reads them.
     known = {(each.tag, each.context_id): each for each in found if each.owner == leftovers.ALIVE}
     for domain in sorted({each.domain for each in known.values()}):
-        taken = stats.take_snapshot(domain)
-        for context in taken.contexts:
+        snapshot = stats.take_snapshot(domain)
+        for context in snapshot.contexts:
             each = known.get((object_names.domain_tag(domain), context.context_id))
             if each is None or each.other_layout or not context.alive:
                 continue
@@ -136,8 +136,8 @@ def unreadable(found: tuple[Found, ...]) -> tuple[Unreadable, ...]:
     return tuple(rows)
 
 
-def _row(found: Found, source: str, told: str) -> Unreadable:
-    reason, _, cure = told.rpartition("; ") if "; " in told else (told, "", "")
+def _row(found: Found, source: str, text: str) -> Unreadable:
+    reason, _, cure = text.rpartition("; ") if "; " in text else (text, "", "")
     if not cure:
         mine = os.geteuid() in (0, found.uid)
         cure = _DAMAGED if mine else f"ask as user {user_name(found.uid)} or as root"

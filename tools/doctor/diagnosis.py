@@ -1,4 +1,4 @@
-"""What `ipcbus doctor` found, as it prints it with --json."""
+"""The result of `ipcbus doctor`, in the form of --json."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Check:
     """One check of the host.
 
     Attributes:
-        name: what was checked.
-        state: `ok`, `finding`, or `unknown` where it could not be checked.
-        found: what is so, with the values.
-        cure: what to do about a finding; empty for what is ok.
+        name: the name of the check.
+        state: `ok`, `finding`, or `unknown` when it could not be checked.
+        found: the result, with the values.
+        cure: what to do about a finding; empty when the state is `ok`.
     """
 
     name: str
@@ -33,19 +33,19 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """What a dead context left in shared memory.
+    """The objects that a dead context left in shared memory.
 
     Attributes:
-        domain: its domain; the tag in the names of the objects where the name is not known.
+        domain: the context's domain; the tag in the names of the objects if the name is not known.
         context_id: number of the context.
         uid: owner of the objects.
         user: name of the owner, or the number again.
-        objects: how many objects there were.
-        bytes: memory behind them.
-        age_seconds: how long ago the first of them was made.
-        reclaimed: whether this call removed all of them.
-        reason: why they are still there, after --reclaim; empty before.
-        cure: what removes them; empty once they are reclaimed.
+        objects: number of objects.
+        bytes: memory of the objects.
+        age_seconds: age of the oldest object.
+        reclaimed: whether this call removed all objects.
+        reason: why --reclaim has not removed all objects; empty without --reclaim.
+        cure: what removes the objects; empty when they are reclaimed.
     """
 
     domain: str
@@ -65,14 +65,14 @@ class OtherLayout:
     """A live context of a version of ipcbus with another layout of shared memory.
 
     Attributes:
-        domain: its domain; the tag in the names of the objects where the name is not known.
+        domain: the context's domain; the tag in the names of its objects if the name is not known.
         context_id: number of the context.
-        pid: its process.
-        uid: its user.
+        pid: the context's process.
+        uid: the user of the process.
         user: name of the user, or the number again.
-        release: its version of ipcbus.
-        layout_id: its layout.
-        sessions: how many sessions it sends on, none of which contexts of this version can join.
+        release: the version of ipcbus that the process runs.
+        layout_id: the layout of that version.
+        sessions: number of its sessions; contexts of this version cannot join them.
         cure: what to do.
     """
 
@@ -92,13 +92,13 @@ class Unreadable:
     """A context or session that this user may not read, or that is damaged.
 
     Attributes:
-        domain: its domain; the tag in the names of the objects where the name is not known.
+        domain: the context's domain; the tag in the names of its objects if the name is not known.
         context_id: number of the context.
-        source: source string of the session; empty where it is the context itself.
-        pid: its process; 0 when unknown.
-        uid: its user.
+        source: source string of the session; empty if the context itself cannot be read.
+        pid: the context's process; 0 when unknown.
+        uid: the user of the process.
         user: name of the user, or the number again.
-        reason: why it cannot be read.
+        reason: why the context or session cannot be read.
         cure: what to do.
     """
 
@@ -114,25 +114,25 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What `ipcbus doctor` found on this host.
+    """The result of `ipcbus doctor` on this host.
 
     Attributes:
-        result: `clean`, `findings`, or `not_checkable` where nothing was found but not all could be checked.
+        result: `clean`, `findings`, or `not_checkable` if there is no finding but not all could be checked.
         exit_code: 0, 1 or 2, in this order.
         host: name of the host.
         kernel: version of the kernel.
         python: version of Python.
         release: version of ipcbus.
         layout_id: layout of shared memory of this version.
-        user: who asked.
-        contexts: live contexts in the domains that were looked at.
-        domains: names of the domains in which there are live contexts or leftovers.
+        user: the user who ran the command.
+        contexts: number of live contexts in the checked domains.
+        domains: names of the domains that have live contexts or leftovers.
         checks: checks of the host.
-        leftovers: what dead contexts left, the largest first.
+        leftovers: the objects of dead contexts, the largest first.
         other_layouts: live contexts of other layouts.
         unreadable: live contexts and sessions that cannot be read.
-        reclaimed_objects: objects that this call removed.
-        reclaimed_bytes: memory behind them.
+        reclaimed_objects: number of objects that this call removed.
+        reclaimed_bytes: memory of these objects.
     """
 
     result: str
@@ -154,7 +154,7 @@ class Diagnosis:
 
 
 def result_of(checks: tuple[Check, ...], *found: tuple[object, ...]) -> str:
-    """Returns the result of all checks and of the lists of what was found beside them."""
+    """Returns the result of all checks and of the lists of findings on the bus."""
     states = {check.state for check in checks}
     if FINDING in states or any(found):
         return FINDINGS

@@ -1,6 +1,6 @@
 """Checks of this host for `ipcbus doctor`: shared memory, limits, processors, clock.
 
-Every check reads files below a root and asks the system through `Host`, so that tests can give it another host.
+Every check reads files below a root directory and asks the system through `Host`, so that tests can replace the host.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ROOM = 8 * _MIB
 _INODES = 64
 _FULL = 0.9
 _FILES = 256
-"""Fewer descriptors are soon used up: a context takes about 12, and each of its sessions some more."""
+"""Least limit of descriptors: a context takes about 12, and each of its sessions some more."""
 _GOOD_CLOCKS = ("tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter")
 _UDP_BUFFER = 8 * _MIB
 """Default of the options transport_*_receiver_socket_buffer."""
@@ -35,7 +35,7 @@ _SYSTEM_UIDS = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Live:
+class LiveProcess:
     """A process with live contexts."""
 
     pid: int
@@ -45,21 +45,21 @@ class Live:
 
 @dataclass(frozen=True)
 class Host:
-    """The host that is looked at."""
+    """The host that is checked."""
 
     root: Path = Path("/")
     shared_memory: Path = segment.ROOT
-    live: tuple[Live, ...] = ()
+    live: tuple[LiveProcess, ...] = ()
     uid: int = field(default_factory=os.geteuid)
 
     def read(self, path: str) -> str | None:
-        """Returns the text of a file; None where there is none, or it may not be read."""
+        """Returns the text of a file; None when the file does not exist or cannot be read."""
         with contextlib.suppress(OSError, UnicodeDecodeError):
             return (self.root / path).read_text()
         return None
 
     def lines(self, path: str) -> list[str]:
-        """Returns the lines of a file; none where it cannot be read."""
+        """Returns the lines of a file; empty when it cannot be read."""
         return (self.read(path) or "").splitlines()
 
 
@@ -79,7 +79,7 @@ def check_host(host: Host) -> tuple[Check, ...]:
 
 
 def shared_memory(host: Host) -> Check:
-    """Size and use of /dev/shm, whether it can be written, and what it lies on."""
+    """Checks the size and use of /dev/shm, whether it can be written, and its file system."""
     name, path = "shared memory", host.shared_memory
     try:
         limits = os.statvfs(path)
@@ -87,19 +87,17 @@ def shared_memory(host: Host) -> Check:
         return Check(name, UNKNOWN, f"{path}: {error.strerror}", f"mount a tmpfs: mount -t tmpfs tmpfs {path}")
     total, free = limits.f_blocks * limits.f_frsize, limits.f_bavail * limits.f_frsize
     kind = _mounted(host, path)
-    found = f"{path} has {size(total)}, {size(total - free)} used, {size(free)} free" if total else "no limit of bytes"
+    found = f"{path} has {size(total)}, {size(total - free)} used, {size(free)} free" if total else f"{path}: no limit"
     if limits.f_files:
         found += f"; {number(limits.f_ffree)} of {number(limits.f_files)} inodes free"
     if kind not in ("tmpfs", ""):
         cure = f"mount a tmpfs there: mount -t tmpfs tmpfs {path}"
-        return Check(name, FINDING, f"{found}; it is {kind}, so that messages go to a disk", cure)
+        return Check(name, FINDING, f"{found}; its file system is {kind}, so that messages go to a disk", cure)
     if limits.f_flag & os.ST_RDONLY:
         return Check(name, FINDING, f"{path} is mounted read-only", f"mount -o remount,rw {path}")
     if not os.access(path, os.W_OK | os.X_OK):
         return Check(name, FINDING, f"{path} cannot be written by this user", f"chmod 1777 {path}")
-    more = (
-        "reclaim what dead processes left (ipcbus doctor --reclaim), or make it larger: docker run --shm-size=1g, or "
-    )
+    more = "remove leftovers (ipcbus doctor --reclaim), or make it larger: docker run --shm-size=1g, or "
     if total and (free < _ROOM or free < (1 - _FULL) * total):
         return Check(name, FINDING, found, f"{more}mount -o remount,size=1g {path}")
     if limits.f_files and limits.f_ffree < _INODES:
@@ -108,20 +106,20 @@ def shared_memory(host: Host) -> Check:
 
 
 def _mounted(host: Host, path: Path) -> str:
-    """Type of the file system at a path; empty where it is not known."""
+    """Returns the type of the file system at a path; empty when it is not known."""
     kinds = {fields[1]: fields[2] for line in host.lines("proc/self/mounts") if len(fields := line.split(" ")) > 2}
     return next((kinds[str(each)] for each in (path, *path.parents) if str(each) in kinds), "")
 
 
 def remove_ipc(host: Host) -> Check:
-    """Returns whether systemd-logind removes the shared memory of users who log out."""
+    """Checks whether systemd-logind removes the shared memory of users who log out."""
     name = "RemoveIPC"
     if not (host.root / "run/systemd/users").exists():
-        return Check(name, OK, "systemd-logind does not run here, nobody removes shared memory at log-out")
+        return Check(name, OK, "systemd-logind does not run here, so that shared memory outlives a log-out")
     setting = "yes"
     folders = [host.root / top / "systemd" for top in ("usr/lib", "run", "etc")]
     drop_ins = {file.name: file for folder in folders for file in folder.glob("logind.conf.d/*.conf")}
-    # The main file first, the drop-ins in the order of their names; the last word wins.
+    # The main file comes first, then the drop-ins in the order of their names; the last setting wins.
     main = next((f / "logind.conf" for f in reversed(folders) if (f / "logind.conf").exists()), None)
     for file in (*([main] if main else []), *(drop_ins[each] for each in sorted(drop_ins))):
         with contextlib.suppress(OSError):
@@ -156,7 +154,7 @@ def _name(uid: int) -> str:
 
 
 def open_files(host: Host) -> Check:
-    """Limits of descriptors: of this shell, of processes with contexts, and of the system."""
+    """Checks the limits of descriptors: of this shell, of processes with contexts, and of the system."""
     name = "open files"
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     found = f"limit {_limit(soft)} a process (hard limit {_limit(hard)})"
@@ -182,7 +180,7 @@ def open_files(host: Host) -> Check:
 
 
 def locked_memory(host: Host) -> Check:
-    """Returns the limit of locked memory, which matters to processes that lock all of theirs."""
+    """Checks the limit of locked memory, which matters to processes that lock all their memory."""
     name = "locked memory"
     soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     for each in host.live:
@@ -199,25 +197,27 @@ def locked_memory(host: Host) -> Check:
                 "raise the limit: ulimit -l unlimited, LimitMEMLOCK= of the service, docker run --ulimit memlock=-1",
             )
     unit = "no limit" if soft < 0 else f"limit {size(soft)}"
-    return Check(name, OK, f"{unit}; ipcbus locks none by itself, and no live process with a context is near its limit")
+    return Check(
+        name, OK, f"{unit}; ipcbus locks no memory itself, and no live process with a context is near its limit"
+    )
 
 
 def process_limit(host: Host) -> Check:
-    """Limits of processes and threads: each context in embedded mode has one thread."""
+    """Checks the limits of processes and threads: each context in embedded mode has one thread."""
     name = "processes and threads"
     soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
     groups = [
-        (used, most)
+        (used, limit)
         for folder in _cgroups(host, "pids")
-        if (most := _number(host.read(f"{folder}/pids.max"))) is not None
+        if (limit := _number(host.read(f"{folder}/pids.max"))) is not None
         and (used := _number(host.read(f"{folder}/pids.current"))) is not None
     ]
-    for used, most in groups:
-        if used > _FULL * most:
+    for used, limit in groups:
+        if used > _FULL * limit:
             return Check(
                 name,
                 FINDING,
-                f"{used:.0f} of {most:.0f} processes and threads of this control group run",
+                f"{used:.0f} of {limit:.0f} processes and threads of this control group run",
                 "raise the limit: TasksMax= of the service, docker run --pids-limit",
             )
     if soft >= 0 and host.uid != 0:
@@ -229,12 +229,12 @@ def process_limit(host: Host) -> Check:
             return Check(
                 name, FINDING, f"{mine} of {soft} processes and threads of this user run", "raise it: ulimit -u"
             )
-    group = f", {min(most for _, most in groups):.0f} in this control group" if groups else ""
+    group = f", {min(limit for _, limit in groups):.0f} in this control group" if groups else ""
     return Check(name, OK, f"limit {_limit(soft)} a user{group}")
 
 
 def processors(host: Host) -> Check:
-    """Processors that may be used, beside threads that keep one each."""
+    """Checks the number of usable processors against the number of threads that spin."""
     name = "processors"
     affinity = len(os.sched_getaffinity(0))
     for each in host.live:
@@ -260,7 +260,7 @@ def processors(host: Host) -> Check:
 
 
 def _quotas(host: Host) -> Iterable[float]:
-    """Processors that control groups grant, of this one and those above it."""
+    """Yields the processors that this control group and those above it grant."""
     for folder in _cgroups(host, "cpu"):
         fields = (host.read(f"{folder}/cpu.max") or "").split()
         if len(fields) == 2 and fields[0] != "max":
@@ -274,7 +274,7 @@ def _quotas(host: Host) -> Iterable[float]:
 
 
 def _cgroups(host: Host, controller: str) -> list[str]:
-    """Folders of the control groups of this process for a controller, from the innermost to the root."""
+    """Returns the directories of this process's control groups for a controller, from the innermost to the root."""
     found = []
     for line in host.lines("proc/self/cgroup"):
         _, names, path = [*line.split(":", 2), "", ""][:3]
@@ -287,20 +287,20 @@ def _cgroups(host: Host, controller: str) -> list[str]:
 
 
 def clock_source(host: Host) -> Check:
-    """What the kernel reads the time from."""
+    """Checks the clock source of the kernel."""
     name, folder = "clock source", "sys/devices/system/clocksource/clocksource0"
     source = (host.read(f"{folder}/current_clocksource") or "").strip()
     if not source:
-        return Check(name, OK, "the system does not tell it")
+        return Check(name, OK, "the system does not name it")
     if source in _GOOD_CLOCKS:
         return Check(name, OK, f"{source}, read without a system call")
     better = [each for each in (host.read(f"{folder}/available_clocksource") or "").split() if each in _GOOD_CLOCKS]
-    cure = f"echo {better[0]} > /{folder}/current_clocksource" if better else "look into dmesg why the kernel left tsc"
-    return Check(name, FINDING, f"{source}: each look at the clock is a system call of about a microsecond", cure)
+    cure = f"echo {better[0]} > /{folder}/current_clocksource" if better else "see in dmesg why the kernel left tsc"
+    return Check(name, FINDING, f"{source}: each reading of the clock is a system call of about a microsecond", cure)
 
 
 def huge_pages(host: Host) -> Check:
-    """Returns whether every small object takes a huge page."""
+    """Checks whether every small object takes a huge page."""
     name = "huge pages"
     options = next(
         (
@@ -321,22 +321,22 @@ def huge_pages(host: Host) -> Check:
             name,
             FINDING,
             f"{found}: each object, however small, takes whole pages of 2 MiB",
-            f"mount -o remount,huge=within_size {segment.ROOT}, which gives them to large rings only",
+            f"mount -o remount,huge=within_size {segment.ROOT}, which gives huge pages to large rings only",
         )
     more = "; windows of 2 MiB and more may gain from huge=within_size" if huge == "never" else ""
     return Check(name, OK, found + more)
 
 
 def udp_buffers(host: Host) -> Check:
-    """Returns whether the system grants the buffers that sockets ask for, where any context may receive over UDP."""
+    """Checks whether the system grants the receive buffers that sockets over UDP ask for."""
     name = "UDP buffers"
-    most = _number(host.read("proc/sys/net/core/rmem_max"))
-    if most is None:
-        return Check(name, OK, "the system does not tell its limit")
-    found = f"net.core.rmem_max is {size(most)}, a socket asks for {size(_UDP_BUFFER)}"
+    limit = _number(host.read("proc/sys/net/core/rmem_max"))
+    if limit is None:
+        return Check(name, OK, "the system does not show its limit")
+    found = f"net.core.rmem_max is {size(limit)}, a socket asks for {size(_UDP_BUFFER)}"
     more = (
         ""
-        if most >= _UDP_BUFFER
+        if limit >= _UDP_BUFFER
         else "; raise the sysctl where LBT-RU or LBT-RM loses datagrams (socket_dgrams_overrun)"
     )
     return Check(name, OK, found + more)

@@ -1,4 +1,4 @@
-"""Checks of `ipcbus doctor` that try what ipcbus needs: features of the kernel, the clock, Java for Spark."""
+"""Checks of `ipcbus doctor` that try features which ipcbus needs: of the kernel, the clock, and Java for Spark."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ _ALLOW = "allow the system call in the seccomp profile of the container (docker 
 
 
 def check_kernel() -> tuple[Check, ...]:
-    """Returns all checks of this module but that of Java."""
+    """Runs all checks of this module except that of Java."""
     return (
-        _tried("OFD locks", _ofd_locks, "ipcbus tells by them who lives", _NEWER),
+        _feature("OFD locks", _ofd_locks, "ipcbus needs them to know which processes live", _NEWER),
         membarrier(),
-        _tried("memfd", _memfd, "receiving over UDP needs it", _ALLOW + _NEWER),
-        _tried("epoll, eventfd, timerfd, pidfd", _waiting, "contexts wait with them", _ALLOW + _NEWER),
-        _tried("futex", _futex, "a source waits for room with it", _ALLOW + _NEWER),
-        _tried(
+        _feature("memfd", _memfd, "receiving over UDP needs it", _ALLOW + _NEWER),
+        _feature("epoll, eventfd, timerfd, pidfd", _waiting, "contexts wait with them", _ALLOW + _NEWER),
+        _feature("futex", _futex, "a source waits for room with it", _ALLOW + _NEWER),
+        _feature(
             f"allocating in {segment.ROOT}",
             _fallocate,
             "memory is allocated before it is used",
             f"mount a tmpfs at {segment.ROOT}",
         ),
-        _tried(
+        _feature(
             "UDP on loopback",
             _datagrams,
             "receivers that cannot map the memory need it",
@@ -46,11 +46,11 @@ def check_kernel() -> tuple[Check, ...]:
     )
 
 
-def _tried(name: str, attempt: Callable[[], None], why: str, cure: str) -> Check:
+def _feature(name: str, attempt: Callable[[], None], purpose: str, cure: str) -> Check:
     try:
         attempt()
     except (OSError, AttributeError) as error:
-        return Check(name, FINDING, f"{error}; {why}", cure)
+        return Check(name, FINDING, f"{error}; {purpose}", cure)
     return Check(name, OK, "works")
 
 
@@ -82,7 +82,7 @@ def _waiting() -> None:
             poller.register(event, select.EPOLLIN)
             os.eventfd_write(event, 1)
             if not poller.poll(1):
-                raise OSError("epoll does not tell of an eventfd that is ready")
+                raise OSError("epoll does not report an eventfd that is ready")
         os.close(os.pidfd_open(os.getpid()))
     finally:
         os.close(event)
@@ -98,18 +98,18 @@ def _fallocate() -> None:
 
 def _datagrams() -> None:
     with (
-        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taker,
-        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as giver,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender,
     ):
-        taker.bind(("127.0.0.1", 0))
-        taker.settimeout(5)
-        giver.sendto(b"ipcbus", taker.getsockname())
-        if taker.recv(16) != b"ipcbus":
+        receiver.bind(("127.0.0.1", 0))
+        receiver.settimeout(5)
+        sender.sendto(b"ipcbus", receiver.getsockname())
+        if receiver.recv(16) != b"ipcbus":
             raise OSError("loopback does not carry a datagram")
 
 
 def membarrier() -> Check:
-    """Returns whether a thread may make all others order their memory accesses, so that messages need no fence."""
+    """Checks whether a thread can order the memory accesses of all others, so that messages need no fence."""
     name = "membarrier"
     if wake.asymmetric() and wake.barrier():
         return Check(name, OK, "works, so that a message costs no fence")
@@ -124,7 +124,7 @@ def _futex() -> None:
 
 
 def ticks() -> Check:
-    """Returns which clock stamps messages."""
+    """Checks which clock stamps messages."""
     name = "clock of messages"
     if clock.kind() == clock.KIND_TSC:
         return Check(name, OK, "the time stamp counter of the processor")
@@ -133,12 +133,12 @@ def ticks() -> Check:
         time.monotonic_ns()
     each = (time.perf_counter_ns() - begin) / 1000
     return Check(
-        name, OK, f"the monotonic clock, {each:.0f} ns a look from Python; the time stamp counter is not stable here"
+        name, OK, f"the monotonic clock, {each:.0f} ns a reading from Python; the time stamp counter is not stable here"
     )
 
 
 def java() -> Check:
-    """Returns whether Spark finds a Java, where Spark is installed."""
+    """Checks whether Spark finds Java, if pyspark is installed."""
     name = "Java for Spark"
     if importlib.util.find_spec("pyspark") is None:
         return Check(name, OK, "pyspark is not installed, so that Java is not needed")

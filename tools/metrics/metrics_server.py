@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 CONNECTIONS = 16
-"""So many at once: nobody who opens more takes threads and descriptors from the host."""
+"""Most connections at a time, so that clients cannot use up the host's threads and descriptors."""
 
 DEADLINE_S = 10.0
-"""A connection ends so long after it began."""
+"""Most seconds of a connection."""
 
 _PATH = "/metrics"
 _PAGE = b"<!doctype html><title>ipcbus</title><h1>ipcbus export</h1><p><a href='/metrics'>metrics</a></p>\n"
@@ -30,19 +30,19 @@ _PLAIN = "text/plain; charset=utf-8"
 
 
 def registry(domains: Iterable[str]) -> CollectorRegistry:
-    """What is exported of these domains; of all where none is named."""
+    """Returns the registry of these domains, or of all domains if there is no name."""
     found = CollectorRegistry(auto_describe=False)
     found.register(DomainCollector(domains))
     return found
 
 
 def text(registry: CollectorRegistry) -> str:
-    """What Prometheus would get now."""
+    """Returns the metrics of this moment in the text format of Prometheus."""
     return generate_latest(registry).decode()
 
 
 def application(registry: CollectorRegistry) -> WSGIApplication:
-    """Answers requests."""
+    """Returns the WSGI application that answers requests."""
     metrics: WSGIApplication = make_wsgi_app(registry)
 
     def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
@@ -56,41 +56,41 @@ def application(registry: CollectorRegistry) -> WSGIApplication:
             try:
                 return metrics(environ, start_response)
             except OSError as error:
-                return _say(start_response, "503 Service Unavailable", f"shared memory cannot be read: {error}\n")
+                return _plain(start_response, "503 Service Unavailable", f"shared memory cannot be read: {error}\n")
         if path == "/":
             start_response("200 OK", [("Content-Type", "text/html; charset=utf-8")])
             return [_PAGE]
-        return _say(start_response, "404 Not Found", f"there is only {_PATH}\n")
+        return _plain(start_response, "404 Not Found", f"there is only {_PATH}\n")
 
     return answer
 
 
 def _head(answer: WSGIApplication, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-    """What GET would get, but for the body."""
-    said: list[Any] = []
-    body = b"".join(answer({**environ, "REQUEST_METHOD": "GET"}, lambda *line: said.append(line)))  # type: ignore[arg-type]
-    status, headers = said[0][:2]
+    """Answers as GET does, but without the body."""
+    response: list[Any] = []
+    body = b"".join(answer({**environ, "REQUEST_METHOD": "GET"}, lambda *line: response.append(line)))  # type: ignore[arg-type]
+    status, headers = response[0][:2]
     start_response(status, [*headers, ("Content-Length", str(len(body)))])
     return []
 
 
-def _say(start_response: StartResponse, status: str, line: str) -> list[bytes]:
+def _plain(start_response: StartResponse, status: str, line: str) -> list[bytes]:
     start_response(status, [("Content-Type", _PLAIN)])
     return [line.encode()]
 
 
 class _Handler(WSGIRequestHandler):
-    """One connection, with a deadline for all of it: a client that says or takes a byte now and then has no more."""
+    """One connection; its deadline also ends a client that sends or reads only a byte now and then."""
 
     def setup(self) -> None:
-        """Sets the deadline."""
+        """Starts the deadline of the connection."""
         super().setup()
         self._deadline = threading.Timer(DEADLINE_S, self._hang_up)
         self._deadline.daemon = True
         self._deadline.start()
 
     def finish(self) -> None:
-        """It was met, or is over."""
+        """Cancels the deadline."""
         self._deadline.cancel()
         super().finish()
 
@@ -99,40 +99,40 @@ class _Handler(WSGIRequestHandler):
             self.connection.shutdown(socket.SHUT_RDWR)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing: a line for each scrape tells nobody anything."""
+        """Logs nothing: a line for each scrape has no use."""
         del format, args
 
 
 class MetricsServer(socketserver.ThreadingMixIn, WSGIServer):
-    """Listens, with a thread for each of so many connections; more of them wait until the system hands them over."""
+    """Serves each connection in a thread of its own, `CONNECTIONS` at a time; further ones wait in the system."""
 
     daemon_threads = True
     request_queue_size = 128
 
     def __init__(self, registry: CollectorRegistry, host: str, port: int) -> None:
-        """Listens already.
+        """Begins to listen.
 
         Raises:
-            OSError: the host is unknown, or the port is taken or not allowed.
+            OSError: the host is unknown, or the port is in use or not allowed.
         """
         self.address_family, _, _, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         self._free = threading.BoundedSemaphore(CONNECTIONS)
-        super().__init__(address[:2], _Handler)  # type: ignore[arg-type]  # of IPv6 too, the host comes first
+        super().__init__(address[:2], _Handler)  # type: ignore[arg-type]  # the host comes first also for IPv6
         self.set_app(application(registry))
 
     def server_bind(self) -> None:
-        """Binds without asking the name service who this host is, which may take long."""
+        """Binds without asking the name service for the name of this host, which may take long."""
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
         self.setup_environ()
 
     def get_request(self) -> tuple[socket.socket, Any]:
-        """Returns the next connection, when there is room for it.
+        """Returns the next connection, when a thread is free for it.
 
         Raises:
-            OSError: it has gone.
+            OSError: the client has gone.
         """
         self._free.acquire()
         try:
@@ -142,7 +142,7 @@ class MetricsServer(socketserver.ThreadingMixIn, WSGIServer):
             raise
 
     def shutdown_request(self, request: Any) -> None:  # noqa: ANN401 - as in socketserver
-        """Ends a connection, however it went."""
+        """Ends a connection and frees its thread."""
         try:
             super().shutdown_request(request)
         finally:
@@ -150,11 +150,11 @@ class MetricsServer(socketserver.ThreadingMixIn, WSGIServer):
 
     @property
     def url(self) -> str:
-        """Where the metrics are."""
+        """The URL of the metrics."""
         host = f"[{self.server_name}]" if ":" in self.server_name else self.server_name
         return f"http://{host}:{self.server_port}{_PATH}"
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as in socketserver
-        """A client that went away, or said nothing, is no news."""
+        """Passes over clients that went away or sent nothing."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)

@@ -1,6 +1,6 @@
-"""Snapshots as Prometheus knows them: names, labels and units by its conventions.
+"""Snapshots as metrics of Prometheus: names, labels and units follow its conventions.
 
-The counters come from the table of `ipcbus.stats`: a row that is added there is exported by itself.
+The counters come from the table of `ipcbus.stats`; a new row there is exported without a change here.
 """
 
 from __future__ import annotations
@@ -45,25 +45,25 @@ LABELS: Final = {
     RECEIVER: (*_OF_CONTEXT, "topic", "wildcard"),
     RECORDER: (*_OF_CONTEXT, "log"),
 }
-"""The labels of each kind of thing; together they name one of it."""
+"""The labels of each kind of object; together they identify one object."""
 
 BUCKETS_NS: Final = tuple(1 << octave for octave in range(7, 32))
-"""Upper bounds of the buckets: 128 ns to 2.1 s, one an octave. They are edges of the bus's own buckets, so exact."""
+"""Upper bounds of the buckets: 128 ns to 2.1 s, one an octave; each is an edge of the bus's own buckets, so exact."""
 
-_LATENCY = "From sending a message to reading it; the sum is reckoned from the middles of buckets, 3 % off at most."
+_LATENCY = "From sending a message to reading it; the sum is computed from the middles of buckets, 3 % off at most."
 
 Labels = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _Gauge:
-    """What a thing is at the moment, besides its counters.
+    """A gauge: a property of an object that is not a counter.
 
     Attributes:
-        of: kind of thing.
-        name: the metric's, without its beginning.
+        of: kind of object.
+        name: name of the metric without the prefix.
         meaning: the help text.
-        value: takes it from the thing; None leaves the sample out.
+        value: returns the value of an object; None leaves the sample out.
     """
 
     of: str
@@ -74,7 +74,7 @@ class _Gauge:
 
 _GAUGES = (
     _Gauge(CONTEXT, "alive", "Whether its process lives.", lambda context: context.alive),
-    _Gauge(CONTEXT, "readable", "Whether what it says of itself could be read.", lambda context: context.pid > 0),
+    _Gauge(CONTEXT, "readable", "Whether its registry could be read.", lambda context: context.pid > 0),
     _Gauge(
         CONTEXT,
         "start_time_seconds",
@@ -85,7 +85,7 @@ _GAUGES = (
     _Gauge(
         SESSION,
         "readable",
-        "Whether its numbers could be read; of one that is not readable there is nothing else.",
+        "Whether its counters could be read; without them it has no other metrics.",
         lambda session: bool(session.counters),
     ),
     _Gauge(SESSION, "window_bytes", "Bytes of its window.", lambda session: _readable(session, session.capacity)),
@@ -114,7 +114,7 @@ _GAUGES = (
         "When it began, since the epoch.",
         lambda session: session.start_ns / 1e9 if session.start_ns else None,
     ),
-    _Gauge(UPLINK, "active", "Whether it sends: somebody receives over UDP.", lambda uplink: uplink.active),
+    _Gauge(UPLINK, "active", "Whether it sends: a context receives over UDP.", lambda uplink: uplink.active),
     _Gauge(
         UPLINK,
         "data_rate_limit_bytes_per_second",
@@ -132,18 +132,18 @@ _GAUGES = (
     _Gauge(SLOT, "active", "Whether it receives: not only joining, and not evicted.", lambda s: s.state == "active"),
     _Gauge(SLOT, "parked", "Whether it sleeps until something is published.", lambda slot: slot.parked),
     _Gauge(SLOT, "lag_bytes", "Bytes that are published and that it has not read.", lambda slot: slot.lag),
-    _Gauge(SLOT, "lag_messages", "About as many messages.", lambda slot: slot.lag_messages),
+    _Gauge(SLOT, "lag_messages", "About how many messages these bytes are.", lambda slot: slot.lag_messages),
     _Gauge(RECORDER, "alive", "Whether its process lives.", lambda recorder: recorder.alive),
     _Gauge(RECORDER, "failing", "Whether the disk refuses what it writes.", lambda recorder: recorder.failing),
     _Gauge(
         RECORDER,
         "silent_seconds",
-        "How long ago it showed its numbers; it does so some times a second, unless it hangs.",
+        "Time since it last showed its counters, which it does several times a second unless it hangs.",
         lambda recorder: recorder.silent_ns / 1e9,
     ),
     _Gauge(RECORDER, "fill_ratio", "Share of its buffer that is full.", lambda recorder: recorder.fill),
 )
-_HOLDS_UP = "Whether it is the one for which a send waits now."
+_HOLDS_UP = "Whether a send waits for it now."
 
 
 def _readable(session: SessionStats, value: float) -> float | None:
@@ -151,33 +151,33 @@ def _readable(session: SessionStats, value: float) -> float | None:
 
 
 def families(snapshots: Iterable[DomainSnapshot]) -> list[Metric]:
-    """Returns all that snapshots say, as metrics; those of which nothing can be said are left out.
+    """Returns snapshots as metrics; metrics without any sample are left out.
 
     Args:
         snapshots: of different domains.
     """
     found = _Families()
-    for taken in snapshots:
-        domain = label(taken.domain)
+    for snapshot in snapshots:
+        domain = label(snapshot.domain)
         found.add(
             GaugeMetricFamily,
             "ipcbus_domain_contexts",
             "Contexts of the domain.",
             DOMAIN,
             (domain,),
-            len(taken.contexts),
+            len(snapshot.contexts),
         )
-        for context in taken.contexts:
+        for context in snapshot.contexts:
             _context(found, domain, context)
     return list(found.metrics.values())
 
 
 class DomainCollector(Collector):
-    """Looks at shared memory each time that Prometheus asks."""
+    """Reads shared memory at each scrape of Prometheus."""
 
     def __init__(self, domains: Iterable[str]) -> None:
-        """Looks at these domains, or at all that there are where none is named."""
-        # Each domain has its own, since each snapshot forgets the processes that it did not ask for.
+        """Reads these domains, or all domains if there is no name."""
+        # Each domain has its own table, since a snapshot drops the processes that it does not contain.
         self._processes = {domain: stats.Processes() for domain in domains}
         self._lock = threading.Lock()
 
@@ -191,19 +191,19 @@ class DomainCollector(Collector):
                 found = stats.take_snapshots()
             seconds = time.perf_counter() - begin
         yield InfoMetricFamily("ipcbus_build", "The release that exports.", {"version": ipcbus.__version__})
-        yield GaugeMetricFamily("ipcbus_scrape_duration_seconds", "Time that the look at shared memory took.", seconds)
+        yield GaugeMetricFamily("ipcbus_scrape_duration_seconds", "Time to read shared memory.", seconds)
         yield from families(found)
 
 
 class _Families:
-    """Metrics by name; of things that claim to be the same one, the first counts."""
+    """Metrics by name; of objects that claim to be the same object, the first counts."""
 
     def __init__(self) -> None:
         self.metrics: dict[str, Metric] = {}
         self._seen: set[tuple[str, Labels]] = set()
 
     def add(self, family: Any, name: str, meaning: str, of: str, labels: Labels, *value: Any) -> None:  # noqa: ANN401
-        """Adds what one thing has of a metric, unless it has that already: Prometheus would refuse the whole scrape."""
+        """Adds a sample of an object to a metric, once only: Prometheus refuses a scrape with duplicates."""
         if (name, labels) not in self._seen:
             self._seen.add((name, labels))
             metric: Any = self.metrics.get(name)
@@ -212,18 +212,18 @@ class _Families:
             metric.add_metric(labels, *value)
 
     def info(self, of: str, labels: Labels, **facts: str) -> None:
-        """What is known of a thing besides numbers."""
+        """Adds the facts about an object that are not numbers."""
         self.add(InfoMetricFamily, f"ipcbus_{of}", f"Facts about the {of}; the value says nothing.", of, labels, facts)
 
-    def gauges(self, of: str, labels: Labels, thing: object) -> None:
-        """What a thing is at the moment."""
+    def gauges(self, of: str, labels: Labels, owner: object) -> None:
+        """Adds the gauges of an object."""
         for row in _GAUGES:
-            value = row.value(thing) if row.of == of else None
+            value = row.value(owner) if row.of == of else None
             if value is not None:
                 self.add(GaugeMetricFamily, f"ipcbus_{of}_{row.name}", row.meaning, of, labels, float(value))
 
     def counters(self, of: str, labels: Labels, values: Mapping[str, int]) -> None:
-        """The counters of a thing; those that could not be read are left out."""
+        """Adds the counters of an object, except those that could not be read."""
         for row in stats.counters_of(of):
             if row.name in values:
                 seconds = _is_time(row)
@@ -247,7 +247,7 @@ def metric_name(row: Counter) -> str:
 
 
 def label(value: object) -> str:
-    """Returns the value of a label: what others named does nothing to a terminal, and is always UTF-8."""
+    """Returns the value of a label: UTF-8 without control characters, also for names that other processes chose."""
     return visible(str(value).encode(errors="surrogateescape"))
 
 
@@ -273,7 +273,7 @@ def _context(found: _Families, domain: str, context: ContextStats) -> None:
 
 
 def _session(found: _Families, domain: str, session: SessionStats) -> None:
-    # A source string alone is not enough: a foreign context may claim it, and would take the other's place.
+    # The context is a label because another context may claim the same source string.
     context = f"{session.context_id:08x}"
     labels = (domain, context, label(session.source), label(session.transport), label(session.context_name))
     found.gauges(SESSION, labels, session)

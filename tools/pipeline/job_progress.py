@@ -39,7 +39,7 @@ class JobProgress:
         )
         self._task: TaskID | None = None
         self._name = ""
-        self._began = self._told = time.monotonic()
+        self._began = self._last_line = time.monotonic()
 
     def __enter__(self) -> Self:
         """Begins to show."""
@@ -74,8 +74,8 @@ class JobProgress:
         if self._task is not None:
             self._progress.update(self._task, description=text, completed=done, total=total)
         now = time.monotonic()
-        if not self._quiet and not self._on_terminal and now - self._told >= LINE_S:
-            self._told = now
+        if not self._quiet and not self._on_terminal and now - self._last_line >= LINE_S:
+            self._last_line = now
             notes().print(safe(f"{text}, after {now - self._began:.0f} s"), soft_wrap=True)
 
     def end(self) -> None:
@@ -95,7 +95,7 @@ class Stages:
         self._rows: dict[int, int] = {}  # by stage
         self._active: set[int] = set()
 
-    def look(self) -> tuple[str, int, int | None]:
+    def progress(self) -> tuple[str, int, int | None]:
         """Returns how far the jobs are, for `JobProgress.show`."""
         before, self._active = self._active, set(self._tracker.getActiveStageIds())
         for stage in before | self._active:

@@ -76,7 +76,7 @@ class Request:
     every_seconds: float | None
 
 
-def run(request: Request, stopper: SignalHandler, *, quiet: bool = False) -> tuple[PipelineRun, Stopped | None]:
+def run(request: Request, signals: SignalHandler, *, quiet: bool = False) -> tuple[PipelineRun, Stopped | None]:
     """Does what was asked for.
 
     Returns:
@@ -90,7 +90,7 @@ def run(request: Request, stopper: SignalHandler, *, quiet: bool = False) -> tup
     archive = Archive(request.what.archive)
     _note(request, archive)
     empty = PipelineRun(request.name, str(archive.path), archive.id, 0.0)
-    with spark(f"ipcbus pipeline {request.name}", request.master, request.confs, stopper, quiet=quiet) as job:
+    with spark(f"ipcbus pipeline {request.name}", request.master, request.confs, signals, quiet=quiet) as job:
         begin, stopped = time.monotonic(), None
         if request.name == "report":
             found = _report(request, job, empty)

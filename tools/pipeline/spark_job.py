@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _Result = TypeVar("_Result")
 
-_LOOK_S: Final = 0.2
+_POLL_S: Final = 0.2
 
 _OURS: Final = re.compile(r"ipcbus\.errors\.(\w+): ([^\n]+)")
 _PYTHON: Final = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception): ([^\n]+)$", re.MULTILINE)
@@ -40,10 +40,10 @@ class Spark:
         session: the session.
     """
 
-    def __init__(self, session: SparkSession, stopper: SignalHandler, progress: JobProgress) -> None:
+    def __init__(self, session: SparkSession, signals: SignalHandler, progress: JobProgress) -> None:
         """Use `spark`."""
         self.session = session
-        self._stopper = stopper
+        self._signals = signals
         self._progress = progress
         self._followed = False  # a stream until a signal came: what is run now is to be done all the same
 
@@ -70,14 +70,14 @@ class Spark:
         try:
             while thread.is_alive():
                 # Only the waiting may be cut off: what is cut off talking to the JVM leaves an answer unread there.
-                with contextlib.nullcontext() if self._followed else self._stopper.allowed():
-                    self._stopper.wait(_LOOK_S)
-                self._progress.show(*stages.look())
+                with contextlib.nullcontext() if self._followed else self._signals.interruptible():
+                    self._signals.wait(_POLL_S)
+                self._progress.show(*stages.progress())
         finally:
             while thread.is_alive():
                 with contextlib.suppress(Exception):  # the signal may have ended the JVM too; then the work fails
                     self.session.sparkContext.cancelAllJobs()  # those of now; the next one may begin right after it
-                thread.join(_LOOK_S)
+                thread.join(_POLL_S)
             self._progress.end()
         if "error" in done:
             raise done["error"]
@@ -104,8 +104,8 @@ class Spark:
         self._progress.begin(query.name or "stream")
         try:
             while query.isActive:
-                with self._stopper.allowed():
-                    self._stopper.wait(_LOOK_S)
+                with self._signals.interruptible():
+                    self._signals.wait(_POLL_S)
                 self._show_stream(query)
                 meanwhile()
         except Stopped:
@@ -127,7 +127,7 @@ class Spark:
 
 @contextlib.contextmanager
 def spark(
-    name: str, master: str, confs: Mapping[str, str], stopper: SignalHandler, *, quiet: bool = False
+    name: str, master: str, confs: Mapping[str, str], signals: SignalHandler, *, quiet: bool = False
 ) -> Iterator[Spark]:
     """A session for a command; its log is kept only where something fails.
 
@@ -135,7 +135,7 @@ def spark(
         name: of the application.
         master: where it runs.
         confs: settings of Spark.
-        stopper: catches the signals.
+        signals: catches the signals.
         quiet: do not show how far it is.
 
     Raises:
@@ -163,16 +163,16 @@ def spark(
             progress.begin(f"starting Spark ({master})")
             # A signal waits until Spark is up and can be ended.
             session = until_done.enter_context(quiet_session(name, master=master, confs=confs, log=log))
-            with stopper.allowed():
+            with signals.interruptible():
                 pass
             progress.end()
-            yield Spark(session, stopper, progress)
+            yield Spark(session, signals, progress)
     except IpcBusError:
         raise
     except Exception as error:
-        if stopper.signum:
+        if signals.signum:
             # A terminal, systemd and `timeout` send the signal to the JVM too, which ends at once.
-            raise Stopped(stopper.signum) from None
+            raise Stopped(signals.signum) from None
         gone = isinstance(error, (ConnectionError, EOFError))
         if gone or isinstance(error, PySparkException) or type(error).__module__.startswith("py4j"):
             keep = True

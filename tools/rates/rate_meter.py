@@ -19,7 +19,7 @@ LONGEST_S: Final = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A rate, how it was of late, and how it varied over a window.
+    """A rate, how it was of recent, and how it varied over a window.
 
     Attributes:
         now: a second, over the time between the last two looks, or over the last few messages where fewer came.
@@ -57,7 +57,7 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """By how much the counters of a source grew.
+    """By how much the counters of a source growth.
 
     Attributes:
         messages: published ones.
@@ -75,12 +75,12 @@ class Growth:
 
 
 @dataclass(frozen=True, slots=True)
-class _Stretch:
+class _Interval:
     """A time that ended at a look at which messages had come, or one of silence before many came at once."""
 
     end_ns: int
     seconds: float
-    grew: Growth
+    growth: Growth
 
 
 class RateMeter:
@@ -93,86 +93,86 @@ class RateMeter:
     def __init__(self, window: float, since_ns: int) -> None:
         """Begins at a moment of the monotonic clock; `window` is in seconds."""
         self._window = window
-        self._begin = self._looked = self._changed = since_ns
+        self._begin_ns = self._polled_ns = self._message_ns = since_ns
         self._seen = 0
         self._pending = Growth()
-        self._stretches: deque[_Stretch] = deque()
+        self._intervals: deque[_Interval] = deque()
 
-    def add(self, now_ns: int, grew: Growth) -> None:
+    def add(self, now_ns: int, growth: Growth) -> None:
         """Takes what came since the look before; of one that is not later, it counts with the next."""
         # The payload of an open batch comes before its messages.
-        self._pending += grew
-        self._seen += grew.messages
-        if now_ns <= self._looked:
+        self._pending += growth
+        self._seen += growth.messages
+        if now_ns <= self._polled_ns:
             return
         if self._pending.messages:
-            since = self._changed
-            if self._pending.messages >= FEW and self._looked > self._changed:
+            since = self._message_ns
+            if self._pending.messages >= FEW and self._polled_ns > self._message_ns:
                 # It was silent until the look before, not a little busy all the time.
-                self._append(self._looked, since, Growth())
-                since = self._looked
+                self._append(self._polled_ns, since, Growth())
+                since = self._polled_ns
             self._append(now_ns, since, self._pending)
-            self._pending, self._changed = Growth(), now_ns
-        self._looked = now_ns
+            self._pending, self._message_ns = Growth(), now_ns
+        self._polled_ns = now_ns
         oldest = now_ns - 1e9 * max(self._window, LONGEST_S)
-        while self._stretches and self._stretches[0].end_ns < oldest:
-            self._stretches.popleft()
+        while self._intervals and self._intervals[0].end_ns < oldest:
+            self._intervals.popleft()
 
-    def _append(self, end_ns: int, since_ns: int, grew: Growth) -> None:
-        first = self._stretches[0] if len(self._stretches) == 1 else None
-        if first and first.grew.messages < FEW and first.end_ns - round(first.seconds * 1e9) == self._begin:
+    def _append(self, end_ns: int, since_ns: int, growth: Growth) -> None:
+        first = self._intervals[0] if len(self._intervals) == 1 else None
+        if first and first.growth.messages < FEW and first.end_ns - round(first.seconds * 1e9) == self._begin_ns:
             # Nobody knows how long before the first look the message before the first one came.
-            self._stretches.clear()
+            self._intervals.clear()
         if end_ns > since_ns:
-            self._stretches.append(_Stretch(end_ns, (end_ns - since_ns) / 1e9, grew))
+            self._intervals.append(_Interval(end_ns, (end_ns - since_ns) / 1e9, growth))
 
     def flow(self) -> Flow:
         """Returns how fast they come."""
-        late, chosen = self._last(0.0), self._last(self._window)
-        total = sum((stretch.grew for stretch in chosen), start=Growth())
+        recent, chosen = self._last(0.0), self._last(self._window)
+        total = sum((interval.growth for interval in chosen), start=Growth())
         mean_bytes = total.bytes / total.numbered if total.numbered else None
-        seconds = sum(stretch.seconds for stretch in chosen)
-        silence = min(self._window, (self._looked - self._begin) / 1e9)
+        seconds = sum(interval.seconds for interval in chosen)
+        silence = min(self._window, (self._polled_ns - self._begin_ns) / 1e9)
         return Flow(
-            messages=self._spread(late, chosen, lambda grew: grew.messages),
-            bytes=self._spread(late, chosen, lambda grew: grew.bytes),
+            messages=self._rates(recent, chosen, lambda growth: growth.messages),
+            bytes=self._rates(recent, chosen, lambda growth: growth.bytes),
             message_bytes=mean_bytes,
-            window_seconds=round(seconds + (self._looked - self._changed) / 1e9 if chosen else silence, 6),
+            window_seconds=round(seconds + (self._polled_ns - self._message_ns) / 1e9 if chosen else silence, 6),
             count=total.messages,
         )
 
-    def _last(self, window: float) -> list[_Stretch]:
-        """The stretches of the last so many seconds, and as many before them as it takes to have a few messages."""
-        found: list[_Stretch] = []
+    def _last(self, window: float) -> list[_Interval]:
+        """The intervals of the last so many seconds, and as many before them as it takes to have a few messages."""
+        found: list[_Interval] = []
         count = 0
-        for stretch in reversed(self._stretches):
-            inside = stretch.end_ns == self._looked or stretch.end_ns > self._looked - window * 1e9
-            sparse = count < FEW and stretch.grew.messages < FEW
-            if not inside and not (sparse and stretch.end_ns > self._looked - LONGEST_S * 1e9):
+        for interval in reversed(self._intervals):
+            inside = interval.end_ns == self._polled_ns or interval.end_ns > self._polled_ns - window * 1e9
+            sparse = count < FEW and interval.growth.messages < FEW
+            if not inside and not (sparse and interval.end_ns > self._polled_ns - LONGEST_S * 1e9):
                 break
-            found.append(stretch)
-            count += stretch.grew.messages
+            found.append(interval)
+            count += interval.growth.messages
         return found
 
-    def _spread(self, late: Sequence[_Stretch], chosen: Sequence[_Stretch], part: Callable[[Growth], int]) -> Spread:
-        now, _ = _mean(self._parts(late, part))
+    def _rates(self, recent: Sequence[_Interval], chosen: Sequence[_Interval], part: Callable[[Growth], int]) -> Spread:
+        now, _ = _mean(self._parts(recent, part))
         parts = self._parts(chosen, part)
         mean, seconds = _mean(parts)
         rates = [amount / length for amount, length in parts] or [0.0]
         square = sum(length * (amount / length - mean) ** 2 for amount, length in parts)
         return Spread(now, mean, min(rates), max(rates), math.sqrt(square / seconds) if seconds else 0.0)
 
-    def _parts(self, stretches: Sequence[_Stretch], part: Callable[[Growth], int]) -> list[tuple[float, float]]:
+    def _parts(self, intervals: Sequence[_Interval], part: Callable[[Growth], int]) -> list[tuple[float, float]]:
         """What came in which times, and the silence since: it counts when it is longer than it should be."""
-        if stretches and self._seen < 2:
+        if intervals and self._seen < 2:
             # One message tells no pace: it came once in all the time since the first look.
-            return [(sum(part(stretch.grew) for stretch in stretches), (self._looked - self._begin) / 1e9)]
-        found: list[tuple[float, float]] = [(part(stretch.grew), stretch.seconds) for stretch in stretches]
-        silence = (self._looked - self._changed) / 1e9
-        messages = sum(stretch.grew.messages for stretch in stretches)
+            return [(sum(part(interval.growth) for interval in intervals), (self._polled_ns - self._begin_ns) / 1e9)]
+        found: list[tuple[float, float]] = [(part(interval.growth), interval.seconds) for interval in intervals]
+        silence = (self._polled_ns - self._message_ns) / 1e9
+        messages = sum(interval.growth.messages for interval in intervals)
         if silence and messages:
-            many = self._stretches[-1].grew.messages >= FEW
-            if many or silence * messages > sum(stretch.seconds for stretch in stretches):
+            many = self._intervals[-1].growth.messages >= FEW
+            if many or silence * messages > sum(interval.seconds for interval in intervals):
                 # The next one of a few may come at once, of many it should have come long ago.
                 found.append((0.0 if many else sum(amount for amount, _ in found) / messages, silence))
         return found

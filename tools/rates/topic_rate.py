@@ -100,9 +100,9 @@ class TopicMeter:
                 self._window, self._last_ns if begun and self._last_ns is not None else session.read_ns
             )
             if known or begun:
-                grew = _grew(self._counts.get(key), source)
-                meter.add(session.read_ns, grew)
-                grown += grew
+                growth = _growth(self._counts.get(key), source)
+                meter.add(session.read_ns, growth)
+                grown += growth
             self._counts[key] = source
             lines.append(_line(session, meter.flow() if known or begun else None))
         if not first:
@@ -117,7 +117,7 @@ def sources(found: DomainSnapshot, topic: str) -> Iterator[tuple[SessionStats, S
     return ((each, source) for each in found.sessions for source in each.sources if source.topic == topic)
 
 
-def _grew(before: SourceStats | None, after: SourceStats) -> Growth:
+def _growth(before: SourceStats | None, after: SourceStats) -> Growth:
     from ipcbus.stats.rates import growth
 
     earlier = before.counters if before else {}

@@ -1,10 +1,10 @@
-"""Words for what there is to say of a session over UDP."""
+"""Texts about a session over UDP."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ipcbus_tools.common import duration, number, plural
+from ipcbus_tools.common import duration, number, plural, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -13,12 +13,31 @@ if TYPE_CHECKING:
 
 
 def data_rate(uplink: UplinkStats) -> str:
-    """What holds a session up that may not send faster."""
+    """Returns the data rate as the text for what holds a session up."""
     return f"the data rate of {uplink.layer} ({bits(uplink.data_rate)})"
 
 
+def window(session: SessionStats) -> str:
+    """Returns the size of a session's window; over UDP, the bytes of datagrams that the source can send again."""
+    uplink = session.uplink
+    if uplink is None or uplink.layer != session.transport:
+        return size(session.capacity)
+    return f"{size(uplink.counters.get('txw_bytes', 0))} held"
+
+
+def windows(session: SessionStats) -> Iterator[tuple[str, str]]:
+    """Yields the window of a session with its name; over UDP, the retransmit window and the send buffer."""
+    uplink, datagram = session.uplink, f"datagrams up to {size(session.datagram_max)}" if session.datagram_max else ""
+    if uplink is None or uplink.layer != session.transport:
+        yield "window", ", ".join(filter(None, (size(session.capacity), datagram)))
+        return
+    held = f"{plural(uplink.counters.get('txw_msgs', 0), 'datagram')}, {window(session)} for retransmission"
+    yield "window", held
+    yield "send buffer", ", ".join(filter(None, (size(session.capacity), datagram)))
+
+
 def bits(rate: int) -> str:
-    """Returns a limit of a rate."""
+    """Returns a rate limit in the unit that fits."""
     if not rate:
         return "no limit"
     for unit in ("bit/s", "kbit/s", "Mbit/s"):
@@ -29,7 +48,7 @@ def bits(rate: int) -> str:
 
 
 def repair(uplink: UplinkStats) -> str:
-    """What was asked for again, and what became of it."""
+    """Returns the counts of NAKs and retransmissions."""
     counted = uplink.counters
     refused = sum(counted.get(name, 0) for name in ("naks_ignored", "naks_shed", "naks_rx_delay_ignored"))
     text = f"{plural(counted.get('naks_rcved', 0), 'NAK')}, {number(counted.get('rxs_sent', 0))} sent again"
@@ -37,12 +56,12 @@ def repair(uplink: UplinkStats) -> str:
 
 
 def facts(session: SessionStats) -> Iterator[tuple[str, str]]:
-    """What there is to say of a session's way over UDP, each with its name; nothing where it has none."""
+    """Yields the facts about a session over UDP, each with its name; none for a session without UDP."""
     uplink = session.uplink
     if uplink is None:
         return
     clients = uplink.counters.get("num_clients", 0)
-    state = f"{clients} of {uplink.clients_max} receivers" if uplink.active else "nobody receives it so"
+    state = f"{clients} of {uplink.clients_max} receivers" if uplink.active else "no receiver over UDP"
     yield "over UDP", f"{uplink.source}, {state}"
     if not uplink.counters:
         return
@@ -50,13 +69,13 @@ def facts(session: SessionStats) -> Iterator[tuple[str, str]]:
     waits = uplink.counters["rctlr_data_msgs"], uplink.counters["rctlr_rx_msgs"]
     limited = f"{duration(uplink.counters['rate_limited_ns'] + uplink.limited_for_ns)} in all"
     if uplink.limited is not None:
-        limited += f", {uplink.limited:.1%} of the time since the last look"
+        limited += f", {uplink.limited:.1%} of the time since the previous snapshot"
     yield "limited", f"{limited}; {number(waits[0])} datagrams and {number(waits[1])} retransmissions wait"
     yield "repair", repair(uplink)
 
 
 def lines(slot: SlotStats) -> Iterator[tuple[str, str]]:
-    """Yields the same of a receiver."""
+    """Yields the facts about a receiver over UDP, each with its name; none for a receiver of the ring."""
     if slot.layer == "ring":
         return
     yield "receives over", slot.layer + (f" at {slot.address}" if slot.address else "")

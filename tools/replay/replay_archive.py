@@ -47,8 +47,8 @@ def replay(
     as_json: bool,
 ) -> None:
     """Sends the messages of an archive; the arguments are the options of `ipcbus replay`."""
-    with SignalHandler() as stopper, ipcbus.Context(Config.load(config), domain=domain) as context:
-        with stopper.allowed(), notes().status(f"opening {path.name}"):
+    with SignalHandler() as signals, ipcbus.Context(Config.load(config), domain=domain) as context:
+        with signals.interruptible(), notes().status(f"opening {path.name}"):
             player = Player(
                 Archive(path),
                 context,
@@ -65,10 +65,10 @@ def replay(
         run = Run(player, loops)
         everything_read = False
         try:
-            with stopper.allowed():
+            with signals.interruptible():
                 wait_for_receivers(player.sources, wait_receivers, timeout)
                 run.play()
-                everything_read = wait_until_read(domain, player.sources, linger, stopper)
+                everything_read = wait_until_read(domain, player.sources, linger, signals)
         except Stopped:
             run.report(False, as_json)
             raise
@@ -132,7 +132,7 @@ class Run:
             )
             return
         console = output()
-        console.print(_ledger(player))
+        console.print(_totals_table(player))
         text = f"{number(sent)} messages, {size(bytes_)} in {self._seconds:.2f} s: {number(rate)} msg/s"
         text += "" if self._complete else "; it was ended before everything was sent"
         console.print(text, highlight=False)
@@ -144,7 +144,7 @@ class Run:
             console.print(f"{plural(player.missing, 'row')} of the archive itself are lost", highlight=False)
 
 
-def _ledger(player: Player) -> Table:
+def _totals_table(player: Player) -> Table:
     found = Table(box=box.SIMPLE_HEAD, padding=(0, 0), pad_edge=False)
     found.add_column("topic")
     found.add_column("sent as")

@@ -52,8 +52,8 @@ def replay(
     as_json: bool,
 ) -> None:
     """Sends the messages of a file; the arguments are the options of `ipcbus replay`."""
-    with SignalHandler() as stopper:
-        with stopper.allowed():
+    with SignalHandler() as signals:
+        with signals.interruptible():
             feed = FeedFile(path, key=topic_from, topic=topic)
             survey = _survey(feed, speed)
         settings = Config.load(config)
@@ -62,10 +62,10 @@ def replay(
             done = Progressed()
             everything_read = False
             try:
-                with stopper.allowed():
+                with signals.interruptible():
                     wait_for_receivers(sources.values(), wait_receivers, timeout)
-                    _send(feed, survey, sources, ReplayPace(speed, survey.first_ns, stopper), done)
-                    everything_read = wait_until_read(domain, sources.values(), linger, stopper)
+                    _send(feed, survey, sources, ReplayPace(speed, survey.first_ns, signals), done)
+                    everything_read = wait_until_read(domain, sources.values(), linger, signals)
             except Stopped:
                 _report(survey, sources, done, False, as_json)
                 raise
@@ -94,13 +94,13 @@ def _open_sources(
 class ReplayPace:
     """When the next message is due."""
 
-    def __init__(self, speed: float, first_ns: int, stopper: SignalHandler) -> None:
+    def __init__(self, speed: float, first_ns: int, signals: SignalHandler) -> None:
         """The clock starts with the first message."""
         self.as_fast_as_possible = speed == MAX_SPEED
         self._rate = speed * 1e9 or 1.0
         self._first_ns = first_ns
         self._begin = time.monotonic()
-        self._stopper = stopper
+        self._signals = signals
 
     def early(self, at_ns: int) -> float:
         """Seconds until a message of this time stamp is due; negative when it is late."""
@@ -108,7 +108,7 @@ class ReplayPace:
 
     def wait(self, seconds: float) -> None:
         """Lets the time pass."""
-        self._stopper.wait(seconds)
+        self._signals.wait(seconds)
 
 
 def _send(

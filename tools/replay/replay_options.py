@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _Bar = TypeVar("_Bar", bound="Progress")
 
 MAX_SPEED: Final = 0.0
-_LOOK_S: Final = 0.02
+_POLL_S: Final = 0.02
 
 
 def speed_of(context: click.Context, option: click.Parameter, value: str) -> float:
@@ -45,7 +45,7 @@ def wait_for_receivers(sources: Iterable[Source], count: int, timeout: float) ->
         source.wait_for_receivers(count, max(0.0, deadline - time.monotonic()))
 
 
-def wait_until_read(domain: str, sources: Collection[Source], linger: float, stopper: SignalHandler) -> bool:
+def wait_until_read(domain: str, sources: Collection[Source], linger: float, signals: SignalHandler) -> bool:
     """Waits until every reader of these sources' sessions is at the end; says whether they are."""
     from ipcbus import stats
 
@@ -60,7 +60,7 @@ def wait_until_read(domain: str, sources: Collection[Source], linger: float, sto
             pids = ", ".join(sorted({str(slot.pid) for slot in behind}))
             click.echo(f"note: not everything is read yet (pid {pids}); it stays readable for them", err=True)
             return False
-        stopper.wait(_LOOK_S)
+        signals.wait(_POLL_S)
 
 
 def progress(kind: type[_Bar]) -> _Bar:

@@ -23,13 +23,13 @@ _GAP = 2
 
 
 def draw(
-    rows: Sequence[Row], trails: dict[tuple[int, str], SessionTrend], width: int, room: int, *, unicode: bool
+    rows: Sequence[Row], trends: dict[tuple[int, str], SessionTrend], width: int, room: int, *, unicode: bool
 ) -> list[Text]:
     """Charts of as many sessions as there is room for, one below the other.
 
     Args:
         rows: the sessions, that which matters most first.
-        trails: how they went.
+        trends: how they went.
         width: columns of the screen.
         room: lines that may be used; all of them are, as far as bars of a sensible height fill them.
         unicode: whether the terminal knows more than ASCII.
@@ -41,17 +41,17 @@ def draw(
     lines: list[Text] = []
     for place, row in enumerate(shown[:count]):
         high = min(_HIGHEST, (room - len(lines)) // (count - place))
-        lines += _session(row, trails, width, high, unicode=unicode)
+        lines += _session(row, trends, width, high, unicode=unicode)
     return lines
 
 
 def _session(
-    row: Row, trails: dict[tuple[int, str], SessionTrend], width: int, high: int, *, unicode: bool
+    row: Row, trends: dict[tuple[int, str], SessionTrend], width: int, high: int, *, unicode: bool
 ) -> list[Text]:
     session = row.session
     if session is None:
         return []
-    trail = trails.get((session.context_id, session.source), SessionTrend())
+    trail = trends.get((session.context_id, session.source), SessionTrend())
     kinds: list[tuple[str, Sequence[float | None], Callable[[float | None], str], str]] = [
         ("msg/s", trail.rate, figures.count, "cyan"),
         ("p99", trail.p99, figures.time, "magenta"),

@@ -91,7 +91,7 @@ def _facts(session: SessionStats) -> Iterator[tuple[str, str]]:
     yield "owner", f"pid {session.pid}, user {session.user}, context {session.context_id:08x} {session.context_name}"
     yield "command", session.command or "not readable"
     yield "transport", f"{session.transport}, {session.pacing.replace('_', '-')}"
-    yield "window", f"{size(session.capacity)}, datagrams up to {size(session.datagram_max)}"
+    yield from udp_text.windows(session)
     yield "published", f"{number(session.tail)} bytes, headers and padding included"
     fill = f"{figures.share(session.fill)} % unread by the reader furthest behind" if session.receivers else "no reader"
     yield "fill", fill

@@ -27,7 +27,7 @@ class Host:
     memory_total: int
 
 
-def look() -> Host:
+def current() -> Host:
     """Returns the machine now."""
     try:
         usage = psutil.disk_usage(str(segment.ROOT))

@@ -19,7 +19,7 @@ from ipcbus_tools.signals import SignalHandler
 from ipcbus_tools.snapshot_log import Recording
 from ipcbus_tools.top import host
 from ipcbus_tools.top import view as views
-from ipcbus_tools.top.message_view import INTERVAL_S, Messages, Watching
+from ipcbus_tools.top.message_view import INTERVAL_S, Messages, MessageWatcher
 from ipcbus_tools.top.rows import RowList
 from ipcbus_tools.top.screen import Frame, Size, clicked, page_rows, report, screen
 from ipcbus_tools.top.session_history import SessionHistory
@@ -32,39 +32,39 @@ if TYPE_CHECKING:
 _PICTURE = (130, 32)
 
 
-class Looks:
-    """Takes looks at a domain, one after the other."""
+class LiveFrames:
+    """Takes frames at a domain, one after the other."""
 
     follows = True
-    """Whether time goes on while nobody looks."""
+    """Whether time goes on while nobody frames."""
     title = ""
-    """Where the looks are from, if not from the domain itself."""
+    """Where the frames are from, if not from the domain itself."""
 
     def __init__(self, domain: str, interval: float) -> None:
         """Has seen nothing yet."""
         self.domain = domain
         self._interval = interval
-        self._processes, self._history, self._roster = stats.Processes(), stats.History(), RowList()
-        self._trails = SessionHistory()
+        self._processes, self._history, self._row_list = stats.Processes(), stats.History(), RowList()
+        self._trends = SessionHistory()
 
-    def look(self) -> Frame | None:
+    def next_frame(self) -> Frame | None:
         """What is there now, with rates since the look before."""
-        return self.frame(self._history.add(stats.take_snapshot(self.domain, self._processes)), host.look())
+        return self.frame(self._history.add(stats.take_snapshot(self.domain, self._processes)), host.current())
 
     def frame(self, found: DomainSnapshot, machine: host.Host | None) -> Frame:
         """Returns a snapshot with its rates, as the screen wants it."""
-        rows = self._roster.rows(found, round(self._interval * 1e9))
-        trails = self._trails.add(found, self._history)
+        rows = self._row_list.rows(found, round(self._interval * 1e9))
+        trends = self._trends.add(found, self._history)
         others = () if found.contexts or machine is None else stats.domains()
-        roster = self._roster
+        row_list = self._row_list
         return Frame(
-            *(machine, found, rows, trails, self._interval, roster.lost, roster.hidden_dead, self.title, others),
-            recorders=roster.recorders,
+            *(machine, found, rows, trends, self._interval, row_list.lost, row_list.hidden_dead, self.title, others),
+            recorders=row_list.recorders,
         )
 
 
-class Recorded(Looks):
-    """The looks that `ipcbus monitor` has written to a file."""
+class RecordedFrames(LiveFrames):
+    """The frames that `ipcbus monitor` has written to a file."""
 
     follows = False
 
@@ -76,7 +76,7 @@ class Recorded(Looks):
         self._before: DomainSnapshot | None = None
         self._name, self._number = path.name, 0
 
-    def look(self) -> Frame | None:
+    def next_frame(self) -> Frame | None:
         """Returns the next one; None at the end."""
         found = next(self._rest, None)
         if found is None:
@@ -89,8 +89,8 @@ class Recorded(Looks):
         return self.frame(self._history.add(found), None)
 
 
-class Reel:
-    """The looks of late, the latest last, and which of them is shown."""
+class FrameHistory:
+    """The frames of late, the latest last, and which of them is shown."""
 
     def __init__(self, first: Frame) -> None:
         """With one look."""
@@ -103,14 +103,14 @@ class Reel:
         weight = _weight(frame)
         self._frames.append((frame, weight))
         self._total += weight
-        while len(self._frames) > 1 and (self._total > _REEL or len(self._frames) > _LOOKS):
+        while len(self._frames) > 1 and (self._total > _WEIGHT_MAX or len(self._frames) > _FRAMES_MAX):
             self._total -= self._frames.popleft()[1]
 
     def shown(self, view: View) -> tuple[Frame, View]:
         """Returns the look that a view shows; paused, it goes back from the one at which it was paused.
 
         Returns:
-            The look, and the view, which has gone back no further than there are looks.
+            The look, and the view, which has gone back no further than there are frames.
         """
         if not view.paused:
             self._frozen = []
@@ -119,13 +119,13 @@ class Reel:
         back = min(view.back, len(self._frozen) - 1)
         return self._frozen[-1 - back], dataclasses.replace(view, back=back)
 
-    def thaw(self) -> None:
+    def follow_latest(self) -> None:
         """Paused, the latest look is the one to go back from."""
         self._frozen = []
 
 
-_LOOKS = 600
-_REEL = 60_000
+_FRAMES_MAX = 600
+_WEIGHT_MAX = 60_000
 """About 60 MiB: a KiB each."""
 
 
@@ -134,49 +134,49 @@ def _weight(frame: Frame) -> int:
     return 1 + sum(3 + len(session.sources) + 10 * len(session.receivers) for session in frame.found.sessions)
 
 
-def run(looks: Looks, interval: float, count: int | None) -> None:
-    """Shows looks live until `q`, or for so many of them.
+def run(frames: LiveFrames, interval: float, count: int | None) -> None:
+    """Shows frames live until `q`, or for so many of them.
 
     Raises:
         Failure: there is nothing to show, as in an empty recording.
     """
-    first = looks.look()
+    first = frames.next_frame()
     if first is None:
         raise Failure("the recording has no snapshot; is it a file that 'ipcbus monitor --log' wrote?")
     with (
-        SignalHandler() as stopper,
+        SignalHandler() as signals,
         Terminal() as terminal,
-        stopper.allowed(),
-        contextlib.closing(Aside(looks)) as aside,
+        signals.interruptible(),
+        contextlib.closing(PageData(frames)) as page_data,
     ):
-        reel = Reel(first)
+        history = FrameHistory(first)
         # The first rates come soon, whatever the interval: an empty screen tells nothing.
         due = time.monotonic() + min(interval, 0.5)
         view, seen = View(), 0
         while not view.ended:
             size = Size.of(terminal.console)
-            shown, view = reel.shown(view)
-            shown = aside.beside(shown, view)
+            shown, view = history.shown(view)
+            shown = page_data.add_to(shown, view)
             terminal.use_mouse(view.mouse)
             terminal.show(screen(shown, view, size))
-            keys = terminal.keys(min(due - time.monotonic(), aside.patience))
+            keys = terminal.keys(min(due - time.monotonic(), page_data.poll_seconds))
             if keys is None:
                 return
             for key in keys:
                 at_last = view.paused and view.back == 0
                 view = _pressed(shown, view, key, size)
-                if key == "]" and at_last and not looks.follows:
-                    _next(looks, reel)
+                if key == "]" and at_last and not frames.follows:
+                    _next(frames, history)
             if view.switch:
-                looks, view = Looks(view.switch, interval), View(mouse=view.mouse, sort=view.sort)
-                reel, due = Reel(looks.look() or shown), time.monotonic() + min(interval, 0.5)
-                aside.turn_to(looks)
+                frames, view = LiveFrames(view.switch, interval), View(mouse=view.mouse, sort=view.sort)
+                history, due = FrameHistory(frames.next_frame() or shown), time.monotonic() + min(interval, 0.5)
+                page_data.change_domain(frames)
             if time.monotonic() >= due:
                 due = max(due + interval, time.monotonic())
                 seen += 1
                 if seen == count:
                     return
-                if (looks.follows or not view.paused) and not _next(looks, reel):
+                if (frames.follows or not view.paused) and not _next(frames, history):
                     view = dataclasses.replace(view, paused=True)
 
 
@@ -188,80 +188,80 @@ def _pressed(shown: Frame, view: View, key: str, size: Size) -> View:
     return views.press(view, key, views.shown(shown.rows, view), page_rows(size), shown.domains)
 
 
-class Aside:
+class PageData:
     """What pages show that is in no snapshot: other domains, and messages."""
 
-    def __init__(self, looks: Looks) -> None:
-        """Looks at nothing yet."""
-        self._looks = looks
-        self._watching: Watching | None = None
+    def __init__(self, frames: LiveFrames) -> None:
+        """LiveFrames at nothing yet."""
+        self._frames_of_domain = frames
+        self._watcher: MessageWatcher | None = None
         self._messages: Messages | None = None
         self._domains: tuple[str, ...] = ()
         self._page = ""
 
     @property
-    def patience(self) -> float:
+    def poll_seconds(self) -> float:
         """Seconds until there may be something new."""
-        return INTERVAL_S if self._watching is not None else math.inf
+        return INTERVAL_S if self._watcher is not None else math.inf
 
-    def beside(self, frame: Frame, view: View) -> Frame:
+    def add_to(self, frame: Frame, view: View) -> Frame:
         """Returns a look with what its page wants."""
         if view.page == views.DOMAINS and self._page != views.DOMAINS:
-            self._domains = stats.domains() if self._looks.follows else ()
+            self._domains = stats.domains() if self._frames_of_domain.follows else ()
         self._page = view.page
-        wanted = view.looked_at if view.page == views.MESSAGES else None
-        if self._watching is not None and self._watching.topic != wanted:
+        wanted = view.message_topic if view.page == views.MESSAGES else None
+        if self._watcher is not None and self._watcher.topic != wanted:
             self.close()
         if wanted is None:
             return dataclasses.replace(frame, domains=self._domains)
-        if not self._looks.follows:
+        if not self._frames_of_domain.follows:
             return dataclasses.replace(
                 frame, messages=Messages(wanted, reason="a recording of numbers has no messages")
             )
-        if self._watching is None:
-            self._watching = Watching(self._looks.domain, wanted)
+        if self._watcher is None:
+            self._watcher = MessageWatcher(self._frames_of_domain.domain, wanted)
         if not view.paused or self._messages is None:
-            self._messages = self._watching.look()
+            self._messages = self._watcher.poll()
         return dataclasses.replace(frame, messages=self._messages)
 
-    def turn_to(self, looks: Looks) -> None:
+    def change_domain(self, frames: LiveFrames) -> None:
         """Goes to another domain."""
         self.close()
-        self._looks, self._page = looks, ""
+        self._frames_of_domain, self._page = frames, ""
 
     def close(self) -> None:
-        """Looks at no messages any more."""
-        if self._watching is not None:
-            self._watching.close()
-        self._watching = self._messages = None
+        """LiveFrames at no messages any more."""
+        if self._watcher is not None:
+            self._watcher.close()
+        self._watcher = self._messages = None
 
 
-def _next(looks: Looks, reel: Reel) -> bool:
+def _next(frames: LiveFrames, history: FrameHistory) -> bool:
     """Takes the next look, if there is one."""
-    frame = looks.look()
+    frame = frames.next_frame()
     if frame is not None:
-        reel.add(frame)
-        if not looks.follows:
-            reel.thaw()
+        history.add(frame)
+        if not frames.follows:
+            history.follow_latest()
     return frame is not None
 
 
 def once(domain: str, interval: float) -> None:
     """Prints one look, all of it."""
-    looks = Looks(domain, interval)
+    frames = LiveFrames(domain, interval)
     console = output()
     for found in watch(domain, interval, 1):
-        console.print(report(looks.frame(found, host.look()), Size.of(console)), no_wrap=True)
+        console.print(report(frames.frame(found, host.current()), Size.of(console)), no_wrap=True)
 
 
 def picture(domain: str, interval: float, count: int, svg: str) -> None:
-    """Draws the last of so many looks to a file."""
-    looks = Looks(domain, interval)
-    looks.look()
-    with SignalHandler() as stopper, stopper.allowed():
+    """Draws the last of so many frames to a file."""
+    frames = LiveFrames(domain, interval)
+    frames.next_frame()
+    with SignalHandler() as signals, signals.interruptible():
         for _ in range(count):
-            stopper.wait(interval)
-            frame = looks.look()
+            signals.wait(interval)
+            frame = frames.next_frame()
     if frame is None:
         return
     width, height = _PICTURE

@@ -45,8 +45,8 @@ class Messages:
     reason: str = ""
 
 
-class Watching:
-    """Looks at the messages of one topic until it is closed."""
+class MessageWatcher:
+    """LiveFrames at the messages of one topic until it is closed."""
 
     def __init__(self, domain: str, topic: Topic) -> None:
         """Begins with what is published next."""
@@ -54,12 +54,12 @@ class Watching:
         self._latest: deque[Peeked] = deque(maxlen=KEPT)
         self._seen, self._part, self._reason = 0, False, ""
         self._peek: Peek | None = None
-        with self._telling():
+        with self._errors_as_reason():
             self._peek = Peek(domain, topic.context_id, topic.source, topic.number)
 
-    def look(self) -> Messages:
+    def poll(self) -> Messages:
         """What was seen until now."""
-        with self._telling():
+        with self._errors_as_reason():
             found = self._peek.look() if self._peek is not None else []
             self._part = self._part or (self._peek is not None and self._peek.skipped)
             self._seen += len(found)
@@ -73,7 +73,7 @@ class Watching:
             self._peek = None
 
     @contextlib.contextmanager
-    def _telling(self) -> Iterator[None]:
+    def _errors_as_reason(self) -> Iterator[None]:
         try:
             yield
         except (RingError, OSError) as error:

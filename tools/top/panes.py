@@ -88,14 +88,14 @@ class Reader:
 
 
 def sessions(
-    trails: dict[tuple[int, str], SessionTrend], rows: Sequence[Row], width: int, *, unicode: bool, wanted: str = ""
+    trends: dict[tuple[int, str], SessionTrend], rows: Sequence[Row], width: int, *, unicode: bool, wanted: str = ""
 ) -> list[Column[Row]]:
     """Columns of the table of sessions.
 
     Topics get the room that they need before columns that matter less than them get any.
 
     Args:
-        trails: how the sessions went over the last minute.
+        trends: how the sessions went over the last minute.
         rows: what is to be shown; what concerns UDP alone has columns only where there is something over UDP.
         width: columns of the screen for the table.
         unicode: whether the terminal knows more than ASCII.
@@ -104,7 +104,7 @@ def sessions(
     udp = any(row.session.uplink.counters for row in rows if row.session is not None and row.session.uplink is not None)
 
     def trail(row: Row, width: int) -> str:
-        found = trails.get((row.session.context_id, row.session.source)) if row.session and _runs(row) else None
+        found = trends.get((row.session.context_id, row.session.source)) if row.session and _runs(row) else None
         return figures.sparkline(found.rate if found else (), width, unicode=unicode)
 
     columns: list[Column[Row]] = [

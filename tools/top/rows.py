@@ -10,7 +10,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ipcbus_tools.name_lookup import UNREAD, state
+from ipcbus_tools.name_lookup import NOT_READABLE, state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,7 +31,7 @@ class Row:
 
     Attributes:
         key: what it is chosen by; the same in each snapshot.
-        state: `sends`, `idle`, `blocked`, `refused`, `stopped`, `closed`, `dead`, `gone`, or `UNREAD`.
+        state: `sends`, `idle`, `blocked`, `refused`, `stopped`, `closed`, `dead`, `gone`, or `NOT_READABLE`.
         session: its numbers; None for a context of which nothing is known.
         context_id: the context that sends.
         reason: why numbers are missing; empty when none is.
@@ -156,7 +156,7 @@ def _rows(context: ContextStats) -> Iterator[Row]:
         key = ("session", session.source, context.context_id)
         yield Row(key, _state(session), session, context.context_id, session.reason)
     if not context.sessions and context.reason and not context.pid:
-        yield Row(("context", context.context_id), UNREAD, None, context.context_id, context.reason)
+        yield Row(("context", context.context_id), NOT_READABLE, None, context.context_id, context.reason)
 
 
 def _state(session: SessionStats) -> str:

@@ -11,7 +11,7 @@ from rich.console import Group
 from rich.text import Text
 
 from ipcbus import stats
-from ipcbus_tools.name_lookup import UNREAD
+from ipcbus_tools.name_lookup import NOT_READABLE
 from ipcbus_tools.render import udp_text
 from ipcbus_tools.top import charts, details, figures, message_view, panes, recorder_pane, table
 from ipcbus_tools.top import view as views
@@ -32,7 +32,7 @@ _WIDE = 100
 """Columns from which the header tells how much of shared memory is in use, not only which share."""
 _PROCESSORS = 4
 """More processors than these are not shown one by one."""
-_TRAIL = 10
+_TREND_MIN_S = 10
 """Fewer seconds than these are no trail."""
 SMALLEST = (30, 8)
 """Columns and lines below which nothing useful fits."""
@@ -46,7 +46,7 @@ class Frame:
         host: the machine; None where a recorded log is shown.
         found: the snapshot with its rates.
         rows: the lines of the table of sessions.
-        trails: how each session went over the last minute.
+        trends: how each session went over the last minute.
         interval: seconds between two looks.
         lost: messages lost for good by all receivers since the first look, and before by those that are still there.
         hidden_dead: contexts that are dead and not shown any more.
@@ -60,7 +60,7 @@ class Frame:
     host: Host | None
     found: DomainSnapshot
     rows: tuple[Row, ...]
-    trails: dict[SessionKey, SessionTrend]
+    trends: dict[SessionKey, SessionTrend]
     interval: float
     lost: int = 0
     hidden_dead: int = 0
@@ -168,8 +168,8 @@ def _header(frame: Frame, view: View, size: Size) -> list[Text]:
     second.append(f"  receivers {sum(len(context.receivers) for context in found.contexts if context.alive)}")
     third = _totals(frame, sessions)
     room = min(stats.SPAN_S, size.width - third.cell_len - 2)
-    if room >= _TRAIL:
-        third.append("  " + figures.sparkline(_sum(frame.trails), room, unicode=size.unicode), "cyan")
+    if room >= _TREND_MIN_S:
+        third.append("  " + figures.sparkline(_sum(frame.trends), room, unicode=size.unicode), "cyan")
     return [first, second, third]
 
 
@@ -180,9 +180,9 @@ def _processors(busy: tuple[float, ...]) -> str:
     return f"{len(busy)} CPUs {sum(busy) / len(busy):.0f}%, busiest {max(busy):.0f}%"
 
 
-def _sum(trails: dict[SessionKey, SessionTrend]) -> list[float | None]:
+def _sum(trends: dict[SessionKey, SessionTrend]) -> list[float | None]:
     """Returns the throughput of all sessions, second by second; unknown only where all are."""
-    rates = [trail.rate for trail in trails.values()]
+    rates = [trail.rate for trail in trends.values()]
     columns = [[value for value in column if value is not None] for column in zip(*rates, strict=False)]
     return [sum(column) if column else None for column in columns]
 
@@ -216,7 +216,7 @@ def _totals(frame: Frame, sessions: list[SessionStats]) -> Text:
         ("rate limited", sum((uplink.limited or 0) > 0.01 for uplink in uplinks), panes.WARN),
         ("unrecovered", sum(_unrecovered(slot) for slot in readers), panes.BAD),
         ("evicted", sum(each.counters.get("receivers_evicted", 0) for each in sessions), panes.BAD),
-        ("not readable", states.count(UNREAD), panes.DIM),
+        ("not readable", states.count(NOT_READABLE), panes.DIM),
         ("dead", states.count("dead") + frame.hidden_dead, panes.BAD),
     ):
         text.append(f"  {name} {count}" if count else "", style)
@@ -262,7 +262,7 @@ def _main(frame: Frame, rows: list[Row], view: View, size: Size, body: int) -> l
     if rows:
         order = [rows[place], *(row for i, row in enumerate(rows) if i != place)]
         free = body - len(lines) - parts[3]
-        lines += charts.draw(order, frame.trails, size.width, free, unicode=size.unicode)
+        lines += charts.draw(order, frame.trends, size.width, free, unicode=size.unicode)
     if parts[3]:
         # At the bottom, wherever what stands above it ends.
         lines += [Text()] * (body - len(lines) - parts[3])
@@ -344,7 +344,7 @@ def _share(room: int, wants: tuple[int, ...], least: tuple[int, ...]) -> list[in
 
 
 def _columns(frame: Frame, rows: list[Row], view: View, size: Size) -> list[table.Column[Row]]:
-    return panes.sessions(frame.trails, rows, size.width - 2, unicode=size.unicode, wanted=view.filter)
+    return panes.sessions(frame.trends, rows, size.width - 2, unicode=size.unicode, wanted=view.filter)
 
 
 def _sessions(frame: Frame, rows: list[Row], place: int, size: Size, room: int, view: View | None = None) -> list[Text]:

@@ -40,22 +40,22 @@ class SessionHistory:
 
     def __init__(self) -> None:
         """Has seen nothing yet."""
-        self._seen: dict[tuple[int, str, int], _Seen] = {}
+        self._seen: dict[tuple[int, str, int], _SessionValues] = {}
 
     def add(self, found: DomainSnapshot, history: History) -> dict[SessionKey, SessionTrend]:
         """Takes a snapshot with its rates, later than those before; says how each session went."""
-        seen: dict[tuple[int, str, int], _Seen] = {}
-        trails: dict[SessionKey, SessionTrend] = {}
+        seen: dict[tuple[int, str, int], _SessionValues] = {}
+        trends: dict[SessionKey, SessionTrend] = {}
         for session in found.sessions:
             key = (session.context_id, session.source, session.start_ns)
-            seen[key] = one = self._seen.get(key) or _Seen(session.read_ns)
+            seen[key] = one = self._seen.get(key) or _SessionValues(session.read_ns)
             one.add(session)
-            trails[key[:2]] = SessionTrend(history.trail(session), one.trail(0), one.trail(1))
+            trends[key[:2]] = SessionTrend(history.trail(session), one.trail(0), one.trail(1))
         self._seen = seen
-        return trails
+        return trends
 
 
-class _Seen:
+class _SessionValues:
     """The highest values of the second that goes on, and those of the seconds before."""
 
     def __init__(self, now_ns: int) -> None:

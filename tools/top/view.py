@@ -93,7 +93,7 @@ class View:
         paused: whether the screen stands still.
         back: how many looks before the pause the one is that is shown.
         only: key of the session whose topics alone stand on the page of topics; None for all.
-        looked_at: the topic whose messages are looked at.
+        message_topic: the topic whose messages are looked at.
         before: the page from which the messages were reached.
         line: which domain is chosen on the page of domains.
         switch: the domain to go to; empty for the one that is shown.
@@ -113,7 +113,7 @@ class View:
     paused: bool = False
     back: int = 0
     only: Key | None = None
-    looked_at: Topic | None = None
+    message_topic: Topic | None = None
     before: str = SESSIONS
     line: int = 0
     switch: str = ""
@@ -148,7 +148,7 @@ def press(view: View, key: str, rows: Sequence[Row], page_rows: int = 10, domain
 
 def shown(rows: Sequence[Row], view: View) -> list[Row]:
     """Returns the lines that the filter lets through, in their order; those without numbers come last."""
-    found = [row for row in rows if not view.filter or view.filter.casefold() in haystack(row)]
+    found = [row for row in rows if not view.filter or view.filter.casefold() in filter_text(row)]
     measure = _MEASURES[view.sort]
     ascending = view.sort in _ASCENDING
     known = [row for row in found if row.session is not None and row.session.counters]
@@ -186,7 +186,7 @@ def fitting(session: SessionStats, wanted: str) -> tuple[SourceStats, ...]:
     return tuple(source for source in session.sources if text in source.topic.casefold()) or session.sources
 
 
-def haystack(row: Row) -> str:
+def filter_text(row: Row) -> str:
     """What the filter looks into."""
     if row.session is None:
         return f"{row.context_id:08x} {row.reason}".casefold()
@@ -242,7 +242,7 @@ def _entered(view: View, rows: Sequence[Row], domains: Sequence[str]) -> View:
         return dataclasses.replace(view, page=SESSIONS, switch=domains[place] if domains else "")
     if view.page == TOPICS:
         found = topics(rows, view)
-        return _looking(view, *found[min(view.topic, len(found) - 1)]) if found else view
+        return _show_messages(view, *found[min(view.topic, len(found) - 1)]) if found else view
     if view.page != SESSIONS:
         return _back(view)
     row = rows[position(rows, view)] if rows else None
@@ -250,16 +250,16 @@ def _entered(view: View, rows: Sequence[Row], domains: Sequence[str]) -> View:
         return view
     sources = fitting(row.session, view.filter)
     if len(sources) == 1:
-        return _looking(view, row, sources[0])
+        return _show_messages(view, row, sources[0])
     return dataclasses.replace(view, page=TOPICS, chosen=row.key, only=row.key, topic=0)
 
 
-def _looking(view: View, row: Row, source: SourceStats) -> View:
+def _show_messages(view: View, row: Row, source: SourceStats) -> View:
     session = row.session
     if session is None:
         return view
-    looked_at = Topic(session.context_id, session.source, source.number, source.topic)
-    return dataclasses.replace(view, page=MESSAGES, before=view.page, chosen=row.key, looked_at=looked_at)
+    message_topic = Topic(session.context_id, session.source, source.number, source.topic)
+    return dataclasses.replace(view, page=MESSAGES, before=view.page, chosen=row.key, message_topic=message_topic)
 
 
 def _moved(view: View, step: tuple[int, int], rows: Sequence[Row], domains: int) -> View:
@@ -306,7 +306,7 @@ def _page(name: str) -> Callable[[View], View]:
 
 def _back(view: View) -> View:
     if view.page == MESSAGES:
-        return dataclasses.replace(view, page=view.before, looked_at=None)
+        return dataclasses.replace(view, page=view.before, message_topic=None)
     if view.page != SESSIONS:
         return dataclasses.replace(view, page=SESSIONS, scroll=0, only=None)
     return dataclasses.replace(view, filter="")
@@ -324,7 +324,7 @@ def _back_in_time(view: View) -> View:
     return dataclasses.replace(view, paused=True, back=view.back + 1)
 
 
-def _forth_in_time(view: View) -> View:
+def _forward_in_time(view: View) -> View:
     return dataclasses.replace(view, paused=True, back=max(0, view.back - 1))
 
 
@@ -346,7 +346,7 @@ _CHANGES: dict[str, Callable[[View], View]] = {
     "h": _page(HELP),
     "p": _paused,
     "[": _back_in_time,
-    "]": _forth_in_time,
+    "]": _forward_in_time,
     " ": _paused,
     "escape": _back,
 }

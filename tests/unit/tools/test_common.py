@@ -74,5 +74,5 @@ def test_a_size_is_read(text: str, size: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "-1", "1e3", "nan", "M", "1 M B", "1,5M", "\u0661M"])
 def test_what_is_no_size_is_refused(text: str) -> None:
-    with pytest.raises(click.BadParameter, match="is no size"):
+    with pytest.raises(click.BadParameter, match="is not a size"):
         as_size(CONTEXT, OPTION, text)

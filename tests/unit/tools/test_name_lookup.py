@@ -52,7 +52,7 @@ def test_contexts_with_the_same_source_string() -> None:
         for each in TRADING.contexts
     ]
     found = dataclasses.replace(TRADING, contexts=tuple(copies))
-    with pytest.raises(Failure, match=r"fits 4 sessions, name one by CONTEXT:SOURCE, since others") as caught:
+    with pytest.raises(Failure, match=r"fits 4 sessions; name one by CONTEXT:SOURCE, since other contexts") as caught:
         pick_session(found, FAST)
     for session in found.sessions:
         assert full_name(session) in caught.value.message

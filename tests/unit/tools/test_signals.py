@@ -8,33 +8,33 @@ import pytest
 from ipcbus_tools.signals import SignalHandler, Stopped
 
 
-def _signal_and_wait(number: int, stopper: SignalHandler) -> None:
+def _signal_and_wait(number: int, signals: SignalHandler) -> None:
     os.kill(os.getpid(), number)
-    stopper.wait(30)
+    signals.wait(30)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_raises_where_it_may(number: int, code: int) -> None:
-    with SignalHandler() as stopper, pytest.raises(Stopped) as stopped, stopper.allowed():
-        _signal_and_wait(number, stopper)
+    with SignalHandler() as signals, pytest.raises(Stopped) as stopped, signals.interruptible():
+        _signal_and_wait(number, signals)
     assert stopped.value.exit_code == code
 
 
 def test_waits_until_it_may() -> None:
-    with SignalHandler() as stopper:
+    with SignalHandler() as signals:
         os.kill(os.getpid(), signal.SIGTERM)
-        assert stopper.signum == signal.SIGTERM
-        with pytest.raises(Stopped), stopper.allowed():
+        assert signals.signum == signal.SIGTERM
+        with pytest.raises(Stopped), signals.interruptible():
             pytest.fail("began although a signal had come")
 
 
 def test_the_first_signal_counts_and_later_ones_disturb_nothing() -> None:
-    with SignalHandler() as stopper:
-        with pytest.raises(Stopped) as stopped, stopper.allowed():
+    with SignalHandler() as signals:
+        with pytest.raises(Stopped) as stopped, signals.interruptible():
             os.kill(os.getpid(), signal.SIGTERM)
         os.kill(os.getpid(), signal.SIGINT)
         assert stopped.value.exit_code == 143
-        with pytest.raises(Stopped) as again, stopper.allowed():
+        with pytest.raises(Stopped) as again, signals.interruptible():
             pass
         assert again.value.exit_code == 143
 

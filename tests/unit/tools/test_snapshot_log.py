@@ -104,7 +104,7 @@ def test_a_record_is_one_write(path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_full_disk_is_named(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with (
         SnapshotLog("/dev/full") as log,
-        pytest.raises(Failure, match=r"/dev/full cannot be written to: No space.*make room"),
+        pytest.raises(Failure, match=r"/dev/full cannot be written: No space.*make room"),
     ):
         log.append({"n": 1})
 

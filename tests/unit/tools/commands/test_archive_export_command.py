@@ -72,7 +72,7 @@ def test_topics(path: Path, tmp_path: Path, options: list[str], expected: list[s
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (["--topic", "(", "--pattern"], 2, "error: --topic '(' is no regular expression"),
+        (["--topic", "(", "--pattern"], 2, "error: --topic '(' is not a regular expression"),
         (["--format", "arrow"], 2, "cannot be arrow"),
     ],
 )

@@ -54,8 +54,8 @@ def test_check(flat: str, caplog: pytest.LogCaptureFixture) -> None:
     result = run("check", flat)
     assert result.exit_code == 0
     assert result.stdout.splitlines() == [
-        f"{flat}: good; options: 1 of scope context, 1 of scope source",
-        "  line 2: source late_join: known to Ultra Messaging, no effect here",
+        f"{flat}: valid; options: 1 of scope context, 1 of scope source",
+        "  line 2: source late_join: known to Ultra Messaging, without effect here",
     ]
     assert result.stderr == ""
     assert caplog.records == []
@@ -63,7 +63,7 @@ def test_check(flat: str, caplog: pytest.LogCaptureFixture) -> None:
 
 def test_check_lists_overrides(toml: str) -> None:
     assert run("check", toml).stdout.splitlines() == [
-        f"{toml}: good; options: 1 of scope source",
+        f"{toml}: valid; options: 1 of scope source",
         "  topics entry 1, pattern 'q\\\\..*': 2 of scope source, 1 of scope receiver",
     ]
 
@@ -81,7 +81,7 @@ def test_check_for_programs(flat: str, toml: str) -> None:
 def test_check_of_nothing(tmp_path: Path) -> None:
     path = tmp_path / "empty.cfg"
     path.touch()
-    assert run("check", str(path)).stdout == f"{path}: good; options: none\n"
+    assert run("check", str(path)).stdout == f"{path}: valid; options: none\n"
 
 
 @pytest.mark.parametrize("text", ["source transprt lbtipc", "source transport tcp"])

@@ -15,7 +15,7 @@ from ipcbus.errors import ConfigError
 from ipcbus_tools.cli import cli
 from ipcbus_tools.doctor import bus_checks, host_checks, kernel_checks
 from ipcbus_tools.doctor.diagnosis import Check, OtherLayout, result_of
-from ipcbus_tools.doctor.host_checks import Host, Live
+from ipcbus_tools.doctor.host_checks import Host, LiveProcess
 from ringbuf import wake
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def test_remove_ipc(host: Host, files: dict[str, str], state: str) -> None:
 def test_remove_ipc_spares_system_users_but_not_those_of_live_contexts(host: Host) -> None:
     put(host, "run/systemd/users/0", "")
     assert host_checks.remove_ipc(Host(root=host.root, uid=0)).state == "ok"
-    live = (Live(1, ME, 0),)
+    live = (LiveProcess(1, ME, 0),)
     assert str(ME) in host_checks.remove_ipc(Host(root=host.root, uid=0, live=live)).found
 
 
@@ -128,13 +128,13 @@ def test_open_files(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_open_files_of_a_live_process(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     mine = SimpleNamespace(rlimit=lambda _: (100, 100), num_fds=lambda: 95)
     monkeypatch.setattr("psutil.Process", lambda _: mine)
-    found = host_checks.open_files(Host(root=host.root, live=(Live(77, ME, 0),)))
+    found = host_checks.open_files(Host(root=host.root, live=(LiveProcess(77, ME, 0),)))
     assert "pid 77 has 95 of 100" in found.found
 
 
 def test_locked_memory(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("psutil.Process", lambda _: SimpleNamespace(rlimit=lambda _: (8 * MIB, 8 * MIB)))
-    live = Host(root=host.root, live=(Live(77, ME, 0),))
+    live = Host(root=host.root, live=(LiveProcess(77, ME, 0),))
     put(host, "proc/77/status", "Name:\tx\nVmLck:\t       0 kB\n")
     assert host_checks.locked_memory(live).state == "ok"
     put(host, "proc/77/status", "Name:\tx\nVmLck:\t    4096 kB\n")
@@ -165,7 +165,7 @@ def test_process_limit(host: Host) -> None:
     ],
 )
 def test_processors_that_a_control_group_grants(host: Host, cgroup: str, files: dict[str, str]) -> None:
-    spinning = Host(root=host.root, live=(Live(os.getpid(), ME, 1),))
+    spinning = Host(root=host.root, live=(LiveProcess(os.getpid(), ME, 1),))
     put(host, "proc/self/cgroup", cgroup)
     for path, text in files.items():
         put(host, path, text)
@@ -255,7 +255,7 @@ def test_shared_memory_that_cannot_be_listed_is_not_checkable(monkeypatch: pytes
     def refused(_: Any) -> Any:  # noqa: ANN401
         raise PermissionError(13, "Permission denied", "/dev/shm")
 
-    monkeypatch.setattr(bus_checks, "look", refused)
+    monkeypatch.setattr(bus_checks, "find_objects", refused)
     monkeypatch.setattr(host_checks, "check_host", lambda _: checks("ok"))
     monkeypatch.setattr(kernel_checks, "check_kernel", lambda: ())
     monkeypatch.setattr(kernel_checks, "java", lambda: Check("java", "ok", "17"))

@@ -38,7 +38,7 @@ def test_who_holds_it_up_and_for_how_long() -> None:
         ({"wait": "", "blocked": 0.0}, "no"),
         ({"wait": "", "blocked": None}, "no"),
         ({"wait": "", "blocked": 0.25}, "sends waited 25.0% of the time"),
-        ({"wait": "refused"}, "a send found no room, its WAKEUP is due"),
+        ({"wait": "refused"}, "a send found no room, and the source waits for its WAKEUP"),
         ({"wait": "blocked", "receivers": ()}, "a send waits for room, for at least "),
     ],
 )

@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 
 from ipcbus.archive.recorder import RecorderStats
-from ipcbus_tools.commands.record_command import live, shortfalls
+from ipcbus_tools.commands.record_command import not_recorded, progress_line
 
 QUIET = RecorderStats("recording", 1_234_567, 5 << 20, 0, 0, 0, 0, 0, 0, 1 << 20, 4 << 20, 1_000_000, 9, 0, "")
 
 
 def test_a_recorder_that_keeps_up() -> None:
-    assert live(QUIET, 1_000_000) == "1,234,567 messages  5.0 MiB  1,000,000 msg/s  memory 25%"
-    assert shortfalls(QUIET) == ["nothing lost"]
+    assert progress_line(QUIET, 1_000_000) == "1,234,567 messages  5.0 MiB  1,000,000 msg/s  buffer 25%"
+    assert not_recorded(QUIET) == ["nothing lost"]
 
 
 def test_a_recorder_that_does_not() -> None:
@@ -28,15 +28,15 @@ def test_a_recorder_that_does_not() -> None:
         behind_ns=2_500_000_000,
         error="no room",
     )
-    assert live(found, 0).endswith("  behind 2.5 s  lost 1,000  dropped 3  missed 7  no room")
-    assert shortfalls(found) == [
+    assert progress_line(found, 0).endswith("  behind 2.5 s  lost 1,000  dropped 3  missed 7  no room")
+    assert not_recorded(found) == [
         "1,000 sequence numbers lost on the bus, in 2 events",
-        "1 sequence number not recorded for lack of memory: see --buffer",
-        "2 sequence numbers not recorded, as no segment can hold messages of so many bytes",
-        "7 sequence numbers missed while no recorder was there",
+        "1 sequence number not recorded because the buffer was full: raise --buffer",
+        "2 sequence numbers not recorded because their messages are longer than a segment",
+        "7 sequence numbers sent while the recorder did not run",
         "1,500 sequence numbers not written: no room",
     ]
 
 
 def test_an_error_is_never_nothing() -> None:
-    assert shortfalls(dataclasses.replace(QUIET, error="no room")) == ["the disk refuses: no room"]
+    assert not_recorded(dataclasses.replace(QUIET, error="no room")) == ["the disk refuses: no room"]

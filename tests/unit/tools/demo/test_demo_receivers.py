@@ -31,7 +31,7 @@ def test_counts_and_ends(domain: str) -> None:
             bus.until(lambda: all(s.counters["lbm_msgs_rcved"] == 10 for s in _slots(domain)), "10 messages")
             assert {context.name for context in stats.take_snapshot(domain).contexts} == {"sending", "one", "two"}
             assert crew.counts() == {"one": {source.source: 10}, "two": {source.source: 10}}
-        assert all(process.poll() == 0 for process in crew.members.values())
+        assert all(process.poll() == 0 for process in crew.processes.values())
     finally:
         bus.close()
 
@@ -42,12 +42,12 @@ def _slots(domain: str) -> list[stats.SlotStats]:
 
 def test_member_that_dies_is_noticed(domain: str) -> None:
     with DemoReceivers(["one"], ["t"], domain, None) as crew:
-        (process,) = crew.members.values()
+        (process,) = crew.processes.values()
         process.kill()
         process.wait()
         with pytest.raises(Failure, match="ended early with code -9"):
             crew.check()
-        with pytest.raises(Failure, match="gave no account"):
+        with pytest.raises(Failure, match="printed no counts"):
             crew.counts()
 
 
@@ -55,7 +55,7 @@ def test_bad_config_is_noticed(domain: str, tmp_path: Path, capfd: pytest.Captur
     config = tmp_path / "bus.toml"
     config.write_text("[context]\nno_such_option = 1\n")
     with DemoReceivers(["one"], ["t"], domain, str(config)) as crew:
-        (process,) = crew.members.values()
+        (process,) = crew.processes.values()
         assert process.wait() == 2
         with pytest.raises(Failure, match="ended early with code 2"):
             crew.check()
@@ -66,7 +66,7 @@ def test_error_ends_them_too(domain: str) -> None:
     crew = DemoReceivers(["one", "two"], ["t"], domain, None)
     with pytest.raises(RuntimeError, match="in between"), crew:
         raise RuntimeError("in between")
-    assert [process.poll() for process in crew.members.values()] == [0, 0]
+    assert [process.poll() for process in crew.processes.values()] == [0, 0]
 
 
 def test_start_that_fails_leaves_none(domain: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,7 +38,7 @@ def test_a_signal_waits_until_spark_is_up_and_then_ends_it(monkeypatch: pytest.M
 
     monkeypatch.setattr("ipcbus.spark.session.check_java", lambda: None)
     monkeypatch.setattr("ipcbus.spark.launcher.quiet_session", starting)
-    with SignalHandler() as stopper, pytest.raises(Stopped), spark("test", "local", {}, stopper):
+    with SignalHandler() as signals, pytest.raises(Stopped), spark("test", "local", {}, signals):
         pytest.fail("began although a signal had come")
     assert events == ["up", "ended"]
 
@@ -85,14 +85,14 @@ def test_ctrl_c_cancels_jobs_that_begin_after_it_too() -> None:
         for _ in range(3):  # the first cancellation may come between two jobs
             assert session.cancelled.acquire(timeout=GIVE_UP_S)
 
-    with SignalHandler() as stopper, pytest.raises(Stopped):
-        Spark(session, stopper, JobProgress(quiet=True)).run("work", work)
+    with SignalHandler() as signals, pytest.raises(Stopped):
+        Spark(session, signals, JobProgress(quiet=True)).run("work", work)
 
 
 def test_ctrl_c_before_a_job_cancels_it_but_not_what_follows_a_stream() -> None:
     session: Any = Session()
-    with SignalHandler() as stopper:
-        job = Spark(session, stopper, JobProgress(quiet=True))
+    with SignalHandler() as signals:
+        job = Spark(session, signals, JobProgress(quiet=True))
         os.kill(os.getpid(), signal.SIGINT)
         with pytest.raises(Stopped):
             job.run("work", lambda: session.cancelled.acquire(timeout=GIVE_UP_S))
@@ -136,12 +136,12 @@ def test_ctrl_c_is_ours_as_soon_as_there_is_a_context(monkeypatch: pytest.Monkey
     monkeypatch.setattr(launcher, "session", session)
     monkeypatch.setattr(launcher, "check_java", lambda: None)
     with (
-        SignalHandler() as stopper,
+        SignalHandler() as signals,
         pytest.raises(RuntimeError, match="no session"),
         launcher.quiet_session("test", master="local", log=io.BytesIO()),
     ):
         pytest.fail("there is no session")
-    assert stopper.signum == signal.SIGINT
+    assert signals.signum == signal.SIGINT
     assert gateway.ended
     assert signal.getsignal(signal.SIGINT) is ours
 
@@ -163,10 +163,10 @@ def test_a_signal_that_ends_the_jvm_too_is_a_signal_and_no_failure(
 
     monkeypatch.setattr("ipcbus.spark.session.check_java", lambda: None)
     monkeypatch.setattr("ipcbus.spark.launcher.quiet_session", running)
-    with SignalHandler() as stopper, pytest.raises(Stopped) as caught, spark("test", "local", {}, stopper, quiet=True):
+    with SignalHandler() as signals, pytest.raises(Stopped) as caught, spark("test", "local", {}, signals, quiet=True):
         os.kill(os.getpid(), signal.SIGTERM)
     assert (caught.value.exit_code, str(caught.value)) == (143, "SIGTERM")
-    with SignalHandler() as stopper, pytest.raises(Failure, match="Spark failed"), spark("test", "local", {}, stopper):
+    with SignalHandler() as signals, pytest.raises(Failure, match="Spark failed"), spark("test", "local", {}, signals):
         pass  # without a signal it is one
 
 
@@ -212,8 +212,8 @@ def test_stages_tasks_and_rows_of_jobs_are_counted() -> None:
 
     jobs: Any = Jobs()
     stages = Stages(jobs)
-    assert stages.look() == ("1 stage, 1 of 4 tasks, 100 rows read", 1, 4)
+    assert stages.progress() == ("1 stage, 1 of 4 tasks, 100 rows read", 1, 4)
     jobs.active, jobs.rows = (2,), {1: 1500, 2: 0}
-    assert stages.look() == ("2 stages, 2 of 4 tasks, 1,500 rows read", 2, 4)
+    assert stages.progress() == ("2 stages, 2 of 4 tasks, 1,500 rows read", 2, 4)
     jobs.active = ()
-    assert stages.look() == ("2 stages, 1,500 rows read", 0, None)
+    assert stages.progress() == ("2 stages, 1,500 rows read", 0, None)

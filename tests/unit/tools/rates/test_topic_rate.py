@@ -126,21 +126,21 @@ def test_all_sources_gone() -> None:
     assert found.sources == ()
     assert found.flow is not None
     assert found.flow.messages.now == 0
-    assert list(lines(found, hz_command.words)) == [f"{TOPIC}  no source"]
+    assert list(lines(found, hz_command.describe)) == [f"{TOPIC}  no source"]
 
 
 def test_lines_for_people() -> None:
     meter = TopicMeter(TOPIC, 10)
     meter.add(sending(0, BEGIN, None))
     found = meter.add(sending(1, BEGIN + 1500, None))
-    total, one, other = lines(found, hz_command.words)
+    total, one, other = lines(found, hz_command.describe)
     assert total == f"{TOPIC}  1,500 msg/s  mean 1,500  min 1,500  max 1,500  stddev 0  1,500 messages in 1 s"
     assert one.startswith(f"    {FAST} pid ")
     assert other.endswith("  not readable: it belongs to bob")
-    (alone,) = lines(dataclasses.replace(found, sources=found.sources[:1]), bw_command.words)
+    (alone,) = lines(dataclasses.replace(found, sources=found.sources[:1]), bw_command.describe)
     assert "11.7 KiB/s" in alone
     assert "8 B a message" in alone
-    (nothing,) = lines(dataclasses.replace(found, flow=None, sources=found.sources[:1]), hz_command.words)
+    (nothing,) = lines(dataclasses.replace(found, flow=None, sources=found.sources[:1]), hz_command.describe)
     assert nothing == f"{TOPIC}  not readable"
 
 

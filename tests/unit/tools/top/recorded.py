@@ -55,9 +55,9 @@ def changed(
 def frame(found: DomainSnapshot = TRADING, trail: tuple[float | None, ...] = (0.0, 5.0, 10.0)) -> Frame:
     """What is seen of a snapshot at the first look."""
     lags = tuple(None if value is None else value * 1000 for value in trail)
-    trails = {(session.context_id, session.source): SessionTrend(trail, trail, lags) for session in found.sessions}
-    roster = RowList()
-    return Frame(HOST, found, roster.rows(found, SECOND), trails, 1.0, roster.lost)
+    trends = {(session.context_id, session.source): SessionTrend(trail, trail, lags) for session in found.sessions}
+    row_list = RowList()
+    return Frame(HOST, found, row_list.rows(found, SECOND), trends, 1.0, row_list.lost)
 
 
 def lines(

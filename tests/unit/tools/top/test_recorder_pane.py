@@ -35,8 +35,8 @@ def recording(*recorders: RecorderStats, later_s: float = 0, alive: bool = True)
 
 
 def frame(found: DomainSnapshot) -> Frame:
-    roster = RowList()
-    return Frame(HOST, found, roster.rows(found, SECOND), {}, 1.0, roster.lost, recorders=roster.recorders)
+    row_list = RowList()
+    return Frame(HOST, found, row_list.rows(found, SECOND), {}, 1.0, row_list.lost, recorders=row_list.recorders)
 
 
 def coloured(found: DomainSnapshot, width: int = 120) -> str:
@@ -131,28 +131,28 @@ def test_the_report_has_all_of_them() -> None:
 
 
 def test_one_that_vanished_is_gone_for_two_intervals_and_one_that_died_is_dead() -> None:
-    roster = RowList()
-    roster.rows(recording(recorder(LOG)), SECOND)
+    row_list = RowList()
+    row_list.rows(recording(recorder(LOG)), SECOND)
     seen = []
     for later_s in (1, 2, 3, 4):
-        roster.rows(recording(later_s=later_s), SECOND)
-        seen.append([row.state for row in roster.recorders])
+        row_list.rows(recording(later_s=later_s), SECOND)
+        seen.append([row.state for row in row_list.recorders])
     assert seen == [["gone"]] * LINGER + [[]] * 2
-    roster = RowList()
-    roster.rows(recording(recorder(LOG)), SECOND)
+    row_list = RowList()
+    row_list.rows(recording(recorder(LOG)), SECOND)
     seen = []
     for later_s in (1, 2, 3, 4):
-        roster.rows(recording(recorder(LOG, alive=False), later_s=later_s, alive=False), SECOND)
-        seen.append([row.state for row in roster.recorders])
+        row_list.rows(recording(recorder(LOG, alive=False), later_s=later_s, alive=False), SECOND)
+        seen.append([row.state for row in row_list.recorders])
     assert seen == [["dead"]] * LINGER + [[]] * 2
-    assert roster.hidden_dead == 1
+    assert row_list.hidden_dead == 1
 
 
 def test_dead_and_then_removed_is_two_intervals_together() -> None:
-    roster = RowList()
-    roster.rows(recording(recorder(LOG)), SECOND)
-    roster.rows(recording(recorder(LOG, alive=False), later_s=1, alive=False), SECOND)
-    roster.rows(recording(later_s=2), SECOND)
-    assert [row.state for row in roster.recorders] == ["dead"]
-    roster.rows(recording(later_s=3), SECOND)
-    assert roster.recorders == ()
+    row_list = RowList()
+    row_list.rows(recording(recorder(LOG)), SECOND)
+    row_list.rows(recording(recorder(LOG, alive=False), later_s=1, alive=False), SECOND)
+    row_list.rows(recording(later_s=2), SECOND)
+    assert [row.state for row in row_list.recorders] == ["dead"]
+    row_list.rows(recording(later_s=3), SECOND)
+    assert row_list.recorders == ()

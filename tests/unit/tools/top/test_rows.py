@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from ipcbus.stats import ContextStats, DomainSnapshot
 
 
-def states(roster: RowList, found: DomainSnapshot) -> dict[str, str]:
-    return {row.session.source: row.state for row in roster.rows(found, SECOND) if row.session}
+def states(row_list: RowList, found: DomainSnapshot) -> dict[str, str]:
+    return {row.session.source: row.state for row in row_list.rows(found, SECOND) if row.session}
 
 
 def without(found: DomainSnapshot, source: str, later_s: float) -> DomainSnapshot:
@@ -48,35 +48,35 @@ def test_states() -> None:
 
 
 def test_what_vanished_is_gone_for_two_intervals() -> None:
-    roster = RowList()
-    states(roster, TRADING)
-    seen = [states(roster, without(TRADING, FAST, later_s)).get(FAST) for later_s in (1, 2, 3, 4)]
+    row_list = RowList()
+    states(row_list, TRADING)
+    seen = [states(row_list, without(TRADING, FAST, later_s)).get(FAST) for later_s in (1, 2, 3, 4)]
     assert seen == ["gone"] * LINGER + [None] * 2
 
 
 def test_the_dead_are_shown_for_two_intervals() -> None:
-    roster = RowList()
-    states(roster, TRADING)
-    seen = [states(roster, killed(TRADING, later_s)).get(FAST) for later_s in (1, 2, 3, 4)]
+    row_list = RowList()
+    states(row_list, TRADING)
+    seen = [states(row_list, killed(TRADING, later_s)).get(FAST) for later_s in (1, 2, 3, 4)]
     assert seen == ["dead"] * LINGER + [None] * 2
-    assert roster.hidden_dead == 1
+    assert row_list.hidden_dead == 1
 
 
 def test_dead_and_then_removed_is_two_intervals_together() -> None:
-    roster = RowList()
-    states(roster, TRADING)
-    assert states(roster, killed(TRADING, 1))[FAST] == "dead"
-    assert states(roster, without(killed(TRADING, 2), FAST, 0))[FAST] == "dead"
-    assert FAST not in states(roster, without(killed(TRADING, 3), FAST, 0))
-    assert FAST not in states(roster, without(killed(TRADING, 4), FAST, 0))
+    row_list = RowList()
+    states(row_list, TRADING)
+    assert states(row_list, killed(TRADING, 1))[FAST] == "dead"
+    assert states(row_list, without(killed(TRADING, 2), FAST, 0))[FAST] == "dead"
+    assert FAST not in states(row_list, without(killed(TRADING, 3), FAST, 0))
+    assert FAST not in states(row_list, without(killed(TRADING, 4), FAST, 0))
 
 
 def test_what_comes_back_is_shown_at_once() -> None:
-    roster = RowList()
-    states(roster, TRADING)
-    states(roster, without(TRADING, FAST, 1))
-    assert states(roster, changed(TRADING, later_s=2))[FAST] == "sends"
-    assert states(roster, without(TRADING, FAST, 3))[FAST] == "gone"
+    row_list = RowList()
+    states(row_list, TRADING)
+    states(row_list, without(TRADING, FAST, 1))
+    assert states(row_list, changed(TRADING, later_s=2))[FAST] == "sends"
+    assert states(row_list, without(TRADING, FAST, 3))[FAST] == "gone"
 
 
 def test_dead_readers_go_after_two_intervals() -> None:
@@ -86,10 +86,10 @@ def test_dead_readers_go_after_two_intervals() -> None:
             each, receivers=tuple(dataclasses.replace(slot, alive=slot.slot > 0) for slot in each.receivers)
         ),
     )
-    roster = RowList()
+    row_list = RowList()
     seen = []
     for later_s in (0, 1, 2, 3):
-        rows = roster.rows(changed(dying, later_s=later_s), SECOND)
+        rows = row_list.rows(changed(dying, later_s=later_s), SECOND)
         (slow,) = (row.session for row in rows if row.session and row.session.source == SLOW)
         seen.append([slot.alive for slot in slow.receivers])
     assert seen == [[False, True]] * LINGER + [[True]] * 2
@@ -108,17 +108,17 @@ def test_a_registry_that_cannot_be_read_is_a_line() -> None:
 
 def test_a_look_that_comes_early_does_not_show_it_once_more() -> None:
     for early_s in (0.0, 0.005, 0.1):
-        roster = RowList()
-        states(roster, TRADING)
-        seen = [states(roster, without(TRADING, FAST, look - early_s * look)).get(FAST) for look in (1, 2, 3)]
+        row_list = RowList()
+        states(row_list, TRADING)
+        seen = [states(row_list, without(TRADING, FAST, look - early_s * look)).get(FAST) for look in (1, 2, 3)]
         assert seen == ["gone"] * LINGER + [None]
 
 
 def test_the_dead_keep_their_command() -> None:
-    roster = RowList()
-    states(roster, TRADING)
+    row_list = RowList()
+    states(row_list, TRADING)
     dead = changed(killed(TRADING, 1), session=lambda each: dataclasses.replace(each, command=""))
-    rows = roster.rows(dead, SECOND)
+    rows = row_list.rows(dead, SECOND)
     assert {row.session.command for row in rows if row.session} == {"python traffic.py pub"}
 
 
@@ -131,8 +131,8 @@ def test_what_was_lost_stays_counted() -> None:
 
     found = changed(TRADING, context=losing)
     lost = 5 * sum(len(context.receivers) for context in found.contexts)
-    roster = RowList()
-    roster.rows(found, SECOND)
-    assert roster.lost == lost
-    roster.rows(changed(found, context=lambda each: dataclasses.replace(each, receivers=()), later_s=1), SECOND)
-    assert roster.lost == lost
+    row_list = RowList()
+    row_list.rows(found, SECOND)
+    assert row_list.lost == lost
+    row_list.rows(changed(found, context=lambda each: dataclasses.replace(each, receivers=()), later_s=1), SECOND)
+    assert row_list.lost == lost

@@ -306,7 +306,7 @@ def test_domains_and_messages_are_pages() -> None:
     topic = views.Topic(1, SLOW, 0, "quotes.MSFT")
     latest = tuple(Peeked(i, 1, 4, b"abc\x1b" if i else b"\x00" * 600, False, False) for i in range(30))
     shown = dataclasses.replace(frame(), messages=Messages(topic, latest, 30, part=True))
-    found = text(shown, View(page=views.MESSAGES, looked_at=topic))
+    found = text(shown, View(page=views.MESSAGES, message_topic=topic))
     assert "without a receiver" in found
     assert "a part of them" in found
     assert "abc\\x1b" in found.split("\n")[-2]

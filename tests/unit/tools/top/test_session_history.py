@@ -29,9 +29,9 @@ def at(seconds: float, behind: int) -> DomainSnapshot:
 
 
 def followed(*looks: tuple[float, int]) -> SessionTrend:
-    trails, history, found = SessionHistory(), History(), SessionTrend()
+    trends, history, found = SessionHistory(), History(), SessionTrend()
     for seconds, behind in looks:
-        found = trails.add(history.add(at(seconds, behind)), history)[KEY]
+        found = trends.add(history.add(at(seconds, behind)), history)[KEY]
     return found
 
 

@@ -159,9 +159,9 @@ def test_enter_looks_at_messages_and_escape_returns() -> None:
     view = pressed("enter")
     assert view.page == views.MESSAGES
     topic = session.sources[0]
-    assert view.looked_at == views.Topic(session.context_id, session.source, topic.number, topic.topic)
+    assert view.message_topic == views.Topic(session.context_id, session.source, topic.number, topic.topic)
     back = pressed("escape", view=view)
-    assert (back.page, back.looked_at) == (views.SESSIONS, None)
+    assert (back.page, back.message_topic) == (views.SESSIONS, None)
     assert pressed("escape", view=pressed("t", "enter")).page == views.TOPICS
     assert pressed("?", "enter").page == views.SESSIONS
 
@@ -175,8 +175,8 @@ def test_enter_on_a_session_of_several_topics_asks_which() -> None:
     assert {source.topic for _, source in pairs} == {source.topic for source in pairs[0][0].session.sources}  # type: ignore[union-attr]
     assert len(pairs) == 2
     chosen = press(press(view, "down", rows), "enter", rows)
-    assert chosen.looked_at is not None
-    assert chosen.looked_at.name == pairs[1][1].topic
+    assert chosen.message_topic is not None
+    assert chosen.message_topic.name == pairs[1][1].topic
     assert press(view, "escape", rows).only is None
     fitting = View(filter="second")
     assert press(fitting, "enter", shown(rows, fitting)).page == views.MESSAGES
