@@ -92,7 +92,7 @@ HISTOGRAM_SUB_BITS = 4
 HISTOGRAM_BUCKETS = 560
 """Buckets of the latency histogram: 16 linear ones from 0 ns, then 16 an octave, the last open: 2^38 ns = 275 s."""
 
-VERSION = 1
+VERSION = 2
 
 
 def struct(size: int, fields: list[tuple[str, str | tuple[Any, ...], int]]) -> np.dtype[np.void]:

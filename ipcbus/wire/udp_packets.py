@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-VERSION: Final = 2
+VERSION: Final = 3
 
 DATA, SM, NAK, NCF, CONNECT, ACK, RESET, LEAVE, TOPICS = range(1, 10)
 

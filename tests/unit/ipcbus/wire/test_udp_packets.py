@@ -122,7 +122,12 @@ def test_a_name_is_kept_as_far_as_it_can_be_shown() -> None:
 
 @pytest.mark.parametrize(
     ("packet", "why"),
-    [(b"\1\2", "size"), (bytes(8), "version"), (b"\2\x63" + bytes(6), "type"), (b"\2\1" + bytes(6), "hdr")],
+    [
+        (b"\1\2", "size"),
+        (bytes(8), "version"),
+        (bytes((udp_packets.VERSION, 99)) + bytes(6), "type"),
+        (bytes((udp_packets.VERSION, udp_packets.DATA)) + bytes(6), "hdr"),
+    ],
 )
 def test_why_it_is_no_packet(packet: bytes, why: str) -> None:
     assert udp_packets.parse(packet) is None
