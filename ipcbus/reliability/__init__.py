@@ -1,6 +1,6 @@
-"""What makes UDP reliable: who misses what, who asks when, what is sent again, and how fast.
+"""The protocol that makes UDP reliable: loss detection, NAKs, retransmissions, rate limits, registration.
 
-No input, no output, no clock, no chance of its own: the time and a `random.Random` are passed in, numbers and bytes
-come out, so that a thousand seeds of loss take seconds. Rules and defaults are those of Ultra Messaging's LBT-RM and
+The package has no input, output or clock: callers pass in the time and a `random.Random`, and get numbers and bytes
+back, so that a thousand seeds of loss take seconds. Rules and defaults are those of Ultra Messaging's LBT-RM and
 LBT-RU, except where its shipped defaults break its own rules.
 """

@@ -1,7 +1,8 @@
-"""Who receives a session: the source's clients, how one becomes one, and how it ceases to be.
+"""The clients of a session over UDP: how a receiver registers with the source, and how a registration ends.
 
-What happens stands in `TABLE`; docs/explanation/reliability.md draws it. Nothing is remembered of who has not proven
-that it receives at its address: the proof is a cookie, a keyed hash of that address, which comes back to the source.
+`TABLE` holds the rules; docs/explanation/reliability.md draws it. The source remembers nothing of a receiver that has
+not proven that it receives at its address. The proof is a cookie, a keyed hash of the address, that the source sends
+there and the receiver sends back.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """How a source keeps its clients; named as the options, times in ns.
+    """The limits and timeouts of clients; named as the options, times in ns.
 
     Attributes:
-        clients_max: most of them; others are refused.
-        topics_max: most topics that one may receive; a longer list is not taken.
-        activity_timeout: one that is silent for so long is dropped.
-        cookie_epoch: a cookie can be used for so long at least, and for twice as long at most.
+        clients_max: largest number of clients; the source refuses others.
+        topics_max: largest number of topics of a client; the source ignores a longer list.
+        activity_timeout: the source drops a client that is silent for this time.
+        cookie_epoch: a cookie is valid for at least this time, and for at most twice this time.
     """
 
     clients_max: int = 1024
@@ -37,38 +38,38 @@ class ClientSettings:
 
 
 class State(Enum):
-    """What a source knows of an address."""
+    """The state of an address at the source."""
 
-    UNKNOWN = "nothing; nothing is remembered either"
-    PROVEN = "it receives there what is sent there"
-    KNOWN = "who it is, and which topics it receives"
+    UNKNOWN = "the source knows and remembers nothing of the address"
+    PROVEN = "the receiver gets what is sent to the address"
+    KNOWN = "the source knows the receiver's context and its topics"
 
 
 class Cause(Enum):
-    """What may come from it."""
+    """What may come from an address."""
 
     CONNECT = "CONNECT without a valid cookie"
-    PROOF = "CONNECT with it"
-    FULL = "the same, while there is no room"
-    ACK = "ACK with its cookie"
-    NAK = "NAK with its cookie"
-    UNPROVEN = "ACK or NAK with another one"
-    LEAVE = "LEAVE with its cookie"
+    PROOF = "CONNECT with a valid cookie"
+    FULL = "CONNECT with a valid cookie, while the source has clients_max clients"
+    ACK = "ACK with the client's cookie"
+    NAK = "NAK with the client's cookie"
+    UNPROVEN = "ACK or NAK with another cookie"
+    LEAVE = "LEAVE with the client's cookie"
     SILENCE = "nothing for the client activity timeout"
 
 
 class Answer(Enum):
-    """What it is answered. No answer is longer than what it answers."""
+    """The source's answer. No answer is longer than the packet that it answers."""
 
     NONE = ""
     WELCOME = "SM with the cookie (WELCOME)"
     ADMITTED = "SM with the cookie (WELCOME, ADMITTED)"
     RESET = "RESET"
-    REPAIR = "retransmissions or NCFs, to all"
+    REPAIR = "retransmissions or NCFs, to all clients"
 
 
 class Step(NamedTuple):
-    """What follows."""
+    """The next state and the answer."""
 
     state: State
     answer: Answer
@@ -91,8 +92,8 @@ TABLE: Final = {
     (State.PROVEN, Cause.SILENCE): Step(State.UNKNOWN, Answer.NONE),
     (State.KNOWN, Cause.SILENCE): Step(State.UNKNOWN, Answer.NONE),
 }
-"""Each state with each cause that it can meet. From an address that is not registered, ACK and NAK are unproven
-whatever their cookie, and LEAVE is nothing."""
+"""What follows from each cause in each state. From an address that is not registered, ACK and NAK count as UNPROVEN
+whatever their cookie, and the source ignores LEAVE."""
 
 
 @dataclass(slots=True)
@@ -100,18 +101,18 @@ class Client:
     """One receiving context at its address.
 
     Attributes:
-        address: where it receives.
-        cookie: its proof.
+        address: the address at which it receives.
+        cookie: the cookie that proves the address.
         state: PROVEN or KNOWN.
-        heard_ns: when it gave a sign of life last.
-        lead: the number after the highest that it knew of when it said so last.
-        behind: how many datagrams less than were sent that was.
-        context_id: of its context; this and the following once it is KNOWN.
-        pid: of its process.
-        name: of its context.
-        topics: numbers of the topics that it receives.
-        revision: of this list.
-        starts: of topics that it receives, the number of the first message that was sent after that was known.
+        heard_ns: the time of its last packet, ns of the monotonic clock.
+        lead: the number after the highest datagram that it knew of at its last ACK.
+        behind: the number of datagrams that the source had sent by then and the client did not know of.
+        context_id: the id of its context; set, like the attributes below, once it is KNOWN.
+        pid: its process id.
+        name: the name of its context.
+        topics: the numbers of the topics that it receives.
+        revision: the revision of this list.
+        starts: for a topic that it receives, the number of the first message that was sent after the source knew that.
     """
 
     address: Hashable
@@ -126,24 +127,28 @@ class Client:
     topics: frozenset[int] = frozenset()
     revision: int = -1
     starts: dict[int, int] = field(default_factory=dict)
-    _coming: int = -1
+    _pending_revision: int = -1
     _pages: dict[int, tuple[int, ...]] | None = None
 
-    def listen(self, ack: Ack, topics_max: int) -> bool:
-        """Takes what an ACK says of who and what; says whether that changes anything.
+    def update(self, ack: Ack, topics_max: int) -> bool:
+        """Takes identity and topics from an ACK; returns whether that changes anything.
 
-        A list counts when all of its pages have come, and one that is older than what is known does not.
+        A list of topics counts when all of its pages have come. A list older than the known one is ignored.
         """
-        who = (ack.context_id, ack.pid, ack.name)
-        changed = who != (self.context_id, self.pid, self.name) or self.state is not State.KNOWN
+        identity = (ack.context_id, ack.pid, ack.name)
+        changed = identity != (self.context_id, self.pid, self.name) or self.state is not State.KNOWN
         if ack.context_id != self.context_id:
-            self.topics, self.revision, self._coming, self._pages = frozenset(), -1, -1, None
+            self.topics, self.revision, self._pending_revision, self._pages = frozenset(), -1, -1, None
             self.starts.clear()
-        self.context_id, self.pid, self.name = who
-        if ack.revision <= self.revision or ack.revision < self._coming or (ack.pages - 1) * PAGE_TOPICS >= topics_max:
+        self.context_id, self.pid, self.name = identity
+        if (
+            ack.revision <= self.revision
+            or ack.revision < self._pending_revision
+            or (ack.pages - 1) * PAGE_TOPICS >= topics_max
+        ):
             return changed
-        if ack.revision > self._coming or self._pages is None:
-            self._coming, self._pages = ack.revision, {}
+        if ack.revision > self._pending_revision or self._pages is None:
+            self._pending_revision, self._pages = ack.revision, {}
         if ack.page * PAGE_TOPICS < topics_max:
             self._pages[ack.page] = ack.topics
         if len(self._pages) == ack.pages:
@@ -160,81 +165,81 @@ class Clients:
     """All clients of one session."""
 
     def __init__(self, session_id: int, settings: ClientSettings, secret: bytes) -> None:
-        """None is registered.
+        """Starts without clients.
 
         Args:
-            session_id: the session's.
-            settings: how they are kept.
-            secret: key of the cookies; 16 to 64 bytes that nobody else knows.
+            session_id: the session's id.
+            settings: limits and timeouts.
+            secret: the key of the cookies: 16 to 64 bytes that no other process knows.
         """
         self._settings = settings
         self._session = session_id.to_bytes(4, "big")
         self._secret = secret
-        # The longest silent first.
+        # In the order of their last packets, the oldest first.
         self._clients: dict[Hashable, Client] = {}
         self.addresses: tuple[Hashable, ...] = ()
-        """Of all that are registered."""
+        """The addresses of all registered clients."""
         self.changes = 0
-        """Moves whenever one comes, goes, or receives other topics."""
+        """Grows when a client comes, goes, or receives other topics."""
 
     @property
     def known(self) -> tuple[Client, ...]:
-        """All of whom it is known who they are."""
+        """The clients whose context is known."""
         return tuple(client for client in self._clients.values() if client.state is State.KNOWN)
 
     def get(self, address: Hashable) -> Client | None:
-        """Returns the client that is registered there."""
+        """Returns the client that is registered at an address."""
         return self._clients.get(address)
 
     def cookie(self, address: Hashable, now_ns: int, back: int = 0) -> int:
-        """The cookie for an address, of this epoch or of one before; the text form of the address has to tell all."""
+        """Returns the cookie for an address in this epoch, or `back` epochs ago; `repr(address)` has to be unique."""
         epoch = now_ns // self._settings.cookie_epoch - back
         text = f"{epoch} {address!r}".encode()
         digest = hashlib.blake2b(self._session + text, digest_size=8, key=self._secret).digest()
         return int.from_bytes(digest, "big") or 1
 
     def connect(self, address: Hashable, cookie: int, now_ns: int) -> tuple[Answer, int]:
-        """Returns a CONNECT came; returns what to answer, and the cookie to tell."""
+        """Takes a CONNECT; returns the answer, and the cookie to send with it."""
         client = self._clients.get(address)
-        fresh = self.cookie(address, now_ns)
+        new_cookie = self.cookie(address, now_ns)
         state = client.state if client is not None else State.UNKNOWN
         valid = (client is not None and cookie == client.cookie) or (
-            cookie != 0 and cookie in (fresh, self.cookie(address, now_ns, 1))
+            cookie != 0 and cookie in (new_cookie, self.cookie(address, now_ns, 1))
         )
         if not valid:
-            return TABLE[state, Cause.CONNECT].answer, fresh
+            return TABLE[state, Cause.CONNECT].answer, new_cookie
         if client is None and len(self._clients) >= self._settings.clients_max:
             return TABLE[state, Cause.FULL].answer, cookie
         step = TABLE[state, Cause.PROOF]
         if client is None:
             self._clients[address] = Client(address, cookie, step.state, now_ns)
-            self._moved()
+            self._membership_changed()
         else:
             client.cookie = cookie
-            self._lives(client, now_ns)
+            self._note_life(client, now_ns)
         return step.answer, cookie
 
-    def proves(self, address: Hashable, cookie: int, now_ns: int) -> Client | None:
-        """The client from whom a packet with this cookie comes; None when it comes from nobody who may send it."""
+    def authenticate(self, address: Hashable, cookie: int, now_ns: int) -> Client | None:
+        """Returns the client at this address if the cookie is its own, else None; notes a sign of life."""
         client = self._clients.get(address)
         if client is None or client.cookie != cookie:
             return None
-        self._lives(client, now_ns)
+        self._note_life(client, now_ns)
         return client
 
     def ack(self, client: Client, ack: Ack, lead: int = 0) -> None:
-        """A registered client tells of itself, when `lead` is the number of the next datagram."""
+        """Takes an ACK of a registered client; `lead` is the number of the next datagram."""
         client.lead, client.behind = ack.lead, max(0, lead - ack.lead)
-        moved = client.listen(ack, self._settings.topics_max)
+        changed = client.update(ack, self._settings.topics_max)
         client.state = TABLE[client.state, Cause.ACK].state
-        self.changes += moved
+        self.changes += changed
 
     def leave(self, client: Client) -> None:
-        """A registered client goes."""
+        """Drops a client that leaves."""
         self._drop(client, Cause.LEAVE)
 
     def turn(self, now_ns: int) -> int:
-        """Drops who is silent for too long; says how many."""
+        """Drops clients that are silent for the activity timeout; returns how many."""
         dropped = 0
         while self._clients:
             oldest = next(iter(self._clients.values()))
@@ -246,7 +251,7 @@ class Clients:
 
     @property
     def next_ns(self) -> int | None:
-        """When to call `turn`; None without clients."""
+        """The time at which to call `turn`; None without clients."""
         if not self._clients:
             return None
         return next(iter(self._clients.values())).heard_ns + self._settings.activity_timeout
@@ -254,12 +259,12 @@ class Clients:
     def _drop(self, client: Client, cause: Cause) -> None:
         client.state = TABLE[client.state, cause].state
         del self._clients[client.address]
-        self._moved()
+        self._membership_changed()
 
-    def _lives(self, client: Client, now_ns: int) -> None:
+    def _note_life(self, client: Client, now_ns: int) -> None:
         client.heard_ns = now_ns
         self._clients[client.address] = self._clients.pop(client.address)
 
-    def _moved(self) -> None:
+    def _membership_changed(self) -> None:
         self.addresses = tuple(self._clients)
         self.changes += 1

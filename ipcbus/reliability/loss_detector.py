@@ -1,6 +1,6 @@
-"""The datagrams that a receiver misses: for each one, when it is asked for again and when it is given up.
+"""Loss detection: which datagrams a receiver misses, when it asks for each one, and when it gives one up.
 
-What happens to a missing number stands in `TABLE`; docs/explanation/reliability.md draws it.
+`TABLE` holds the rules for a missing number; docs/explanation/reliability.md draws it.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
 
 
 class State(Enum):
-    """What a missing number waits for."""
+    """The state of a missing number: what it waits for."""
 
-    BACKOFF = "the backoff, so that what was only overtaken need not be asked for"
-    ASKED = "the datagram, or the time to ask again"
-    SUPPRESSED = "the time for which the source does not want to be asked"
+    BACKOFF = "the end of the backoff: a datagram that was only overtaken comes without a NAK"
+    ASKED = "the datagram, or the time of the next NAK"
+    SUPPRESSED = "the end of the suppress interval, after an NCF"
 
 
 class Cause(Enum):
-    """What may happen to it."""
+    """What may happen to a missing number."""
 
-    DUE = "its timer ran out"
-    NCF = "the source has heard, and will not send it now"
+    DUE = "its timer has expired"
+    NCF = "the source has got the NAK and does not send the datagram now"
 
 
 class Step(NamedTuple):
-    """What follows: the next state, and whether the number is asked for now."""
+    """The next state, and whether the receiver asks for the number now."""
 
     state: State
     asks: bool
@@ -46,21 +46,21 @@ TABLE: Final = {
     (State.ASKED, Cause.NCF): Step(State.SUPPRESSED, False),
     (State.SUPPRESSED, Cause.NCF): Step(State.SUPPRESSED, False),
 }
-"""Each state with each cause. From every state a number also leaves when it comes, when it is older than the generation
-interval, and when the source does not hold it any more. The timer of SUPPRESSED is the suppress interval, that of the
-others a backoff that is drawn anew."""
+"""What follows from each cause in each state. In every state a number also leaves when its datagram comes, when it is
+older than the generation interval, and when the source does not hold it any more. The timer of SUPPRESSED is the
+suppress interval; the timer of the other states is a backoff that is drawn each time."""
 
 
 @dataclass(frozen=True, slots=True)
 class NakSettings:
-    """When a receiver asks, in ns; named as the options.
+    """The times of NAKs, in ns; named as the options.
 
     Attributes:
-        initial_backoff: before it asks for the first time; 0 asks at once.
-        backoff: before it asks again.
-        suppress: for how long it does not ask after an NCF.
-        generation: how old a loss gets before it is given up.
-        entries_max: missing numbers that are remembered; when there are more, the oldest are given up.
+        initial_backoff: time from the detection of a loss to the first NAK; 0 sends the NAK at once.
+        backoff: time between two NAKs for a number.
+        suppress: time after an NCF in which the receiver sends no NAK for the number.
+        generation: age at which a missing number is given up.
+        entries_max: largest number of missing numbers that are remembered; above it the oldest are given up.
     """
 
     initial_backoff: int = 50_000_000
@@ -79,7 +79,7 @@ class _Missing:
 
 
 class Recovered(NamedTuple):
-    """What came after all: how long it was missing, in ns, and how often it was asked for."""
+    """A number whose datagram has come: how long it was missing, in ns, and how many NAKs were sent for it."""
 
     missing_ns: int
     asked: int
@@ -89,95 +89,95 @@ class LossDetector:
     """The missing numbers of one session at one receiver."""
 
     def __init__(self, settings: NakSettings, random: Random) -> None:
-        """Nothing is missing.
+        """Starts without missing numbers.
 
         Args:
-            settings: when it asks and gives up.
-            random: draws each backoff from 0.5 to 1.5 of the option, so that many receivers do not ask at once.
+            settings: the times of NAKs, and the limits.
+            random: draws each backoff from 0.5 to 1.5 times the option, so that receivers do not ask all at once.
         """
         self._settings = settings
         self._random = random
-        # By number, which is also the order of age: numbers are found missing in their order.
+        # By number, which is also the order of age: losses are detected in the order of numbers.
         self._missing: dict[int, _Missing] = {}
         self._timers: list[tuple[int, int]] = []
 
     def __len__(self) -> int:
-        """Returns how many are missing."""
+        """Returns how many numbers are missing."""
         return len(self._missing)
 
     @property
     def first(self) -> int | None:
-        """The lowest number that is missing; None when none is."""
+        """The lowest missing number; None when no number is missing."""
         return next(iter(self._missing), None)
 
     def __contains__(self, number: int) -> bool:
         """Returns whether a number is missing."""
         return number in self._missing
 
-    def lack(self, first: int, end: int, now_ns: int) -> int:
-        """Numbers were passed over.
+    def add_missing(self, first: int, end: int, now_ns: int) -> int:
+        """Adds numbers that were passed over.
 
         Args:
-            first: the first of them, above all that were missing before.
-            end: the one after the last.
+            first: the first of them; higher than all that are missing already.
+            end: the number after the last of them.
             now_ns: the time.
 
         Returns:
-            How many, the oldest first, are given up because too many would be missing.
+            How many numbers, from the lowest on, are given up because too many would be missing.
         """
-        over = max(0, len(self._missing) + end - first - self._settings.entries_max)
-        dropped = min(over, len(self._missing))
+        excess = max(0, len(self._missing) + end - first - self._settings.entries_max)
+        dropped = min(excess, len(self._missing))
         for number in list(itertools.islice(self._missing, dropped)):
             del self._missing[number]
-        due = now_ns + self._draw(self._settings.initial_backoff)
-        for number in range(first + over - dropped, end):
-            # Found missing together, they are asked for together: in one packet.
+        due = now_ns + self._draw_backoff(self._settings.initial_backoff)
+        for number in range(first + excess - dropped, end):
+            # All of them get one due time, so that one packet asks for all.
             self._missing[number] = _Missing(State.BACKOFF, due, now_ns)
             heapq.heappush(self._timers, (due, number))
-        self._sweep()
-        return over
+        self._compact_timers()
+        return excess
 
-    def came(self, number: int, now_ns: int) -> Recovered | None:
-        """Returns a number has come; None when it was not missing."""
+    def recover(self, number: int, now_ns: int) -> Recovered | None:
+        """Removes a number whose datagram has come; returns None when it was not missing."""
         found = self._missing.pop(number, None)
         return Recovered(now_ns - found.since_ns, found.asked) if found else None
 
-    def left_window(self, trail: int) -> list[int]:
-        """Returns the source holds nothing below a number any more: those are given up, and returned."""
-        gone = []
+    def drop_below(self, trail: int) -> list[int]:
+        """Gives up and returns the missing numbers below `trail`, the lowest number that the source still holds."""
+        dropped = []
         for number in self._missing:
             if number >= trail:
                 break
-            gone.append(number)
-        for number in gone:
+            dropped.append(number)
+        for number in dropped:
             del self._missing[number]
-        return gone
+        return dropped
 
     def ncf(self, numbers: Iterable[int], now_ns: int) -> int:
-        """Returns the source will not send these now; returns how many of them were missing."""
+        """Suppresses NAKs for numbers that an NCF names; returns how many of them were missing."""
         known = 0
         for number in numbers:
             found = self._missing.get(number)
             if found is not None:
                 known += 1
                 self._step(number, found, Cause.NCF, now_ns + self._settings.suppress)
-        self._sweep()
+        self._compact_timers()
         return known
 
     @property
     def next_ns(self) -> int | None:
-        """When `due` has something to say; None while nothing is missing."""
-        self._drop_stale()
+        """The time at which to call `due`; None while no number is missing."""
+        self._drop_stale_timers()
         if not self._missing:
             return None
         oldest = next(iter(self._missing.values())).since_ns + self._settings.generation
         return min(oldest, self._timers[0][0]) if self._timers else oldest
 
     def due(self, now_ns: int) -> tuple[list[int], list[int]]:
-        """What the timers say.
+        """Runs the timers that have expired.
 
         Returns:
-            Numbers to ask for now, in their order, and numbers that are given up because they are too old.
+            The numbers to ask for now, in order, and the numbers that are given up because they are too old.
         """
         given_up = []
         for number, missing in self._missing.items():
@@ -187,7 +187,7 @@ class LossDetector:
         for number in given_up:
             del self._missing[number]
         asks = []
-        again = now_ns + self._draw(self._settings.backoff)
+        again = now_ns + self._draw_backoff(self._settings.backoff)
         while self._timers and self._timers[0][0] <= now_ns:
             due, number = heapq.heappop(self._timers)
             found = self._missing.get(number)
@@ -197,23 +197,23 @@ class LossDetector:
         return sorted(asks), given_up
 
     def _step(self, number: int, found: _Missing, cause: Cause, due_ns: int) -> bool:
-        """Moves a number through the table; says whether it is to be asked for."""
+        """Moves a number to its next state; returns whether to ask for it now."""
         found.state, asks = TABLE[found.state, cause]
         found.due_ns = due_ns
         found.asked += asks
         heapq.heappush(self._timers, (due_ns, number))
         return asks
 
-    def _draw(self, interval: int) -> int:
+    def _draw_backoff(self, interval: int) -> int:
         return int(interval * self._random.uniform(0.5, 1.5))
 
-    def _sweep(self) -> None:
-        """Timers of numbers that came or were put off are many when a peer wants them to be."""
+    def _compact_timers(self) -> None:
+        """Drops stale timers when they are many: a peer could make them pile up without limit."""
         if len(self._timers) > 2 * len(self._missing) + 1024:
             self._timers = [(missing.due_ns, number) for number, missing in self._missing.items()]
             heapq.heapify(self._timers)
 
-    def _drop_stale(self) -> None:
+    def _drop_stale_timers(self) -> None:
         while self._timers:
             due, number = self._timers[0]
             found = self._missing.get(number)

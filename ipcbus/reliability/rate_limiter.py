@@ -1,4 +1,4 @@
-"""How many bytes may go onto the wire: a budget that is filled again every rate interval."""
+"""A rate limit: a budget of bytes that is filled again every rate interval."""
 
 from __future__ import annotations
 
@@ -6,49 +6,49 @@ _NS = 1_000_000_000
 
 
 class RateLimiter:
-    """A rate limit as Ultra Messaging has it: so many bits in each rate interval, and what is left is not saved up.
+    """A rate limit as in Ultra Messaging: a budget for each rate interval; bytes that are not used do not add up.
 
-    A datagram longer than a whole interval's budget goes when the interval begins, and what it took too much is missing
-    from the intervals after it; else it could never be sent.
+    A datagram longer than a whole budget may go at the beginning of an interval, and the budgets of the next intervals
+    pay for it; otherwise it could never be sent.
     """
 
     def __init__(self, bits_per_second: int, interval_ns: int) -> None:
-        """A full budget.
+        """Starts with a full budget.
 
         Args:
-            bits_per_second: the limit; 0 is none.
+            bits_per_second: the limit; 0 means no limit.
             interval_ns: `rate_interval`, in ns.
         """
         self._budget = bits_per_second * interval_ns // (8 * _NS)
         self._unlimited = bits_per_second == 0
         self._interval_ns = interval_ns
-        self._left = self._budget
+        self._available = self._budget
         self._since_ns = 0
 
     def take(self, size: int, now_ns: int) -> bool:
-        """Takes so many bytes from the budget; False when it has not as many now."""
+        """Takes `size` bytes from the budget; returns False, and takes nothing, when there are not enough."""
         if self._unlimited:
             return True
         if now_ns - self._since_ns >= self._interval_ns:
             self._fill(now_ns)
-        if size > self._left and not (size > self._budget == self._left):
+        if size > self._available and not (size > self._budget == self._available):
             return False
-        self._left -= size
+        self._available -= size
         return True
 
     def next_ns(self, size: int, now_ns: int) -> int:
-        """Returns when so many bytes could be taken at the earliest."""
+        """Returns the earliest time at which `take` would take `size` bytes."""
         if self._unlimited:
             return now_ns
         self._fill(now_ns)
-        wanted = min(size, self._budget)
-        if wanted <= self._left:
+        needed = min(size, self._budget)
+        if needed <= self._available:
             return now_ns
-        intervals = -((self._left - wanted) // max(1, self._budget))
+        intervals = -((self._available - needed) // max(1, self._budget))
         return self._since_ns + intervals * self._interval_ns
 
     def _fill(self, now_ns: int) -> None:
         passed = (now_ns - self._since_ns) // self._interval_ns
         if passed > 0:
-            self._left = min(self._budget, self._left + passed * self._budget)
+            self._available = min(self._budget, self._available + passed * self._budget)
             self._since_ns += passed * self._interval_ns

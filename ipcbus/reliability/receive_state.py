@@ -1,4 +1,4 @@
-"""The receiving end of a session: what to deliver, whom to ask for what, and when the session is over."""
+"""The numbers of a session at its receiver: what to deliver, what to ask for, and when the session has timed out."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ReceiveSettings:
-    """How a receiver behaves, in ns; named as the options.
+    """The settings of a receiver, times in ns; named as the options.
 
     Attributes:
-        naks: when it asks for what is missing.
-        send_naks: whether it asks at all.
-        activity_timeout: after so long without a sign of the session it is over.
-        late_max: numbers given up that are still taken when they come after all.
+        naks: the times of NAKs.
+        send_naks: whether the receiver sends NAKs at all.
+        activity_timeout: the session has ended for the receiver after this time without a sign of life.
+        late_max: numbers that are remembered after they were given up, to deliver their datagrams if they come late.
     """
 
     naks: NakSettings = field(default_factory=NakSettings)
@@ -31,30 +31,30 @@ class ReceiveSettings:
 
 @dataclass(slots=True)
 class ReceiveCounts:
-    """What a receiver counts; Ultra Messaging's names.
+    """The counters of a receiver, by Ultra Messaging's names.
 
     Attributes:
         msgs_rcved: datagrams that came for the first time.
-        bytes_rcved: their bytes.
+        bytes_rcved: the bytes of these datagrams.
         lost: numbers that were found missing, also those that were only overtaken.
-        naks_sent: numbers that were asked for.
-        nak_pckts_sent: packets in which they were.
-        ncfs_ignored: NCFs, by number: it was sent again just before.
-        ncfs_shed: the source has no room for more retransmissions.
-        ncfs_rx_delay: the source will send it later.
-        ncfs_unknown: any other reason.
+        naks_sent: numbers for which the receiver sent a NAK, each time counted.
+        nak_pckts_sent: packets with these NAKs.
+        ncfs_ignored: numbers in NCFs that say: the datagram was sent again just before.
+        ncfs_shed: numbers in NCFs that say: the source has no room for more retransmissions.
+        ncfs_rx_delay: numbers in NCFs that say: the source will send the datagram later.
+        ncfs_unknown: numbers in NCFs with any other reason.
         duplicate_data: datagrams that had come before.
-        unrecovered_txw: given up because the source does not hold them any more.
-        unrecovered_tmo: given up because they stayed away for the generation interval.
-        unrecovered_full: given up because too many are missing.
-        late: came although they had been given up.
-        out_of_order: came after a later one, without having been asked for.
-        nak_stm_min: shortest time in ns from missing to there; 0 before the first.
-        nak_stm_max: the longest.
-        nak_stm_mean: a moving mean.
-        nak_tx_min: fewest times that one number was asked for before it came; 0 before the first.
-        nak_tx_mean: a moving mean, as a whole number.
-        nak_tx_max: the most.
+        unrecovered_txw: numbers given up because the source does not hold them any more.
+        unrecovered_tmo: numbers given up because they were missing for the generation interval.
+        unrecovered_full: numbers given up because too many were missing.
+        late: datagrams that came after their numbers had been given up.
+        out_of_order: datagrams that came after a later one, without a NAK.
+        nak_stm_min: shortest time from loss to recovery, in ns; 0 before the first recovery.
+        nak_stm_max: longest time from loss to recovery, in ns.
+        nak_stm_mean: moving mean of the time from loss to recovery, in ns.
+        nak_tx_min: fewest NAKs that a recovered number took; 0 before the first recovery.
+        nak_tx_mean: moving mean of the NAKs that a recovered number took, as a whole number.
+        nak_tx_max: most NAKs that a recovered number took.
     """
 
     msgs_rcved: int = 0
@@ -81,7 +81,10 @@ class ReceiveCounts:
 
 
 class ReceiveState:
-    """One session at one receiving context. Datagrams are delivered as they come; the topic layer orders them."""
+    """The numbers of one session at one receiving context.
+
+    Datagrams are delivered as they come; delivery controllers order their messages.
+    """
 
     def __init__(
         self,
@@ -91,90 +94,90 @@ class ReceiveState:
         first: int | None = None,
         counts: ReceiveCounts | None = None,
     ) -> None:
-        """Nothing has come.
+        """Starts before the first datagram.
 
         Args:
-            settings: how it behaves.
-            random: for the backoffs.
+            settings: times and limits.
+            random: draws the backoffs.
             now_ns: the time.
-            first: the first number that it is to have; None begins with the first one that it hears of, because
-                nobody can know what was sent before a multicast group was joined.
-            counts: what to count in.
+            first: the first number to receive; None begins with the first one that comes, since a receiver that joins
+                a multicast group cannot know what was sent before.
+            counts: the counters to use.
         """
         self.counts = counts or ReceiveCounts()
         self.first = first
-        """The first number that it is to have; None before it has heard of the session."""
+        """The first number to receive; None before anything of the session has come."""
         self._settings = settings
-        self._map = LossDetector(settings.naks, random)
-        self._next = first
+        self._loss_detector = LossDetector(settings.naks, random)
+        self._lead = first
         self._asked_mean = 0.0
         self._heard_ns = now_ns
-        # Numbers given up, the oldest first, so that what comes after all is told from what came twice.
+        # Numbers given up, the oldest first: a datagram that comes late is not a duplicate.
         self._given_up: dict[int, None] = {}
 
     @property
     def lead(self) -> int | None:
-        """The number after the highest that it knows of; None before it has heard of the session."""
-        return self._next
+        """The number after the highest known one; None before anything of the session has come."""
+        return self._lead
 
     @property
     def missing(self) -> int:
-        """How many numbers are missing and waited for."""
-        return len(self._map)
+        """The number of datagrams that are missing and not given up."""
+        return len(self._loss_detector)
 
-    def data(self, number: int, trail: int, size: int, now_ns: int) -> bool:
-        """Returns a datagram came; says whether to deliver it.
+    def receive_data(self, number: int, trail: int, size: int, now_ns: int) -> bool:
+        """Takes a datagram; returns whether to deliver it.
 
         Args:
-            number: its own.
-            trail: the oldest that its source holds.
+            number: its number.
+            trail: the oldest number that its source holds.
             size: its bytes, to be counted.
             now_ns: the time.
         """
         self._heard_ns = now_ns
-        if self._next is None:
-            self._next = self.first = number
-        if number >= self._next:
-            if number > self._next:
-                self._lack(number, trail, now_ns)
-            self._next = number + 1
-        elif not self._was_missing(number, now_ns):
+        if self._lead is None:
+            self._lead = self.first = number
+        if number >= self._lead:
+            if number > self._lead:
+                self._mark_missing(number, trail, now_ns)
+            self._lead = number + 1
+        elif not self._recover(number, now_ns):
             self.counts.duplicate_data += 1
-            self._leave(trail)
+            self._give_up_below(trail)
             return False
-        if self._map:
-            self._leave(trail)
+        if self._loss_detector:
+            self._give_up_below(trail)
         self.counts.msgs_rcved += 1
         self.counts.bytes_rcved += size
         return True
 
-    def session_message(self, lead: int, trail: int, now_ns: int) -> None:
-        """The source has sent all below `lead`, and holds what is not below `trail`."""
+    def receive_session_message(self, lead: int, trail: int, now_ns: int) -> None:
+        """Takes note that the source has sent all numbers below `lead` and holds those from `trail` on."""
         self._heard_ns = now_ns
-        if self._next is None:
-            self._next = self.first = lead
-        if lead > self._next:
-            self._lack(lead, trail, now_ns)
-            self._next = lead
-        self._leave(trail)
+        if self._lead is None:
+            self._lead = self.first = lead
+        if lead > self._lead:
+            self._mark_missing(lead, trail, now_ns)
+            self._lead = lead
+        self._give_up_below(trail)
 
-    def ncf(self, numbers: Sequence[int], reason: int, now_ns: int) -> None:
-        """The source will not send these now."""
+    def receive_ncf(self, numbers: Sequence[int], reason: int, now_ns: int) -> None:
+        """Takes note that the source does not send these numbers now."""
         self._heard_ns = now_ns
-        known = self._map.ncf(numbers, now_ns)
+        known = self._loss_detector.ncf(numbers, now_ns)
         name = _NCF_COUNTS.get(reason, "ncfs_unknown")
         setattr(self.counts, name, getattr(self.counts, name) + known)
 
     def turn(self, now_ns: int, known: bool = True) -> list[int]:
-        """Numbers to ask the source for now; gives up what is too old.
+        """Runs the timers; returns the numbers to ask for now.
 
         Args:
             now_ns: the time.
-            known: the source knows who asks; else asking is useless.
+            known: whether the source knows the receiver; it ignores the NAKs of others.
         """
-        asks, given_up = self._map.due(now_ns)
+        asks, given_up = self._loss_detector.due(now_ns)
         self.counts.unrecovered_tmo += len(given_up)
-        self._remember(given_up)
+        self._remember_given_up(given_up)
         if not (self._settings.send_naks and known):
             return []
         self.counts.naks_sent += len(asks)
@@ -182,42 +185,42 @@ class ReceiveState:
 
     @property
     def base(self) -> int | None:
-        """Below it every number has come or was given up; None before anything is known."""
-        first = self._map.first
+        """The number below which every datagram has come or was given up; None before anything has come."""
+        first = self._loss_detector.first
         return first if first is not None else self.lead
 
-    def heard(self, now_ns: int) -> None:
-        """The source has given a sign of life."""
+    def note_life(self, now_ns: int) -> None:
+        """Takes note of a sign of life of the source."""
         self._heard_ns = now_ns
 
-    def over(self, now_ns: int) -> bool:
-        """Returns whether the session has been silent for too long."""
+    def timed_out(self, now_ns: int) -> bool:
+        """Returns whether the source has been silent for the activity timeout."""
         return now_ns - self._heard_ns >= self._settings.activity_timeout
 
     @property
     def next_ns(self) -> int:
-        """When to call `turn`, and look whether it is over."""
+        """The time at which to call `turn` and `timed_out`."""
         silent = self._heard_ns + self._settings.activity_timeout
-        due = self._map.next_ns
+        due = self._loss_detector.next_ns
         return silent if due is None else min(silent, due)
 
-    def _lack(self, end: int, trail: int, now_ns: int) -> None:
-        """All from the next number up to `end` was passed over."""
-        first = self._next if self._next is not None else end
+    def _mark_missing(self, end: int, trail: int, now_ns: int) -> None:
+        """Marks the numbers from the lead up to `end` as missing."""
+        first = self._lead if self._lead is not None else end
         self.counts.lost += end - first
-        # What the source holds no more is not worth an entry, and a number from nowhere not a billion of them.
+        # Numbers that the source does not hold any more get no entry: a forged number could cost a billion of them.
         held = min(max(first, trail), end)
         self.counts.unrecovered_txw += held - first
-        self._remember(range(max(first, held - self._settings.late_max), held))
-        self.counts.unrecovered_full += self._map.lack(held, end, now_ns)
+        self._remember_given_up(range(max(first, held - self._settings.late_max), held))
+        self.counts.unrecovered_full += self._loss_detector.add_missing(held, end, now_ns)
 
-    def _leave(self, trail: int) -> None:
-        gone = self._map.left_window(trail)
-        self.counts.unrecovered_txw += len(gone)
-        self._remember(gone)
+    def _give_up_below(self, trail: int) -> None:
+        dropped = self._loss_detector.drop_below(trail)
+        self.counts.unrecovered_txw += len(dropped)
+        self._remember_given_up(dropped)
 
-    def _was_missing(self, number: int, now_ns: int) -> bool:
-        found = self._map.came(number, now_ns)
+    def _recover(self, number: int, now_ns: int) -> bool:
+        found = self._loss_detector.recover(number, now_ns)
         if found is None:
             if number not in self._given_up:
                 return False
@@ -236,7 +239,7 @@ class ReceiveState:
             counts.nak_tx_max = max(counts.nak_tx_max, found.asked)
         return True
 
-    def _remember(self, numbers: Sequence[int]) -> None:
+    def _remember_given_up(self, numbers: Sequence[int]) -> None:
         for number in numbers:
             self._given_up[number] = None
         while len(self._given_up) > self._settings.late_max:

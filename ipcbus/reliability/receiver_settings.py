@@ -1,4 +1,4 @@
-"""How the receiver's end of a session behaves, and what it counts."""
+"""The settings and the counters of a reliable receiver."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from ipcbus.wire import udp_packets
 
 @dataclass(frozen=True, slots=True)
 class ReceiverSettings:
-    """How the receiver's end behaves; named as the options, times in ns.
+    """The settings of a reliable receiver; named as the options, times in ns.
 
     Attributes:
-        receiving: losses, requests, activity.
-        connect_interval: between two CONNECT.
-        maximum_connect_attempts: so many in vain end it; on a multicast session, where what comes is delivered without
-            registration, those that follow are only rare.
-        acknowledgement_interval: between two ACK.
-        jump_max: a number so far above all that is known is believed only when the source has proven it.
+        receiving: loss detection, NAKs, activity timeout.
+        connect_interval: time between two CONNECT.
+        maximum_connect_attempts: number of CONNECT without an answer after which the receiver gives up. On a multicast
+            session, which is delivered without registration, the receiver goes on with one in each activity timeout.
+        acknowledgement_interval: time between two ACK.
+        jump_max: a datagram number farther than this above the known ones counts only in a packet that proves its
+            source.
     """
 
     receiving: ReceiveSettings = field(default_factory=ReceiveSettings)
@@ -30,18 +31,19 @@ class ReceiverSettings:
 
 @dataclass(slots=True)
 class ReceiverCounts(ReceiveCounts):
-    """What the receiver's end counts; Ultra Messaging's names.
+    """The counters of a reliable receiver, by Ultra Messaging's names.
 
     Attributes:
-        dgrams_dropped_size: packets that are too short for one.
-        dgrams_dropped_type: of an unknown type.
-        dgrams_dropped_version: of another version.
-        dgrams_dropped_hdr: packets that contradict themselves.
-        dgrams_dropped_sid: of another session.
-        dgrams_dropped_other: from elsewhere, unproven, with a number too far away, or before the session was joined.
-        connects_sent: times that it asked to be registered.
+        dgrams_dropped_size: packets that are too short.
+        dgrams_dropped_type: packets of an unknown type.
+        dgrams_dropped_version: packets of another version.
+        dgrams_dropped_hdr: packets with an invalid header.
+        dgrams_dropped_sid: packets of another session.
+        dgrams_dropped_other: packets from another address, without proof, with a number too far away, or before the
+            session was joined.
+        connects_sent: CONNECT packets.
         acks_sent: ACK packets.
-        resets_rcved: times that the source did not know it.
+        resets_rcved: RESET packets: the source did not know the receiver.
     """
 
     dgrams_dropped_size: int = 0
@@ -55,11 +57,11 @@ class ReceiverCounts(ReceiveCounts):
     resets_rcved: int = 0
 
     def dropped(self, packet: bytes, session_id: int | None) -> None:
-        """Counts a packet that is not for a session, or not one at all.
+        """Counts a packet that does not belong to a session, or is invalid.
 
         Args:
-            packet: it.
-            session_id: of the session; None where it does not come from its source.
+            packet: the packet.
+            session_id: the id of the session; None for a packet that does not come from its source.
         """
         found = udp_packets.parse(packet)
         if found is None:

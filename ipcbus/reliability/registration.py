@@ -1,4 +1,4 @@
-"""How a receiver joins a session and how that ends, as a table; docs/explanation/reliability.md draws it."""
+"""Registration at the receiver: how it joins a session and how that ends; docs/explanation/reliability.md draws it."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from typing import Final
 
 
 class State(Enum):
-    """Where a receiver is."""
+    """The state of a receiver in a session."""
 
-    CONNECTING = "asks the source for a cookie"
-    PROVING = "shows the source the cookie, to be registered"
-    JOINED = "is registered"
-    ENDING = "knows the end of the session, and waits for what is missing"
-    ENDED = "the session is over, or cannot be joined, or was left"
-    SILENT = "nothing came from the source for the activity timeout"
+    CONNECTING = "the receiver asks the source for a cookie"
+    PROVING = "the receiver sends the cookie back, to be registered"
+    JOINED = "the source has registered the receiver"
+    ENDING = "the source has announced the end of the session; the receiver waits for missing datagrams"
+    ENDED = "the session has ended, cannot be joined, or was left"
+    SILENT = "no packet came from the source for the activity timeout"
 
 
 class Cause(Enum):
-    """What may happen to it."""
+    """What may happen to a receiver."""
 
     WELCOME = "the source gave a cookie"
-    ADMITTED = "the source has registered it"
-    RESET = "the source does not know it"
+    ADMITTED = "the source has registered the receiver"
+    RESET = "the source does not know the receiver"
     GONE = "the source does not know the session"
     ATTEMPTS = "the source has not answered maximum_connect_attempts times"
-    FINAL = "the source has told the end"
-    COMPLETE = "the end was told, and nothing is waited for any more"
-    SILENCE = "nothing came for the activity timeout"
-    LEAVE = "the application receives nothing of it any more"
+    FINAL = "the source has announced the end of the session"
+    COMPLETE = "the end was announced, and no datagram is missing any more"
+    SILENCE = "no packet came for the activity timeout"
+    LEAVE = "the application does not receive the session any more"
 
 
 _FROM_ALL = {Cause.GONE: State.ENDED, Cause.SILENCE: State.SILENT, Cause.LEAVE: State.ENDED}
@@ -49,7 +49,7 @@ TABLE: Final = {
     (State.ENDING, Cause.COMPLETE): State.ENDED,
     (State.ENDING, Cause.RESET): State.ENDED,
 }
-"""Each state with each cause that moves it; any other is nothing."""
+"""The next state for each cause that matters in a state; others are ignored."""
 
 OVER: Final = frozenset({State.ENDED, State.SILENT})
-"""States from which nothing leads."""
+"""The final states."""

@@ -1,4 +1,4 @@
-"""The parts of docs/explanation/reliability.md that are drawn from the tables: state diagrams, and times with defaults.
+"""The generated parts of docs/explanation/reliability.md: state diagrams, and settings with their defaults.
 
 In a checkout, `python -m ipcbus.reliability.reliability_reference` writes them between their marks;
 with `--check` it only compares.
@@ -32,7 +32,7 @@ _MS: Final = 1_000_000
 
 
 def render(page: str) -> str:
-    """Returns the page with its generated parts as they belong."""
+    """Returns the page with its generated parts replaced."""
     parts = {"losses": _losses(), "registration": _registration(), "clients": _clients(), "settings": _settings()}
     return _PART.sub(lambda found: f"{found[1]}\n{parts.get(found[2], '')}\n{found[3]}", page)
 
@@ -42,7 +42,9 @@ def _losses() -> str:
         (state.name, step.state.name, cause.name + (" (asks)" if step.asks else ""))
         for (state, cause), step in loss_detector.TABLE.items()
     ]
-    ends = [(state.name, "[*]", "it came, is too old, or is not held any more") for state in loss_detector.State]
+    ends = [
+        (state.name, "[*]", "the datagram came, is too old, or is not held any more") for state in loss_detector.State
+    ]
     first = loss_detector.State.BACKOFF.name
     return _diagram([("[*]", first, "found missing"), *steps, *ends], (loss_detector.State, loss_detector.Cause))
 
@@ -64,7 +66,7 @@ def _clients() -> str:
 
 
 def _diagram(steps: Iterable[tuple[str, str, str]], words: Iterable[type[Enum]]) -> str:
-    """Returns a state diagram, and what its words mean. Steps from and to the same states share an arrow."""
+    """Returns a state diagram and a table of its words; steps between the same two states share an arrow."""
     arrows: dict[tuple[str, str], list[str]] = {}
     for state, following, what in steps:
         arrows.setdefault((state, following), []).append(what)
@@ -78,11 +80,11 @@ def _diagram(steps: Iterable[tuple[str, str, str]], words: Iterable[type[Enum]])
 
 def _settings() -> str:
     kinds = (SendSettings, NakSettings, ReceiveSettings, ClientSettings, ReceiverSettings)
-    rows = [row for kind in kinds for row in _term_rows(kind)]
-    return "\n".join(["| of the | term | default | meaning |", "|---|---|---:|---|", *rows, ""])
+    rows = [row for kind in kinds for row in _setting_rows(kind)]
+    return "\n".join(["| side | setting | default | meaning |", "|---|---|---:|---|", *rows, ""])
 
 
-def _term_rows(kind: type) -> list[str]:
+def _setting_rows(kind: type) -> list[str]:
     _, _, attributes = inspect.cleandoc(kind.__doc__ or "").partition("Attributes:\n")
     meanings = {name: " ".join(text.split()) for name, text in _ATTRIBUTE.findall(inspect.cleandoc(attributes))}
     side = "source" if kind in (SendSettings, ClientSettings) else "receiver"
@@ -94,14 +96,14 @@ def _term_rows(kind: type) -> list[str]:
 
 
 def _shown(value: int) -> str:
-    """Times are told in milliseconds; all of them are whole ones, and no other default is so large."""
+    """Returns a default as text; one of 50 ms or more, in ns, is a time, since no other default is as large."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value // _MS:,} ms" if value >= 50 * _MS else f"{value:,}"
 
 
 def main() -> None:
-    """Writes the page, or with `--check` only says whether it is current.
+    """Writes the page, or with `--check` only compares it.
 
     Raises:
         SystemExit: with `--check`, when the page differs from the tables.

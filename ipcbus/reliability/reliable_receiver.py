@@ -1,10 +1,10 @@
-"""The receiver's end of a session over UDP: whole packets in, datagrams to deliver and whole packets out."""
+"""The protocol of a session over UDP at its receiver: takes packets, returns datagrams and packets to send."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ipcbus.reliability.catch_up import AHEAD, BEHIND, CatchUp
+from ipcbus.reliability.catch_up import CATCH_UP_AT, REQUESTS_MAX, CatchUp
 from ipcbus.reliability.receive_state import ReceiveState
 from ipcbus.reliability.receiver_settings import ReceiverCounts
 from ipcbus.reliability.registration import OVER, TABLE, Cause, State
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 class ReliableReceiver:
-    """One session at one receiving context.
+    """The protocol of one session at one receiving context.
 
-    After each call that takes `now_ns`, `take` has what is to be sent to the source.
+    After each call with `now_ns`, `take` returns the packets to send to the source.
     """
 
     def __init__(
@@ -32,131 +32,132 @@ class ReliableReceiver:
         settings: ReceiverSettings,
         random: Random,
         now_ns: int,
-        who: tuple[int, int, str],
+        identity: tuple[int, int, str],
         multicast: bool,
         resume: bool = False,
     ) -> None:
-        """Not joined; `turn` begins.
+        """Starts outside the session; the first `turn` begins to join.
 
         Args:
-            session_id: the session's.
-            address: the source's; what comes from another one is dropped.
-            settings: how it behaves.
+            session_id: the session's id.
+            address: the source's address; packets from other addresses are dropped.
+            settings: limits and times.
             random: draws backoffs and nonces.
             now_ns: the time.
-            who: id, pid and name of the receiving context, for the source.
-            multicast: the session has a group. What is heard there is delivered before the source knows the receiver.
-            resume: it is to have all that the source still holds, not only what is sent from now on. Then nothing is
-                delivered before the source knows it.
+            identity: id, pid and name of the receiving context, for the source.
+            multicast: whether the session has a group. Its datagrams are delivered before the source knows the
+                receiver.
+            resume: whether to receive all datagrams that the source still holds, not only those that are sent from now
+                on. Then no datagram is delivered before the source knows the receiver.
         """
         self.counts = ReceiverCounts()
         self.state = State.CONNECTING
         self.reason = ""
-        """Why it is over, in words; empty while it is not."""
+        """Why the session is over, in words; empty while it is not."""
         self._session_id, self._address, self._settings, self._random = session_id, address, settings, random
-        self._who, self._multicast, self._resume = who, multicast, resume
+        self._identity, self._multicast, self._resume = identity, multicast, resume
         self._receive_state: ReceiveState | None = None
         self._catch_up: CatchUp | None = None
         self._ready: list[tuple[bytes, int]] = []
         if multicast and not resume:
             self._receive_state = ReceiveState(settings.receiving, random, now_ns, None, self.counts)
-        self._out: list[bytes] = []
+        self._packets_out: list[bytes] = []
         self.subscriptions = TopicSubscriptions(now_ns)
         self._cookie = 0
         self._nonce = random.getrandbits(64)
         self._attempts = 0
-        self._refused = self._admitted = self._final = False
+        self._refused = self._admitted = self._end_announced = False
         self._connect_ns = self._ack_ns = self.heard_ns = now_ns
-        """When the source gave a sign of life last; when it was made, before the first."""
+        """The time of the last sign of life of the source; at first, the time of construction."""
         self.answers = 0
-        """How often the source has said where it is, because it was asked."""
+        """The number of answers of the source to the question how far it has sent."""
         self.for_good = False
-        """Whether it is over because the session is, or it was left; not only for want of answers or signs."""
+        """Whether it cannot be joined again: it has ended or was left, and is not only silent."""
 
-    # ---- what the session's owner does
+    # ---- calls of the session's owner
 
     def ask(self, now_ns: int) -> None:
-        """Asks the source where it is (`answers` moves, `lead` is what it had sent) and its topics are (`asks`)."""
+        """Asks the source how far it has sent (`answers` grows then), and for the numbers of topics (`asks`)."""
         if self.state in (State.JOINED, State.ENDING):
             self.subscriptions.ask()
             self._send_connect(now_ns, self._settings.connect_interval)
             self._ack(now_ns)
 
     def ready(self, now_ns: int) -> list[tuple[bytes, int]]:
-        """Datagrams to be delivered beside those that `receive` gives, while it catches up."""
-        self._settle(now_ns)
+        """Returns datagrams to deliver, besides those of `receive`, while the receiver catches up."""
+        self._end_if_complete(now_ns)
         found, self._ready = self._ready, []
         return found
 
     @property
     def catches_up(self) -> bool:
-        """Whether it is behind, and gets what is missing in order, a little at a time."""
+        """Whether the receiver is behind and gets datagrams in order, in small steps."""
         return self._catch_up is not None or (self._resume and self._receive_state is None)
 
-    def make_way(self, room: int) -> None:
-        """There is room for so many datagrams: it asks for no more at once, as far as it is up to it what comes."""
+    def limit_requests(self, room: int) -> None:
+        """Limits the datagrams to ask for at a time to `room`, while the receiver catches up."""
         if self._catch_up is not None:
-            self._catch_up.ahead = min(AHEAD, room)
+            self._catch_up.requests_max = min(REQUESTS_MAX, room)
 
     def shed(self, now_ns: int) -> None:
-        """A datagram came for which there was no room: from now on it is up to this end how much comes."""
+        """Takes note of a datagram that was dropped for want of room, and begins to catch up."""
         self.heard_ns = now_ns
         if self._receive_state is not None:
-            self._receive_state.heard(now_ns)
+            self._receive_state.note_life(now_ns)
             if self._catch_up is None and self.state is State.JOINED:
                 self._catch_up = CatchUp(self._receive_state)
 
     def topics(self, numbers: Iterable[int], now_ns: int) -> None:
-        """From now on it receives these topics; the source is told at once, and again with every ACK."""
-        self.subscriptions.want(numbers, now_ns)
+        """Replaces the list of topics; sends it at once, and again with every ACK."""
+        self.subscriptions.subscribe(numbers, now_ns)
         if self.state in (State.JOINED, State.ENDING):
             self._ack(now_ns)
 
     def leave(self, now_ns: int) -> None:
-        """Nothing more is received; the source is told."""
+        """Leaves the session and tells the source."""
         self._step(Cause.LEAVE, now_ns)
 
     def take(self) -> list[bytes]:
-        """Packets for the source."""
-        found, self._out = self._out, []
+        """Returns, once, the packets to send to the source."""
+        found, self._packets_out = self._packets_out, []
         return found
 
-    # ---- what is known
+    # ---- state
 
     @property
     def over(self) -> bool:
-        """Whether nothing will come any more."""
+        """Whether the session is over for this receiver."""
         return self.state in OVER
 
     @property
     def joined_at(self) -> int | None:
-        """The first number that it is to have; None before that is known."""
+        """The number of the first datagram to receive; None before it is known."""
         return self._receive_state.first if self._receive_state is not None else None
 
     @property
     def lead(self) -> int:
-        """The number after the highest that it knows of."""
+        """The number after the highest known one."""
         return (self._receive_state.lead or 0) if self._receive_state is not None else 0
 
     @property
     def missing(self) -> int:
-        """How many numbers are waited for."""
+        """The number of datagrams that are missing and not given up."""
         return self._receive_state.missing if self._receive_state is not None else 0
 
     @property
     def held(self) -> int:
-        """How many datagrams have come and wait for those before them."""
+        """The number of datagrams that have come and wait for earlier ones."""
         return (len(self._catch_up) if self._catch_up is not None else 0) + len(self._ready)
 
     @property
     def asks(self) -> bool:
-        """Whether the source has still to say where topics are."""
+        """Whether the source still has to send numbers of topics."""
         return self.subscriptions.asks and self.state not in OVER
 
     # ---- time
 
     def turn(self, now_ns: int) -> None:
-        """Does what is due."""
+        """Runs the timers that have expired."""
         if self.state in OVER:
             return
         if self._receive_state is not None:
@@ -165,11 +166,11 @@ class ReliableReceiver:
             if asks:
                 naks = udp_packets.naks(self._session_id, self._cookie, asks)
                 self.counts.nak_pckts_sent += len(naks)
-                self._out += naks
-            if self._receive_state.over(now_ns):
+                self._packets_out += naks
+            if self._receive_state.timed_out(now_ns):
                 self._step(Cause.SILENCE, now_ns)
                 return
-        self._settle(now_ns)
+        self._end_if_complete(now_ns)
         if self.state in (State.CONNECTING, State.PROVING):
             if now_ns >= self._connect_ns:
                 self._connect(now_ns)
@@ -178,7 +179,7 @@ class ReliableReceiver:
 
     @property
     def next_ns(self) -> int | None:
-        """When to call `turn`; None when it is over."""
+        """The time at which to call `turn`; None when the session is over."""
         if self.state in OVER:
             return None
         due_ns = self._receive_state.next_ns if self._receive_state is not None else self._connect_ns
@@ -189,15 +190,15 @@ class ReliableReceiver:
     # ---- packets
 
     def receive(self, packet: bytes, address: Hashable, now_ns: int) -> list[tuple[bytes, int]]:
-        """Takes a packet, whatever it is.
+        """Takes a packet from the network; invalid ones are counted.
 
         Args:
-            packet: it.
-            address: where it comes from.
+            packet: its bytes.
+            address: the address that it comes from.
             now_ns: the time.
 
         Returns:
-            Datagrams to be delivered now, each with its sending time, ns since the epoch.
+            The datagrams to deliver now, each with its send time, ns since the epoch.
         """
         if len(packet) <= DATA_HEADER or packet[1] != DATA:
             self._receive_other(packet, address, now_ns)
@@ -218,16 +219,16 @@ class ReliableReceiver:
         lead = receive_state.lead if self._catch_up is None else self._catch_up.lead
         if number > NUMBER_MAX or (lead is not None and number - lead > self._settings.jump_max):
             self.counts.dgrams_dropped_other += 1
-            self._doubt(now_ns)
+            self._ask_if_due(now_ns)
             return []
-        if (behind := self._behind(receive_state, number)) is not None:
+        if (catch_up := self._catch_up_for(receive_state, number)) is not None:
             body = packet[DATA_HEADER:]
-            self._ready += behind.data(number, number - back, body, send_time_ns, now_ns)
+            self._ready += catch_up.receive_data(number, number - back, body, send_time_ns, now_ns)
             return self.ready(now_ns)
-        if not receive_state.data(number, number - back, len(packet) - DATA_HEADER, now_ns):
+        if not receive_state.receive_data(number, number - back, len(packet) - DATA_HEADER, now_ns):
             return []
-        if self._final:
-            self._settle(now_ns)
+        if self._end_announced:
+            self._end_if_complete(now_ns)
         return [(packet[DATA_HEADER:], send_time_ns)]
 
     def _drop(self, packet: bytes, address: Hashable) -> None:
@@ -247,25 +248,25 @@ class ReliableReceiver:
         elif (
             isinstance(found, udp_packets.Numbers) and found.type == udp_packets.NCF and self._receive_state is not None
         ):
-            self._receive_state.ncf(found.numbers, found.reason, now_ns)
+            self._receive_state.receive_ncf(found.numbers, found.reason, now_ns)
         elif isinstance(found, udp_packets.Client) and found.type == udp_packets.RESET:
             self._reset(found, now_ns)
         elif isinstance(found, udp_packets.Topics) and self._cookie and found.cookie == self._cookie:
-            self.subscriptions.told(found)
+            self.subscriptions.answered(found)
         else:
             self.counts.dgrams_dropped_other += 1
-        self._settle(now_ns)
+        self._end_if_complete(now_ns)
 
-    def _settle(self, now_ns: int) -> None:
+    def _end_if_complete(self, now_ns: int) -> None:
         if self._catch_up is not None:
             self._ready += self._catch_up.release(now_ns)
             if self._catch_up.over:
                 self._catch_up = None
-        if self._final and not self.missing and not self.catches_up:
+        if self._end_announced and not self.missing and not self.catches_up:
             self._step(Cause.COMPLETE, now_ns)
 
     def _welcome(self, found: udp_packets.SessionMessage, now_ns: int) -> None:
-        """The answer to a CONNECT: only the source can know its nonce."""
+        """Takes the answer to a CONNECT: only the source can know its nonce."""
         if found.nonce != self._nonce:
             self.counts.dgrams_dropped_other += 1
             return
@@ -279,38 +280,38 @@ class ReliableReceiver:
             return
         self._admit(found, now_ns)
         self.answers += 1
-        # An end that only the group was told may be forged.
-        self._admitted, self._final = True, bool(found.flags & udp_packets.FINAL)
+        # An end that was announced to the group only may be forged.
+        self._admitted, self._end_announced = True, bool(found.flags & udp_packets.FINAL)
         self._step(Cause.ADMITTED, now_ns)
-        if self._final:
+        if self._end_announced:
             self._step(Cause.FINAL, now_ns)
 
     def _admit(self, found: udp_packets.SessionMessage, now_ns: int) -> None:
-        """The source's own word on where it is."""
+        """Takes how far the source has sent, from a packet that proves its source."""
         receive_state = self._receive_state
         astray = receive_state is not None and (receive_state.first or 0) > found.lead + self._settings.jump_max
         if receive_state is None or (astray and self.state is State.PROVING):
-            # When it began so far ahead of its source, it began with something forged.
+            # A receiver that began this far above its source began with a forged datagram.
             first = found.trail if self._resume else found.lead
             self._receive_state = receive_state = ReceiveState(
                 self._settings.receiving, self._random, now_ns, first, self.counts
             )
             if self._resume:
                 self._catch_up = CatchUp(receive_state)
-        self._know(receive_state, found.lead, found.trail, now_ns)
+        self._note_position(receive_state, found.lead, found.trail, now_ns)
 
-    def _know(self, receive_state: ReceiveState, lead: int, trail: int, now_ns: int) -> None:
-        """The source has sent all below `lead`, and holds what is not below `trail`."""
-        if (behind := self._behind(receive_state, lead)) is None:
-            receive_state.session_message(lead, trail, now_ns)
+    def _note_position(self, receive_state: ReceiveState, lead: int, trail: int, now_ns: int) -> None:
+        """Takes note that the source has sent all numbers below `lead` and holds those from `trail` on."""
+        if (catch_up := self._catch_up_for(receive_state, lead)) is None:
+            receive_state.receive_session_message(lead, trail, now_ns)
         else:
-            self._ready += behind.hear(lead, trail, now_ns)
+            self._ready += catch_up.receive_session_message(lead, trail, now_ns)
 
-    def _behind(self, receive_state: ReceiveState, lead: int) -> CatchUp | None:
-        """What comes while it catches up; it begins to when it turns out that too much is missing."""
+    def _catch_up_for(self, receive_state: ReceiveState, lead: int) -> CatchUp | None:
+        """Returns the state of catching up; begins it when too many datagrams are missing; None when not behind."""
         known = receive_state.lead
         asks = self._admitted and self.state in (State.PROVING, State.JOINED)
-        if self._catch_up is None and asks and known is not None and lead - known + receive_state.missing > BEHIND:
+        if self._catch_up is None and asks and known is not None and lead - known + receive_state.missing > CATCH_UP_AT:
             self._catch_up = CatchUp(receive_state)
         return self._catch_up
 
@@ -323,15 +324,15 @@ class ReliableReceiver:
         lead = receive_state.lead if self._catch_up is None else self._catch_up.lead
         if not proven and lead is not None and found.lead - lead > self._settings.jump_max:
             self.counts.dgrams_dropped_other += 1
-            self._doubt(now_ns)
+            self._ask_if_due(now_ns)
             return
-        # What would take something away needs a proof. Without one it may be news, no more.
-        self._know(receive_state, found.lead, found.trail if proven else 0, now_ns)
+        # A trail makes the receiver give up datagrams, so it needs a proof; a lead does not.
+        self._note_position(receive_state, found.lead, found.trail if proven else 0, now_ns)
         if found.flags & udp_packets.FINAL and (proven or not self._admitted):
-            if not self._final and self.missing:
-                self.subscriptions.ask()  # what is not repaired may be the end of a topic
+            if not self._end_announced and self.missing:
+                self.subscriptions.ask()  # a missing datagram may hold the last messages of a topic
                 self._ack_ns = now_ns
-            self._final = True
+            self._end_announced = True
             self._step(Cause.FINAL, now_ns)
 
     def _reset(self, found: udp_packets.Client, now_ns: int) -> None:
@@ -351,7 +352,7 @@ class ReliableReceiver:
             return
         self.state = following
         if cause in (Cause.WELCOME, Cause.RESET):
-            # A new try, whose answers are told from those of the tries before.
+            # The next attempt has a nonce of its own: answers to earlier ones do not count.
             self._cookie = self._cookie if cause is Cause.WELCOME else 0
             self._nonce = self._random.getrandbits(64)
             self._connect_ns = now_ns
@@ -364,13 +365,13 @@ class ReliableReceiver:
 
     def _finish(self, cause: Cause) -> None:
         if self._catch_up is not None:
-            self._ready += self._catch_up.rest()
+            self._ready += self._catch_up.remaining()
             self._catch_up = None
         self.for_good = cause not in (Cause.ATTEMPTS, Cause.SILENCE)
         refused = "the source has no room for another client" if self._refused else Cause.ATTEMPTS.value
         self.reason = {Cause.ATTEMPTS: refused, Cause.COMPLETE: Cause.FINAL.value}.get(cause, cause.value)
         if self._cookie and cause is not Cause.GONE:
-            self._out.append(udp_packets.leave(self._session_id, self._cookie))
+            self._packets_out.append(udp_packets.leave(self._session_id, self._cookie))
 
     def _connect(self, now_ns: int) -> None:
         enough = self._attempts >= self._settings.maximum_connect_attempts
@@ -381,15 +382,15 @@ class ReliableReceiver:
         wait = self._settings.receiving.activity_timeout if enough else self._settings.connect_interval
         self._send_connect(now_ns, wait)
 
-    def _doubt(self, now_ns: int) -> None:
-        """Asks the source where it is, when something strange came in its name."""
+    def _ask_if_due(self, now_ns: int) -> None:
+        """Asks the source how far it has sent, after a packet with an incredible number."""
         if self.state in (State.JOINED, State.ENDING) and now_ns >= self._connect_ns:
             self._send_connect(now_ns, self._settings.connect_interval)
 
     def _send_connect(self, now_ns: int, wait: int) -> None:
         self._connect_ns = now_ns + wait
         self.counts.connects_sent += 1
-        self._out.append(udp_packets.connect(self._session_id, self._cookie, self._nonce))
+        self._packets_out.append(udp_packets.connect(self._session_id, self._cookie, self._nonce))
 
     def _ack(self, now_ns: int) -> None:
         settings, subscriptions = self._settings, self.subscriptions
@@ -397,7 +398,13 @@ class ReliableReceiver:
         often = settings.connect_interval if flags else settings.acknowledgement_interval
         self._ack_ns = now_ns + min(often, settings.acknowledgement_interval)
         acks = udp_packets.acks(
-            self._session_id, self._cookie, self.lead, self._who, subscriptions.revision, subscriptions.numbers, flags
+            self._session_id,
+            self._cookie,
+            self.lead,
+            self._identity,
+            subscriptions.revision,
+            subscriptions.numbers,
+            flags,
         )
         self.counts.acks_sent += len(acks)
-        self._out += acks
+        self._packets_out += acks

@@ -1,4 +1,4 @@
-"""The source's end of a session over UDP: whole packets in, whole packets out."""
+"""The protocol of a session over UDP at its source: takes packets, returns packets to send."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
     from ipcbus.reliability.send_state import Datagram, Refusal
 
 ALL: Final = None
-"""Where a packet goes that every client gets: to the group, or to each of `addresses`."""
+"""The address of a packet for all clients: it goes to the group, or to each of `addresses`."""
 
 FINAL_TIMES: Final = 10
-"""How often the end of a session is told at most."""
+"""The largest number of session messages that announce the end of a session."""
 FINAL_INTERVAL: Final = 200_000_000
-"""How far apart in ns."""
+"""The time between two of them, in ns."""
 
 
 @dataclass(frozen=True, slots=True)
 class SenderSettings:
-    """How the source's end behaves.
+    """The settings of a reliable sender.
 
     Attributes:
-        sending: numbers, window, rates, session messages.
-        clients: who may receive, and for how long.
+        sending: window, rates, session messages.
+        clients: limits and timeouts of clients.
     """
 
     sending: SendSettings = field(default_factory=SendSettings)
@@ -39,14 +39,14 @@ class SenderSettings:
 
 @dataclass(slots=True)
 class SenderCounts(SendCounts):
-    """What the source's end counts.
+    """The counters of a reliable sender.
 
     Attributes:
-        dgrams_dropped_malformed: packets that are none, or none that a source gets.
-        dgrams_dropped_sid: of another session.
-        dgrams_dropped_unproven: without the cookie of their address: not registered, or forged.
-        clients_refused: registrations for which there was no room.
-        clients_silent: clients that were dropped since nothing came from them.
+        dgrams_dropped_malformed: packets that are invalid, or of a type that a source does not get.
+        dgrams_dropped_sid: packets of another session.
+        dgrams_dropped_unproven: packets without the cookie of their address: not registered, or forged.
+        clients_refused: registrations that were refused, since the session had its largest number of clients.
+        clients_silent: clients that were dropped, since no packet came from them.
     """
 
     dgrams_dropped_malformed: int = 0
@@ -57,9 +57,9 @@ class SenderCounts(SendCounts):
 
 
 class ReliableSender:
-    """One session at its source.
+    """The protocol of one session at its source.
 
-    After each call that takes `now_ns`, `take` has what is to be sent.
+    After each call with `now_ns`, `take` returns the packets to send.
     """
 
     def __init__(
@@ -71,12 +71,12 @@ class ReliableSender:
         multicast: bool,
         topic_numbers: Callable[[int], tuple[int, int] | None] = lambda topic: None,
     ) -> None:
-        """Nothing is sent, and nobody is registered.
+        """Starts before the first datagram, without clients.
 
         Args:
             session_id: 32 bits that no other session at this address had lately.
-            settings: how it behaves.
-            secret: key of the cookies; 16 to 64 bytes that nobody else knows.
+            settings: limits and times.
+            secret: the key of the cookies: 16 to 64 bytes that no other process knows.
             now_ns: the time.
             multicast: whether packets for all clients go to a multicast group, not to each client.
             topic_numbers: returns, for a topic, the number that its next message will have, and one below which all
@@ -88,86 +88,88 @@ class ReliableSender:
         self._send_state = SendState(settings.sending, now_ns, self.counts, DATA_BODY.size)
         self._send_state.has_no_receivers = not multicast
         self._clients = Clients(session_id, settings.clients, secret)
-        self._out: list[tuple[bytes, Hashable]] = []
+        self._packets_out: list[tuple[bytes, Hashable]] = []
         self._topic_numbers = topic_numbers
-        self._finals: int | None = None
+        self._finals_sent: int | None = None
         self._final_ns = 0
 
-    # ---- what the session's owner does
+    # ---- calls of the session's owner
 
     def send(self, datagram: bytes, messages: int, send_time_ns: int, now_ns: int) -> None:
-        """A datagram of the topic layer: goes out, or waits until the data rate allows it.
+        """Takes a datagram of the topic layer, to be sent now or as soon as the data rate allows it.
 
         Args:
-            datagram: it.
-            messages: how many are in it.
-            send_time_ns: ns since the epoch, told to receivers.
+            datagram: its bytes.
+            messages: the number of messages in it.
+            send_time_ns: its send time, ns since the epoch.
             now_ns: the time.
         """
         send_state = self._send_state
         body = DATA_BODY.pack(messages, send_time_ns) + datagram
         number = send_state.send(body, now_ns)
         if number >= 0 and not send_state.has_no_receivers:
-            self._out.append((udp_packets.data_front(self.session_id, number, send_state.window.trail, 0) + body, ALL))
+            self._packets_out.append(
+                (udp_packets.data_front(self.session_id, number, send_state.window.trail, 0) + body, ALL)
+            )
 
-    def forget(self) -> None:
-        """Holds nothing of what was sent so far any more; for a moment at which nobody is registered."""
+    def clear_window(self) -> None:
+        """Removes all datagrams from the retransmit window; only while no client is registered."""
         self._send_state.window.clear()
 
     @property
     def blocked(self) -> bool:
-        """Whether a datagram waits: nobody should send another one now."""
+        """Whether a datagram waits for the data rate; the caller should not send another one now."""
         return self._send_state.blocked
 
     def take(self) -> list[tuple[bytes, Hashable]]:
-        """Packets to be sent now, each with the address where it goes, or ALL."""
-        found, self._out = self._out, []
+        """Returns, once, the packets to send now, each with its address, or ALL."""
+        found, self._packets_out = self._packets_out, []
         return found
 
     def end(self, now_ns: int) -> None:
-        """Nothing is sent any more: the clients are told, several times while `turn` is called on."""
-        if self._finals is None:
-            self._finals, self._final_ns = 0, now_ns
+        """Announces the end of the session to the clients, several times while `turn` is called."""
+        if self._finals_sent is None:
+            self._finals_sent, self._final_ns = 0, now_ns
             self.turn(now_ns)
 
     @property
     def over(self) -> bool:
-        """Whether `turn` need not be called any more: after `end`, when all have left or it was told often enough."""
-        if self._finals is None or self.blocked:
+        """Whether the session is done: after `end`, when all clients have left or got enough announcements."""
+        if self._finals_sent is None or self.blocked:
             return False
-        return self._finals >= FINAL_TIMES or not (self._multicast or self.addresses)
+        return self._finals_sent >= FINAL_TIMES or not (self._multicast or self.addresses)
 
-    # ---- who receives
+    # ---- clients
 
     @property
     def addresses(self) -> tuple[Hashable, ...]:
-        """Where a packet for ALL goes when the session has no group."""
+        """The addresses to which a packet for ALL goes when the session has no group."""
         return self._clients.addresses
 
     @property
     def clients(self) -> tuple[Client, ...]:
-        """The registered ones that have said who they are."""
+        """The registered clients whose context is known."""
         return self._clients.known
 
     @property
     def changes(self) -> int:
-        """A number that moves when a client comes, goes, or receives other topics."""
+        """A number that grows when a client comes, goes, or receives other topics."""
         return self._clients.changes
 
     # ---- window, for statistics
 
     @property
     def lead(self) -> int:
-        """The number that the next datagram has."""
+        """The number that the next datagram gets."""
         return self._send_state.window.lead
 
     @property
     def trail(self) -> int:
-        """The oldest that is held."""
+        """The oldest number in the retransmit window."""
         return self._send_state.window.trail
 
     def snapshot(self) -> dict[str, int]:
-        """Counters, and values of the moment, by their names in the statistics."""
+        """Returns the counters and the present values, by their names in the statistics."""
         send_state = self._send_state
         counts = {name: getattr(self.counts, name) for name in self.counts.__dataclass_fields__}
         return counts | {
@@ -183,27 +185,27 @@ class ReliableSender:
     # ---- time and packets
 
     def turn(self, now_ns: int) -> None:
-        """Does what is due."""
+        """Runs the timers that have expired."""
         self.counts.clients_silent += self._clients.turn(now_ns)
-        self._heard()
+        self._note_receivers()
         datagrams, session_message_due = self._send_state.turn(now_ns)
         for sent in datagrams:
             self._put_data(sent)
-        if self._finals is not None:
-            self._tell_end(now_ns)
+        if self._finals_sent is not None:
+            self._put_final(now_ns)
         elif session_message_due:
-            self._tell(0)
+            self._put_session_messages(0)
 
     def next_ns(self, now_ns: int) -> int | None:
-        """Returns when to call `turn`; None when nothing is to be done until something is sent or comes."""
+        """Returns when to call `turn`; None when nothing is due before the next datagram or packet."""
         if self.over:
             return None
-        final = self._final_ns if self._finals is not None and not self.blocked else None
+        final = self._final_ns if self._finals_sent is not None and not self.blocked else None
         times = (self._send_state.next_ns(now_ns), self._clients.next_ns, final)
         return min((time for time in times if time is not None), default=None)
 
     def receive(self, packet: bytes, address: Hashable, now_ns: int) -> None:
-        """Takes a packet, whatever it is."""
+        """Takes a packet from the network; invalid ones are counted."""
         found = udp_packets.parse(packet)
         if found is None or found.type not in (CONNECT, ACK, NAK, LEAVE):
             self.counts.dgrams_dropped_malformed += 1
@@ -220,17 +222,17 @@ class ReliableSender:
             self._reset(found, address, udp_packets.GONE)
             return
         answer, cookie = self._clients.connect(address, found.cookie, now_ns)
-        self._heard()
+        self._note_receivers()
         if answer is Answer.RESET:
             self.counts.clients_refused += 1
             self._reset(found, address, 0)
             return
         flags = udp_packets.WELCOME | (udp_packets.ADMITTED if answer is Answer.ADMITTED else 0)
-        self._out.append((self._session_message(flags, cookie, found.nonce), address))
+        self._packets_out.append((self._session_message(flags, cookie, found.nonce), address))
 
     def _from_client(self, found: udp_packets.Packet, address: Hashable, now_ns: int) -> None:
         cookie = found.cookie if isinstance(found, udp_packets.Ack | udp_packets.Numbers | udp_packets.Client) else 0
-        client = self._clients.proves(address, cookie, now_ns)
+        client = self._clients.authenticate(address, cookie, now_ns)
         if client is None:
             self.counts.dgrams_dropped_unproven += 1
             if found.type != LEAVE and TABLE[State.UNKNOWN, Cause.UNPROVEN].answer is Answer.RESET:
@@ -241,15 +243,17 @@ class ReliableSender:
             self._nak(found.numbers, client, now_ns)
         else:
             self._clients.leave(client)
-            self._heard()
+            self._note_receivers()
 
     def _ack(self, found: udp_packets.Ack, client: Client) -> None:
-        # Looked up before the client is known to receive them: what is sent once that is known has no lower number.
+        # Looked up before the client counts as a receiver: messages that are sent to it have no lower numbers.
         asked = found.topics if found.flags & ASKS else ()
         places = [(topic, *(self._topic_numbers(topic) or (NO_TOPIC, NO_TOPIC))) for topic in asked]
         self._clients.ack(client, found, self.lead)
         listed = [(topic, client.starts.setdefault(topic, start), published) for topic, start, published in places]
-        self._out += [(packet, client.address) for packet in udp_packets.topics(self.session_id, client.cookie, listed)]
+        self._packets_out += [
+            (packet, client.address) for packet in udp_packets.topics(self.session_id, client.cookie, listed)
+        ]
 
     def _nak(self, numbers: Sequence[int], client: Client, now_ns: int) -> None:
         passed_over = self.counts.naks_too_old
@@ -259,49 +263,49 @@ class ReliableSender:
         for refusal in refused:
             self._put_refusal(refusal)
         if self.counts.naks_too_old != passed_over:
-            # Who asks for what is not held has not heard of the trail.
-            self._out.append((self._session_message(0, client.cookie, 0), client.address))
+            # A client that asks for a datagram that is not held does not know the trail.
+            self._packets_out.append((self._session_message(0, client.cookie, 0), client.address))
 
     # ---- packets out
 
     def _put_data(self, sent: Datagram) -> None:
         if not self._send_state.has_no_receivers:
             front = udp_packets.data_front(
-                self.session_id, sent.number, sent.trail, udp_packets.AGAIN if sent.again else 0
+                self.session_id, sent.number, sent.trail, udp_packets.AGAIN if sent.retransmitted else 0
             )
-            self._out.append((front + sent.data, ALL))
+            self._packets_out.append((front + sent.data, ALL))
 
     def _put_refusal(self, refusal: Refusal) -> None:
         for packet in udp_packets.ncfs(self.session_id, refusal.reason, refusal.numbers):
-            self._out.append((packet, ALL))
+            self._packets_out.append((packet, ALL))
 
     def _session_message(self, flags: int, cookie: int, nonce: int) -> bytes:
-        final = udp_packets.FINAL if self._finals is not None and not self.blocked else 0
+        final = udp_packets.FINAL if self._finals_sent is not None and not self.blocked else 0
         return udp_packets.session_message(self.session_id, self.lead, self.trail, flags | final, cookie, nonce)
 
-    def _tell(self, flags: int, each: bool = False) -> None:
-        """A session message to all; to each client with its cookie where there is no group, or if `each`."""
+    def _put_session_messages(self, flags: int, each: bool = False) -> None:
+        """Puts out a session message for all; for each client, with its cookie, without a group or if `each`."""
         if self._multicast:
-            self._out.append((self._session_message(flags, 0, 0), ALL))
+            self._packets_out.append((self._session_message(flags, 0, 0), ALL))
         if each or not self._multicast:
             for address in self.addresses:
                 client = self._clients.get(address)
                 if client is not None:
-                    self._out.append((self._session_message(flags, client.cookie, 0), address))
+                    self._packets_out.append((self._session_message(flags, client.cookie, 0), address))
 
-    def _tell_end(self, now_ns: int) -> None:
-        if self._finals is None or self.over or self.blocked or now_ns < self._final_ns:
+    def _put_final(self, now_ns: int) -> None:
+        if self._finals_sent is None or self.over or self.blocked or now_ns < self._final_ns:
             return
-        self._finals += 1
+        self._finals_sent += 1
         self.counts.sms_sent += 1
         self._final_ns = now_ns + FINAL_INTERVAL
-        self._tell(udp_packets.FINAL, each=True)
+        self._put_session_messages(udp_packets.FINAL, each=True)
 
     def _reset(self, found: udp_packets.Packet, address: Hashable, flags: int) -> None:
         if isinstance(found, udp_packets.Connect):
-            self._out.append((udp_packets.reset(found.session_id, found.nonce, flags), address))
+            self._packets_out.append((udp_packets.reset(found.session_id, found.nonce, flags), address))
         elif isinstance(found, udp_packets.Ack | udp_packets.Numbers):
-            self._out.append((udp_packets.reset(found.session_id, found.cookie, flags), address))
+            self._packets_out.append((udp_packets.reset(found.session_id, found.cookie, flags), address))
 
-    def _heard(self) -> None:
+    def _note_receivers(self) -> None:
         self._send_state.has_no_receivers = not (self._multicast or self._clients.addresses)

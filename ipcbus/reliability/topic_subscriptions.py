@@ -1,4 +1,4 @@
-"""The topics that a receiver wants of a session, and what its source has said of them."""
+"""The topics that a receiver wants from a session, and the numbers that its source has sent for them."""
 
 from __future__ import annotations
 
@@ -13,42 +13,41 @@ if TYPE_CHECKING:
 
 
 class TopicSubscriptions:
-    """Those of one receiver's end.
+    """The topics of one receiver in one session.
 
     Attributes:
-        numbers: of the topics.
-        revision: of the list; later than that of any before, also of an earlier membership in the same session.
-        starts: of topics, the number of the first message that it is to have; None when it has no such.
-        published: of the same topics, a number below which all their messages are published.
+        numbers: the numbers of the topics.
+        revision: the revision of the list; higher than any before, also in an earlier membership of the session.
+        starts: for a topic, the number of the first message to receive; None when the source does not have the topic.
+        published: for a topic, a number below which all its messages are published.
     """
 
     def __init__(self, now_ns: int) -> None:
-        """None is wanted."""
         self.numbers: tuple[int, ...] = ()
         self.revision = now_ns
         self.starts: dict[int, int | None] = {}
         self.published: dict[int, int] = {}
-        self._again = False
+        self._ask_again = False
 
-    def want(self, numbers: Iterable[int], now_ns: int) -> None:
-        """These are wanted from now on."""
+    def subscribe(self, numbers: Iterable[int], now_ns: int) -> None:
+        """Replaces the list of topics."""
         self.numbers = tuple(numbers)
         self.starts = {topic: start for topic, start in self.starts.items() if topic in self.numbers}
         self.published = {topic: number for topic, number in self.published.items() if topic in self.numbers}
         self.revision = max(self.revision + 1, now_ns)
 
     def ask(self) -> None:
-        """The source has to say again where they are."""
-        self._again = bool(self.numbers)
+        """Has the source asked again for the numbers of the topics."""
+        self._ask_again = bool(self.numbers)
 
     @property
     def asks(self) -> bool:
-        """Whether it has still to say so."""
-        return self._again or len(self.starts) < len(self.numbers)
+        """Whether the source still has to send numbers."""
+        return self._ask_again or len(self.starts) < len(self.numbers)
 
-    def told(self, found: Topics) -> None:
-        """It has."""
-        self._again = False
+    def answered(self, found: Topics) -> None:
+        """Takes the numbers that the source has sent."""
+        self._ask_again = False
         for topic, start, published in found.topics:
             if topic in self.numbers:
                 self.starts.setdefault(topic, start if start <= NUMBER_MAX else None)

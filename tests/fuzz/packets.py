@@ -145,22 +145,22 @@ class Session:
         found = {
             "bytes in the window": (sending.window.bytes, SEND.window_size + 1000),
             "datagrams in the window": (window, SEND.window_size),
-            "retransmissions that wait": (len(sending._queue), SEND.queue_max),
-            "numbers sent again": (len(sending._sent_again), SEND.window_size),
-            "numbers refused": (len(sending._refused), SEND.window_size),
-            "datagrams that wait": (len(sending._waiting), 1),
+            "retransmissions that wait": (len(sending._retransmit_queue), SEND.queue_max),
+            "numbers sent again": (len(sending._retransmitted_ns), SEND.window_size),
+            "numbers refused": (len(sending._refused_ns), SEND.window_size),
+            "datagrams that wait": (len(sending._rate_limited), 1),
             "clients": (len(clients._clients), CLIENTS.clients_max),
-            "packets of the source": (len(self.source._out), 100),
+            "packets of the source": (len(self.source._packets_out), 100),
         }
         for client in clients._clients.values():
             listed = len(client.topics) + sum(len(page) for page in (client._pages or {}).values())
             found[f"topics of {client.address}"] = (listed, 2 * CLIENTS.topics_max)
         for address, end in self.receivers.items():
-            found[f"packets of {address}"] = (len(end._out), 100)
+            found[f"packets of {address}"] = (len(end._packets_out), 100)
             if (reception := end._receive_state) is not None:
                 most = RECEIVE.receiving.naks.entries_max
-                found[f"missing at {address}"] = (len(reception._map), most)
-                found[f"timers at {address}"] = (len(reception._map._timers), 2 * most + 1024 + 400)
+                found[f"missing at {address}"] = (len(reception._loss_detector), most)
+                found[f"timers at {address}"] = (len(reception._loss_detector._timers), 2 * most + 1024 + 400)
                 found[f"given up at {address}"] = (len(reception._given_up), RECEIVE.receiving.late_max)
         return found
 

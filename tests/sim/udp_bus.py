@@ -112,7 +112,7 @@ class UdpReceiver(Receiver):
             if not (isinstance(found, udp_packets.Numbers) and self.naks_blocked):
                 self.world.after(self.terms.delay, partial(self._to_source, packet))
         reception = self.udp._receive_state
-        known = reception._map._missing if reception is not None else {}
+        known = reception._loss_detector._missing if reception is not None else {}
         self.missing = {number: missing.since_ns for number, missing in known.items()}
         if self.udp.over and not self.over:
             self.over = True

@@ -69,7 +69,6 @@ PENDING: Final[tuple[str, ...]] = (
     "ipcbus/lingering.py",
     "ipcbus/message.py",
     "ipcbus/receiver.py",
-    "ipcbus/reliability/",
     "ipcbus/resolution/",
     "ipcbus/runtime/",
     "ipcbus/source.py",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from ipcbus.reliability.catch_up import AHEAD
+from ipcbus.reliability.catch_up import REQUESTS_MAX
 from ipcbus.reliability.reliable_receiver import ReliableReceiver
 from ipcbus.resolution.local import object_names
 from ipcbus.resolution.local.adverts import TRANSPORT_NAMES
@@ -137,7 +137,7 @@ class UdpReceiver:
     def receive(self, packet: bytes, address: Hashable, now_ns: int) -> None:
         """Takes a packet, whatever it is."""
         self._longest = max(self._longest, len(packet))
-        self._make_way()
+        self._limit_requests()
         writer = self._channel.writer
         full = not writer.has_room(len(packet)) or (self._backlog and not self._waits(now_ns))
         if len(packet) > DATA_HEADER and packet[1] == DATA and full:
@@ -152,7 +152,7 @@ class UdpReceiver:
 
     def turn(self, now_ns: int) -> int | None:
         """Does what is due; returns when to call again."""
-        cramped = self._make_way()
+        cramped = self._limit_requests()
         self.reliable_receiver.turn(now_ns)
         self._put(self.reliable_receiver.ready(now_ns), now_ns)
         self._flush()
@@ -163,7 +163,7 @@ class UdpReceiver:
             self._board.show(self._ports, self.shed, self.reason, now_ns)
         return min((time for time in times if time is not None), default=None)
 
-    def _make_way(self) -> bool:
+    def _limit_requests(self) -> bool:
         """Has no more asked for than there is room for; says whether that is less than wanted."""
         if not self.reliable_receiver.catches_up:
             return False
@@ -172,8 +172,8 @@ class UdpReceiver:
             self._longest + RECORD_HEADER + RECORD_ALIGN
         )
         # One record more may be needed to reach the end of the ring, and one datagram is in hand.
-        self.reliable_receiver.make_way(room - 2 - len(self._backlog))
-        return room - 2 < AHEAD
+        self.reliable_receiver.limit_requests(room - 2 - len(self._backlog))
+        return room - 2 < REQUESTS_MAX
 
     def _put(self, datagrams: list[tuple[bytes, int]], now_ns: int) -> None:
         """Puts datagrams into the ring; those for which there is no room now wait."""

@@ -129,7 +129,7 @@ class UdpSender:
             if not self.active:
                 # The receiver has read everything that is held from before. It resumes with the oldest datagram that is
                 # held: if those came first, the source could overwrite the missing ones before the receiver gets there.
-                self.reliable_sender.forget()
+                self.reliable_sender.clear_window()
             self.start(position)
             self._pump(now_ns)
         self._listener.turn_is_due()

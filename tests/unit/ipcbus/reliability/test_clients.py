@@ -67,8 +67,8 @@ def test_the_longest_silent_is_dropped_first() -> None:
         found.connect(address, found.cookie(address, place), place)
     first = found.get("a")
     assert first is not None
-    assert found.proves("a", first.cookie, 8) is first
-    assert found.proves("a", first.cookie + 1, 9) is None
+    assert found.authenticate("a", first.cookie, 8) is first
+    assert found.authenticate("a", first.cookie + 1, 9) is None
     assert found.next_ns == 11
     assert found.turn(12) == 2
     assert found.addresses == ("a",)

@@ -20,7 +20,7 @@ class Middle(Random):
 def lost(*numbers: int, terms: NakSettings = TERMS, random: Random | None = None) -> LossDetector:
     found = LossDetector(terms, Middle() if random is None else random)
     for number in numbers:
-        assert found.lack(number, number + 1, 0) == 0
+        assert found.add_missing(number, number + 1, 0) == 0
     return found
 
 
@@ -55,17 +55,17 @@ def test_at_once_without_a_first_backoff() -> None:
 
 def test_found_missing_together_asked_for_together() -> None:
     found = LossDetector(TERMS, Random(1))
-    found.lack(3, 7, 0)
+    found.add_missing(3, 7, 0)
     assert found.next_ns is not None
     assert found.due(found.next_ns) == ([3, 4, 5, 6], [])
 
 
 def test_what_comes_first_is_never_asked_for() -> None:
     found = lost(5)
-    recovered = found.came(5, 30 * MS)
+    recovered = found.recover(5, 30 * MS)
     assert recovered == (30 * MS, 0)
     assert asked(found, 20_000 * MS) == []
-    assert found.came(5, 31 * MS) is None
+    assert found.recover(5, 31 * MS) is None
 
 
 def test_an_ncf_suppresses() -> None:
@@ -80,18 +80,18 @@ def test_an_ncf_suppresses() -> None:
 
 def test_what_the_source_holds_no_more() -> None:
     found = lost(3, 4, 9)
-    assert found.left_window(5) == [3, 4]
-    assert found.left_window(5) == []
+    assert found.drop_below(5) == [3, 4]
+    assert found.drop_below(5) == []
     assert 9 in found
 
 
 def test_no_more_than_it_may_remember() -> None:
     terms = NakSettings(entries_max=3)
     found = LossDetector(terms, Middle())
-    assert found.lack(0, 2, 0) == 0
-    assert found.lack(10, 12, 0) == 1
+    assert found.add_missing(0, 2, 0) == 0
+    assert found.add_missing(10, 12, 0) == 1
     assert [number in found for number in (0, 1, 10, 11)] == [False, True, True, True]
-    assert found.lack(100, 1_000_000_000_000, 0) == 999_999_999_900
+    assert found.add_missing(100, 1_000_000_000_000, 0) == 999_999_999_900
     assert len(found) == 3
     assert 999_999_999_999 in found
 

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from ipcbus.reliability.catch_up import AHEAD, BEHIND
+from ipcbus.reliability.catch_up import CATCH_UP_AT, REQUESTS_MAX
 from ipcbus.reliability.receiver_settings import ReceiverSettings
 from ipcbus.reliability.registration import OVER, TABLE, State
 from ipcbus.reliability.reliable_receiver import ReliableReceiver
@@ -94,19 +94,19 @@ def test_what_is_missing_is_asked_for() -> None:
 
 def test_who_misses_much_asks_for_a_little_at_a_time_and_gets_it_in_order() -> None:
     pair = joined()
-    sent = [b"%d" % number for number in range(BEHIND + 1)]
+    sent = [b"%d" % number for number in range(CATCH_UP_AT + 1)]
     pair.send(*sent)
     pair.lose()
     pair.send(b"last")
     pair.exchange(1)
     assert pair.got == [*sent, b"last"]
-    assert pair.here.counts.nak_pckts_sent >= pair.here.counts.naks_sent / AHEAD > 4
+    assert pair.here.counts.nak_pckts_sent >= pair.here.counts.naks_sent / REQUESTS_MAX > 4
     assert not pair.here.catches_up
 
 
 def test_who_misses_less_asks_for_all_at_once() -> None:
     pair = joined()
-    pair.send(*(b"%d" % number for number in range(BEHIND)))
+    pair.send(*(b"%d" % number for number in range(CATCH_UP_AT)))
     pair.lose()
     pair.send(b"last")
     pair.exchange(1)
@@ -213,7 +213,11 @@ def test_the_end_waits_for_what_is_missing() -> None:
     assert (pair.here.state, pair.here.missing) == (State.ENDING, 1)
     pair.exchange(1)
     pair.exchange(1)
-    assert (pair.got, pair.here.state, pair.here.reason) == ([b"0"], State.ENDED, "the source has told the end")
+    assert (pair.got, pair.here.state, pair.here.reason) == (
+        [b"0"],
+        State.ENDED,
+        "the source has announced the end of the session",
+    )
 
 
 def test_a_group_that_ends_before_one_is_registered_still_repairs() -> None:
@@ -239,7 +243,7 @@ def test_silence() -> None:
     pair.here.turn(heard + 60 * SECOND - 1)
     assert pair.here.state is State.JOINED
     pair.here.turn(heard + 60 * SECOND)
-    assert (pair.here.state, pair.here.reason) == (State.SILENT, "nothing came for the activity timeout")
+    assert (pair.here.state, pair.here.reason) == (State.SILENT, "no packet came for the activity timeout")
 
 
 def test_leaves() -> None:

@@ -176,7 +176,7 @@ def test_the_end_waits_for_what_the_data_rate_holds_back() -> None:
     pair.exchange(0)
     assert pair.here.state is State.JOINED
     pair.exchange(100 * MS)
-    assert pair.here.reason == "the source has told the end"
+    assert pair.here.reason == "the source has announced the end of the session"
     assert len(pair.got) == 2
 
 

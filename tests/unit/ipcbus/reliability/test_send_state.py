@@ -23,7 +23,7 @@ def test_numbers_and_trail() -> None:
 def test_sent_again_at_once() -> None:
     found = source(5)
     again, refused = found.nak([3, 1, 3], 0)
-    assert again == [Datagram(1, 0, b"\1" * 100, again=True), Datagram(3, 0, b"\3" * 100, again=True)]
+    assert again == [Datagram(1, 0, b"\1" * 100, retransmitted=True), Datagram(3, 0, b"\3" * 100, retransmitted=True)]
     assert refused == []
     assert (found.counts.naks_rcved, found.counts.nak_pckts_rcved, found.counts.rxs_sent) == (2, 1, 2)
 
