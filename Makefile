@@ -52,9 +52,9 @@ test-spark: $(STAMPS)/installed ## the tests that need Spark, one after the othe
 
 stress: $(STAMPS)/installed ## the long tests (many minutes), two at a time; TESTS=tests/conformance is a part of them
 	@$(PARTS) \
-	part "long tests without Spark" $(BIN)/python -m pytest -n 2 -m "long and not spark" --durations=0 $(TESTS) $(ARGS); \
+	part "long tests without Spark" $(BIN)/python -m pytest -n 2 -m "long and not spark" --durations=25 $(TESTS) $(ARGS); \
 	$(if $(filter tests tests/spark%,$(TESTS)), \
-	part "long tests with Spark" $(BIN)/python -m pytest -m "long and spark" --durations=0 $(TESTS) $(ARGS))
+	part "long tests with Spark" $(BIN)/python -m pytest -m "long and spark" --durations=25 $(TESTS) $(ARGS))
 
 sim: $(STAMPS)/installed ## ten thousand buses, sessions over UDP and archives in virtual time, each from a seed (ARGS="--seed 7" is one of them)
 	@$(PARTS) \
