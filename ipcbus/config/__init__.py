@@ -1,4 +1,4 @@
-"""Options: one table of them, and what a user set."""
+"""Options: the table of all options, and the values that a user set."""
 
 from ipcbus.config.config import Config, ConfigLike
 from ipcbus.config.option_values import Option, OptionValues, Value

@@ -1,6 +1,6 @@
-"""Texts of options that are network addresses: whether they are, and in which form they are kept.
+"""Options whose values are network addresses: their check and their normal form.
 
-Addresses are numeric: a name would have to be asked for, and what the answer is may change while a bus runs.
+Addresses are numeric. A host name would need a name server, whose answer may change while a bus runs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 _DAEMONS_MAX: Final = 5
-"""As many unicast resolvers as Ultra Messaging takes."""
+"""Most unicast resolvers; Ultra Messaging has the same limit."""
 _NAME: Final = re.compile(r"[^\s/:%]{1,15}")
 _LIKE_AN_ADDRESS: Final = re.compile(r"[0-9.]+")
 _AT: Final = re.compile(r"(?:\[([^\]]+)\]|([^:\[\]]+)):([0-9]{1,5})")
@@ -24,11 +24,11 @@ _AT: Final = re.compile(r"(?:\[([^\]]+)\]|([^:\[\]]+)):([0-9]{1,5})")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Form:
-    """What a text has to be.
+    """The form that the text of an option must have.
 
     Attributes:
-        words: what it has to be, to go on behind "it must be".
-        read: gives the text as it is kept; raises ValueError where it is none.
+        words: a description that continues "it must be".
+        read: returns the text in its normal form, or raises ValueError when the text is invalid.
     """
 
     words: str
@@ -36,13 +36,13 @@ class Form:
 
 
 def daemons(text: str) -> tuple[tuple[str, int], ...]:
-    """Host and port of each unicast resolver that `resolver_unicast_daemon` names.
+    """Returns host and port of each unicast resolver that `resolver_unicast_daemon` names.
 
     Args:
-        text: `host:port`, several divided by `;` or `,`; an IPv6 host stands in brackets.
+        text: `host:port`, separated by `;` or `,`; an IPv6 host is in brackets.
 
     Raises:
-        ValueError: it does not have this form, or names too many.
+        ValueError: the text does not have this form, or names too many resolvers.
     """
     found = []
     for each in re.split("[;,]", text):

@@ -1,4 +1,4 @@
-"""Options of text that limit each other: addresses, and what has to be switched on for something else."""
+"""Rules between two options with text values, for example two addresses."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Condition:
-    """Two options that have to fit each other.
+    """A rule that the values of two options must meet together.
 
     Attributes:
-        one: the option that is complained about.
-        other: the one that it does not fit.
-        fits: whether their values do.
-        rule: what is asked, as the reference page shows it.
-        reason: what would happen else.
-        cure: what to set.
+        one: the option that the error names first.
+        other: the other option.
+        fits: returns whether their values meet the rule.
+        rule: the rule, as the reference page shows it.
+        reason: what would happen without the rule.
+        cure: the values to set.
     """
 
     one: Option[str]
@@ -41,18 +41,18 @@ class Condition:
         return self.one.scope, self.other.scope
 
     def complaint(self, sections: Mapping[str, Mapping[str, Value]], where: str = "") -> str:
-        """What is wrong with these values, and the cure; empty when nothing is.
+        """Returns the error text for values that break the rule, with the cure; empty when they meet it.
 
         Args:
-            sections: checked values by scope and name; what is not given has its default.
-            where: stands behind the first value, for example " (in bus.toml)".
+            sections: checked values by scope and name; other options have their defaults.
+            where: follows the first value in the text, for example " (in bus.toml)".
         """
         one, other = self.one, self.other
         this, that = _value(one, sections), _value(other, sections)
         if self.fits(this, that):
             return ""
         return (
-            f"option {one.name} (scope {one.scope}) = {this!r}{where} does not go with option {other.name} (scope "
+            f"option {one.name} (scope {one.scope}) = {this!r}{where} conflicts with option {other.name} (scope "
             f"{other.scope}) = {that!r}: {self.reason}. {self.cure}"
         )
 
@@ -71,7 +71,7 @@ def _may_be_multicast(transport: str, interface: str) -> bool:
 
 
 def _may_leave(daemon: str, interface: str) -> bool:
-    """Returns whether a socket bound to the interface reaches all of the daemons: from loopback nothing gets out."""
+    """Returns whether a socket bound to the interface can reach all daemons; loopback reaches this host only."""
     hosts = [ipaddress.ip_address(host) for host, _ in addresses.daemons(daemon)] if daemon else []
     try:
         own = ipaddress.ip_interface(interface)
@@ -80,7 +80,7 @@ def _may_leave(daemon: str, interface: str) -> bool:
     return all(host.version == own.version and (host.is_loopback or not own.is_loopback) for host in hosts)
 
 
-_MULTICAST_IS_OFF: Final = "nothing is sent to multicast groups until an interface for it is configured"
+_MULTICAST_IS_OFF: Final = "multicast is off until its interface is configured"
 _SWITCH_IT_ON: Final = f"Set {ContextOptions.resolver_multicast_interface.name} (scope context) to the interface"
 
 CONDITIONS: Final = (
@@ -90,7 +90,7 @@ CONDITIONS: Final = (
         _in_order,
         "`transport_lbtrm_multicast_address_low` ≤ `transport_lbtrm_multicast_address_high`",
         "the pool of groups would be empty",
-        "Set the lower one not above the higher one, both IPv4 or both IPv6",
+        "Set the low address to at most the high address, both IPv4 or both IPv6",
     ),
     Condition(
         SourceOptions.transport,
@@ -98,7 +98,7 @@ CONDITIONS: Final = (
         _may_be_multicast,
         "`transport` `lbtrm` needs `resolver_multicast_interface`",
         _MULTICAST_IS_OFF,
-        f"{_SWITCH_IT_ON} of the sources and receivers, or take {SourceOptions.transport.name} = 'lbtru'",
+        f"{_SWITCH_IT_ON} of the sources and receivers, or use {SourceOptions.transport.name} = 'lbtru'",
     ),
     Condition(
         SourceOptions.udp_fallback,
@@ -106,14 +106,14 @@ CONDITIONS: Final = (
         _may_be_multicast,
         "`udp_fallback` `lbtrm` needs `resolver_multicast_interface`",
         _MULTICAST_IS_OFF,
-        f"{_SWITCH_IT_ON} of the sources and receivers, or take {SourceOptions.udp_fallback.name} = 'lbtru'",
+        f"{_SWITCH_IT_ON} of the sources and receivers, or use {SourceOptions.udp_fallback.name} = 'lbtru'",
     ),
     Condition(
         ContextOptions.resolver_unicast_daemon,
         ContextOptions.resolver_unicast_interface,
         _may_leave,
-        "`resolver_unicast_daemon` is reached from `resolver_unicast_interface`",
-        "a socket of that interface reaches no such address",
-        f"Set {ContextOptions.resolver_unicast_interface.name} to the interface that leads there",
+        "`resolver_unicast_daemon` must be reachable from `resolver_unicast_interface`",
+        "a socket of that interface cannot reach the resolver",
+        f"Set {ContextOptions.resolver_unicast_interface.name} to the interface that leads to the resolver",
     ),
 )

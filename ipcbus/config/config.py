@@ -1,10 +1,10 @@
-"""From what the user wrote to checked option values.
+"""Turns what the user wrote into checked option values.
 
-Later wins:
+A later place overrides an earlier one:
 
-1. the default of the table;
-2. the section of the scope in the config: a mapping, or a file (given, or else named by `IPCBUS_CONFIG`);
-3. the entries under `topics` of the config that fit the topic, in their order;
+1. the default in the table;
+2. the section of the scope in the config: a mapping or a file; without one, the file that `IPCBUS_CONFIG` names;
+3. the entries under `topics` of the config that match the topic, in their order;
 4. the keyword arguments of a call.
 """
 
@@ -45,25 +45,25 @@ if TYPE_CHECKING:
 log = logging.getLogger("ipcbus")
 
 RULES: Final[tuple[Relation | Condition, ...]] = (*RELATIONS, *CONDITIONS)
-"""Everything that options have to agree on."""
+"""All rules between two options."""
 
 ENVIRONMENT: Final = "IPCBUS_CONFIG"
 """Names the config file of contexts that are given no config."""
 
 
 class Config:
-    """The options that a user set for every scope and for some topics; immutable, checked when it is made."""
+    """The options that a user set, by scope and for single topics; immutable, checked when it is made."""
 
     def __init__(self, sections: Mapping[str, object], origin: str = "", ignored: tuple[Ignored, ...] = ()) -> None:
-        """Checks the sections and how their values relate.
+        """Checks each value, and the rules between them.
 
         Args:
-            sections: option values by scope and name; under `topics` a list of those for some topics.
-            origin: where they come from, for error texts; empty for values given in the program.
-            ignored: options without an effect that stood there too.
+            sections: option values by scope and name; `topics` is a list of values for single topics.
+            origin: where the values come from, for error texts; empty for values given in the program.
+            ignored: the options without an effect that the file contains.
 
         Raises:
-            ConfigError: a scope, an option or a value does not fit the table.
+            ConfigError: a scope or an option does not exist, or a value is invalid.
         """
         where = f" (in {origin})" if origin else ""
         self._origin = origin
@@ -78,21 +78,21 @@ class Config:
         self._topics = read_topics(sections.get(KEY, ()), where)
         _check_rules(RULES, self._sections, where)
         for each in self._topics:
-            # For an exact name everything that fits it is known; a pattern has to be right by itself.
+            # All entries that match an exact name are known; a pattern is checked alone.
             fitting = self._fitting(each.name) if each.name else (each,)
             _check_rules(RULES, _merged(self._sections, fitting), each.inside(where))
 
     @classmethod
     def load(cls, config: ConfigLike) -> Config:
-        """Makes a config of what `Context` accepts, and warns of options without an effect.
+        """Makes a config of what `Context` accepts, and logs a warning for options without an effect.
 
         Args:
             config: a mapping `{scope: {option: value}}`, or the path of a TOML file of that shape or of a flat
-                file of Ultra Messaging; nothing is the file that the environment variable `IPCBUS_CONFIG`
-                names, or all defaults. When something is given the variable is not looked at.
+                file of Ultra Messaging; None means the file that the environment variable `IPCBUS_CONFIG`
+                names, or all defaults. The variable is ignored when a config is given.
 
         Raises:
-            ConfigError: the file cannot be read, or a value does not fit the table.
+            ConfigError: the file cannot be read, or a value is invalid.
         """
         if isinstance(config, Config):
             return config
@@ -105,7 +105,7 @@ class Config:
             found = cls.from_file(config)
         if found.ignored:
             log.warning(
-                "config file %s: known to Ultra Messaging, but without an effect here: %s",
+                "config file %s: options of Ultra Messaging that have no effect in ipcbus: %s",
                 found.origin,
                 ", ".join(map(str, found.ignored)),
             )
@@ -116,11 +116,11 @@ class Config:
         """Reads a config file: TOML, or Ultra Messaging's flat form.
 
         Args:
-            path: the file; TOML when its name ends with `.toml` or its content looks like it.
-            origin: what error texts call it, when the path alone does not say.
+            path: the file; TOML when its name ends with `.toml` or its content looks like TOML.
+            origin: the name of the file in error texts (default: the path).
 
         Raises:
-            ConfigError: the file cannot be read, or a value does not fit the table.
+            ConfigError: the file cannot be read, or a value is invalid.
         """
         try:
             file = Path(path)
@@ -135,7 +135,7 @@ class Config:
 
     @property
     def origin(self) -> str:
-        """The file that it was read from; empty for values given in the program."""
+        """The file that the config was read from; empty for values given in the program."""
         return self._origin
 
     @property
@@ -145,12 +145,12 @@ class Config:
 
     @property
     def topics(self) -> tuple[TopicOverride, ...]:
-        """The values that were set for some topics."""
+        """The values that were set for single topics."""
         return self._topics
 
     @property
     def ignored(self) -> tuple[Ignored, ...]:
-        """The options that Ultra Messaging knows and that have no effect here."""
+        """The options of Ultra Messaging in the file that have no effect in ipcbus."""
         return self._ignored
 
     @overload
@@ -168,15 +168,15 @@ class Config:
     @overload
     def values(self, scope: str, /, topic: str = "", **overrides: object) -> OptionValues: ...
     def values(self, scope: str, /, topic: str = "", **overrides: object) -> OptionValues:
-        """Returns every option of a scope, for one topic, with the keyword arguments of one call on top of the config.
+        """Returns every option of a scope, for one topic; keyword arguments override the config.
 
         Args:
             scope: name of the scope.
-            topic: the topic of the source or receiver; empty where there is none.
+            topic: the topic of the source or receiver; empty for other scopes.
             **overrides: values by name of the option.
 
         Raises:
-            ConfigError: an override does not fit the table, or contradicts another option.
+            ConfigError: an override is invalid, or contradicts another option.
         """
         known = known_scope(scope)
         given = checked(scope, overrides)
@@ -189,14 +189,14 @@ class Config:
         return known(merged)
 
     def origins(self, scope: str, topic: str = "") -> dict[str, str]:
-        """Where each option of a scope comes from that was set: the file (or `config`), or an entry for topics."""
+        """Returns the origin of each option of a scope that was set: the file, `config`, or an entry for topics."""
         found = dict.fromkeys(self._sections.get(scope, {}), self._origin or "config")
         for each in self._fitting(topic):
             found.update(dict.fromkeys(each.sections.get(scope, {}), each.label))
         return found
 
     def __repr__(self) -> str:
-        """Names what was set."""
+        """Returns a text with the values that were set."""
         sections = {scope: dict(section) for scope, section in self._sections.items()}
         labels = "".join(f", {each.label}" for each in self._topics)
         return f"Config({sections}{labels})"
@@ -206,11 +206,11 @@ class Config:
 
 
 ConfigLike: TypeAlias = Config | Mapping[str, object] | str | os.PathLike[str] | None
-"""What `Context(config=...)` takes."""
+"""What `Context(config=...)` accepts."""
 
 
 def _merged(sections: Sections, overrides: Iterable[TopicOverride]) -> Sections:
-    """Returns the sections with those of topics on top."""
+    """Returns the sections, overridden by those of topics."""
     merged = dict(sections)
     for each in overrides:
         for scope, section in each.sections.items():
@@ -219,7 +219,7 @@ def _merged(sections: Sections, overrides: Iterable[TopicOverride]) -> Sections:
 
 
 def _check_rules(rules: Iterable[Relation | Condition], sections: Sections, where: str = "") -> None:
-    """Refuses values that are right alone and wrong together."""
+    """Refuses values that are valid alone and invalid together."""
     for rule in rules:
         if complaint := rule.complaint(sections, where):
             raise ConfigError(complaint)

@@ -22,7 +22,7 @@ _TOML_KEY = re.compile(r"""[\w."'-]+\s*=""")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Content:
-    """What stands in a config file."""
+    """The content of a config file."""
 
     sections: Mapping[str, Any]
     ignored: tuple[flat.Ignored, ...] = ()
@@ -31,15 +31,15 @@ class Content:
 def read(path: Path, origin: str) -> Content:
     """Reads a config file.
 
-    It is TOML when its name ends with `.toml`, or when its first line that is neither blank nor comment begins with
-    `[` or has `=` after its first word; else it is flat.
+    A file is TOML when its name ends with `.toml`, or when its first line that is neither blank nor a comment begins
+    with `[` or has `=` after its first word; any other file is flat.
 
     Args:
         path: the file.
-        origin: what error texts call it.
+        origin: the name of the file in error texts.
 
     Raises:
-        ConfigError: it cannot be read, or is neither TOML nor flat.
+        ConfigError: the file cannot be read, or is neither TOML nor flat.
     """
     try:
         with path.open("rb") as file:
@@ -50,8 +50,10 @@ def read(path: Path, origin: str) -> Content:
             f"config file {origin} cannot be read ({reason}): check the path and its permissions"
         ) from error
     if len(data) > SIZE_MAX:
-        raise ConfigError(f"config file {origin} is longer than {SIZE_MAX} bytes: it is no config file, check the path")
-    # A flat file of old may have comments in any encoding; an option does not accept what is no text.
+        raise ConfigError(
+            f"config file {origin} is longer than {SIZE_MAX} bytes, so it is not a config file: check the path"
+        )
+    # An old flat file may have comments in any encoding; options refuse bytes that are not UTF-8.
     text = data.decode("utf-8-sig", errors="surrogateescape")
     first = next(filter(None, map(flat.meaningful, text.splitlines())), "")
     if path.suffix.casefold() == ".toml" or first.startswith("[") or _TOML_KEY.match(first):
@@ -64,8 +66,7 @@ def read(path: Path, origin: str) -> Content:
 def _toml(data: bytes, origin: str) -> dict[str, Any]:
     try:
         return tomllib.loads(data.decode("utf-8-sig"))
-    except (ValueError, RecursionError) as error:  # also what is no UTF-8, and numbers of thousands of digits
+    except (ValueError, RecursionError) as error:  # also bytes that are not UTF-8, and numbers of thousands of digits
         raise ConfigError(
-            f"config file {origin} is not TOML ({error}): it holds sections such as [source] with lines "
-            "'option = value'"
+            f"config file {origin} is not TOML ({error}): write sections such as [source] with lines 'option = value'"
         ) from error

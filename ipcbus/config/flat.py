@@ -1,7 +1,7 @@
 """Ultra Messaging's flat files: a line is a scope, an option and its value; `#` begins a comment.
 
-Scopes, options and choices may be written in capitals, as in Ultra Messaging. Of two lines for one option the later
-one counts, except where each adds one.
+Scopes, options and choices may be written in capitals, as in Ultra Messaging. A later line for an option overrides an
+earlier one, except for options where each line adds a value.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _COMMENT = re.compile(r"(^|\s)#.*")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Ignored:
-    """An option that Ultra Messaging knows and that has no effect here."""
+    """An option of Ultra Messaging that has no effect in ipcbus."""
 
     scope: str
     name: str
@@ -35,7 +35,7 @@ class Ignored:
     line: int
 
     def __str__(self) -> str:
-        """The option and where it stands."""
+        """Returns the option with its scope and line."""
         return f"{self.scope} {self.name} (line {self.line})"
 
 
@@ -55,7 +55,7 @@ def read(text: str, origin: str) -> tuple[dict[str, dict[str, Value]], tuple[Ign
         The values by scope and name, checked one by one, and the options without an effect.
 
     Raises:
-        ConfigError: a line does not fit the table; names the file and the line.
+        ConfigError: a line is invalid; the text names the file and the line.
     """
     sections: dict[str, dict[str, Value]] = {}
     ignored = []
@@ -97,12 +97,12 @@ def _value(scope: str, name: str, text: str, where: str) -> Value:
 
 
 def _unknown(scope: str, name: str, value: str, where: str) -> str:
-    """As for every config, but here the name that was meant may be one without an effect too."""
+    """Returns the error text; the name that was meant may be an option without an effect, too."""
     homes = [home for home, names in WITHOUT_EFFECT.items() if name in names]
     if homes:
         return (
             f"option {name} = {value!r}{where} was given in scope {scope}, but belongs to scope {' or '.join(homes)}: "
-            "set it there, or leave it out, because it has no effect here"
+            "set it there, or leave it out, because it has no effect in ipcbus"
         )
     ours = [row.name for row in TABLE]
     if scope in SCOPES and name in ours:

@@ -1,4 +1,4 @@
-"""Options of Ultra Messaging that have no effect here: names by scope, so that its files can be read unchanged."""
+"""Options of Ultra Messaging that have no effect in ipcbus, by scope, so that files of Ultra Messaging can be read."""
 
 from __future__ import annotations
 
@@ -151,4 +151,4 @@ _NAMES: Final = {
 WITHOUT_EFFECT: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
     {scope: frozenset(names.split()) for scope, names in _NAMES.items()}
 )
-"""Names by scope; the scopes xsp and hfx are Ultra Messaging's alone."""
+"""Names of options by scope; only Ultra Messaging has the scopes xsp and hfx."""

@@ -21,10 +21,10 @@ def read(path: str) -> bytes:
         path: the file.
 
     Raises:
-        ConfigError: it cannot be read, others may read or change it, or what is in it is no key.
+        ConfigError: the file cannot be read, other users may read or change it, or its length is invalid.
     """
     try:
-        # Not blocking: it may be a FIFO.
+        # Without blocking, because the file may be a FIFO.
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
@@ -38,26 +38,26 @@ def read(path: str) -> bytes:
         os.close(fd)
     if not KEY_MIN <= len(key) <= KEY_MAX:
         raise ConfigError(
-            f"{_named(path)} has {len(key)} bytes: a key has {KEY_MIN} to {KEY_MAX}. Make one with: "
+            f"{_named(path)} has {len(key)} bytes, but a key must have {KEY_MIN} to {KEY_MAX}. Make one with: "
             f"(umask 077; head -c 32 /dev/urandom > {path}), and copy it to all hosts of the domain"
         )
     return key
 
 
 def _refuse_strangers(status: os.stat_result, path: str) -> None:
-    """Refuses a file that somebody else may read or have written: its key is no secret."""
+    """Refuses a file that another user may read or write, because its key is not secret."""
     if not stat.S_ISREG(status.st_mode):
-        raise ConfigError(f"{_named(path)} is no regular file: name the file that holds the key")
+        raise ConfigError(f"{_named(path)} is not a regular file: name the file that holds the key")
     if status.st_uid not in (os.geteuid(), 0):
         raise ConfigError(
-            f"{_named(path)} belongs to user {status.st_uid}, who may know and change the key: take a file of your own "
+            f"{_named(path)} belongs to user {status.st_uid}, who may know and change the key: use a file of your own "
             f"(user {os.geteuid()})"
         )
     mode = stat.S_IMODE(status.st_mode)
     if mode & 0o077:
         raise ConfigError(
-            f"{_named(path)} has mode {mode:04o}, with which others may use it: make a new key if somebody has, and "
-            f"allow it to its owner only: chmod 600 {path}"
+            f"{_named(path)} has mode {mode:04o}, so that other users may use the key: make a new key if one of them "
+            f"may have read it, and let only its owner read the file: chmod 600 {path}"
         )
 
 

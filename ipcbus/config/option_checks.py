@@ -1,4 +1,4 @@
-"""What a user wrote, held against the table; a refusal says what was probably meant."""
+"""Checks what a user wrote against the table of options; an error says which name was probably meant."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def known_scope(scope: str, where: str = "") -> type[OptionValues]:
 
     Args:
         scope: its name.
-        where: where it was written, for error texts; begins with a space.
+        where: where the name was written, for error texts; begins with a space.
 
     Raises:
         ConfigError: there is no such scope.
@@ -34,10 +34,10 @@ def known_scope(scope: str, where: str = "") -> type[OptionValues]:
 
 
 def section_of(scope: str, section: object, where: str = "") -> Mapping[str, object]:
-    """What a config sets for one scope, not yet checked.
+    """Returns the values of a config for one scope, before they are checked.
 
     Raises:
-        ConfigError: there is no such scope, or this is no section.
+        ConfigError: there is no such scope, or the section is not a mapping.
     """
     known_scope(scope, where)
     if not isinstance(section, Mapping):
@@ -51,7 +51,7 @@ def checked(scope: str, given: Mapping[str, object], where: str = "") -> Mapping
     """Returns the values as the options store them.
 
     Raises:
-        ConfigError: a scope, an option or a value does not fit the table.
+        ConfigError: the scope or an option does not exist, or a value is invalid.
     """
     rows = known_scope(scope, where).rows
     values: dict[str, Value] = {}
@@ -66,11 +66,11 @@ def checked(scope: str, given: Mapping[str, object], where: str = "") -> Mapping
 
 
 def unknown_option(scope: str, name: object, value: object, where: str = "") -> str:
-    """Why an option cannot be set here: it belongs elsewhere, has no effect, or does not exist at all."""
+    """Returns why an option cannot be set here: it belongs to another scope, has no effect, or does not exist."""
     if name in WITHOUT_EFFECT.get(scope, ()):
         return (
-            f"option {name} (scope {scope}) = {value!r}{where} is known to Ultra Messaging, but has no effect here: "
-            "leave it out (only Ultra Messaging's own flat files may hold it)"
+            f"option {name} (scope {scope}) = {value!r}{where} is an option of Ultra Messaging that has no effect in "
+            "ipcbus: leave it out (only flat files of Ultra Messaging may contain it)"
         )
     if home := _home(name):
         return (
@@ -84,7 +84,7 @@ def unknown_option(scope: str, name: object, value: object, where: str = "") -> 
 
 
 def nearest(name: object, names: Iterable[str], otherwise: Iterable[str]) -> str:
-    """Points at the name that was probably meant; when none is close, at all that would do."""
+    """Returns a hint at the name that was probably meant, or lists all names when none of them is close."""
     for close in difflib.get_close_matches(str(name), names, n=1):
         home = _home(close)
         return f"did you mean {close}{f' (scope {home})' if home else ''}?"

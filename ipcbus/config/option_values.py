@@ -1,7 +1,7 @@
-"""What one option is, and how the values of a scope are held.
+"""A row of the table of options, and the values of a scope.
 
-A scope is a class whose attributes are its options (see `options.py`). Read on the class, an attribute is the
-row of the table; read on an instance, it is the value, with its static type.
+A scope is a class whose attributes are its options (see the package `options`). An attribute of the class is the row
+of the table; an attribute of an instance is the value, with its static type.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 Value = bool | int | str
 T = TypeVar("T", bound=Value)
 
-# No limit of an option is as long; what is longer takes Python long to read.
+# No option needs more digits; Python needs long to read very long numbers.
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
 
 ScopeName = Literal["context", "source", "receiver", "event_queue", "wildcard_receiver"]
 
 
 class Refused(Exception):
-    """A value does not fit its option; the text says what would. `Config` adds option, scope and value."""
+    """A value is invalid for its option; the text says what is valid. `Config` adds option, scope and value."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,21 +37,22 @@ class Option(Generic[T]):
 
     default: T
     meaning: str
-    """What it does, where it differs from Ultra Messaging too."""
+    """What the option does, and how it differs from Ultra Messaging."""
     unit: str = ""
     minimum: int | None = None
     maximum: int | None = None
-    """Of a number its largest value, of a text its length in bytes of UTF-8."""
+    """The largest value of a number, or the longest text in bytes of UTF-8."""
     choices: tuple[str, ...] = ()
     form: Form | None = None
-    """What a text has to be beyond that."""
+    """The form that a text must have."""
     several: bool = False
-    """Each line of a flat file adds one, instead of taking the place of the one before."""
+    """Whether each line of a flat file adds a value, instead of overriding the line before."""
     power_of_two: bool = False
-    """Rounded up to the next power of two."""
+    """Whether the value is rounded up to the next power of two."""
     subject_to_change: bool = False
+    """Whether the effect of a value may change between releases; the reference page says so."""
     special_zero: bool = False
-    """0 is no quantity but means off, or without limit."""
+    """Whether 0 is not a quantity, but means off or without limit."""
     name: str = ""
     scope: str = ""
 
@@ -60,19 +61,19 @@ class Option(Generic[T]):
     @overload
     def __get__(self, values: OptionValues, owner: type[OptionValues]) -> T: ...
     def __get__(self, values: OptionValues | None, owner: type[OptionValues]) -> Self | T:
-        """The row itself when read on the class, the value when read on an instance."""
+        """Returns the row for the class, the value for an instance."""
         return self if values is None else cast("T", values[self.name])
 
     @property
     def kind(self) -> type[T]:
-        """The type of its values: bool, int or str."""
+        """The type of the option's values: bool, int or str."""
         return type(self.default)
 
     def check(self, value: object) -> T:
         """Returns `value` as this option stores it.
 
         Raises:
-            Refused: it has the wrong type or is out of range.
+            Refused: the value has the wrong type or is out of range.
         """
         if self.kind is bool:
             return cast("T", self._check_bool(value))
@@ -84,7 +85,7 @@ class Option(Generic[T]):
         """Returns the value that a text of a flat file means.
 
         Raises:
-            Refused: it has the wrong form or is out of range.
+            Refused: the text has the wrong form or is out of range.
         """
         if self.kind is bool:
             if text not in ("0", "1"):
@@ -97,7 +98,7 @@ class Option(Generic[T]):
         return self.check(text)
 
     def limits(self) -> str:
-        """What the option accepts, in words."""
+        """Returns the valid values in words."""
         if self.choices:
             return "one of " + ", ".join(self.choices)
         if self.kind is bool:
@@ -112,7 +113,7 @@ class Option(Generic[T]):
         return f"a whole number{unit}"
 
     def _check_bool(self, value: object) -> bool:
-        # Ultra Messaging writes 0 and 1; no other number is a truth value.
+        # Ultra Messaging writes 0 and 1.
         if isinstance(value, bool) or (isinstance(value, int) and value in (0, 1)):
             return bool(value)
         raise Refused(f"it must be {self.limits()}")
@@ -148,22 +149,22 @@ class Option(Generic[T]):
 
 
 def _fold(choice: str) -> str:
-    """LBT-IPC, lbt-ipc and lbtipc are one transport; so are busy_wait and busy-wait one behaviour."""
+    """Returns a choice without case and hyphens: LBT-IPC, lbt-ipc and lbtipc are one transport."""
     return choice.casefold().replace("-", "").replace("_", "")
 
 
 class OptionValues(Mapping[str, Value]):
-    """The values of one scope: a frozen mapping whose items are attributes too."""
+    """The values of one scope: a frozen mapping from names to values, which are attributes, too."""
 
     _values: Mapping[str, Value]
     scope: ClassVar[ScopeName]
     rows: ClassVar[Mapping[str, Option[bool] | Option[int] | Option[str]]]
 
     def __init_subclass__(cls, *, scope: ScopeName) -> None:
-        """Tells each option of the class and its bases its name and scope."""
+        """Gives each option of the class and its bases its name and scope."""
         super().__init_subclass__()
         rows = {}
-        # Its own first, then those of its bases in their order.
+        # The options of the class come first, then those of its bases in their order.
         for base in cls.__mro__:
             for name, row in vars(base).copy().items():
                 if isinstance(row, Option) and name not in rows:
@@ -173,7 +174,7 @@ class OptionValues(Mapping[str, Value]):
         cls.rows = MappingProxyType(rows)
 
     def __init__(self, given: Mapping[str, Value] | None = None) -> None:
-        """Takes checked values; what is not given has its default.
+        """Keeps checked values; options that are not given have their defaults.
 
         Args:
             given: values that `Option.check` has returned, by name.
@@ -182,22 +183,22 @@ class OptionValues(Mapping[str, Value]):
         object.__setattr__(self, "_values", MappingProxyType(defaults | dict(given or {})))
 
     def __setattr__(self, name: str, value: object) -> None:
-        """Refuses: values are checked once, when they are made."""
+        """Refuses changes, because values are checked only once, when they are made."""
         raise AttributeError(f"option values are frozen; give {name} when the {self.scope} is made")
 
     def __getitem__(self, name: str) -> Value:
-        """The value of an option, by its name."""
+        """Returns the value of an option, by its name."""
         return self._values[name]
 
     def __iter__(self) -> Iterator[str]:
-        """The names of the options, in the order of the table."""
+        """Iterates over the names of the options, in the order of the table."""
         return iter(self._values)
 
     def __len__(self) -> int:
-        """The number of options of the scope."""
+        """Returns the number of options of the scope."""
         return len(self._values)
 
     def __repr__(self) -> str:
-        """Names what differs from the defaults."""
+        """Returns a text with the values that differ from the defaults."""
         changed = (f"{name}={value!r}" for name, value in self.items() if value != self.rows[name].default)
         return f"{type(self).__name__}({', '.join(changed)})"

@@ -1,4 +1,4 @@
-"""The reference page of the options, written from the table.
+"""Writes the reference page of the options from the table.
 
 In a checkout, `python -m ipcbus.config.options_reference` writes docs/reference/options.md;
 with `--check` it only compares.
@@ -24,8 +24,8 @@ _HEAD: Final = """\
 
 # Options
 
-Every option of ipcbus, by scope. Names and units are those of Ultra Messaging; where a default or a meaning differs, or
-the option is an addition, the meaning says so. How to set them: [configure](../how-to/configure.md).
+All options of ipcbus, by scope. Names and units are those of Ultra Messaging. The meaning says where a default or a
+meaning differs, and which options are additions. [How to configure](../how-to/configure.md) shows how to set them.
 """
 
 
@@ -42,7 +42,7 @@ def _scope(options: type[OptionValues]) -> str:
 
 
 def _row(row: Option[bool] | Option[int] | Option[str]) -> str:
-    note = " May change between releases." if row.subject_to_change else ""
+    note = " What a value does may change between releases." if row.subject_to_change else ""
     cells = (f"`{row.name}`", _default(row.default), row.unit, _values(row), row.meaning + note)
     return f"| {' | '.join(cells)} |"
 
@@ -54,7 +54,7 @@ def _default(value: object) -> str:
 
 
 def _values(row: Option[bool] | Option[int] | Option[str]) -> str:
-    """What the option accepts; shorter than in an error text."""
+    """Returns the valid values, shorter than in an error text."""
     if row.choices:
         return ", ".join(f"`{choice}`" for choice in row.choices)
     if row.kind is bool:
@@ -67,23 +67,23 @@ def _values(row: Option[bool] | Option[int] | Option[str]) -> str:
 
 
 def _relations() -> str:
-    head = ["## Options that limit each other", "", "A config that breaks one of these rules is refused.", ""]
+    head = ["## Options that limit each other", "", "ipcbus refuses a config that breaks one of these rules.", ""]
     rules = [f"| {rule.rule} | {rule.reason} |" for rule in RULES]
-    return "\n".join([*head, "| rule | else |", "|---|---|", *rules, ""])
+    return "\n".join([*head, "| rule | without the rule |", "|---|---|", *rules, ""])
 
 
 def _foreign() -> str:
     count = sum(len(names) for names in WITHOUT_EFFECT.values())
     return (
         "## Options without an effect\n\n"
-        f"A flat file of Ultra Messaging may hold {count} more options (TCP, stores, queuing, "
-        "monitoring and so on)\nthat have no effect here; a context that reads them warns once, and "
+        f"A flat file of Ultra Messaging may contain {count} more options (TCP, stores, queuing, "
+        "monitoring and so on)\nthat have no effect in ipcbus. A context that reads them logs one warning, and "
         "`ipcbus config check FILE` lists them by line.\n"
     )
 
 
 def main() -> None:
-    """Writes the page, or with `--check` only says whether it is current.
+    """Writes the page; with `--check` only checks whether it is current.
 
     Raises:
         SystemExit: with `--check`, when the page differs from the table.

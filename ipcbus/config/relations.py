@@ -1,4 +1,4 @@
-"""Options that limit each other."""
+"""Rules between two options with numbers: one limits the other."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from ipcbus.config.option_values import Option, Value
 
 _SCALE: Final = {"ms": 1, "s": 1000}
-"""Times are compared in milliseconds, everything else as it stands."""
+"""Times are compared in milliseconds, other values without conversion."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Relation:
-    """Two options that limit each other: `larger` is at least `factor` times `smaller`.
+    """A rule between two options: `larger` must be at least `factor` times `smaller`.
 
-    A value of 0 that means something special (off, without limit) limits nothing and is not limited.
+    The rule does not hold for an option whose 0 means off or without limit, while it is 0.
     """
 
     larger: Option[int]
@@ -29,11 +29,11 @@ class Relation:
     reason: str
     factor: int = 1
     strict: bool = False
-    """Equal is not enough."""
+    """Whether `larger` must be above that, not equal to it."""
 
     @property
     def rule(self) -> str:
-        """The relation as the reference page shows it."""
+        """The rule as the reference page shows it."""
         sign = ">" if self.strict else "≥"
         times = f"{self.factor} · " if self.factor > 1 else ""
         off = [f"`{row.name}`" for row in (self.larger, self.smaller) if row.special_zero]
@@ -47,11 +47,11 @@ class Relation:
         return self.larger.scope, self.smaller.scope
 
     def complaint(self, sections: Mapping[str, Mapping[str, Value]], where: str = "") -> str:
-        """What is wrong with these values, and the cure; empty when nothing is.
+        """Returns the error text for values that break the rule, with the cure; empty when they meet it.
 
         Args:
-            sections: checked values by scope and name; what is not given has its default.
-            where: stands behind the first value, for example " (in bus.toml)".
+            sections: checked values by scope and name; other options have their defaults.
+            where: follows the first value in the text, for example " (in bus.toml)".
         """
         larger, smaller = self.larger, self.smaller
         above, below = _value(larger, sections), _value(smaller, sections)
@@ -79,7 +79,7 @@ class Relation:
 
 
 def _value(row: Option[int], sections: Mapping[str, Mapping[str, Value]]) -> int | None:
-    """Returns the value in force; None for a zero that is no quantity."""
+    """Returns the value in force; None for a zero that means off or without limit."""
     value = int(sections.get(row.scope, {}).get(row.name, row.default))
     return None if row.special_zero and value == 0 else value
 
@@ -93,15 +93,15 @@ def _unit(row: Option[int]) -> str:
 
 
 _EMPTY_POOL: Final = "the pool of ids would be empty"
-_TWO_DATAGRAMS: Final = "the ring has to hold two datagrams of maximum size"
-_DEAF: Final = "the receiver would take a session for ended that is only idle"
-_BLIND: Final = "the session would have ended for the receiver before it looks for loss"
-_ONCE_MORE: Final = "what is lost has to be asked for a second time before it is given up"
-_UNHEARD: Final = "a receiver that asks again would be refused, and then be silent for the nak_suppress_interval"
-_HURRIED: Final = "the session would have ended for the receiver before what is missing is given up"
-_NO_PORT: Final = "there would be no port to take"
-_DOUBLES: Final = "the time doubles from the smaller one to the larger one"
-_FORGOTTEN: Final = "the other side would take one for gone of whom two signs of life were lost"
+_TWO_DATAGRAMS: Final = "the ring must hold two datagrams of maximum size"
+_IDLE_SEEMS_ENDED: Final = "the receiver would treat an idle session as ended"
+_ENDS_BEFORE_CHECK: Final = "the receiver would treat the session as ended before it looks for losses"
+_SECOND_NAK: Final = "a receiver must ask a second time for a lost datagram before it gives the datagram up"
+_NAK_REFUSED: Final = "the source would ignore the second request, and the receiver would stop asking for a while"
+_ENDS_BEFORE_LOSS: Final = "the receiver would treat the session as ended before it gives missing datagrams up"
+_NO_PORT: Final = "there would be no port to use"
+_DOUBLES: Final = "the time doubles from the smaller value to the larger value"
+_CLIENT_SEEMS_GONE: Final = "the source would drop a client of which two acknowledgements were lost"
 
 RELATIONS: Final = (
     Relation(ContextOptions.transport_lbtipc_id_high, ContextOptions.transport_lbtipc_id_low, _EMPTY_POOL),
@@ -121,31 +121,31 @@ RELATIONS: Final = (
     Relation(
         ReceiverOptions.transport_lbtipc_activity_timeout,
         SourceOptions.transport_lbtipc_sm_interval,
-        _DEAF,
+        _IDLE_SEEMS_ENDED,
         factor=2,
     ),
     Relation(
         ReceiverOptions.transport_lbtsmx_activity_timeout,
         SourceOptions.transport_lbtsmx_sm_interval,
-        _DEAF,
+        _IDLE_SEEMS_ENDED,
         factor=2,
     ),
     Relation(
         ReceiverOptions.transport_lbtipc_activity_timeout,
         ReceiverOptions.delivery_control_loss_check_interval,
-        _BLIND,
+        _ENDS_BEFORE_CHECK,
         strict=True,
     ),
     Relation(
         ReceiverOptions.transport_lbtsmx_activity_timeout,
         ReceiverOptions.delivery_control_loss_check_interval,
-        _BLIND,
+        _ENDS_BEFORE_CHECK,
         strict=True,
     ),
     Relation(
         SourceOptions.transport_topic_sequence_number_info_active_threshold,
         SourceOptions.transport_topic_sequence_number_info_interval,
-        "several of them have to go out before they end, or the loss of the last messages may pass unnoticed",
+        "the source must send several of them, or a receiver may not notice the loss of the last messages",
         factor=4,
     ),
     Relation(
@@ -157,61 +157,61 @@ RELATIONS: Final = (
     Relation(
         ReceiverOptions.transport_lbtru_activity_timeout,
         SourceOptions.transport_lbtru_sm_maximum_interval,
-        _DEAF,
+        _IDLE_SEEMS_ENDED,
         factor=3,
     ),
     Relation(
         ReceiverOptions.transport_lbtrm_activity_timeout,
         SourceOptions.transport_lbtrm_sm_maximum_interval,
-        _DEAF,
+        _IDLE_SEEMS_ENDED,
         factor=3,
     ),
     Relation(
         ReceiverOptions.transport_lbtru_activity_timeout,
         ReceiverOptions.transport_lbtru_nak_generation_interval,
-        _HURRIED,
+        _ENDS_BEFORE_LOSS,
         strict=True,
     ),
     Relation(
         ReceiverOptions.transport_lbtrm_activity_timeout,
         ReceiverOptions.transport_lbtrm_nak_generation_interval,
-        _HURRIED,
+        _ENDS_BEFORE_LOSS,
         strict=True,
     ),
     Relation(
         ReceiverOptions.transport_lbtru_nak_generation_interval,
         ReceiverOptions.transport_lbtru_nak_backoff_interval,
-        _ONCE_MORE,
+        _SECOND_NAK,
         factor=2,
     ),
     Relation(
         ReceiverOptions.transport_lbtrm_nak_generation_interval,
         ReceiverOptions.transport_lbtrm_nak_backoff_interval,
-        _ONCE_MORE,
+        _SECOND_NAK,
         factor=2,
     ),
     Relation(
         ReceiverOptions.transport_lbtru_nak_backoff_interval,
         SourceOptions.transport_lbtru_ignore_interval,
-        _UNHEARD,
+        _NAK_REFUSED,
         factor=2,
     ),
     Relation(
         ReceiverOptions.transport_lbtrm_nak_backoff_interval,
         SourceOptions.transport_lbtrm_ignore_interval,
-        _UNHEARD,
+        _NAK_REFUSED,
         factor=2,
     ),
     Relation(
         SourceOptions.transport_lbtru_client_activity_timeout,
         ReceiverOptions.transport_lbtru_acknowledgement_interval,
-        _FORGOTTEN,
+        _CLIENT_SEEMS_GONE,
         factor=3,
     ),
     Relation(
         SourceOptions.transport_lbtrm_client_activity_timeout,
         ReceiverOptions.transport_lbtrm_acknowledgement_interval,
-        _FORGOTTEN,
+        _CLIENT_SEEMS_GONE,
         factor=3,
     ),
     Relation(ContextOptions.transport_lbtru_port_high, ContextOptions.transport_lbtru_port_low, _NO_PORT),
@@ -221,7 +221,7 @@ RELATIONS: Final = (
     Relation(
         ContextOptions.resolver_unicast_activity_timeout,
         ContextOptions.resolver_unicast_keepalive_interval,
-        "a resolver would count as dead whenever one of its answers is lost",
+        "a resolver would count as dead each time that one of its answers is lost",
         factor=2,
     ),
     Relation(
@@ -243,15 +243,15 @@ RELATIONS: Final = (
 
 
 def refuse_contradiction(given: Mapping[str, Value]) -> None:
-    """Refuses what one call asks for in two ways that cannot both be.
+    """Refuses keyword arguments of one call that contradict each other.
 
-    Only of one call: in a config the behavior of LBT-IPC may stand beside a source on LBT-SMX, which ignores it.
+    A config may have both, because a source on LBT-SMX ignores the behavior of LBT-IPC.
 
     Args:
         given: checked keyword arguments.
 
     Raises:
-        ConfigError: a source on LBT-SMX is to be source-paced.
+        ConfigError: the call asks for a source-paced source on LBT-SMX.
     """
     transport, behavior = SourceOptions.transport.name, SourceOptions.transport_lbtipc_behavior.name
     if given.get(transport) == "lbtsmx" and given.get(behavior) == "source_paced":

@@ -1,4 +1,4 @@
-"""Options for some topics only: the tables under `topics` of a config."""
+"""Options for single topics: the tables under `topics` of a config."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ipcbus.config.option_values import Value
 
 KEY: Final = "topics"
-"""Stands among the scopes of a config."""
+"""The key beside the scopes of a config."""
 
 _SCOPES: Final = ("source", "receiver")
 _SHAPE: Final = (
@@ -25,21 +25,21 @@ _SHAPE: Final = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TopicOverride:
-    """Values of options for the topic of a name, or for all topics that a pattern fits."""
+    """Values of options for one topic, or for all topics that match a pattern."""
 
     label: str
-    """What it is called in texts: its number in the list, and its name or pattern."""
+    """The name of the entry in texts: its number in the list, and its name or pattern."""
     name: str
-    """The exact topic; empty where a pattern decides."""
+    """The exact topic; empty for a pattern."""
     pattern: re.Pattern[str] | None
     sections: Mapping[str, Mapping[str, Value]]
 
     def inside(self, where: str) -> str:
-        """Returns where it stands, for error texts; `where` is where the config comes from."""
+        """Returns the place of the entry for error texts; `where` is where the config comes from."""
         return _inside(self.label, where)
 
     def fits(self, topic: str) -> bool:
-        """Returns whether it holds for a topic."""
+        """Returns whether the values hold for a topic."""
         return topic == self.name if self.pattern is None else self.pattern.fullmatch(topic) is not None
 
 
@@ -47,11 +47,11 @@ def read(given: object, where: str) -> tuple[TopicOverride, ...]:
     """Returns the overrides of a config, in their order.
 
     Args:
-        given: what stands under `topics`.
+        given: the value of `topics`.
         where: where the config comes from, for error texts; begins with a space, or is empty.
 
     Raises:
-        ConfigError: not of that shape, or an option or value does not fit the table.
+        ConfigError: `given` does not have the right shape, an option does not exist, or a value is invalid.
     """
     if not isinstance(given, list | tuple):
         raise ConfigError(f"{KEY}{where} is {given!r}: {_SHAPE}")
@@ -68,12 +68,12 @@ def _override(number: int, entry: object, where: str) -> TopicOverride:
     (key,) = identity
     text = entry[key]
     if not isinstance(text, str) or not text:
-        raise ConfigError(f"{KEY} entry {number}{where} has {key} = {text!r}: it must be a text that is not empty")
+        raise ConfigError(f"{KEY} entry {number}{where} has {key} = {text!r}, but it must be a text, not empty")
     label = f"{KEY} entry {number}, {key} {text!r}"
     inside = _inside(label, where)
     for other in entry:
         if other not in (key, *_SCOPES):
-            raise ConfigError(f"{other!r}{inside} is no section for topics: {_SHAPE}")
+            raise ConfigError(f"{other!r}{inside} is not a section for topics: {_SHAPE}")
     sections = {
         scope: checked(scope, section_of(scope, entry[scope], inside), inside) for scope in _SCOPES if scope in entry
     }
@@ -91,5 +91,5 @@ def _compiled(pattern: str, where: str) -> re.Pattern[str]:
         return re.compile(pattern)
     except (re.error, RecursionError, OverflowError) as error:
         raise ConfigError(
-            f"pattern {pattern!r}{where} is no regular expression ({error}); an exact topic is given as name"
+            f"pattern {pattern!r}{where} is not a regular expression ({error}); give an exact topic as name"
         ) from None

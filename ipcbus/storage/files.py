@@ -1,10 +1,11 @@
-"""The one way to the disk: every open, write, sync, rename and lock of what has to survive a crash.
+"""All disk operations on files that must survive a crash: open, write, sync, rename and lock.
 
-Code above takes a `Files` and never calls the system itself, so that tests can hand it a disk that fails (it loses
-power, tears what was not synced, has no room) at any operation.
+Code above uses a `Files` and never calls the system itself, so that tests can replace it with a disk that fails at any
+operation: it loses power, tears unsynced data, or has no room.
 
-What a crash leaves: a process that is killed leaves all that it had written, as the system keeps it in memory. Power
-loss leaves what was synced; of the rest it may keep, lose or tear anything. `Files.boot_id` tells the two apart.
+After the kill of a process, its files contain all that it had written, because the system keeps the data in memory.
+After a power loss, they contain what was synced; other data may be whole, torn or lost. `Files.boot_id` shows which of
+the two happened.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FLAGS: Final = (
     os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NOCTTY | os.O_NONBLOCK
-)  # the last: never wait for a FIFO's other end
-_PIECES_MAX: Final = 512  # of one writev; IOV_MAX is 1024
+)  # O_NONBLOCK: opening a FIFO must not wait for its other end
+_PIECES_MAX: Final = 512  # most pieces of one writev; IOV_MAX is 1024
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -40,14 +41,14 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 
 
 def is_name(text: str) -> bool:
-    """Whether somebody's name for something can be that of its file: 1 to 100 letters, digits, `.`, `_` and `-`."""
+    """Returns whether a text is valid as the name of a file: 1 to 100 letters, digits, `.`, `_` and `-`."""
     return _NAME.fullmatch(text) is not None
 
 
 class FileMissing(StorageError):
-    """There is no file of that name.
+    """There is no file of this name.
 
-    Cure: that of whoever asked for it; inside the package this is an answer, not a failure.
+    Cure: the caller handles it; inside the package this is an answer, not a failure.
     """
 
 
@@ -57,103 +58,106 @@ class File(Protocol):
     path: Path
 
     def append(self, *pieces: Buffer) -> int:
-        """Writes all of the pieces at the end; returns the offset where they begin.
+        """Writes all pieces at the end of the file, and returns the offset of the first one.
 
         Raises:
-            StorageFull: no room; the file is as long as before.
-            StorageError: the system refuses; the file is as long as before, or, when not even that can be had, the
-                next append overwrites what came too much.
+            StorageFull: the disk has no room; the file keeps its size.
+            StorageError: the system refuses; the file keeps its size, or, if cutting it fails, the next append
+                overwrites the partial data.
         """
 
     def write_at(self, offset: int, data: Buffer) -> None:
-        """Writes at an offset; longer files stay as long as they are."""
+        """Writes data at an offset, and extends the file if it ends before the end of the data."""
 
     def read_at(self, offset: int, length: int) -> bytes:
-        """Up to `length` bytes from an offset; fewer only where the file ends."""
+        """Returns `length` bytes from an offset, or fewer if the file ends before."""
 
     def size(self) -> int:
-        """Bytes it has now."""
+        """Returns the size of the file in bytes."""
 
     def truncate(self, size: int) -> None:
-        """Cuts it; what is cut off must never have been shown to a reader that may have it mapped."""
+        """Cuts the file; no reader that may have mapped it can have seen the part that is cut off."""
 
     def sync(self) -> None:
-        """Returns when all that was written will survive a power loss."""
+        """Waits until all written data will survive a power loss."""
 
     def close(self) -> None:
-        """Closes it; again does nothing."""
+        """Closes the file; a second call does nothing."""
 
 
 class Lock(Protocol):
-    """A lock that is held until it is released, or its process ends, however that ends."""
+    """A lock that lasts until it is released or its process ends."""
 
     def release(self) -> None:
-        """Gives it back; again does nothing."""
+        """Releases the lock; a second call does nothing."""
 
 
 class Files(Protocol):
-    """Where files are."""
+    """A file system."""
 
     def open(self, path: Path, *, write: bool = False, create: bool = False, exclusive: bool = False) -> File:
-        """Opens a plain file.
+        """Opens a regular file.
 
         Args:
-            path: which; never followed where it is a symbolic link.
-            write: for writing too.
-            create: make it where there is none; needs `write`.
-            exclusive: with `create`, one that is there is an error.
+            path: the file; a symbolic link is not followed.
+            write: open it for writing, too.
+            create: make a missing file; needs `write`.
+            exclusive: with `create`, raise an error if the file exists.
 
         Raises:
-            FileMissing: there is none.
-            StorageError: the system refuses, or it is no plain file.
+            FileMissing: there is no such file.
+            StorageError: the system refuses, or the path is not a regular file.
         """
 
     def replace(self, path: Path, data: Buffer, *, sync: bool = True) -> None:
-        """Gives a file new content at once: who opens it finds the old or the new, whole, also after a power loss."""
+        """Replaces the content of a file atomically: the file has its old or its new content, also after a crash."""
 
     def create(self, path: Path, data: Buffer) -> bool:
-        """Makes a file with its content at once and synced; False when there is one already, which stays."""
+        """Makes a file with its content atomically, and syncs it; returns False, and changes nothing, if it exists."""
 
     def rename(self, old: Path, new: Path) -> None:
-        """Renames a file over whatever is there; `sync_dir` of the directory makes it last."""
+        """Renames a file, and replaces the file `new`; `sync_dir` of the directory makes the change durable."""
 
     def link(self, old: Path, new: Path) -> bool:
-        """Gives a file a second name; False when that is taken."""
+        """Gives a file a second name; returns False if that name exists."""
 
     def remove(self, path: Path) -> None:
-        """Removes a file; nothing where there is none."""
+        """Removes a file, if it exists."""
 
     def make_dir(self, path: Path) -> None:
-        """Makes a directory, and those above it, of mode 0700, so that they last; nothing where it is there."""
+        """Makes a directory and its parents with mode 0700 where they are missing, and syncs their names."""
 
     def sync_dir(self, path: Path) -> None:
-        """Returns when the names in a directory will survive a power loss."""
+        """Waits until the names in a directory will survive a power loss."""
 
     def names(self, path: Path) -> list[str]:
-        """Names in a directory, sorted; none where it is missing, or no directory.
+        """Returns the sorted names in a directory; none if the path is missing or not a directory.
 
         Raises:
-            StorageError: it is a symbolic link, or the system refuses.
+            StorageError: the path is a symbolic link, or the system refuses.
         """
 
     def lock(self, path: Path) -> Lock | None:
-        """Takes the lock of a file, made if needed, with pid and host written into it; None when it is taken."""
+        """Takes the lock of a file, which it makes if needed; returns None if another holder has the lock.
+
+        The file contains pid and host of the holder.
+        """
 
     def holder(self, path: Path) -> str | None:
-        """What the holder of a lock wrote of himself; None when nobody holds it."""
+        """Returns the text that the holder of a lock wrote into the file; None if the lock is free."""
 
     def boot_id(self) -> bytes:
-        """16 bytes: the same as long as no power loss can have happened on this host."""
+        """Returns 16 bytes that change with each boot, and so with each power loss of this host."""
 
 
 @contextlib.contextmanager
-def told(path: Path, doing: str, cure: str = "check the path, its permissions and its disk") -> Iterator[None]:
-    """Turns what the system answers into our errors.
+def typed_errors(path: Path, doing: str, cure: str = "check the path, its permissions and its disk") -> Iterator[None]:
+    """Turns errors of the system into errors of this package.
 
     Raises:
-        FileMissing: there is no file of that name.
-        StorageFull: no room.
-        StorageError: anything else.
+        FileMissing: there is no such file or directory.
+        StorageFull: the disk has no room.
+        StorageError: the system refuses for another reason.
     """
     try:
         yield
@@ -162,8 +166,8 @@ def told(path: Path, doing: str, cure: str = "check the path, its permissions an
     except OSError as error:
         if error.errno in _FULL:
             raise StorageFull(
-                f"{path}: cannot {doing}: {error.strerror}; make room on that disk, keep less (retain_bytes), or use "
-                "another disk"
+                f"{path}: cannot {doing}: {error.strerror}; make room on this disk, let the archive keep less "
+                "(retain_bytes), or use another disk"
             ) from error
         raise StorageError(f"{path}: cannot {doing}: {error.strerror or error}; {cure}") from error
 
@@ -172,22 +176,22 @@ class DiskFile:
     """A file of the operating system; made by `Disk.open`."""
 
     def __init__(self, path: Path, fd: int) -> None:
-        """Takes the descriptor over."""
+        """Takes ownership of the descriptor."""
         self.path = path
         self._fd = fd
         self._end = os.fstat(fd).st_size
 
     def append(self, *pieces: Buffer) -> int:
         """See `File`."""
-        left = [view for piece in pieces if (view := memoryview(piece).cast("B"))]
-        length = sum(map(len, left))
+        remaining = [view for piece in pieces if (view := memoryview(piece).cast("B"))]
+        length = sum(map(len, remaining))
         start = at = self._end
-        with told(self.path, f"append {length} bytes"):
+        with typed_errors(self.path, f"append {length} bytes"):
             try:
-                while left:
-                    written = os.pwritev(self._fd, left[:_PIECES_MAX], at)
+                while remaining:
+                    written = os.pwritev(self._fd, remaining[:_PIECES_MAX], at)
                     at += written
-                    left = _after(left, written)
+                    remaining = _without_prefix(remaining, written)
             except OSError:
                 with contextlib.suppress(OSError):
                     os.ftruncate(self._fd, start)
@@ -198,7 +202,7 @@ class DiskFile:
     def write_at(self, offset: int, data: Buffer) -> None:
         """See `File`."""
         view = memoryview(data).cast("B")
-        with told(self.path, f"write {len(view)} bytes"):
+        with typed_errors(self.path, f"write {len(view)} bytes"):
             done = 0
             while done < len(view):
                 done += os.pwrite(self._fd, view[done:], offset + done)
@@ -206,11 +210,11 @@ class DiskFile:
 
     def read_at(self, offset: int, length: int) -> bytes:
         """See `File`."""
-        with told(self.path, f"read {length} bytes at {offset}"):
-            # Files are hostile: what claims to be long must not take memory that its file does not fill.
+        with typed_errors(self.path, f"read {length} bytes at {offset}"):
+            # A damaged file may claim any length; the size of the file limits the memory that is used.
             length = min(length, max(0, os.fstat(self._fd).st_size - offset))
             data = os.pread(self._fd, length, offset)
-            while len(data) < length:  # the end, or a signal, or more than one call gives
+            while len(data) < length:  # at the end, after a signal, or when one call returns less
                 more = os.pread(self._fd, length - len(data), offset + len(data))
                 if not more:
                     break
@@ -219,30 +223,30 @@ class DiskFile:
 
     def size(self) -> int:
         """See `File`."""
-        with told(self.path, "look at it"):
+        with typed_errors(self.path, "look at it"):
             return os.fstat(self._fd).st_size
 
     def truncate(self, size: int) -> None:
         """See `File`."""
-        with told(self.path, f"cut it to {size} bytes"):
-            self._end = size  # also where the system refuses: what is beyond then is overwritten
+        with typed_errors(self.path, f"cut it to {size} bytes"):
+            self._end = size  # also if the system refuses: the next append overwrites the rest then
             os.ftruncate(self._fd, size)
 
     def sync(self) -> None:
         """See `File`."""
-        with told(self.path, "sync it"):
+        with typed_errors(self.path, "sync it"):
             os.fdatasync(self._fd)
 
     def close(self) -> None:
         """See `File`."""
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
-            with told(self.path, "close it"):
+            with typed_errors(self.path, "close it"):
                 os.close(fd)
 
 
-class Whole:
-    """What of `Files` is made of its other operations: files that are there whole or not at all."""
+class AtomicFiles:
+    """The atomic operations of `Files`, made of its other operations."""
 
     def replace(self: Files, path: Path, data: Buffer, *, sync: bool = True) -> None:
         """See `Files`."""
@@ -261,7 +265,7 @@ class Whole:
 
 @contextlib.contextmanager
 def _beside(files: Files, path: Path, data: Buffer, *, sync: bool) -> Iterator[Path]:
-    """A file of the same directory with that content, gone afterwards unless it was renamed."""
+    """Makes a temporary file with this content beside `path`, and removes it at the end unless it was renamed."""
     made = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         with contextlib.closing(files.open(made, write=True, create=True, exclusive=True)) as file:
@@ -273,18 +277,18 @@ def _beside(files: Files, path: Path, data: Buffer, *, sync: bool) -> Iterator[P
         files.remove(made)
 
 
-class Disk(Whole):
+class Disk(AtomicFiles):
     """The files of the operating system, private to their user."""
 
     def open(self, path: Path, *, write: bool = False, create: bool = False, exclusive: bool = False) -> DiskFile:
         """See `Files`."""
         flags = _FLAGS | (os.O_RDWR if write else os.O_RDONLY)
         flags |= (os.O_CREAT if create else 0) | (os.O_EXCL if exclusive else 0)
-        with told(path, "open it"):
+        with typed_errors(path, "open it"):
             fd = os.open(path, flags, 0o600)
             try:
                 if not stat.S_ISREG(os.fstat(fd).st_mode):
-                    raise OSError(errno.EINVAL, "it is no plain file")
+                    raise OSError(errno.EINVAL, "it is not a regular file")
                 return DiskFile(path, fd)
             except BaseException:
                 os.close(fd)
@@ -292,12 +296,12 @@ class Disk(Whole):
 
     def rename(self, old: Path, new: Path) -> None:
         """See `Files`."""
-        with told(old, f"rename it to {new}"):
+        with typed_errors(old, f"rename it to {new}"):
             os.replace(old, new)
 
     def link(self, old: Path, new: Path) -> bool:
         """See `Files`."""
-        with told(old, f"give it the name {new} too"):
+        with typed_errors(old, f"give it the name {new} too"):
             try:
                 os.link(old, new, follow_symlinks=False)
             except FileExistsError:
@@ -306,26 +310,26 @@ class Disk(Whole):
 
     def remove(self, path: Path) -> None:
         """See `Files`."""
-        with told(path, "remove it"), contextlib.suppress(FileNotFoundError):
+        with typed_errors(path, "remove it"), contextlib.suppress(FileNotFoundError):
             os.unlink(path)
 
     def make_dir(self, path: Path) -> None:
         """See `Files`."""
-        with told(path, "make the directory"):
+        with typed_errors(path, "make the directory"):
             _refuse_link(path)
             missing = [each for each in (path, *path.parents) if not each.is_dir()]
         for each in reversed(missing):
-            with told(each, "make the directory"):
+            with typed_errors(each, "make the directory"):
                 try:
                     os.mkdir(each, 0o700)
                 except FileExistsError:
-                    if not each.is_dir():  # else somebody else was quicker
+                    if not each.is_dir():  # a directory was made by another process in the meantime
                         raise
             self.sync_dir(each.parent)
 
     def sync_dir(self, path: Path) -> None:
         """See `Files`."""
-        with told(path, "sync the directory"):
+        with typed_errors(path, "sync the directory"):
             fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
                 os.fsync(fd)
@@ -334,13 +338,13 @@ class Disk(Whole):
 
     def names(self, path: Path) -> list[str]:
         """See `Files`."""
-        with told(path, "list it"):
+        with typed_errors(path, "list it"):
             try:
                 fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
             except OSError as error:
                 if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
                     raise
-                _refuse_link(path)  # as empty it would be taken for new
+                _refuse_link(path)  # an empty result would make it look new
                 return []
             try:
                 return sorted(os.listdir(fd))
@@ -349,13 +353,13 @@ class Disk(Whole):
 
     def lock(self, path: Path) -> FileLock | None:
         """See `Files`."""
-        with told(path, "lock it"):
+        with typed_errors(path, "lock it"):
             return locks.take(os.open(path, _FLAGS | os.O_RDWR | os.O_CREAT, 0o600))
 
     def holder(self, path: Path) -> str | None:
         """See `Files`."""
         try:
-            with told(path, "look who holds it"):
+            with typed_errors(path, "look who holds it"):
                 fd = os.open(path, _FLAGS | os.O_RDONLY)
                 try:
                     return locks.holder(fd)
@@ -369,19 +373,19 @@ class Disk(Whole):
         try:
             return bytes.fromhex(_BOOT_ID.read_text().strip().replace("-", ""))
         except (OSError, ValueError):
-            return secrets.token_bytes(16)  # cannot tell: then a power loss is what has to be assumed
+            return secrets.token_bytes(16)  # unknown, so a power loss must be assumed
 
 
 def _refuse_link(path: Path) -> None:
     if path.is_symlink():
         raise StorageError(
-            f"{path}: is a symbolic link, files are kept in plain directories; put its target here, mount it here, or "
-            "remove it"
+            f"{path} is a symbolic link, but archives need real directories; move its target here, mount it here, or "
+            "remove the link"
         )
 
 
-def _after(pieces: list[memoryview], written: int) -> list[memoryview]:
-    """What is left of the pieces when so many bytes of them are written."""
+def _without_prefix(pieces: list[memoryview], written: int) -> list[memoryview]:
+    """Returns the pieces without their first `written` bytes."""
     for number, piece in enumerate(pieces):
         if written < len(piece):
             return [piece[written:], *pieces[number + 1 :]]

@@ -1,4 +1,4 @@
-"""Locks of open file descriptions (fcntl(2)): the system releases them with their process, however that ends."""
+"""Locks of open file descriptions (fcntl(2)): the system releases a lock when its process ends, however it ends."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ class FileLock:
     _held: Final[weakref.WeakSet[FileLock]] = weakref.WeakSet()
 
     def __init__(self, fd: int) -> None:
-        """Takes the descriptor over."""
+        """Takes ownership of the descriptor."""
         self._fd = fd
         self._held.add(self)
 
     def release(self) -> None:
-        """Gives it back; again does nothing."""
+        """Releases the lock; a second call does nothing."""
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             os.close(fd)
 
     @classmethod
     def close_all(cls) -> None:
-        """Closes them in the child after a fork: it would keep the lock when the parent has gone."""
+        """Closes all locks in the child after a fork, where they would outlive the parent."""
         for lock in list(cls._held):
             lock.release()
 
@@ -40,10 +40,13 @@ os.register_at_fork(after_in_child=FileLock.close_all)
 
 
 def take(fd: int) -> FileLock | None:
-    """Takes the lock of a file and writes into it who holds it; None when it is taken, and `fd` is closed then.
+    """Takes the lock of a file, and writes pid and host of this process into the file.
 
     Args:
-        fd: open for writing; the lock takes it over.
+        fd: open for writing; the lock takes ownership of it.
+
+    Returns:
+        The lock; None if another holder has it, and `fd` is closed then.
 
     Raises:
         OSError: the system refuses; `fd` is closed.
@@ -52,9 +55,9 @@ def take(fd: int) -> FileLock | None:
         if not liveness.take(fd, _BYTE):
             os.close(fd)
             return None
-        told_by = f"pid {os.getpid()} on {socket.gethostname()}\n".encode()
+        this_process = f"pid {os.getpid()} on {socket.gethostname()}\n".encode()
         os.ftruncate(fd, 0)
-        os.pwrite(fd, told_by, 0)
+        os.pwrite(fd, this_process, 0)
     except OSError:
         os.close(fd)
         raise
@@ -62,7 +65,7 @@ def take(fd: int) -> FileLock | None:
 
 
 def holder(fd: int) -> str | None:
-    """What the holder of a file's lock wrote of himself; None when nobody but this description holds it.
+    """Returns the text that the holder of a file's lock wrote into it; None if no other file description holds it.
 
     Args:
         fd: open for reading at least.
@@ -73,4 +76,4 @@ def holder(fd: int) -> str | None:
     if not liveness.held_by_other(fd, _BYTE):
         return None
     text = os.pread(fd, _HOLDER_MAX, 0).decode(errors="replace")
-    return "".join(c for c in text if c.isprintable()) or "somebody"
+    return "".join(c for c in text if c.isprintable()) or "an unknown process"

@@ -1,4 +1,4 @@
-"""Checksummed records, one after the other in a file, and the scan that finds out how far they are good.
+"""Records with checksums, one after the other in a file, and the scan that finds the first damaged record.
 
 u4 length of the payload | u4 crc32 of the length and the payload | payload
 """
@@ -16,25 +16,25 @@ if TYPE_CHECKING:
 _HEAD: Final = struct.Struct("<II")
 
 PAYLOAD_MAX: Final = 1 << 30
-"""Bytes in one record; what claims to be longer is damage."""
+"""Most bytes of one record; a greater length is damage."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Scan:
-    """What a file of records holds."""
+    """The records of a file."""
 
     records: list[tuple[int, bytes]]
-    """Offset and payload of each record up to the first that is torn or bad."""
+    """Offset and payload of each record before the first torn or damaged one."""
     good_end: int
-    """Where the last of them ends: a file is mended by cutting it there, unless `good_follow`."""
+    """Where the last of these records ends; cutting the file there repairs it, unless `good_follow`."""
     damage: str | None
-    """What is wrong at `good_end`; None where the file ends there."""
+    """The damage at `good_end`; None if the file ends there."""
     good_follow: bool
-    """Whether good records follow the damage: then it is no torn tail, and cutting would lose them."""
+    """Whether good records follow the damage, so that it is not a torn tail and cutting would lose them."""
 
 
 def frame(payload: Buffer) -> bytes:
-    """Returns a record.
+    """Returns a record with this payload.
 
     Raises:
         ValueError: the payload is longer than `PAYLOAD_MAX`.
@@ -46,7 +46,7 @@ def frame(payload: Buffer) -> bytes:
 
 
 def scan(data: Buffer) -> Scan:
-    """Reads records until one is torn or bad."""
+    """Reads the records up to the first torn or damaged one."""
     view = memoryview(data).cast("B")
     records: list[tuple[int, bytes]] = []
     at = 0
@@ -60,7 +60,7 @@ def scan(data: Buffer) -> Scan:
 
 
 def salvage(data: Buffer) -> list[bytes]:
-    """Returns the payloads of all good records, also those behind bad ones whose length is right; up to zeros."""
+    """Returns the payloads of all good records up to zeros, also of those that follow a damaged payload."""
     view = memoryview(data).cast("B")
     found, at = [], 0
     while len(view) - at >= _HEAD.size and any(view[at : at + _HEAD.size]):
@@ -73,12 +73,12 @@ def salvage(data: Buffer) -> list[bytes]:
 
 
 def _record(view: memoryview, at: int) -> memoryview | str:
-    """Returns the payload of the record at an offset, or what is wrong with it."""
+    """Returns the payload of the record at an offset, or a text that describes the damage."""
     if len(view) - at < _HEAD.size:
-        return f"{len(view) - at} bytes are no whole record"
+        return f"{len(view) - at} bytes are too few for a record"
     length, crc = _HEAD.unpack_from(view, at)
     if length > PAYLOAD_MAX or length > len(view) - at - _HEAD.size:
-        return f"a record of {length} bytes does not fit into the {len(view) - at - _HEAD.size} that are there"
+        return f"a record of {length} bytes does not fit into the {len(view) - at - _HEAD.size} bytes of the file"
     payload = view[at + _HEAD.size : at + _HEAD.size + length]
     if _checksum(payload) != crc:
         return f"the checksum of a record of {length} bytes is wrong"

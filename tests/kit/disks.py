@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from ipcbus.errors import StorageError, StorageFull
-from ipcbus.storage.files import FileMissing, Whole
+from ipcbus.storage.files import AtomicFiles, FileMissing
 
 if TYPE_CHECKING:
     import random
@@ -125,7 +125,7 @@ class FaultyLock:
         self._disk.locks.discard(str(self._path))
 
 
-class FaultyDisk(Whole):
+class FaultyDisk(AtomicFiles):
     """Files in memory.
 
     Attributes:

@@ -1,8 +1,8 @@
-"""The table of options: a class each scope, one row an option.
+"""The table of options: one class for each scope, one row for each option.
 
-Names and units are Ultra Messaging's; where a default or a meaning differs from it, or the option is an
-addition, the meaning says so. To add an option, add its row to the class of its scope, or to the one that it has from
-the module of a subject (`lbtru`, `lbtrm`, `resolver`): checks, errors, config files and the reference page follow.
+Names and units are those of Ultra Messaging. The meaning says where a default or a meaning differs, and which options
+are additions. To add an option, add its row to the class of its scope, or to a base of it (`lbtru_options`,
+`lbtrm_options`, `resolver_options`): checks, errors, config files and the reference page follow from the row.
 """
 
 from __future__ import annotations
@@ -45,4 +45,4 @@ SCOPES: Final[Mapping[str, type[OptionValues]]] = MappingProxyType(
 )
 
 TABLE: Final = tuple(row for options in SCOPES.values() for row in options.rows.values())
-"""Every row, by scope and in the order of the classes."""
+"""All rows, by scope, in the order of the classes."""

@@ -10,31 +10,31 @@ from ipcbus.config.options.resolver_options import ResolverContext
 
 
 class ContextOptions(LbtruContext, LbtrmContext, ResolverContext, OptionValues, scope="context"):
-    """Options of a context."""
+    """Options of a context: its threads, its sessions, discovery, and limits for all its topics."""
 
     operational_mode = Option(
         default="embedded",
         choices=("embedded", "sequential"),
-        meaning="embedded: threads of the context deliver; sequential: the caller's thread does all "
-        "the work in process_events.",
+        meaning="embedded: threads of the context receive and deliver messages; sequential: the thread that calls "
+        "process_events does.",
     )
     transport_lbtipc_receiver_operational_mode = Option(
         default="embedded",
         choices=("embedded", "sequential"),
-        meaning="sequential: with operational_mode embedded, the context's thread leaves the rings of LBT-IPC and "
-        "LBT-SMX to the application, whose thread reads them and calls receivers back in process_events (in Ultra "
-        "Messaging, which has it for LBT-IPC only, lbm_context_process_lbtipc_messages).",
+        meaning="sequential: although operational_mode is embedded, the context's thread does not read the rings of "
+        "LBT-IPC and LBT-SMX; a thread of the application reads them and calls the receivers' callbacks in "
+        "process_events. Ultra Messaging has this for LBT-IPC only (lbm_context_process_lbtipc_messages).",
     )
     context_name = Option(
         default="",
         maximum=MAX_NAME,
-        meaning="Names the context in lists, statistics and events of the other side; it need not be unique.",
+        meaning="Name of the context in lists, statistics and events of its peers; it need not be unique.",
     )
     transport_lbtipc_id_low = Option(
         default=20001,
         minimum=1,
         maximum=MAX_ID,
-        meaning="First id of the pool of LBT-IPC sessions that sources without an id of their own share.",
+        meaning="First id of the pool of LBT-IPC sessions, which the sources without an own id share.",
     )
     transport_lbtipc_id_high = Option(
         default=20005,
@@ -46,7 +46,7 @@ class ContextOptions(LbtruContext, LbtrmContext, ResolverContext, OptionValues, 
         default=30001,
         minimum=1,
         maximum=MAX_ID,
-        meaning="First id of the pool of LBT-SMX sessions that sources without an id of their own share.",
+        meaning="First id of the pool of LBT-SMX sessions, which the sources without an own id share.",
     )
     transport_lbtsmx_id_high = Option(
         default=30005,
@@ -59,7 +59,7 @@ class ContextOptions(LbtruContext, LbtrmContext, ResolverContext, OptionValues, 
         unit="bytes",
         minimum=500,
         maximum=65535,
-        meaning="Largest LBT-IPC datagram: a batch of messages with their headers is never larger.",
+        meaning="Largest LBT-IPC datagram; it limits a batch of messages with their headers.",
     )
     transport_lbtipc_receiver_thread_behavior = Option(
         default="pend",
@@ -72,54 +72,55 @@ class ContextOptions(LbtruContext, LbtrmContext, ResolverContext, OptionValues, 
         minimum=1,
         maximum=MAX_COUNT,
         subject_to_change=True,
-        meaning="How often a pending receiver looks at its rings before it goes to sleep. What one "
-        "loop costs may change between releases.",
+        meaning="How often a thread that waits with pend checks its rings before it sleeps.",
     )
     transport_lbtsmx_receiver_thread_behavior = Option(
         default="pend",
         choices=("pend", "busy_wait"),
-        meaning="How the LBT-SMX receiving thread waits. An addition: Ultra Messaging always spins there.",
+        meaning="How the LBT-SMX receiving thread waits, as for LBT-IPC. An addition to Ultra Messaging, which always "
+        "spins.",
     )
     shared_memory_group = Option(
         default="",
-        meaning="When set, shared memory objects get mode 0660 and this group, so that its members "
-        "may map them; otherwise 0600. An addition to Ultra Messaging.",
+        meaning="System group whose members may map the shared memory objects (mode 0660); without a group, only the "
+        "user may (mode 0600). An addition to Ultra Messaging.",
     )
     registry_hidden = Option(
         default=False,
-        meaning="Makes the registry object of the context 0600 instead of 0644, so that other users "
-        "do not see which topics it has. An addition to Ultra Messaging.",
+        meaning="Whether the registry of the context has mode 0600 instead of 0644, so that other users do not see its "
+        "topics. An addition to Ultra Messaging.",
     )
     liveness_check_interval = Option(
         default=250,
         unit="ms",
         minimum=10,
         maximum=60_000,
-        meaning="How often the context looks for peers that died, and reclaims what they left. An "
-        "addition to Ultra Messaging, which waits for the activity timeout.",
+        meaning="How often the context looks for dead peers and removes the shared memory that they left. An addition "
+        "to Ultra Messaging, which waits for the activity timeout.",
     )
     reclaim_other_domains = Option(
         default=True,
-        meaning="A new context also removes what dead contexts of this user left in other domains, which may have "
-        "nobody else to do it: it looks at 256 contexts at most, for 5 ms. In its own domain it always does. The "
-        "environment variable IPCBUS_RECLAIM_OTHER_DOMAINS=0 turns it off too. An addition to Ultra Messaging.",
+        meaning="Whether a new context also removes the shared memory that dead contexts of its user left in other "
+        "domains, where no other context may do so. It checks 256 contexts at most, for 5 ms at most. It always does "
+        "this in its own domain. The environment variable IPCBUS_RECLAIM_OTHER_DOMAINS=0 turns the option off, too. An "
+        "addition to Ultra Messaging.",
     )
     acquire_close_timeout = Option(
         default=1000,
         unit="ms",
         minimum=0,
         maximum=3_600_000,
-        meaning="How long closing a source or the context waits for another thread that is inside an acquire block. "
-        "After it the message of that block is not sent, and the block ends with ClosedError. An addition to Ultra "
-        "Messaging.",
+        meaning="How long close() of a source or the context waits for another thread that is inside an acquire block. "
+        "After this time the message of the block is not sent, and the block ends with ClosedError. An addition to "
+        "Ultra Messaging.",
     )
     resolution_scan_interval = Option(
         default=1000,
         unit="ms",
         minimum=10,
         maximum=60_000,
-        meaning="How often the context reads all registries of its domain even without a sign of "
-        "change. An addition to Ultra Messaging, which resolves topics over the network.",
+        meaning="How often the context reads all registries of its domain when no peer has announced a change. An "
+        "addition to Ultra Messaging, which resolves topics over the network.",
     )
     delivery_control_maximum_total_map_entries = Option(
         default=200_000,
@@ -127,43 +128,43 @@ class ContextOptions(LbtruContext, LbtrmContext, ResolverContext, OptionValues, 
         minimum=0,
         maximum=MAX_COUNT,
         special_zero=True,
-        meaning="Most messages waiting behind gaps, and gaps, of all topics of the context; above it the gap of "
-        "the context that opened first is given up, whatever topic it is of. 0 is no limit.",
+        meaning="Most gaps, and messages that wait behind gaps, of all topics of the context together. Above this "
+        "limit the context gives up its oldest gap, of whatever topic. 0: no limit.",
     )
     delivery_control_maximum_reassembly_bytes = Option(
         default=2**31,
         unit="bytes",
         minimum=64 * KIB,
         maximum=2**40,
-        meaning="Memory for messages of which fragments are missing, of all topics of the context; a message for which "
-        "there is none is reported lost. An addition to Ultra Messaging.",
+        meaning="Memory for incomplete messages in fragments, of all topics of the context; a message that does not "
+        "fit is reported lost. An addition to Ultra Messaging.",
     )
     network_key_file = Option(
         default="",
-        meaning="File with the key that all contexts of the domain share: datagrams of the network are then sealed "
-        "with it, and others are dropped. Only its owner may be able to read it; empty is no seal. An addition to "
-        "Ultra Messaging.",
+        meaning="File with the key that all contexts of the domain share: the context seals its datagrams to the "
+        "network with the key, and drops datagrams without a valid seal. Only its owner may be able to read the file. "
+        "Empty: no seal. An addition to Ultra Messaging.",
     )
     network_replay_window = Option(
         default=4096,
         unit="datagrams",
         minimum=64,
         maximum=2**20,
-        meaning="How much older than the latest one a sealed datagram of the same sender may be; older ones are taken "
-        "for replayed and dropped. An addition to Ultra Messaging.",
+        meaning="How many datagrams a sealed datagram may be behind the latest one of its sender; older datagrams "
+        "count as replayed and are dropped. An addition to Ultra Messaging.",
     )
     thread_cpu = Option(
         default=-1,
         minimum=-1,
         maximum=1023,
-        meaning="CPU that the receiving thread of the context is pinned to; -1 leaves it to the "
-        "scheduler. An addition to Ultra Messaging.",
+        meaning="CPU that the receiving thread of the context is pinned to; -1: the scheduler chooses. An addition to "
+        "Ultra Messaging.",
     )
     latency_sampling_interval = Option(
         default=16,
         unit="datagrams",
         minimum=1,
         maximum=MAX_COUNT,
-        meaning="The latency histogram times one message of one datagram in this many, and counts it for all since "
-        "the one before. An addition to Ultra Messaging.",
+        meaning="How many datagrams share one sample of the latency histogram: one message of one of them is timed "
+        "and counts for all messages since the sample before. An addition to Ultra Messaging.",
     )

@@ -7,12 +7,12 @@ from ipcbus.config.options.option_limits import MAX_COUNT, MAX_NAME
 
 
 class EventQueueOptions(OptionValues, scope="event_queue"):
-    """Options of an event queue."""
+    """Options of an event queue: its warnings and what it measures."""
 
     event_queue_name = Option(
         default="",
         maximum=MAX_NAME,
-        meaning="Names the queue in warnings and statistics; it need not be unique.",
+        meaning="Name of the queue in warnings and statistics; it need not be unique.",
     )
     queue_size_warning = Option(
         default=0,
@@ -20,7 +20,7 @@ class EventQueueOptions(OptionValues, scope="event_queue"):
         minimum=0,
         maximum=MAX_COUNT,
         special_zero=True,
-        meaning="A queue that holds more events than this warns; 0 does not look.",
+        meaning="The queue warns when it holds more events than this; 0: off.",
     )
     queue_delay_warning = Option(
         default=0,
@@ -28,17 +28,17 @@ class EventQueueOptions(OptionValues, scope="event_queue"):
         minimum=0,
         maximum=MAX_COUNT,
         special_zero=True,
-        meaning="A queue whose event waited longer than this before it was dispatched warns; 0 does not look.",
+        meaning="The queue warns when an event waited longer than this before it was dispatched; 0: off.",
     )
     queue_age_enabled = Option(
         default=True,
-        meaning="Measures how long events wait in the queue. Ultra Messaging: 0.",
+        meaning="Whether the queue measures how long events wait in it. Ultra Messaging: 0.",
     )
     queue_service_time_enabled = Option(
         default=True,
-        meaning="Measures how long callbacks of the queue take. Ultra Messaging: 0.",
+        meaning="Whether the queue measures how long its callbacks take. Ultra Messaging: 0.",
     )
     queue_count_enabled = Option(
         default=True,
-        meaning="Counts the events in the queue, by kind. Ultra Messaging: 0.",
+        meaning="Whether the queue counts the events in it, by kind. Ultra Messaging: 0.",
     )

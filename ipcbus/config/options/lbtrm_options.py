@@ -1,4 +1,4 @@
-"""The options of LBT-RM: reliable multicast. Its interface and TTL are those of multicast resolution."""
+"""The options of LBT-RM: reliable multicast. LBT-RM shares interface and TTL with multicast resolution."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _NAME: Final = "LBT-RM"
 
 
 class LbtrmContext:
-    """Of a context."""
+    """The options of LBT-RM for a context."""
 
     transport_lbtrm_multicast_address_low = Option(
         default="224.10.10.10",
         form=GROUP,
-        meaning="First group of the pool of LBT-RM sessions that sources without a group of their own share.",
+        meaning="First group of the pool of LBT-RM sessions, which the sources without an own group share.",
     )
     transport_lbtrm_multicast_address_high = Option(
         default="224.10.10.14",
@@ -25,12 +25,12 @@ class LbtrmContext:
         meaning="Last group of the pool of LBT-RM sessions.",
     )
     transport_lbtrm_source_port_low = udp_options.port(
-        14390, "First port that LBT-RM sources send from and get requests (NAK) at."
+        14390, "First port from which LBT-RM sources send and at which they receive NAKs."
     )
-    transport_lbtrm_source_port_high = udp_options.port(14399, "Last port that LBT-RM sources send from.")
+    transport_lbtrm_source_port_high = udp_options.port(14399, "Last port from which LBT-RM sources send.")
     transport_lbtrm_datagram_max_size = udp_options.datagram_max_size(_NAME)
     transport_lbtrm_data_rate_limit = udp_options.data_rate_limit(
-        _NAME, " Ultra Messaging: retransmissions are part of it; here they have only the limit of their own."
+        _NAME, " In Ultra Messaging retransmissions count, too; in ipcbus they have only their own limit."
     )
     transport_lbtrm_retransmit_rate_limit = udp_options.retransmit_rate_limit(_NAME)
     transport_lbtrm_rate_interval = udp_options.rate_interval(10, _NAME)
@@ -39,14 +39,14 @@ class LbtrmContext:
 
 
 class LbtrmSource:
-    """Of a source."""
+    """The options of LBT-RM for a source."""
 
     transport_lbtrm_multicast_address = Option(
         default="0.0.0.0",
         form=ANY_GROUP,
-        meaning="Group of the LBT-RM session to use; 0.0.0.0 takes the next of the pool.",
+        meaning="Group of the source's LBT-RM session; 0.0.0.0: the next one of the pool.",
     )
-    transport_lbtrm_destination_port = udp_options.port(14400, "Port of the group that an LBT-RM session sends to.")
+    transport_lbtrm_destination_port = udp_options.port(14400, "Port of the multicast group of an LBT-RM session.")
     transport_lbtrm_transmission_window_size = udp_options.transmission_window_size(_NAME)
     transport_lbtrm_transmission_window_limit = udp_options.transmission_window_limit(_NAME)
     transport_lbtrm_maximum_clients_per_transport = udp_options.maximum_clients(_NAME)
@@ -58,7 +58,7 @@ class LbtrmSource:
 
 
 class LbtrmReceiver:
-    """Of a receiver."""
+    """The options of LBT-RM for a receiver."""
 
     transport_lbtrm_activity_timeout = udp_options.activity_timeout(_NAME)
     transport_lbtrm_connect_interval = udp_options.connect_interval(_NAME, udp_options.ADDITION)

@@ -10,19 +10,19 @@ from ipcbus.config.options import udp_options
 from ipcbus.config.options.option_limits import MAX_ID
 
 _NAME: Final = "LBT-RU"
-_LOOPBACK: Final = " Ultra Messaging: 0.0.0.0; here nothing leaves the host until it is told to."
+_LOOPBACK: Final = " Ultra Messaging: 0.0.0.0; ipcbus sends nothing to other hosts by default."
 
 
 class LbtruContext:
-    """Of a context."""
+    """The options of LBT-RU for a context."""
 
-    transport_lbtru_port_low = udp_options.port(14380, "First port of LBT-RU sessions whose sources name none.")
-    transport_lbtru_port_high = udp_options.port(14389, "Last port of LBT-RU sessions whose sources name none.")
+    transport_lbtru_port_low = udp_options.port(14380, "First port of LBT-RU sessions of sources without an own port.")
+    transport_lbtru_port_high = udp_options.port(14389, "Last port of LBT-RU sessions of sources without an own port.")
     transport_lbtru_maximum_ports = Option(
         default=5,
         minimum=1,
         maximum=MAX_ID,
-        meaning="How many LBT-RU sessions the sources of a context that name no port share.",
+        meaning="Most LBT-RU sessions that the sources of a context without an own port share.",
     )
     transport_lbtru_datagram_max_size = udp_options.datagram_max_size(_NAME)
     transport_lbtru_data_rate_limit = udp_options.data_rate_limit(_NAME)
@@ -33,17 +33,17 @@ class LbtruContext:
 
 
 class LbtruSource:
-    """Of a source."""
+    """The options of LBT-RU for a source."""
 
     transport_lbtru_interface = Option(
         default="127.0.0.1",
         form=INTERFACE,
-        meaning=f"Interface that the socket of an LBT-RU session is bound to.{_LOOPBACK}",
+        meaning=f"Network interface of the socket of an LBT-RU session.{_LOOPBACK}",
     )
-    transport_lbtru_port = udp_options.port(0, "Port of the LBT-RU session to use; 0 takes the next of the pool.")
+    transport_lbtru_port = udp_options.port(0, "Port of the source's LBT-RU session; 0: the next one of the pool.")
     transport_lbtru_allow_ephemeral = Option(
         default=True,
-        meaning="Where every port of the range is taken the system chooses one. Ultra Messaging: 0.",
+        meaning="Whether the system chooses a port when all ports of the range are in use. Ultra Messaging: 0.",
     )
     transport_lbtru_transmission_window_size = udp_options.transmission_window_size(_NAME)
     transport_lbtru_transmission_window_limit = udp_options.transmission_window_limit(_NAME)
@@ -56,18 +56,18 @@ class LbtruSource:
 
 
 class LbtruReceiver:
-    """Of a receiver."""
+    """The options of LBT-RU for a receiver."""
 
     transport_lbtru_interface = Option(
         default="127.0.0.1",
         form=INTERFACE,
-        meaning=f"Interface that the socket of receivers of LBT-RU is bound to.{_LOOPBACK}",
+        meaning=f"Network interface of the socket that receives LBT-RU.{_LOOPBACK}",
     )
-    transport_lbtru_port_low = udp_options.port(14360, "First port that a receiver of LBT-RU may take.")
-    transport_lbtru_port_high = udp_options.port(14379, "Last port that a receiver of LBT-RU may take.")
+    transport_lbtru_port_low = udp_options.port(14360, "First port that a receiver of LBT-RU may use.")
+    transport_lbtru_port_high = udp_options.port(14379, "Last port that a receiver of LBT-RU may use.")
     transport_lbtru_allow_ephemeral = Option(
         default=True,
-        meaning=f"Where every port of the receiver's range is taken the system chooses one.{udp_options.ADDITION}",
+        meaning=f"Whether the system chooses a port when all ports of the range are in use.{udp_options.ADDITION}",
     )
     transport_lbtru_activity_timeout = udp_options.activity_timeout(_NAME)
     transport_lbtru_connect_interval = udp_options.connect_interval(_NAME)

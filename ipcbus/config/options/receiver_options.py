@@ -10,15 +10,15 @@ from ipcbus.config.options.resolver_options import ResolverReceiver
 
 
 class ReceiverOptions(LbtruReceiver, LbtrmReceiver, ResolverReceiver, OptionValues, scope="receiver"):
-    """Options of a receiver."""
+    """Options of a receiver: order, losses, and the transports that it joins."""
 
     delivery_control_maximum_burst_loss = Option(
         default=1024,
         unit="messages",
         minimum=2,
         maximum=MAX_COUNT,
-        meaning="A gap longer than this is reported as one burst. Unlike in Ultra Messaging good "
-        "messages already buffered are delivered all the same.",
+        meaning="A gap that is longer than this is reported as one burst. Messages that wait behind the gap are still "
+        "delivered, unlike in Ultra Messaging.",
     )
     delivery_control_loss_check_interval = Option(
         default=250,
@@ -26,15 +26,15 @@ class ReceiverOptions(LbtruReceiver, LbtrmReceiver, ResolverReceiver, OptionValu
         minimum=0,
         maximum=MAX_MS,
         special_zero=True,
-        meaning="How often the receiver looks for loss while nothing arrives; 0: loss is then noticed only when "
-        "something else of the topic arrives. Ultra Messaging: 0.",
+        meaning="How often the receiver checks for losses while no message arrives; 0: it notices a loss only when a "
+        "later message of the topic arrives. Ultra Messaging: 0.",
     )
     ordered_delivery = Option(
         default=1,
         minimum=-1,
         maximum=1,
-        meaning="1: messages come by number, fragments put together; -1: as they arrive, fragments put together; "
-        "0: as they arrive, fragments too (not on LBT-SMX).",
+        meaning="1: the receiver gets whole messages in the order of their numbers; -1: whole messages as they arrive; "
+        "0: messages and single fragments as they arrive (not on LBT-SMX).",
     )
     otr_message_caching_threshold = Option(
         default=10_000,
@@ -42,9 +42,9 @@ class ReceiverOptions(LbtruReceiver, LbtrmReceiver, ResolverReceiver, OptionValu
         minimum=0,
         maximum=MAX_COUNT,
         special_zero=True,
-        meaning="Most messages that wait behind a gap of a topic of a session over a ring; when there are more the "
-        "oldest gap is given up. 0 is no limit. Over UDP, where what is missing is asked for, only "
-        "delivery_control_maximum_total_map_entries limits them. Ultra Messaging asks over another way then.",
+        meaning="Most messages of a topic that wait behind gaps, in a session over a ring; above this limit the "
+        "receiver gives up the oldest gap. 0: no limit. Over UDP, where the receiver asks for missing messages, only "
+        "delivery_control_maximum_total_map_entries limits them. Ultra Messaging: for off-transport recovery (OTR).",
     )
     resolution_no_source_notification_threshold = Option(
         default=0,
@@ -52,35 +52,35 @@ class ReceiverOptions(LbtruReceiver, LbtrmReceiver, ResolverReceiver, OptionValu
         minimum=0,
         maximum=MAX_COUNT,
         special_zero=True,
-        meaning="A receiver whose topic has no source after this many looks at the registries gets a "
-        "NO_SOURCE_NOTIFICATION; 0 gives none. Ultra Messaging counts queries over the network.",
+        meaning="A receiver whose topic has no source after this many searches of the registries gets a "
+        "NO_SOURCE_NOTIFICATION; 0: off. Ultra Messaging counts queries over the network.",
     )
     receive_queue_maximum = Option(
         default=4096,
         unit="messages",
         minimum=1,
         maximum=2**24,
-        meaning="How many messages a pull receiver holds before it leaves the rest in the ring; with as many, "
-        "events that wait are joined. An addition to Ultra Messaging.",
+        meaning="Most messages that a pull receiver buffers; it leaves further messages in the ring, and merges events "
+        "that wait above this limit. An addition to Ultra Messaging.",
     )
     use_udp_fallback = Option(
         default=True,
-        meaning="Whether the receiver takes messages over UDP from a session whose ring it cannot map. An addition to "
-        "Ultra Messaging.",
+        meaning="Whether the receiver receives a session over UDP when it cannot map the ring. An addition to Ultra "
+        "Messaging.",
     )
     transport_lbtipc_activity_timeout = Option(
         default=60_000,
         unit="ms",
         minimum=1,
         maximum=MAX_MS,
-        meaning="An LBT-IPC session that shows no life for this long has ended for the receiver. "
-        "Keep it at least twice the transport_lbtipc_sm_interval of the source.",
+        meaning="The receiver treats an LBT-IPC session as ended after this time without a sign of life. Keep it at "
+        "least twice the transport_lbtipc_sm_interval of the source.",
     )
     transport_lbtsmx_activity_timeout = Option(
         default=60_000,
         unit="ms",
         minimum=1,
         maximum=MAX_MS,
-        meaning="An LBT-SMX session that shows no life for this long has ended for the receiver. "
-        "Keep it at least twice the transport_lbtsmx_sm_interval of the source.",
+        meaning="The receiver treats an LBT-SMX session as ended after this time without a sign of life. Keep it at "
+        "least twice the transport_lbtsmx_sm_interval of the source.",
     )

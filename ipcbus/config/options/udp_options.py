@@ -1,4 +1,4 @@
-"""Rows that LBT-RU and LBT-RM both have, each under its own name and with its own defaults."""
+"""Rows that LBT-RU and LBT-RM share, with a name and a default for each transport."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from ipcbus.config.options.option_limits import KIB, MAX_COUNT, MAX_ID, MAX_MS, 
 ADDITION: Final = " An addition to Ultra Messaging."
 _MAX_BITS: Final = 10**12
 DATA_RATE: Final = 10_000_000
-"""Limit over a network, where none is set; Ultra Messaging's."""
+"""Default limit over a network in bit/s, as in Ultra Messaging."""
 RETRANSMIT_RATE: Final = 5_000_000
 _AUTOMATIC: Final = (
     "0: {} over a network, as in Ultra Messaging, and no limit on the loopback interface, where there is no network to "
-    "protect; a value that is set holds everywhere."
+    "protect; any other value holds on all interfaces."
 )
 _MAX_BUFFER: Final = 2**30
 
 
 def port(default: int, meaning: str) -> Option[int]:
-    """Returns a row of a UDP port; 0 is for the system or the pool to choose, where the default is 0."""
+    """Returns a row of a UDP port; 0 is valid only if it is the default, and lets the pool choose."""
     return Option(default=default, minimum=min(default, 1), maximum=MAX_ID, meaning=meaning)
 
 
@@ -32,14 +32,14 @@ def interval(default: int, meaning: str, *, minimum: int = 1, special_zero: bool
 
 
 def limit(default: int, unit: str, meaning: str) -> Option[int]:
-    """Returns a row of a rate; 0 is none."""
+    """Returns a row of a rate without a limit at 0."""
     return Option(
-        default=default, unit=unit, minimum=0, maximum=_MAX_BITS, special_zero=True, meaning=f"{meaning} 0 is no limit."
+        default=default, unit=unit, minimum=0, maximum=_MAX_BITS, special_zero=True, meaning=f"{meaning} 0: no limit."
     )
 
 
 def _rate(meaning: str, automatic: int, note: str = "") -> Option[int]:
-    """Returns a row of a rate that is chosen by where a session is sent to."""
+    """Returns a row of a rate whose 0 depends on the destination of a session."""
     return Option(
         default=0,
         unit="bit/s",
@@ -58,15 +58,16 @@ def buffer(default: int, meaning: str) -> Option[int]:
         minimum=0,
         maximum=_MAX_BUFFER,
         special_zero=True,
-        meaning=f"{meaning} 0 leaves it as the system has it. A smaller one than asked for is reported with the "
-        "setting of the kernel to change.",
+        meaning=f"{meaning} 0: the system's default. When the system grants less, ipcbus logs a warning with the "
+        "kernel setting to change.",
     )
 
 
 def data_rate_limit(transport: str, note: str = "") -> Option[int]:
     """Returns a row of a source's rate limit."""
     return _rate(
-        f"How fast an {transport} session sends new datagrams; what is above it waits for the next interval.",
+        f"Highest rate at which an {transport} session sends new datagrams; further datagrams wait for the next "
+        "interval.",
         DATA_RATE,
         note,
     )
@@ -74,17 +75,17 @@ def data_rate_limit(transport: str, note: str = "") -> Option[int]:
 
 def retransmit_rate_limit(transport: str) -> Option[int]:
     """Returns a row of the rate limit of retransmissions."""
-    return _rate(f"How fast an {transport} session sends again what receivers miss.", RETRANSMIT_RATE)
+    return _rate(f"Highest rate at which an {transport} session retransmits datagrams.", RETRANSMIT_RATE)
 
 
 def rate_interval(default: int, transport: str) -> Option[int]:
-    """Returns a row of the time in which a rate is measured."""
+    """Returns a row of the interval of a rate limit."""
     return Option(
         default=default,
         unit="ms",
         minimum=5,
         maximum=100,
-        meaning=f"The rate limits of {transport} are budgets of bytes that are filled again this often. Ultra "
+        meaning=f"Interval of the rate limits of {transport}: each interval has its own budget of bytes. Ultra "
         "Messaging: only 5, 10, 20, 50 and 100.",
     )
 
@@ -96,29 +97,31 @@ def datagram_max_size(transport: str) -> Option[int]:
         unit="bytes",
         minimum=500,
         maximum=65535,
-        meaning=f"Largest {transport} datagram with its headers; UDP carries 65507 bytes, so that more counts as that.",
+        meaning=f"Largest {transport} datagram with its headers; values above 65507, the limit of UDP, count as 65507.",
     )
 
 
 def receiver_socket_buffer(what: str) -> Option[int]:
     """Returns a row of SO_RCVBUF."""
-    return buffer(8 * MIB, f"SO_RCVBUF of sockets that receive {what}: what has come and was not read yet.")
+    return buffer(8 * MIB, f"SO_RCVBUF of sockets that receive {what}, for datagrams that were not read yet.")
 
 
 def source_socket_buffer(transport: str) -> Option[int]:
     """Returns a row of SO_SNDBUF."""
-    return buffer(MIB, f"SO_SNDBUF of sockets that {transport} sources send with.")
+    return buffer(MIB, f"SO_SNDBUF of the sockets of {transport} sources.")
 
 
 def sm_minimum_interval(transport: str) -> Option[int]:
     """Returns a row of the first session message."""
-    return interval(200, f"An {transport} session that falls silent sends its first session message after this long.")
+    return interval(200, f"An idle {transport} session sends its first session message after this time.")
 
 
 def sm_maximum_interval(transport: str) -> Option[int]:
     """Returns a row of the later session messages."""
     return interval(
-        10_000, f"Each session message of a silent {transport} session doubles the time to the next up to this."
+        10_000,
+        f"Longest time between two session messages of an idle {transport} session; the time doubles from message to "
+        "message up to this.",
     )
 
 
@@ -129,7 +132,7 @@ def transmission_window_size(transport: str) -> Option[int]:
         unit="bytes",
         minimum=64 * KIB,
         maximum=MAX_WINDOW,
-        meaning=f"How many bytes of datagrams an {transport} session keeps to send them again; the oldest go first.",
+        meaning=f"Bytes of datagrams that an {transport} session keeps for retransmission; it drops the oldest first.",
     )
 
 
@@ -141,7 +144,7 @@ def transmission_window_limit(transport: str) -> Option[int]:
         minimum=0,
         maximum=MAX_WINDOW,
         special_zero=True,
-        meaning=f"Memory of the window of an {transport} session with what keeping each datagram takes. 0 is no limit.",
+        meaning=f"Memory of the retransmit window of an {transport} session, its overhead included. 0: no limit.",
     )
 
 
@@ -149,9 +152,9 @@ def ignore_interval(transport: str) -> Option[int]:
     """Returns a row of how long a retransmission is not repeated."""
     return interval(
         100,
-        f"What an {transport} session has sent again is not sent again for this long, whoever asks. Ultra Messaging: "
-        "500, which breaks its own rule that this is at most half the nak_backoff_interval: a retransmission that is "
-        "lost then costs 1.2 s.",
+        f"An {transport} session ignores NAKs for a datagram for this time after it has retransmitted it. Ultra "
+        "Messaging: 500, which breaks its rule that this is at most half the nak_backoff_interval, so that a lost "
+        "retransmission costs 1.2 s.",
         minimum=0,
     )
 
@@ -162,7 +165,7 @@ def maximum_clients(transport: str) -> Option[int]:
         default=1024,
         minimum=1,
         maximum=MAX_ID,
-        meaning=f"How many receiving contexts may register with an {transport} session.{ADDITION}",
+        meaning=f"Most contexts that may register with an {transport} session as receivers.{ADDITION}",
     )
 
 
@@ -172,84 +175,82 @@ def maximum_topics(transport: str) -> Option[int]:
         default=1024,
         minimum=1,
         maximum=MAX_ID,
-        meaning=f"How many topics an {transport} session may carry.{ADDITION}",
+        meaning=f"Most topics of an {transport} session.{ADDITION}",
     )
 
 
 def client_activity_timeout(transport: str, note: str = "") -> Option[int]:
-    """Returns a row of when a client is gone."""
+    """Returns a row of the time after which a client is dropped."""
     return interval(
-        10_000, f"A client from which an {transport} session has heard nothing for this long is gone.{note}"
+        10_000, f"An {transport} session drops a client from which it has received nothing for this time.{note}"
     )
 
 
 def activity_timeout(transport: str) -> Option[int]:
-    """Returns a row of when a session is over."""
+    """Returns a row of the time after which a silent session counts as ended."""
     return interval(
         60_000,
-        f"An {transport} session that is silent for this long has ended for the receiver. Keep it at least three times "
-        "the session's sm_maximum_interval, and above the nak_generation_interval.",
+        f"The receiver treats an {transport} session as ended after this time without a datagram. Keep it at least "
+        "three times the session's sm_maximum_interval, and above the nak_generation_interval.",
     )
 
 
 def connect_interval(transport: str, note: str = "") -> Option[int]:
-    """Returns a row of how often to ask for being a client."""
-    return interval(100, f"How often a receiver asks an {transport} session to register it, until it has.{note}")
+    """Returns a row of the time between two requests for registration."""
+    return interval(100, f"Time between two requests of a receiver to register with an {transport} session.{note}")
 
 
 def acknowledgement_interval(default: int, transport: str, note: str = "") -> Option[int]:
     """Returns a row of a client's sign of life."""
-    return interval(default, f"How often a receiver tells an {transport} session that it is still there.{note}")
+    return interval(default, f"How often a receiver sends a sign of life to an {transport} session.{note}")
 
 
 def maximum_connect_attempts(transport: str, note: str = "") -> Option[int]:
-    """Returns a row of when to give up to become a client."""
+    """Returns a row of the number of requests for registration."""
     return Option(
         default=600,
         minimum=1,
         maximum=MAX_COUNT,
-        meaning=f"How often a receiver asks an {transport} session to register it before the session has ended for "
-        f"it.{note}",
+        meaning=f"After this many requests to register with an {transport} session the receiver treats the session as "
+        f"ended.{note}",
     )
 
 
 def send_naks(transport: str) -> Option[bool]:
-    """Returns a row of whether to ask for what is missing."""
-    return Option(default=True, meaning=f"Whether a receiver asks for {transport} datagrams that it misses (NAK).")
+    """Returns a row that turns NAKs on or off."""
+    return Option(default=True, meaning=f"Whether a receiver sends NAKs for missing {transport} datagrams.")
 
 
 def nak_initial_backoff_interval(default: int, transport: str) -> Option[int]:
-    """Returns a row of the first request."""
+    """Returns a row of the time before the first NAK."""
     return interval(
         default,
-        f"A receiver asks for an {transport} datagram this long after it was found missing, drawn from half to one and "
-        "a half times this. 0 asks at once.",
+        f"Mean time between the detection of a missing {transport} datagram and its first NAK; each time is random, "
+        "from half to one and a half times this. 0: at once.",
         minimum=0,
         special_zero=True,
     )
 
 
 def nak_backoff_interval(transport: str) -> Option[int]:
-    """Returns a row of the next requests."""
+    """Returns a row of the time between two NAKs."""
     return interval(
         200,
-        f"A receiver asks again this long after it asked for an {transport} datagram, drawn from half to one and a "
-        "half times this.",
+        f"Mean time between two NAKs for an {transport} datagram; each time is random, from half to one and a half "
+        "times this.",
     )
 
 
 def nak_suppress_interval(transport: str) -> Option[int]:
-    """Returns a row of what an NCF does."""
+    """Returns a row of the pause after an NCF."""
     return interval(
         1000,
-        f"A receiver does not ask for an {transport} datagram for this long after its source has refused to send it "
-        "again (NCF).",
+        f"How long a receiver sends no NAK for an {transport} datagram after the source has refused to retransmit it "
+        "(NCF).",
         minimum=0,
     )
 
 
 def nak_generation_interval(transport: str) -> Option[int]:
-    """Returns a row of when a loss is given up."""
-    return interval(
-        10_000, f"An {transport} datagram that is missing for this long is given up by the receiver.", minimum=5
-    )
+    """Returns a row of the time after which a missing datagram is lost."""
+    return interval(10_000, f"The receiver gives up an {transport} datagram that is missing for this time.", minimum=5)

@@ -8,18 +8,18 @@ from ipcbus.config.options.resolver_options import ResolverWildcardReceiver
 
 
 class WildcardReceiverOptions(ResolverWildcardReceiver, OptionValues, scope="wildcard_receiver"):
-    """Options of a wildcard receiver; those of the receivers that it makes are of scope receiver."""
+    """Options of a wildcard receiver; the receivers that it makes have the options of scope receiver."""
 
     pattern_type = Option(
         default="pcre",
         choices=("pcre", "regex"),
-        meaning="How patterns are written; either way they are Python's regular expressions (module re), and the whole "
-        "topic has to match. Ultra Messaging: regex is POSIX.",
+        meaning="Kind of pattern; both values mean Python's regular expressions (module re), and the whole topic must "
+        "match. In Ultra Messaging regex is POSIX.",
     )
     resolver_no_source_linger_timeout = Option(
         default=1000,
         unit="ms",
         minimum=0,
         maximum=MAX_MS,
-        meaning="How long the receiver of a topic stays after the last source of the topic has gone.",
+        meaning="How long the receiver of a topic remains after the last source of the topic has ended.",
     )

@@ -24,9 +24,9 @@ def test_defaults_satisfy_it(condition: Condition) -> None:
 
 def test_lbtrm_needs_an_interface() -> None:
     assert refusal({"source": {"transport": "lbtrm"}}) == (
-        "option transport (scope source) = 'lbtrm' does not go with option resolver_multicast_interface (scope "
-        "context) = '': nothing is sent to multicast groups until an interface for it is configured. Set "
-        "resolver_multicast_interface (scope context) to the interface of the sources and receivers, or take "
+        "option transport (scope source) = 'lbtrm' conflicts with option resolver_multicast_interface (scope "
+        "context) = '': multicast is off until its interface is configured. Set "
+        "resolver_multicast_interface (scope context) to the interface of the sources and receivers, or use "
         "transport = 'lbtru'"
     )
     assert Config({"source": {"transport": "lbtrm"}, **ON}).values("source").transport == "lbtrm"
@@ -74,4 +74,4 @@ def test_a_daemon_has_to_be_in_reach(daemon: str, interface: str, fits: bool) ->
     if fits:
         Config(sections)
     else:
-        assert "Set resolver_unicast_interface to the interface that leads there" in refusal(sections)
+        assert "Set resolver_unicast_interface to the interface that leads to the resolver" in refusal(sections)

@@ -212,7 +212,7 @@ def test_what_has_no_effect_is_warned_of_once(tmp_path: Path, caplog: pytest.Log
     (record,) = caplog.records
     assert record.name == "ipcbus"
     assert record.getMessage() == (
-        f"config file {path}: known to Ultra Messaging, but without an effect here: "
+        f"config file {path}: options of Ultra Messaging that have no effect in ipcbus: "
         "source late_join (line 1), receiver use_otr (line 3)"
     )
     assert [each.name for each in config.ignored] == ["late_join", "use_otr"]
@@ -224,7 +224,7 @@ def test_what_has_no_effect_is_warned_of_once(tmp_path: Path, caplog: pytest.Log
 
 def test_what_has_no_effect_is_refused_elsewhere() -> None:
     text = refusal({"source": {"late_join": 1}})
-    assert text.startswith("option late_join (scope source) = 1 is known to Ultra Messaging, but has no effect here")
+    assert text.startswith("option late_join (scope source) = 1 is an option of Ultra Messaging that has no effect")
 
 
 def test_relations_of_a_flat_file_name_it(tmp_path: Path) -> None:

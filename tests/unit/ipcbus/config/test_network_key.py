@@ -38,14 +38,14 @@ def test_a_key(file: Path, content: bytes) -> None:
 @pytest.mark.parametrize("content", [b"", b"\n", bytes(15), bytes(15) + b"\n", bytes(4097)])
 def test_too_short_or_too_long(file: Path, content: bytes) -> None:
     file.write_bytes(content)
-    assert "a key has 16 to 4096. Make one with: " in refusal(file)
+    assert "a key must have 16 to 4096. Make one with: " in refusal(file)
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o602, 0o644, 0o610])
 def test_others_may_not_use_it(file: Path, mode: int) -> None:
     file.write_bytes(KEY)
     file.chmod(mode)
-    assert f"has mode {mode:04o}, with which others may use it" in refusal(file)
+    assert f"has mode {mode:04o}, so that other users may use the key" in refusal(file)
     assert f"chmod 600 {file}" in refusal(file)
 
 
@@ -60,7 +60,7 @@ def test_of_another_user(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_no_file(tmp_path: Path) -> None:
     assert "No such file" in refusal(tmp_path / "none")
-    assert "no regular file" in refusal(tmp_path)
+    assert "not a regular file" in refusal(tmp_path)
     os.mkfifo(tmp_path / "fifo", 0o600)
-    assert "no regular file" in refusal(tmp_path / "fifo")
+    assert "not a regular file" in refusal(tmp_path / "fifo")
     assert "null" in refusal("a\0b")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ipcbus.config import SCOPES, TABLE, ContextOptions, Option, ReceiverOptions, SourceOptions
+from ipcbus.config import SCOPES, TABLE, ContextOptions, Option, ReceiverOptions, SourceOptions, options_reference
 
 ROWS = pytest.mark.parametrize("row", TABLE, ids=lambda row: f"{row.scope}.{row.name}")
 
@@ -234,6 +234,8 @@ def test_time_and_size_have_units(row: Option[int]) -> None:
 
 def test_subject_to_change() -> None:
     assert [row.name for row in TABLE if row.subject_to_change] == ["transport_lbtipc_pend_behavior_linger_loop_count"]
+    assert not [row.name for row in TABLE if "between releases" in row.meaning]  # the page adds it
+    assert options_reference.render().count("between releases") == 1
 
 
 def test_one_name_in_two_scopes_is_two_options() -> None:

@@ -43,8 +43,8 @@ def test_seconds_and_milliseconds() -> None:
     assert complaint(4, 1000, relation) == ""
     assert complaint(4, 1001, relation) == (
         "option transport_topic_sequence_number_info_active_threshold (scope source) = 4 s is less than 4 times option "
-        "transport_topic_sequence_number_info_interval (scope source) = 1001 ms: several of them have to go out before "
-        "they end, or the loss of the last messages may pass unnoticed. Set "
+        "transport_topic_sequence_number_info_interval (scope source) = 1001 ms: the source must send several of "
+        "them, or a receiver may not notice the loss of the last messages. Set "
         "transport_topic_sequence_number_info_active_threshold to at least 5 s, or "
         "transport_topic_sequence_number_info_interval to at most 1000 ms, or "
         "transport_topic_sequence_number_info_interval to 0"

@@ -89,9 +89,15 @@ def test_relations_are_checked_for_what_patterns_merge_when_it_is_used() -> None
         ([{"name": "x", "pattern": "x"}], "both a name and a pattern"),
         ([{"name": ""}], "not empty"),
         ([{"name": 7}], "it must be a text"),
-        ([{"pattern": "("}], "(in bus.toml, topics entry 1, pattern '(') is no regular expression"),
-        ([{"name": "x", "context": {}}], "'context' (in bus.toml, topics entry 1, name 'x') is no section for topics"),
-        ([{"name": "x", "transport": "lbtsmx"}], "'transport' (in bus.toml, topics entry 1, name 'x') is no section"),
+        ([{"pattern": "("}], "(in bus.toml, topics entry 1, pattern '(') is not a regular expression"),
+        (
+            [{"name": "x", "context": {}}],
+            "'context' (in bus.toml, topics entry 1, name 'x') is not a section for topics",
+        ),
+        (
+            [{"name": "x", "transport": "lbtsmx"}],
+            "'transport' (in bus.toml, topics entry 1, name 'x') is not a section",
+        ),
         ([{"name": "x", "source": 1}], "section source (in bus.toml, topics entry 1, name 'x') is 1"),
         ([{"name": "x"}, {"name": "y", "source": {"transprt": 1}}], "topics entry 2, name 'y')); did you mean transp"),
         ([{"name": "x", "receiver": {"ordered_delivery": 9}}], "topics entry 1, name 'x'): it must be a whole number"),

@@ -242,7 +242,7 @@ def test_the_holder_is_text_that_does_nothing_to_a_terminal(tmp_path: Path) -> N
     (tmp_path / "lock").write_bytes(b"\x1b[2Jpid 1\xff\n" + bytes(10_000))
     assert DISK.holder(tmp_path / "lock") == "[2Jpid 1\N{REPLACEMENT CHARACTER}"
     (tmp_path / "lock").write_bytes(b"")
-    assert DISK.holder(tmp_path / "lock") == "somebody"
+    assert DISK.holder(tmp_path / "lock") == "an unknown process"
     lock.release()
 
 
