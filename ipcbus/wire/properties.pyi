@@ -1,6 +1,6 @@
-"""Message headers (Ultra Messaging: message properties) as bytes, and back, whatever the bytes are.
+"""Message headers (Ultra Messaging: message properties): conversion to bytes and back, safe for any bytes.
 
-The bytes of a message with FLAG_PROPERTIES begin with a header block; its value follows. Numbers are little-endian::
+The bytes of a message with FLAG_PROPERTIES are a header block, then the value. Numbers are little-endian::
 
      0          2         3                        n                n + 2
     +----------+---------+------------------------+----------------+-------------+-----
@@ -8,8 +8,8 @@ The bytes of a message with FLAG_PROPERTIES begin with a header block; its value
     | of all   | length  |                        |                |             |
     +----------+---------+------------------------+----------------+-------------+-----
 
-`length of all` counts itself. There is one header at least, each key has a byte at least, and what follows the last
-value is the message's. So any list of headers has exactly one block, and `pack(unpack(block))` is `block`.
+`length of all` counts its own bytes, too. A block has at least one header, each key has at least one byte, and the
+block ends with its last value. So each list of headers has exactly one block, and `pack(unpack(block))` is `block`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,21 +27,21 @@ def pack(headers: Headers) -> bytes:
     """Returns the header block of a message; empty without headers.
 
     Args:
-        headers: name and value of each, as a mapping or as pairs in their order; a name may come more than once. Names
-            are 1 to 255 bytes of UTF-8, values bytes-like.
+        headers: names and values, as a mapping or as pairs in their order; a name may occur more than once. A name has
+            1 to 255 bytes of UTF-8, a value is bytes-like.
 
     Raises:
-        TypeError: not such names and values.
-        ValueError: a name is empty, too long, or has no form in UTF-8.
-        ipcbus.MessageTooLarge: all of it takes more than 65535 bytes.
+        TypeError: a name or value has the wrong type.
+        ValueError: a name is empty, too long, or cannot be encoded as UTF-8.
+        ipcbus.MessageTooLarge: the block has more than 65535 bytes.
     """
 
 def unpack(block: bytes) -> tuple[tuple[str, bytes], ...]:
-    """Name and value of each header of a block; none of an empty one.
+    """Returns name and value of each header of a block; an empty tuple for empty bytes.
 
     Raises:
         ValueError: the bytes are not exactly one block.
     """
 
 def block_length(data: Buffer) -> int:
-    """How many bytes of a message, from its beginning, are its header block; 0 where they contradict themselves."""
+    """Returns the length in bytes of the header block at the beginning of a message; 0 if the block is invalid."""

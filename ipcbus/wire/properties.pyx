@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=True
-"""Header blocks; see the stub for the words."""
+"""Header blocks; see the stub for the documentation."""
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.object cimport PyObject_IsInstance
@@ -69,8 +69,8 @@ def unpack(bytes block not None):
         return ()
     if block_check(<const char *>at, end) != end:
         raise ValueError(
-            f"these {end} bytes are no header block, or not one alone; take as many as block_length tells of the bytes "
-            "of a message that has headers"
+            f"these {end} bytes are not exactly one header block; pass the first block_length(data) bytes of a message "
+            "that has headers"
         )
     while here < end:
         key = at[here]
@@ -84,14 +84,16 @@ def unpack(bytes block not None):
 cdef bytes key_bytes(key):
     cdef bytes text
     if not isinstance(key, str):
-        raise TypeError(f"the name of a header is a text, not {type(key).__name__}; give ('name', b'value')")
+        raise TypeError(f"the name of a header must be a text, not {type(key).__name__}; give ('name', b'value')")
     try:
         text = key.encode()
     except UnicodeEncodeError as error:
-        raise ValueError(f"the name {key[:40]!r} of a header has no form in UTF-8 ({error.reason}); choose another") from None
+        raise ValueError(
+            f"the name {key[:40]!r} of a header cannot be encoded as UTF-8 ({error.reason}); choose another"
+        ) from None
     if not 0 < len(text) <= KEY_MAX:
         raise ValueError(
-            f"the name {key[:40]!r} of a header has {len(text)} bytes of UTF-8; from 1 to {KEY_MAX} are possible"
+            f"the name {key[:40]!r} of a header has {len(text)} bytes of UTF-8, but must have 1 to {KEY_MAX}; change it"
         )
     return text
 
@@ -115,17 +117,19 @@ cdef bint is_mapping(headers) except -1:
 
 
 cdef list pairs_of(headers):
-    """Names and values as bytes."""
+    """Returns names and values as bytes."""
     cdef list found = []
     try:
         entries = iter(headers.items() if is_mapping(headers) else headers)
     except TypeError:
         raise TypeError(
-            f"headers are a mapping or a sequence of pairs, not {type(headers).__name__}; give [('name', b'value')]"
+            f"headers must be a mapping or a sequence of pairs, not {type(headers).__name__}; give [('name', b'value')]"
         ) from None
     for entry in entries:
         if not isinstance(entry, (tuple, list)) or len(entry) != 2:
-            raise TypeError(f"a header is a pair of a text and bytes, not {type(entry).__name__}; give ('name', b'value')")
+            raise TypeError(
+                f"a header must be a pair of a text and bytes, not {type(entry).__name__}; give ('name', b'value')"
+            )
         key, value = entry
         found.append((key_bytes(key), value_bytes(key, value)))
     return found
@@ -140,8 +144,8 @@ def pack(headers):
         total += 1 + PyBytes_GET_SIZE(key) + 2 + PyBytes_GET_SIZE(value)
     if total > BLOCK_MAX:
         raise MessageTooLarge(
-            f"the headers take {total} bytes, and those of one message may take {BLOCK_MAX}; send what is large as the "
-            "message itself"
+            f"the headers have {total} bytes, but the headers of one message may have {BLOCK_MAX} at most; send large "
+            "data as the message itself"
         )
     block = PyBytes_FromStringAndSize(NULL, total)
     at = <unsigned char *>PyBytes_AS_STRING(block)

@@ -1,18 +1,18 @@
-"""The packets between a context and a resolver daemon: bytes to values and back, whatever the bytes are.
+"""The packets between a context and a resolver daemon: conversion from bytes to values and back, safe for any bytes.
 
-Numbers are in the order of the network::
+Numbers are in network byte order::
 
      0         1      2        4                       12
     +---------+------+--------+-----------------------+--------
     | version | type | zeros  | cookie u64            | ...
     +---------+------+--------+-----------------------+--------
 
-    KEEPALIVE nonce u64; from a context: it is there. With cookie 0 it asks for a cookie
-    ANSWER    nonce u64; from a daemon, as long as the question: its nonce, and the cookie to be used from now on
-    RELAY     a packet of topic resolution; to a daemon with the context's cookie, and from it with that of who gets it
+    KEEPALIVE nonce u64; the sign of life of a context. With cookie 0 the context asks for a cookie
+    ANSWER    nonce u64; the daemon's answer, as long as the question: its nonce, and the cookie to use from now on
+    RELAY     a packet of topic resolution; to a daemon with the sender's cookie, from a daemon with the addressee's
 
-The cookie proves to the daemon that the context receives at its address; the nonce, and the cookie in what is relayed,
-prove to the context that it hears the daemon.
+The cookie proves to the daemon that the context receives at its address. The nonce of an ANSWER and the cookie of a
+RELAY prove to the context that the packet comes from the daemon.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _HEAD = struct.Struct("!BBHQ")
 _WHOLE = struct.Struct("!BBHQQ")
 
 RELAY_HEADER: Final = _HEAD.size
-"""How much longer a RELAY is than what it holds."""
+"""Size in bytes of the header of a RELAY, before the packet in it."""
 
 
 class Packet(NamedTuple):
-    """One of them.
+    """A packet between a context and a resolver daemon.
 
     Attributes:
-        type: which.
-        cookie: a proof; 0 is none.
-        nonce: of a question and its answer; 0 otherwise.
-        inner: what a RELAY holds; of the others nothing.
+        type: KEEPALIVE, ANSWER or RELAY.
+        cookie: the cookie; 0 in the first KEEPALIVE.
+        nonce: the nonce of a KEEPALIVE or ANSWER; 0 in a RELAY.
+        inner: the packet in a RELAY; empty in the others.
     """
 
     type: int
@@ -47,7 +47,7 @@ class Packet(NamedTuple):
 
 
 def parse(packet: bytes) -> Packet | None:
-    """Returns the values of a packet; None when it is none, of another version, or contradicts itself."""
+    """Returns the values of a packet; None when the bytes are invalid or have another version."""
     if len(packet) <= _HEAD.size:
         return None
     version, kind, zeros, cookie = _HEAD.unpack_from(packet)
@@ -61,15 +61,15 @@ def parse(packet: bytes) -> Packet | None:
 
 
 def keepalive(cookie: int, nonce: int) -> bytes:
-    """Returns a KEEPALIVE."""
+    """Returns a KEEPALIVE packet as bytes."""
     return _WHOLE.pack(VERSION, KEEPALIVE, 0, cookie, nonce)
 
 
 def answer(cookie: int, nonce: int) -> bytes:
-    """What answers it."""
+    """Returns an ANSWER packet as bytes."""
     return _WHOLE.pack(VERSION, ANSWER, 0, cookie, nonce)
 
 
 def relay(cookie: int, inner: bytes) -> bytes:
-    """Returns a RELAY."""
+    """Returns a RELAY packet as bytes."""
     return _HEAD.pack(VERSION, RELAY, 0, cookie) + inner

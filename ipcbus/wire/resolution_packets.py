@@ -1,20 +1,20 @@
-"""What contexts say to each other in topic resolution: bytes to values and back, whatever the bytes are.
+"""The packets of topic resolution between contexts: conversion from bytes to values and back, safe for any bytes.
 
-Each packet begins with a head; numbers are in the order of the network::
+Each packet begins with a head; numbers are in network byte order::
 
      0         1      2         4         8                16               24
     +---------+------+---------+---------+----------------+----------------+---------------+-----------+------
     | version | type | ttl u16 | pid u32 | context id u64 | number u64     | domain, 8     | length u8 | name
     +---------+------+---------+---------+----------------+----------------+---------------+-----------+------
 
-    ADVERT    groups: a session, a count u16, and so many topics: number u32, length u8, name
-    QUERY     a count u16, and so many topics: length u8, name
-    WILDCARD  a count u16, and so many beginnings of topics: length u8, text
-    FINAL     groups: session id u32, a count u16, and so many topic numbers u32; a group without numbers is the whole
-              session, and no group at all is the whole context
+    ADVERT    groups: a session, a count u16, and the topics: number u32, length u8, name
+    QUERY     a count u16, and the topics: length u8, name
+    WILDCARD  a count u16, and prefixes of topics: length u8, text
+    FINAL     groups: session id u32, a count u16, and topic numbers u32; a group without numbers means the whole
+              session, and a packet without groups the whole context
 
 A session is: transport u8, source-paced u8, topics_max u32, session id u32, local u32, transport id u32, window u64,
-port u16, group port u16, then the address and that of the group: family u8 (4, 6; 0 is none) and its bytes.
+port u16, group port u16, then the address and the group's address: family u8 (4, 6; 0 for no address) and its bytes.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ ADVERT, QUERY, WILDCARD, FINAL = range(1, 5)
 NAME_MAX: Final = 31
 """Longest context name in bytes of UTF-8, as in the registry."""
 TTL_MAX: Final = 0xFFFF
-"""Longest time for which an advert can hold, in seconds."""
+"""Longest time for which an advert holds, in seconds."""
 CONTEXT_MAX: Final = (1 << 32) - 1
-"""Highest id of a context: it stands in the names of shared objects."""
+"""Highest id of a context, which is a part of the names of shared objects."""
 NUMBER_MAX: Final = (1 << 62) - 1
 """Highest number of a packet."""
 
@@ -57,14 +57,14 @@ _ADDRESS_BYTES = {4: 4, 6: 16}
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Who says it.
+    """The sender and the number of a packet.
 
     Attributes:
-        context_id: the context that does; never 0, and at most CONTEXT_MAX.
+        context_id: the context that sends the packet; from 1 to CONTEXT_MAX.
         pid: its process, on its host.
         name: its name; may be empty.
         tag: tag of its domain: one to eight characters of ASCII.
-        number: of the packet, counted by the context from 1 on: what comes after a later one is old.
+        number: number of the packet, which the context counts from 1; a packet is old if a higher number has arrived.
     """
 
     context_id: int
@@ -76,7 +76,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A session over UDP, or over a ring with a twin over UDP; as in `SessionAdvert` and `Endpoint`."""
+    """A session over UDP, or over a ring with a UDP twin; the fields are those of `SessionAdvert` and `Endpoint`."""
 
     transport: int
     source_paced: bool
@@ -93,7 +93,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class Packet:
-    """What every packet has: its head."""
+    """The part that all packets have."""
 
     head: Head
 
@@ -103,8 +103,8 @@ class Advert(Packet):
     """Topics that the context publishes.
 
     Attributes:
-        ttl: for how many seconds that holds, unless it is told again.
-        groups: sessions, each with topics by their numbers.
+        ttl: for how many seconds the advert holds, unless another one follows.
+        groups: sessions, each with its topics by number.
     """
 
     ttl: int
@@ -120,9 +120,9 @@ class Query(Packet):
 
 @dataclass(frozen=True, slots=True)
 class WildcardQuery(Packet):
-    """What the topics begin with that the context looks for.
+    """Prefixes of the topics that the context looks for.
 
-    The pattern itself is not sent: nobody should have to match a regular expression that a stranger made.
+    The pattern itself is not sent, because a context must not match regular expressions of strangers.
     """
 
     prefixes: tuple[str, ...]
@@ -130,32 +130,32 @@ class WildcardQuery(Packet):
 
 @dataclass(frozen=True, slots=True)
 class FinalAdvert(Packet):
-    """Topics that the context does not publish any more.
+    """Topics that the context no longer publishes.
 
     Attributes:
-        groups: session ids, each with topic numbers; without numbers it is the whole session, and no group at all is
-            the whole context.
+        groups: session ids, each with topic numbers; a group without numbers means the whole session, and an empty
+            tuple the whole context.
     """
 
     groups: tuple[tuple[int, tuple[int, ...]], ...]
 
 
-class _WrongError(Exception):
-    """The packet is none."""
+class _InvalidPacketError(Exception):
+    """The bytes are not a packet."""
 
 
 def parse(packet: bytes) -> Packet | None:
-    """Returns the values of a packet; None when it is none, of another version or type, or contradicts itself."""
+    """Returns the values of a packet; None when the bytes are invalid or have another version or type."""
     if fault_of_head(packet):
         return None
     try:
         return _parse(_Reader(packet))
-    except _WrongError:
+    except _InvalidPacketError:
         return None
 
 
 def fault_of_head(packet: bytes) -> str:
-    """Whether it is another version ("ver") or an unknown type ("type"), in the words of the statistics; else empty."""
+    """Returns "ver" for another version, "type" for an unknown type, "malformed", or an empty text."""
     if packet[:1] != bytes((VERSION,)):
         return "ver" if packet else "malformed"
     return "" if packet[1:2] in (b"\1", b"\2", b"\3", b"\4") else "type" if len(packet) > 1 else "malformed"
@@ -165,29 +165,29 @@ def _parse(reader: _Reader) -> Packet:
     _, kind, ttl, pid, context_id, number, padded = reader.unpack(_HEAD)
     tag = padded.rstrip(b"\0")
     if not tag.isascii() or not tag or b"\0" in tag or not 0 < context_id <= CONTEXT_MAX or number > NUMBER_MAX:
-        raise _WrongError
+        raise _InvalidPacketError
     head = Head(context_id, pid, reader.text(0, NAME_MAX), tag.decode(), number)
     if kind == ADVERT:
         groups = []
-        while reader.left:
+        while reader.remaining:
             groups.append((reader.session(), reader.topics()))
         if not groups or not ttl:
-            raise _WrongError
+            raise _InvalidPacketError
         return Advert(head, ttl, tuple(groups))
     if kind == FINAL:
         finals = []
-        while reader.left:
+        while reader.remaining:
             finals.append((reader.number(), tuple(reader.number() for _ in range(reader.count(_NUMBER.size)))))
         return FinalAdvert(head, tuple(finals))
     shortest = 1 if kind == QUERY else 0
     texts = tuple(reader.text(shortest, wire_layout.TOPIC_NAME_MAX) for _ in range(reader.count(1)))
-    if not texts or reader.left:
-        raise _WrongError
+    if not texts or reader.remaining:
+        raise _InvalidPacketError
     return Query(head, texts) if kind == QUERY else WildcardQuery(head, texts)
 
 
 class _Reader:
-    """Takes values from the front of a packet; raises `_WrongError` where there is none, or a wrong one."""
+    """Reads values from the front of a packet; raises `_InvalidPacketError` if a value is missing or invalid."""
 
     __slots__ = ("_at", "_packet")
 
@@ -196,12 +196,12 @@ class _Reader:
         self._at = 0
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
         return len(self._packet) - self._at
 
     def bytes(self, size: int) -> bytes:
-        if size > self.left:
-            raise _WrongError
+        if size > self.remaining:
+            raise _InvalidPacketError
         self._at += size
         return self._packet[self._at - size : self._at]
 
@@ -212,31 +212,31 @@ class _Reader:
         return int.from_bytes(self.bytes(_NUMBER.size), "big")
 
     def count(self, each: int) -> int:
-        """Returns how many follow; each takes so many bytes at least."""
+        """Reads the number of values that follow; each of them has `each` bytes or more."""
         found = int.from_bytes(self.bytes(_COUNT.size), "big")
-        if found * each > self.left:
-            raise _WrongError
+        if found * each > self.remaining:
+            raise _InvalidPacketError
         return found
 
     def text(self, shortest: int, longest: int) -> str:
         size = self.bytes(1)[0]
         raw = self.bytes(size)
         if not shortest <= size <= longest or b"\0" in raw:
-            raise _WrongError
+            raise _InvalidPacketError
         try:
             return raw.decode()
         except UnicodeDecodeError:
-            raise _WrongError from None
+            raise _InvalidPacketError from None
 
     def topics(self) -> dict[int, str]:
         found = {}
         for _ in range(self.count(_NUMBER.size + 1)):
             number = self.number()
             if number > wire_layout.TOPIC_MASK:
-                raise _WrongError
+                raise _InvalidPacketError
             found[number] = self.text(1, wire_layout.TOPIC_NAME_MAX)
         if not found:
-            raise _WrongError
+            raise _InvalidPacketError
         return found
 
     def address(self, *, group: bool) -> str:
@@ -244,10 +244,10 @@ class _Reader:
         if group and family == 0:
             return ""
         if family not in _ADDRESS_BYTES:
-            raise _WrongError
+            raise _InvalidPacketError
         found = ipaddress.ip_address(self.bytes(_ADDRESS_BYTES[family]))
         if found.is_unspecified or found.is_multicast != group:
-            raise _WrongError
+            raise _InvalidPacketError
         return str(found)
 
     def session(self) -> Session:
@@ -259,17 +259,17 @@ class _Reader:
             or pacing > 1
             or not 1 <= topics_max <= wire_layout.TOPIC_MASK + 1
             or not session_id
-            # A ring may have either twin; the others are their own.
+            # A ring may have a twin of either kind; a session over UDP is of one kind.
             or transport not in (*_RINGS, wire_layout.TRANSPORT_LBTRM if group else wire_layout.TRANSPORT_LBTRU)
         ):
-            raise _WrongError
+            raise _InvalidPacketError
         return Session(
             transport, bool(pacing), topics_max, session_id, local, transport_id, window, host, port, group, group_port
         )
 
 
 def advert(head: Head, ttl: int, groups: Iterable[tuple[Session, Mapping[int, str]]]) -> bytes:
-    """Returns an ADVERT."""
+    """Returns an ADVERT packet as bytes."""
     parts = [_head(ADVERT, head, min(ttl, TTL_MAX))]
     for session, topics in groups:
         parts += [_session(session), _COUNT.pack(len(topics))]
@@ -279,17 +279,17 @@ def advert(head: Head, ttl: int, groups: Iterable[tuple[Session, Mapping[int, st
 
 
 def query(head: Head, topics: Iterable[str]) -> bytes:
-    """Returns a QUERY."""
+    """Returns a QUERY packet as bytes."""
     return _texts(QUERY, head, topics)
 
 
 def wildcard_query(head: Head, prefixes: Iterable[str]) -> bytes:
-    """Returns a WILDCARD."""
+    """Returns a WILDCARD packet as bytes."""
     return _texts(WILDCARD, head, prefixes)
 
 
 def final(head: Head, groups: Iterable[tuple[int, Iterable[int]]]) -> bytes:
-    """Returns a FINAL."""
+    """Returns a FINAL packet as bytes."""
     parts = [_head(FINAL, head)]
     for session_id, numbers in groups:
         listed = list(numbers)
@@ -298,22 +298,22 @@ def final(head: Head, groups: Iterable[tuple[int, Iterable[int]]]) -> bytes:
 
 
 def head_size(name: str) -> int:
-    """Bytes of the head of a context with this name, and of the count that follows it in a query."""
+    """Returns the size in bytes of the head of a context with this name, and of the count behind it in a query."""
     return _HEAD.size + text_size(name) + _COUNT.size
 
 
 def session_size(session: Session) -> int:
-    """Bytes of a session and the count of its topics in an ADVERT."""
+    """Returns the size in bytes of a session and the count of its topics in an ADVERT."""
     return len(_session(session)) + _COUNT.size
 
 
 def topic_size(topic: str) -> int:
-    """Bytes of a topic in an ADVERT."""
+    """Returns the size in bytes of a topic in an ADVERT."""
     return _NUMBER.size + text_size(topic)
 
 
 def text_size(text: str) -> int:
-    """Bytes of a text in a query."""
+    """Returns the size in bytes of a text in a query."""
     return 1 + len(text.encode())
 
 

@@ -1,28 +1,28 @@
-"""Whole datagrams sealed with a key that all contexts of a domain share.
+"""Datagrams that are sealed with a key that all contexts of a domain share.
 
-A sealed datagram is a mark, the packet, and 40 bytes behind it; numbers are in the order of the network::
+A sealed datagram is a mark, the packet, and 40 bytes behind it; numbers are in network byte order::
 
     +-----------+--------+------------+-------------+---------------------------+--------------+
     | mark 0xff | packet | sender u64 | counter u64 | time u64 (ns since epoch) | tag 16 bytes |
     +-----------+--------+------------+-------------+---------------------------+--------------+
 
-No packet begins with the mark, which stands where they have their version: who has no key drops what is sealed.
+The mark stands in the place of a version and is not a version, so that contexts without the key drop sealed datagrams.
 
-The tag is BLAKE2b under the key over all that stands before it; the domain and the purpose go into it too, so that what
-was sealed for one of them opens for no other. Each sender draws its id when it starts, and counts from 1.
+The tag is the BLAKE2b hash, with the key, of all bytes before it. The domain and the purpose are part of the hash, so
+that a datagram opens only for its domain and purpose. Each sender draws a random id when it starts, and counts from 1.
 
-What it keeps off: who does not have the key can neither make a datagram, nor change one, nor have one taken a second
-time. Of each sender an opener knows which of the latest counters have come; older ones are dropped.
+A seal protects against a host without the key: it can neither make nor change a datagram, nor replay one. The opener
+knows which of the latest counters of each sender have arrived, and drops older ones.
 
-What it does not:
+A seal does not protect against this:
 
-- Everybody with the key may speak for everybody else.
-- Nothing is hidden: packets are sealed, not encrypted.
-- A datagram may be held back, and may be brought to another opener of the domain than it was sent to, once.
-- Whoever starts anew, or has forgotten a sender for another, knows no counters. So a sender that is not known is let in
-  by a fresh datagram only: its time is within the tolerance of the opener's clock, and after that of all that were
-  forgotten. What is older than the tolerance cannot be replayed to anybody; what is younger can be, once, to who has
-  just started. Clocks of hosts have to agree within the tolerance.
+- Each host with the key may send in the name of any other.
+- Packets are sealed, not encrypted: any host may read them.
+- An attacker may delay a datagram, or redirect it once to another opener of the domain.
+- An opener that has just started, or has forgotten a sender to make room, knows no counters. So it accepts an unknown
+  sender only with a fresh datagram: its time is within the tolerance of the opener's clock, and after the times of all
+  forgotten senders. Datagrams that are older than the tolerance cannot be replayed; younger ones can be replayed once,
+  to an opener that has just started. The clocks of hosts must agree within the tolerance.
 """
 
 from __future__ import annotations
@@ -40,31 +40,31 @@ _TRAILER: Final = struct.Struct("!QQQ")
 _MARK: Final = b"\xff"
 _BEHIND: Final = _TRAILER.size + TAG_BYTES
 SEAL_BYTES: Final = len(_MARK) + _BEHIND
-"""How much longer a datagram gets."""
+"""Bytes that a seal adds to a datagram."""
 
 
 class Purpose(Enum):
-    """What datagrams are for; a datagram that was sealed for one opens for no other."""
+    """The purpose of a datagram; it opens only for the purpose that it was sealed for."""
 
     DATA = b"ipcbus data"
     """From a source to its receivers."""
     CONTROL = b"ipcbus control"
     """From receivers to a source."""
     RESOLUTION = b"ipcbus resolving"
-    """From everybody to everybody."""
+    """From each context to all others."""
 
 
 class Sealer:
-    """Seals what one sender sends for one purpose. It counts, so there is one, however many sockets are used."""
+    """Seals the datagrams of one sender for one purpose; all sockets of the sender share it, because it counts."""
 
     def __init__(self, key: bytes, domain: str, purpose: Purpose, sender: int) -> None:
-        """Nothing was sealed yet.
+        """Makes a sealer whose counter is 0.
 
         Args:
-            key: that of the domain.
+            key: the key of the domain.
             domain: name of the domain.
-            purpose: of all that it seals.
-            sender: 64 random bits, drawn anew at each start.
+            purpose: purpose of all its datagrams.
+            sender: 64 random bits, new at each start.
         """
         self._state = _keyed(key, domain, purpose)
         self._sender = sender
@@ -74,7 +74,7 @@ class Sealer:
         """Returns a packet with its seal.
 
         Args:
-            packet: anything.
+            packet: any bytes.
             now_ns: wall clock, ns since the epoch.
         """
         self._counter += 1
@@ -86,17 +86,17 @@ class Sealer:
 
 @dataclass(slots=True)
 class SealCounts:
-    """What an opener counts.
+    """The counters of an opener, in datagrams.
 
     Attributes:
-        opened: datagrams that were let in.
+        opened: accepted datagrams.
         short: too short for a seal.
-        forged: with a tag that is not that of the key, the domain and the purpose; also damaged ones.
-        replayed: had come before.
-        old: so far behind the latest of their sender that nobody knows whether they had come.
-        stale: the first of a sender that is not known, and not fresh: replayed, or clocks disagree.
+        forged: with a wrong tag for the key, the domain and the purpose; damaged datagrams, too.
+        replayed: had arrived before.
+        old: too far behind the latest datagram of their sender to know whether they had arrived.
+        stale: not fresh, from an unknown sender: replayed, or the clocks disagree.
         own: sent by this context itself.
-        forgotten: senders that went to make room for others.
+        forgotten: senders (not datagrams) that were forgotten to make room for others.
     """
 
     opened: int = 0
@@ -110,19 +110,19 @@ class SealCounts:
 
 
 class _Sender:
-    """Which of a sender's latest counters have come."""
+    """The latest counters of a sender that have arrived."""
 
     __slots__ = ("highest", "latest_ns", "seen")
 
     def __init__(self, window: int) -> None:
-        # By counter modulo the window: the last counter that came there. Counters begin at 1.
+        # Index: counter modulo the window; value: the last counter that arrived there. Counters begin at 1.
         self.seen = array("Q", bytes(8 * window))
         self.highest = 0
         self.latest_ns = 0
 
 
 class Opener:
-    """Opens what comes for one purpose, each datagram once."""
+    """Opens the sealed datagrams of one purpose, each of them once."""
 
     def __init__(
         self,
@@ -135,17 +135,17 @@ class Opener:
         senders_max: int = 4096,
         own: int | None = None,
     ) -> None:
-        """Nothing has come.
+        """Makes an opener that knows no sender.
 
         Args:
-            key: that of the domain.
+            key: the key of the domain.
             domain: name of the domain.
-            purpose: of all that it opens.
-            window: how far behind the latest counter of its sender a datagram may be; 8 bytes each and sender.
-            tolerance_ns: how far the time of the first datagram of a sender may be from ours.
-            senders_max: how many senders are known; when there are more, the one that was silent for longest is
-                forgotten. Only who has the key can push one out.
-            own: id of the sealer of the same context: what comes back from it is dropped.
+            purpose: purpose of all datagrams that it opens.
+            window: how far a datagram may be behind the latest counter of its sender; costs 8 bytes each, by sender.
+            tolerance_ns: largest difference between the time of a sender's first datagram and this host's clock.
+            senders_max: most senders that it remembers; it forgets the one that has been silent for longest. Only
+                hosts with the key can make it forget a sender.
+            own: id of the sealer of this context, whose datagrams it drops.
         """
         self.counts = SealCounts()
         self._state = _keyed(key, domain, purpose)
@@ -153,16 +153,16 @@ class Opener:
         self._tolerance_ns = tolerance_ns
         self._senders_max = senders_max
         self._own = own
-        # Whoever was heard last stands last.
+        # In the order of their latest datagrams.
         self._senders: dict[int, _Sender] = {}
         self._forgotten_ns = 0
 
     def __len__(self) -> int:
-        """Returns how many senders are known."""
+        """Returns the number of known senders."""
         return len(self._senders)
 
     def open(self, sealed: bytes, now_ns: int) -> bytes | None:
-        """Returns the packet; None, and counted, when it is not to be trusted.
+        """Returns the packet in a sealed datagram; returns None, and counts why, if the datagram is refused.
 
         Args:
             sealed: any bytes.
@@ -181,7 +181,7 @@ class Opener:
         if sender == self._own:
             counts.own += 1
             return None
-        known = self._senders.get(sender) or self._let_in(counter, time_ns, now_ns)
+        known = self._senders.get(sender) or self._admit(counter, time_ns, now_ns)
         if known is None:
             counts.stale += 1
             return None
@@ -205,24 +205,24 @@ class Opener:
         known.highest = max(known.highest, counter)
         return True
 
-    def _let_in(self, counter: int, time_ns: int, now_ns: int) -> _Sender | None:
-        """Room for a sender that is not known; None when its first datagram is not fresh."""
+    def _admit(self, counter: int, time_ns: int, now_ns: int) -> _Sender | None:
+        """Admits an unknown sender; returns None if its first datagram is not fresh."""
         fresh = abs(now_ns - time_ns) <= self._tolerance_ns and time_ns > self._forgotten_ns
         if not fresh or counter == 0:
             return None
         if len(self._senders) >= self._senders_max:
             oldest = self._senders.pop(next(iter(self._senders)))
-            # Not later than now: a clock that went wrong must not keep everybody else out.
+            # Not later than now, so that one sender with a wrong clock does not lock the others out.
             self._forgotten_ns = max(self._forgotten_ns, min(oldest.latest_ns, now_ns))
             self.counts.forgotten += 1
         return _Sender(self._window)
 
 
 def _keyed(key: bytes, domain: str, purpose: Purpose) -> blake2b:
-    """Returns the state of the hash after the key; a copy of it is cheaper than a new one."""
+    """Returns the state of the hash after the key; copying it is cheaper than making a new one."""
     return blake2b(
         digest_size=TAG_BYTES,
-        # Keys of any length go in whole.
+        # Hashed, because keys may have any length.
         key=blake2b(key, person=b"ipcbus key").digest(),
         salt=blake2b(domain.encode(), digest_size=blake2b.SALT_SIZE).digest(),
         person=purpose.value,

@@ -1,4 +1,4 @@
-# The way from one message of a datagram to the next, and the stamps of messages.
+# The distance from one message of a datagram to the next, and the stamps of messages.
 cimport cython
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy
@@ -12,17 +12,17 @@ cdef enum:
 
 
 cdef inline uint64_t body_bytes(uint32_t length, uint32_t word) noexcept nogil:
-    """Bytes behind a message header, without padding: the payload, and the stamp where there is one."""
+    """Returns the bytes behind a message header, without padding: the payload, and the stamp if it has one."""
     return <uint64_t>length + (word >> STAMP_SHIFT & STAMP_BYTES)
 
 
 cdef inline uint64_t stride(uint64_t body) noexcept nogil:
-    """Bytes from a message's header to the next one."""
+    """Returns the bytes from a message's header to the next one."""
     return MESSAGE_HEADER_BYTES + aligned(body)
 
 
 cdef inline uint64_t stamp_ticks(const char *message, uint32_t length, double ticks_per_stamp) noexcept nogil:
-    """How many ticks after the begin of its datagram is what the stamp of a message says."""
+    """Returns the time in the stamp of a message: ticks since the begin of its datagram."""
     cdef uint32_t stamp
     memcpy(&stamp, message + MESSAGE_HEADER_BYTES + length, STAMP_BYTES)
     return <uint64_t><int64_t>(<double>stamp * ticks_per_stamp)  # signed: one instruction

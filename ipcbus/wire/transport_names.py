@@ -1,4 +1,4 @@
-"""Numbers and names of transports: apart from the layout, so that looking up a name does not load numpy."""
+"""Numbers and names of transports; not part of the layout, so that looking up a name does not load numpy."""
 
 from typing import Final
 

@@ -1,6 +1,6 @@
-"""The packets of LBT-RU and LBT-RM: bytes to values and back, whatever the bytes are.
+"""The packets of LBT-RU and LBT-RM: conversion from bytes to values and back, safe for any bytes.
 
-Each packet begins with eight bytes; numbers are in the order of the network::
+Each packet begins with eight bytes; numbers are in network byte order::
 
      0         1        2                 4                                8
     +---------+--------+-----------------+--------------------------------+
@@ -11,14 +11,14 @@ Each packet begins with eight bytes; numbers are in the order of the network::
     SM       lead u64, trail u64, cookie u64, nonce u64
     NAK      cookie u64, first number u64, then distances from it u32 each
     NCF      first number u64, reason u32, then distances from it u32 each
-    CONNECT  cookie u64, nonce u64, and zeros up to the size of the answer
+    CONNECT  cookie u64, nonce u64, then zeros up to the size of the answer
     ACK      cookie u64, lead u64, context id u64, revision u64, pid u32, page u16, pages u16,
              length of the name u8, name in UTF-8, then topic numbers u32 each
-    RESET    cookie u64, or the nonce where it answers a CONNECT
+    RESET    cookie u64, or the nonce in an answer to a CONNECT
     LEAVE    cookie u64
-    TOPICS   cookie u64, then of each topic its number u32, where it began for the client u64, messages published u64
+    TOPICS   cookie u64, then for each topic its number u32, its first number for the client u64, messages published u64
 
-Datagrams have 64-bit numbers, which never begin anew.
+Datagrams have 64-bit numbers, which never wrap.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ VERSION: Final = 3
 DATA, SM, NAK, NCF, CONNECT, ACK, RESET, LEAVE, TOPICS = range(1, 10)
 
 AGAIN: Final = 0x1
-"""Flag of DATA: it was sent before."""
+"""Flag of DATA: a retransmission."""
 WELCOME: Final = 0x2
-"""Flag of SM: it answers a CONNECT."""
+"""Flag of SM: the answer to a CONNECT."""
 FINAL: Final = 0x4
-"""Flag of SM: nothing comes after `lead`."""
+"""Flag of SM: the session ends at `lead`."""
 ADMITTED: Final = 0x8
-"""Flag of SM: the client whose CONNECT it answers is registered."""
+"""Flag of SM: the client that sent the CONNECT is registered."""
 GONE: Final = 0x10
-"""Flag of RESET: the session does not exist there (any more)."""
+"""Flag of RESET: the session does not exist (any more)."""
 ASKS: Final = 0x20
-"""Flag of ACK: TOPICS is wanted of the topics in it."""
+"""Flag of ACK: the client asks for TOPICS about the topics of the ACK."""
 
 NCF_NO_RETRY, NCF_IGNORED, NCF_RX_DELAY, NCF_SHED = range(4)
 
 NUMBER_MAX: Final = (1 << 62) - 1
-"""Highest number of a datagram; more would not be reached in ten thousand years."""
+"""Highest number of a datagram, which no session reaches in ten thousand years."""
 
 HEAD: Final = struct.Struct("!BBHI")
 DATA_HEAD: Final = struct.Struct("!BBHIQIIQ")
-"""All that stands before the datagram in a DATA packet."""
+"""The header before the datagram in a DATA packet."""
 DATA_FRONT: Final = struct.Struct("!BBHIQI")
 DATA_BODY: Final = struct.Struct("!IQ")
-"""The same in two parts: what is known when it is sent, and what was known before."""
+"""The two parts of this header: fields that a retransmission changes, and fields that stay."""
 _SM = struct.Struct("!QQQQ")
 _NAK = struct.Struct("!QQ")
 _NCF = struct.Struct("!QI")
@@ -67,11 +67,11 @@ _ACK = struct.Struct("!QQQQIHHB")
 _TOPIC = struct.Struct("!IQQ")
 
 DATA_HEADER: Final = DATA_HEAD.size
-"""Bytes before the datagram in a DATA packet."""
+"""Size in bytes of the header before the datagram in a DATA packet."""
 CONNECT_BYTES: Final = HEAD.size + _SM.size
-"""Size of a CONNECT: that of the answer, so that a forged sender makes nobody send more than was sent to him."""
+"""Size of a CONNECT: that of its answer, so that the answer to a forged sender is not longer than the question."""
 CONTROL_BYTES: Final = 1400
-"""Most bytes of a packet that is no DATA: what fits everywhere in one piece, also when it is sealed."""
+"""Most bytes of a packet other than DATA, so that networks need not split it, even when it is sealed."""
 NAME_BYTES: Final = 31
 """Most bytes of a context's name."""
 PAGE_TOPICS: Final = 256
@@ -82,12 +82,12 @@ NO_TOPIC: Final = (1 << 64) - 1
 
 @dataclass(frozen=True, slots=True)
 class Packet:
-    """A packet of a type that has no fields of its own here: what all have.
+    """The fields that all packets have.
 
     Attributes:
         type: one of the constants above.
-        flags: as it stands there.
-        session_id: which session it belongs to.
+        flags: the flags of the type, as bits.
+        session_id: the session of the packet.
     """
 
     type: int
@@ -97,14 +97,14 @@ class Packet:
 
 @dataclass(frozen=True, slots=True)
 class Data(Packet):
-    """A datagram.
+    """A datagram with its header: DATA.
 
     Attributes:
-        number: its own.
-        trail: the oldest that its source holds.
-        messages: how many messages are in it.
-        send_time_ns: when it was sent, ns since the epoch.
-        datagram: the rest.
+        number: the number of the datagram.
+        trail: the number of the oldest datagram that the source can send again.
+        messages: the number of messages in the datagram.
+        send_time_ns: when the datagram was sent, ns since the epoch.
+        datagram: its bytes.
     """
 
     number: int
@@ -116,13 +116,13 @@ class Data(Packet):
 
 @dataclass(frozen=True, slots=True)
 class SessionMessage(Packet):
-    """A sign of life: all numbers below `lead` were sent, those from `trail` on are held.
+    """A sign of life of a source: SM.
 
     Attributes:
-        lead: the number that the next datagram has.
-        trail: the oldest that is held.
-        cookie: of the client that it goes to; 0 when it goes to a group.
-        nonce: that of the CONNECT which it answers; 0 otherwise.
+        lead: the number that the next datagram will have.
+        trail: the number of the oldest datagram that the source can send again.
+        cookie: the cookie of the client that gets it; 0 when it goes to a group.
+        nonce: the nonce of the CONNECT that it answers; 0 otherwise.
     """
 
     lead: int
@@ -136,9 +136,9 @@ class Numbers(Packet):
     """A NAK or an NCF.
 
     Attributes:
-        numbers: which datagrams, the lowest first, each once.
-        reason: of an NCF; 0 otherwise.
-        cookie: of a NAK, that of the client; 0 otherwise.
+        numbers: the numbers of the datagrams, in increasing order.
+        reason: the reason of an NCF; 0 in a NAK.
+        cookie: the client's cookie in a NAK; 0 in an NCF.
     """
 
     numbers: tuple[int, ...]
@@ -148,11 +148,11 @@ class Numbers(Packet):
 
 @dataclass(frozen=True, slots=True)
 class Connect(Packet):
-    """A client wants to be registered: CONNECT.
+    """The request of a client to be registered: CONNECT.
 
     Attributes:
-        cookie: proof that who sends it receives at his address; 0 before the source has given one.
-        nonce: by which he knows the answer.
+        cookie: proof that the client receives at its address; 0 before the source has sent one.
+        nonce: a number by which the client recognizes the answer.
     """
 
     cookie: int
@@ -161,10 +161,10 @@ class Connect(Packet):
 
 @dataclass(frozen=True, slots=True)
 class Client(Packet):
-    """Without more words: LEAVE of a client, or RESET to one that the source does not know.
+    """A LEAVE of a client, or a RESET to a client that the source does not know.
 
     Attributes:
-        cookie: the client's; of a RESET, what stood in the packet that it answers.
+        cookie: the client's; in a RESET the cookie or nonce of the packet that it answers.
     """
 
     cookie: int
@@ -172,18 +172,18 @@ class Client(Packet):
 
 @dataclass(frozen=True, slots=True)
 class Ack(Packet):
-    """A registered client lives: ACK.
+    """The sign of life of a registered client: ACK.
 
     Attributes:
         cookie: the client's.
-        lead: the number after the highest that it knows of.
-        context_id: of the client's context.
-        revision: of its list of topics; a later list has a higher one.
-        pid: of its process.
-        page: which part of the list this is, from 0.
-        pages: how many there are.
-        name: of its context.
-        topics: numbers of topics that it receives, as many as are on this page.
+        lead: the number after the highest one that the client knows of.
+        context_id: id of the client's context.
+        revision: revision of its list of topics; a later list has a higher one.
+        pid: its process.
+        page: number of this page of the list, from 0.
+        pages: number of pages.
+        name: name of the client's context.
+        topics: numbers of the topics that it receives, those on this page.
     """
 
     cookie: int
@@ -199,12 +199,12 @@ class Ack(Packet):
 
 @dataclass(frozen=True, slots=True)
 class Topics(Packet):
-    """Where the topics of a client are: TOPICS.
+    """The state of the topics of a client: TOPICS.
 
     Attributes:
         cookie: the client's.
-        topics: of each its number, the number of its first message that was sent after the client was known to receive
-            it, and a number below which all its messages are published; or twice NO_TOPIC.
+        topics: for each topic its number, the number of its first message since the source knows that the client
+            receives it, and a number below which all its messages are published; or twice NO_TOPIC.
     """
 
     cookie: int
@@ -212,7 +212,7 @@ class Topics(Packet):
 
 
 def parse(packet: bytes | memoryview) -> Packet | None:
-    """Returns the values of a packet; None when it is none, of another version, or contradicts itself."""
+    """Returns the values of a packet; None when the bytes are invalid or have another version."""
     if len(packet) < HEAD.size:
         return None
     version, kind, flags, session_id = HEAD.unpack_from(packet)
@@ -240,7 +240,7 @@ def parse(packet: bytes | memoryview) -> Packet | None:
 
 
 def fault(packet: bytes | memoryview) -> str:
-    """Of what is no packet to `parse`, why: `size`, `version`, `type`, or else `hdr`; names as Ultra Messaging's."""
+    """Returns why `parse` refuses a packet: `size`, `version`, `type` or `hdr`, as Ultra Messaging names them."""
     if len(packet) < HEAD.size:
         return "size"
     if packet[0] != VERSION:
@@ -298,30 +298,30 @@ def _parse_ack(rest: memoryview, flags: int, session_id: int) -> Ack | None:
 def data(
     session_id: int, number: int, trail: int, messages: int, send_time_ns: int, datagram: bytes, flags: int
 ) -> bytes:
-    """Returns a DATA packet."""
+    """Returns a DATA packet as bytes."""
     return data_front(session_id, number, trail, flags) + DATA_BODY.pack(messages, send_time_ns) + datagram
 
 
 def data_front(session_id: int, number: int, trail: int, flags: int) -> bytes:
-    """What changes when a datagram is sent again; a trail that is too far back is told as far as its field goes."""
+    """Returns the part of the header that a retransmission changes; it limits the distance to the trail to 32 bits."""
     back = number - trail
     return DATA_FRONT.pack(VERSION, DATA, flags, session_id, number, back if back < 0xFFFFFFFF else 0xFFFFFFFF)
 
 
 def session_message(session_id: int, lead: int, trail: int, flags: int = 0, cookie: int = 0, nonce: int = 0) -> bytes:
-    """Returns an SM packet."""
+    """Returns an SM packet as bytes."""
     return HEAD.pack(VERSION, SM, flags, session_id) + _SM.pack(lead, trail, cookie, nonce)
 
 
 def naks(session_id: int, cookie: int, numbers: Sequence[int], size_max: int = CONTROL_BYTES) -> list[bytes]:
-    """NAK packets for these numbers, in their order, as few as hold them."""
+    """Returns as few NAK packets as possible for these numbers, in their order."""
     head = HEAD.pack(VERSION, NAK, 0, session_id)
     groups = _groups(numbers, size_max - HEAD.size - _NAK.size)
     return [head + _NAK.pack(cookie, first) + steps for first, steps in groups]
 
 
 def ncfs(session_id: int, reason: int, numbers: Sequence[int], size_max: int = CONTROL_BYTES) -> list[bytes]:
-    """NCF packets for these numbers, in their order, as few as hold them."""
+    """Returns as few NCF packets as possible for these numbers, in their order."""
     head = HEAD.pack(VERSION, NCF, 0, session_id)
     groups = _groups(numbers, size_max - HEAD.size - _NCF.size)
     return [head + _NCF.pack(first, reason) + steps for first, steps in groups]
@@ -336,46 +336,47 @@ def acks(
     session_id: int,
     cookie: int,
     lead: int,
-    who: tuple[int, int, str],
+    context: tuple[int, int, str],
     revision: int,
     topics: Sequence[int],
     flags: int = 0,
 ) -> list[bytes]:
-    """ACK packets, as many as the topics take.
+    """Returns the ACK packets for a list of topics.
 
     Args:
         session_id: the session's.
         cookie: the client's.
-        lead: the number after the highest that it knows of.
-        who: id, pid and name of its context; of a name that is too long or cannot be shown, what can be told.
-        revision: of the list of topics.
+        lead: the number after the highest one that the client knows of.
+        context: id, pid and name of its context; the name is cut, and `?` replaces characters that are not printable.
+        revision: revision of the list of topics.
         topics: the list.
-        flags: ASKS or none.
+        flags: ASKS or 0.
     """
-    context_id, pid, name = who
-    told = "".join(letter if letter.isprintable() else "?" for letter in name).encode(errors="replace")
-    told = told[:NAME_BYTES].decode(errors="ignore").encode()
+    context_id, pid, name = context
+    printable = "".join(letter if letter.isprintable() else "?" for letter in name).encode(errors="replace")
+    printable = printable[:NAME_BYTES].decode(errors="ignore").encode()
     pages = max(1, -(-len(topics) // PAGE_TOPICS))
     found = []
     for page in range(pages):
         part = topics[page * PAGE_TOPICS : (page + 1) * PAGE_TOPICS]
-        fixed = _ACK.pack(cookie, lead, context_id, revision, pid, page, pages, len(told))
-        found.append(HEAD.pack(VERSION, ACK, flags, session_id) + fixed + told + struct.pack(f"!{len(part)}I", *part))
+        fixed = _ACK.pack(cookie, lead, context_id, revision, pid, page, pages, len(printable))
+        numbers = struct.pack(f"!{len(part)}I", *part)
+        found.append(HEAD.pack(VERSION, ACK, flags, session_id) + fixed + printable + numbers)
     return found
 
 
 def reset(session_id: int, cookie: int, flags: int = 0) -> bytes:
-    """Returns a RESET packet."""
+    """Returns a RESET packet as bytes."""
     return HEAD.pack(VERSION, RESET, flags, session_id) + _COOKIE.pack(cookie)
 
 
 def leave(session_id: int, cookie: int) -> bytes:
-    """Returns a LEAVE packet."""
+    """Returns a LEAVE packet as bytes."""
     return HEAD.pack(VERSION, LEAVE, 0, session_id) + _COOKIE.pack(cookie)
 
 
 def topics(session_id: int, cookie: int, listed: Sequence[tuple[int, int, int]]) -> list[bytes]:
-    """TOPICS packets, as many as it takes; `listed` as in `Topics`."""
+    """Returns the TOPICS packets for these topics; `listed` is as in `Topics`."""
     head = HEAD.pack(VERSION, TOPICS, 0, session_id) + _COOKIE.pack(cookie)
     most = (CONTROL_BYTES - len(head)) // _TOPIC.size
     parts = (listed[at : at + most] for at in range(0, len(listed), most))
@@ -383,7 +384,7 @@ def topics(session_id: int, cookie: int, listed: Sequence[tuple[int, int, int]])
 
 
 def _groups(numbers: Sequence[int], room: int) -> list[tuple[int, bytes]]:
-    """First numbers, each with the distances of those that fit behind it into so many bytes and into their field."""
+    """Groups numbers: the first number of each group, and the distances of the others, `room` bytes of them at most."""
     found: list[tuple[int, list[int]]] = []
     for number in numbers:
         if not found or number - found[-1][0] > 0xFFFFFFFF or 4 * len(found[-1][1]) + 4 > room:

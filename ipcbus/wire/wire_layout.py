@@ -1,69 +1,69 @@
-"""Every shared byte that knows about topics, described once.
+"""The one description of all shared bytes that concern topics.
 
-A datagram is one ring record's body: messages one after the other, each on an 8-byte boundary::
+A datagram is the body of one ring record: messages one after the other, each on an 8-byte boundary::
 
      0               4               8                              16
     +---------------+---------------+------------------------------+-------------------+
     | length        | topic         | sequence                     | payload, padded   |
     +---------------+---------------+------------------------------+-------------------+
 
-`topic` holds the session's number of the topic in its low 24 bits and the flags in its high 8. A topic's number
-modulo `topics_max` is its line; the number itself is never given twice, so that messages of a deleted topic cannot be
-taken for those of a later one on the same line.
+The low 24 bits of `topic` are the session's number of the topic, the high 8 bits are flags. A topic's number modulo
+`topics_max` is the index of its line. A session never reuses a number, so that messages of a deleted topic cannot look
+like those of a later topic on the same line.
 
-A message larger than a datagram is sent as fragments, each a message with a number of its own and FLAG_FRAGMENT, whose
-payload begins with a fragment header::
+A message that is larger than a datagram is sent as fragments. A fragment is a message with its own number and
+FLAG_FRAGMENT, whose payload begins with a fragment header::
 
     0                              8               12             16
     +------------------------------+---------------+---------------+-------------------+
     | first number of the message  | offset        | total length  | piece, padded     |
     +------------------------------+---------------+---------------+-------------------+
 
-Its numbers follow one another, and every piece but the last has the same length; so one fragment tells which numbers
-the message spans, and which bytes each of them carries. FLAG_TSNI marks topic sequence number info: no payload, and
-in `sequence` the number that the topic's next message will have.
+The numbers of the fragments of a message follow one another, and all pieces except the last have the same length. So
+one fragment tells which numbers the message spans, and which bytes each fragment carries. FLAG_TSNI marks topic
+sequence number info: it has no payload, and `sequence` is the number that the topic's next message will have.
 
-FLAG_PROPERTIES marks a message with headers: its bytes begin with a header block, described in `wire.properties`, and
-its value follows. A message in fragments has both in its pieces, one after the other, and the flag in each of them;
-`total length` and `offset` count both.
+FLAG_PROPERTIES marks a message with headers: its bytes are a header block (see `wire.properties`), then its value. The
+pieces of a message in fragments contain both, each fragment has the flag, and `total length` and `offset` count both.
 
-FLAG_STAMPED marks a message with a stamp: 4 bytes behind its payload, which `length` does not count, that say how long
-after the begin of its datagram something was, in units of STAMP_NS, or the highest number if it was later. What stands
-first in a datagram was sent when the datagram was begun, and its stamp says when the datagram was published; without
-the flag it was published at once. The stamp of any other message says when the message was sent; without the flag it
-was sent when the datagram was begun. No message bears one where each message is a datagram (LBT-SMX).
+FLAG_STAMPED marks a message with a stamp: 4 bytes behind its payload, which `length` does not count. A stamp is a time
+since the begin of the datagram, in units of STAMP_NS, or the highest number for a longer time. The stamp of the first
+message in a datagram says when the datagram was published; without a stamp it was published when it was begun. The
+stamp of any other message says when the message was sent; without a stamp it was sent when the datagram was begun.
+Messages have no stamps where each message is a datagram (LBT-SMX).
 
-The ring's user area holds one TopicLine a topic, written by the source. The control block's user area holds one
-64-bit word a topic: bit i is set while the context in slot i receives the topic.
+The user area of the ring has one TopicLine for each topic, which the source writes. The user area of the control block
+has one 64-bit word for each topic: bit i is set while the context in slot i receives the topic.
 
-In a TopicLine `sequence_next` and `published` are a pair: the second takes the value of the first when the datagram is
-published. `continued_next` and `continued` are such a pair too. They count the fragments that are not the last one of
-their message, so that `published - continued` is the number of whole messages published; `continued_next +
-msgs_fragmented` is the number of fragments.
+In a TopicLine `sequence_next` and `published` are a pair: the source copies the first to the second when it publishes
+the datagram. `continued_next` and `continued` are such a pair, too. They count the fragments that are not the last one
+of their message, so that `published - continued` is the number of whole messages that were published;
+`continued_next + msgs_fragmented` is the number of fragments.
 
-Behind the topic lines of a session that goes over UDP too, for statistics, written several times a second at most::
+A session that also sends over UDP has a block behind its topic lines, for statistics, which it writes several times a
+second at most::
 
     +-------------------+
     | UplinkBoard       |
-    | ClientLine ...    |  CLIENTS_SHOWN of them
+    | ClientLine ...    |  CLIENTS_SHOWN lines
     | 64-bit words      |  one a topic: bit i is set while the client of line i receives it
     +-------------------+
 
-The ring in which a receiving context puts what comes over UDP has a ReceptionBoard in its user area. `version` of a
-board is odd while it is written, and 0 before it is for the first time.
+A receiving context puts datagrams from UDP into a ring that has a ReceptionBoard in its user area. `version` of a
+board is odd while the board is written, and 0 before it was written for the first time.
 
 A context's registry object says what it publishes and receives::
 
     +-------------------+ 0
     | RegistryHeader    |
     +-------------------+ REGISTRY_HEADER.itemsize
-    | RegistryEntry ... |  `entries` of them; the object grows in place
+    | RegistryEntry ... |  `entries` entries; the object grows in place
     +-------------------+
 
-The entry of a recorder is a RecorderEntry, which has `state`, `since_ns` and `name` where a RegistryEntry has them, and
-numbers that the recorder writes some times a second.
+The entry of a recorder is a RecorderEntry, which has `state`, `since_ns` and `name` at the offsets of a RegistryEntry,
+and numbers that the recorder writes several times a second.
 
-`version` is odd while the owner changes an entry; a reader copies, and copies again if it was odd or has changed.
+`version` is odd while the owner changes an entry; a reader copies the registry again if `version` was odd or changed.
 
 Run `python -m ipcbus.wire.wire_layout` after a change (`--check` only compares).
 """
@@ -96,7 +96,7 @@ FLAG_STAMPED = 0x20
 
 STAMP_BYTES = 4
 STAMP_NS = 8
-"""Unit of a stamp; so stamps reach to 34 s."""
+"""Unit of a stamp; the longest time of a stamp is 34 s."""
 
 FRAGMENT_HEADER_BYTES = 16
 MESSAGE_MAX = 2**31 - 1
@@ -111,16 +111,16 @@ ENTRY_SOURCE = 2
 ENTRY_RECEIVER = 3
 ENTRY_WILDCARD = 4
 ENTRY_RECEPTION = 5
-"""A session that the context receives over UDP: `local` is of its own ring, `context_id` and `session_id` are of the
-session, `name` is its source string."""
+"""A session that the context receives over UDP: `local` belongs to the context's own ring, `context_id` and
+`session_id` to the session, and `name` is its source string."""
 ENTRY_RECORDER = 6
-"""A recorder of the context, a RecorderEntry: `name` is the path of its log, or the end of a long one."""
+"""A recorder of the context, a RecorderEntry: `name` is the path of its log, or the end of a long path."""
 
 CLIENTS_SHOWN = 64
-"""So many of a session's clients stand in its ring, for statistics."""
+"""Most clients of a session that its ring shows, for statistics."""
 
 UPLINK = 0xFFFFFFFFFFFFFFFF
-"""Context id in the slot of what sends a session over UDP: no context has it."""
+"""Context id in the slot of the reader that sends a session over UDP; not the id of a context."""
 
 KIND_REGISTRY = 3
 
@@ -183,7 +183,7 @@ REGISTRY_HEADER = struct(
         ("version", "<u8", 192),
         ("entries", "<u4", 200),
         ("busy_wait", "<u4", 204),
-        # what the context counts in topic resolution over the network, written once a second
+        # the context's counters of topic resolution over the network, written once a second
         *_words(256, *RESOLUTION_COUNTERS),
     ],
 )
@@ -217,8 +217,8 @@ RECORDER_ENTRY = struct(
     REGISTRY_ENTRY.itemsize,
     [
         ("state", "<u4", 0),
-        ("failing", "<u4", 4),  # 1 while the disk refuses
-        ("shown_ns", "<u8", 8),  # of the monotonic clock, when the recorder has written the numbers
+        ("failing", "<u4", 4),  # 1 while writing to the disk fails
+        ("shown_ns", "<u8", 8),  # monotonic clock: when the recorder wrote the numbers
         ("errors", "<u8", 16),
         ("buffer_bytes", "<u8", 24),
         ("missed", "<u8", 32),
@@ -345,11 +345,11 @@ CONSTANTS = {
 }
 
 LAYOUT_ID = codegen.layout_id({**layout.STRUCTS, **STRUCTS}, {**layout.CONSTANTS, **CONSTANTS})
-"""Stands in every registry; covers the ring's layout too, so that a mismatch is told before a ring is opened."""
+"""The layout id in each registry; it covers the ring's layout, so that a mismatch shows before a ring is opened."""
 
 
 def uplink_bytes(topics_max: int) -> int:
-    """What stands behind the topic lines of a session that goes over UDP, in bytes."""
+    """Returns the size in bytes of the block behind the topic lines of a session that sends over UDP."""
     return UPLINK_BOARD.itemsize + CLIENTS_SHOWN * CLIENT_LINE.itemsize + 8 * topics_max
 
 
@@ -359,7 +359,7 @@ def registry_view(buffer: memoryview) -> np.ndarray[tuple[()], np.dtype[np.void]
 
 
 def registry_bytes(entries: int) -> int:
-    """Size in bytes of a registry with so many entries, a multiple of the page."""
+    """Returns the size of a registry in bytes, a multiple of the page."""
     return layout.round_up(REGISTRY_HEADER.itemsize + entries * REGISTRY_ENTRY.itemsize, layout.PAGE)
 
 

@@ -77,7 +77,6 @@ PENDING: Final[tuple[str, ...]] = (
     "ipcbus/transport/",
     "ipcbus/version.py",
     "ipcbus/wildcard.py",
-    "ipcbus/wire/",
     "ringbuf/",
     "tools/",
 )

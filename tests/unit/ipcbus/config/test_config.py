@@ -153,7 +153,7 @@ def test_pool_of_ids_is_not_empty(transport: str) -> None:
 def test_ring_holds_two_datagrams_within_a_scope() -> None:
     assert override_refusal("source", transport_lbtsmx_datagram_max_size=2**20) == (
         "option transport_lbtsmx_transmission_window_size (scope source) = 1048576 is less than 2 times "
-        "option transport_lbtsmx_datagram_max_size (scope source) = 1048576: the ring has to hold two "
+        "option transport_lbtsmx_datagram_max_size (scope source) = 1048576: the ring must hold two "
         "datagrams of maximum size. Set transport_lbtsmx_transmission_window_size to at least 2097152, or "
         "transport_lbtsmx_datagram_max_size to at most 524288"
     )

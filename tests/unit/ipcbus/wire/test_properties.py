@@ -82,13 +82,13 @@ def test_the_longest_name_and_one_byte_more() -> None:
     ("headers", "error", "words"),
     [
         (5, TypeError, "mapping or a sequence of pairs, not int"),
-        ("ab", TypeError, "a header is a pair of a text and bytes, not str"),
-        (b"ab", TypeError, "a header is a pair of a text and bytes, not int"),
+        ("ab", TypeError, "a header must be a pair of a text and bytes, not str"),
+        (b"ab", TypeError, "a header must be a pair of a text and bytes, not int"),
         ([("a",)], TypeError, "not tuple"),
         ([("a", b"", b"")], TypeError, "not tuple"),
-        ([(b"a", b"")], TypeError, "name of a header is a text, not bytes"),
-        ([("", b"")], ValueError, "0 bytes of UTF-8; from 1"),
-        ([("\ud800", b"")], ValueError, r"'\\ud800' of a header has no form in UTF-8"),
+        ([(b"a", b"")], TypeError, "name of a header must be a text, not bytes"),
+        ([("", b"")], ValueError, "0 bytes of UTF-8, but must have 1"),
+        ([("\ud800", b"")], ValueError, r"'\\ud800' of a header cannot be encoded as UTF-8"),
         ([("a", "b")], TypeError, "value of header 'a' is str, not bytes-like; encode it"),
         ([("a", 5)], TypeError, "value of header 'a' is int"),
         ([("a", None)], TypeError, "value of header 'a' is NoneType"),
@@ -122,14 +122,14 @@ def test_what_is_no_header_is_refused(headers: object, error: type[Exception], w
 def test_what_contradicts_itself_is_no_block(damaged: bytes) -> None:
     assert block_length(damaged) == 0
     assert block_length(damaged + bytes(2)) in (0, len(ONE))
-    with pytest.raises(ValueError, match="no header block"):
+    with pytest.raises(ValueError, match="not exactly one header block"):
         unpack(damaged)
 
 
 def test_a_block_is_found_before_whatever_follows() -> None:
     assert block_length(ONE) == block_length(ONE + b"rest") == block_length(bytearray(ONE + bytes(70_000))) == len(ONE)
     assert block_length(b"") == 0
-    with pytest.raises(ValueError, match="not one alone"):
+    with pytest.raises(ValueError, match="not exactly one header block"):
         unpack(ONE + b"r")
 
 
