@@ -55,7 +55,6 @@ PENDING: Final[tuple[str, ...]] = (
     "CONTRIBUTING.md",
     "docs/decisions/",
     "docs/explanation/",
-    "docs/how-to/",
     "docs/reference/",
     "ipcbus/__init__.py",
     "ipcbus/archive/",
