@@ -51,11 +51,9 @@ GLOSSARY = ROOT / "docs" / "reference" / "glossary.md"
 SOURCES = [path for path in files(*PACKAGES) if not is_generated(path)]
 
 PENDING: Final[tuple[str, ...]] = (
-    "README.md",
-    "CONTRIBUTING.md",
-    "docs/decisions/",
-    "docs/explanation/",
-    "docs/reference/",
+    "docs/reference/options.md",
+    "docs/reference/spark.md",
+    "docs/reference/statistics.md",
     "ipcbus/__init__.py",
     "ipcbus/archive/",
     "ipcbus/context.py",
