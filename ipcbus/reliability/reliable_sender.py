@@ -92,6 +92,8 @@ class ReliableSender:
         self._topic_numbers = topic_numbers
         self._finals_sent: int | None = None
         self._final_ns = 0
+        self.expects = False
+        """Whether the end is announced for longer: a receiver may still register, or still miss something."""
 
     # ---- calls of the session's owner
 
@@ -135,7 +137,7 @@ class ReliableSender:
     @property
     def over(self) -> bool:
         """Whether the session is done: after `end`, when all clients have left or got enough announcements."""
-        if self._finals_sent is None or self.blocked:
+        if self._finals_sent is None or self.blocked or self.expects:
             return False
         return self._finals_sent >= FINAL_TIMES or not (self._multicast or self.addresses)
 

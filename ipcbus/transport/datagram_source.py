@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ipcbus.transport.ring.topic_lines import TopicLines
     from ringbuf.memory import Mapping
     from ringbuf.ring import RingReader
 
@@ -24,6 +25,10 @@ class DatagramSource(Protocol):
     """`ring`, or the transport over which it comes."""
     reason: str
     """Why it is not the session's ring; empty where it is, or where there is none."""
+
+    @property
+    def lines(self) -> TopicLines | None:
+        """What the source says of its topics in its ring; None where this process cannot map the ring."""
 
     @property
     def reader(self) -> RingReader:
@@ -53,6 +58,9 @@ class DatagramSource(Protocol):
 
     def published(self, number: int) -> int:
         """Messages of a topic with numbers below this one are published; 0 when that is not known."""
+
+    def at_end(self, number: int) -> int:
+        """The same of a session or topic that is over, from all that can be known here."""
 
     counted: bool
     """Whether each datagram says how many messages are in it."""

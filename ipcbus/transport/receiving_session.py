@@ -203,7 +203,7 @@ class ReceivingSession:
             controller = self.delivery.topic(number)
             self._draining.pop(number, None)
             if controller is not None:
-                self.delivery.end_topic(controller, self.datagram_source.published(number))
+                self.delivery.end_topic(controller, self.datagram_source.at_end(number))
             self.stop_topic(number, drain=False)
         return bool(done)
 
@@ -267,9 +267,7 @@ class ReceivingSession:
         self.over = True
         with contextlib.ExitStack() as ends:  # of all topics, also after a callback that raised no Exception
             for controller in reversed(self.topics()):
-                ends.callback(
-                    self.delivery.end_topic, controller, self.datagram_source.published(controller.topic_number)
-                )
+                ends.callback(self.delivery.end_topic, controller, self.datagram_source.at_end(controller.topic_number))
 
     # ------------------------------------------------------------------ after an eviction, or a silence
 
@@ -316,7 +314,7 @@ class ReceivingSession:
             if each.topic_number in numbers and each.stopped_before is not None:
                 self._carried[each.topic_number] = each.stopped_before
         for each in left.topics():
-            until = 0 if each.topic_number in numbers else left.datagram_source.published(each.topic_number)
+            until = 0 if each.topic_number in numbers else left.datagram_source.at_end(each.topic_number)
             left.delivery.end_topic(each, until)
 
     def counters(self) -> dict[str, int]:

@@ -9,6 +9,7 @@ import pytest
 
 import ipcbus
 from ipcbus.runtime.receiving import failover
+from ipcbus.transport.udp import udp_sender
 from ipcbus.transport.udp.udp_receiver import UdpReceiver
 from ipcbus.wire import udp_packets
 from tests.kit.bus import GIVE_UP_S, RECEIVER_PACED, Bus
@@ -145,6 +146,47 @@ def evict(bus: Bus, source: Source, slow: Slow) -> int:
     sent = send_more_than_fits(bus, source)
     slow.take(lambda: slow.books.accounted >= sent)
     return sent
+
+
+@pytest.mark.parametrize(
+    ("mode", "taking"), [("embedded", Slow), ("sequential", Slow), ("split", SlowQueue), ("embedded", SlowInALoop)]
+)
+def test_a_source_that_closes_keeps_the_rest_for_who_was_evicted(bus: Bus, taking: type[Slow]) -> None:
+    source = evicting(bus)
+    slow = taking(bus)
+    bus.joined(source)
+    sent = send_more_than_fits(bus, source)
+    (session,) = slow.receiver.sessions
+    assert (session.state, session.layer) == ("evicted", "ring")
+    assert "evicted this context" in session.reason
+    source.close()
+    slow.take(lambda: slow.books.ended)
+    (ledger,) = slow.books.ledgers.values()
+    balanced(ledger, sent)
+    assert ledger.lost == 0
+    slow.close()
+
+
+@pytest.mark.parametrize(
+    ("mode", "taking"), [("embedded", Slow), ("sequential", Slow), ("split", SlowQueue), ("embedded", SlowInALoop)]
+)
+def test_what_a_source_did_not_keep_for_who_was_evicted_is_reported(
+    bus: Bus, taking: type[Slow], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(udp_sender, "_LINGER_NS", -1)
+    source = evicting(bus)
+    slow = taking(bus)
+    bus.joined(source)
+    sent = send_more_than_fits(bus, source)
+    source.close()
+    twin = source._session.udp_sender
+    assert twin is not None
+    bus.until(lambda: twin.session_socket.socket.fileno() < 0, "the end of the source")
+    slow.take(lambda: slow.books.ended)
+    (ledger,) = slow.books.ledgers.values()
+    balanced(ledger, sent)
+    assert slow.receiver.lost == ledger.lost > 0
+    slow.close()
 
 
 @pytest.mark.parametrize("mode", ["embedded"])

@@ -17,7 +17,7 @@ from ipcbus.resolution.local.stale_cleanup import same_file
 from ipcbus.wire import wire_layout
 from ringbuf import liveness, segment
 from ringbuf.layout import MAGIC
-from ringbuf.ring_errors import SegmentGone, SegmentMismatch
+from ringbuf.ring_errors import RingError, SegmentGone, SegmentMismatch
 from ringbuf.shared_words import SharedWords
 
 if TYPE_CHECKING:
@@ -199,6 +199,18 @@ class Registry:
             yield
         finally:
             self._words.store64(_VERSION, version + 2)
+
+
+def lives(domain: str, context_id: int) -> bool | None:
+    """Returns whether a context of this host lives; None where its registry is not there, or may not be read."""
+    try:
+        registry = PeerRegistry(object_names.registry(domain, context_id))
+    except (RingError, OSError):
+        return None
+    try:
+        return registry.alive()
+    finally:
+        registry.close()
 
 
 class PeerRegistry:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import logging
 import select
@@ -12,6 +13,7 @@ from random import Random, SystemRandom
 from typing import TYPE_CHECKING
 
 from ipcbus.errors import ConfigError
+from ipcbus.resolution.local.registry import lives
 from ipcbus.runtime.discovery.topic_resolution import TopicResolution
 from ipcbus.runtime.loop.timerfd import FOREVER_NS
 from ipcbus.transport.udp import datagram_socket, network_interface
@@ -43,6 +45,8 @@ _UDP_RECEIVERS_MAX = 1024
 _PATIENCE_NS = 5_000_000
 """So long nothing is taken from the network while a ring that it was put into is being read."""
 _LINGER_S = 0.02
+_LONG_NS = 500_000_000
+"""What was not read for so long is read before anybody is taken for silent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,7 @@ class _Listener:
     clients_changed: Callable[[], None]
     ring_has_room: Callable[[], None]
     turn_is_due: Callable[[], None]
+    context_lives: Callable[[int], bool | None]
 
 
 class UdpEndpoints:
@@ -112,7 +117,7 @@ class UdpEndpoints:
 
     def listener(self, ring_has_room: Callable[[], None]) -> UdpSenderListener:
         """Returns what a session over UDP of this context reports to; `ring_has_room` is called as it says there."""
-        return _Listener(self._changed_soon, ring_has_room, self.hurry)
+        return _Listener(self._changed_soon, ring_has_room, self.hurry, functools.partial(lives, self._domain))
 
     def add(self, udp_sender: UdpSender) -> None:
         """Looks after a session that is sent; any thread may say so."""
@@ -297,6 +302,10 @@ class UdpEndpoints:
         if now_ns < self._due_ns and not self._hurried:
             return self._due_ns
         self._hurried = False  # first: what is done may hurry, and so may other threads at any time
+        if now_ns - self._read_ns > _LONG_NS:
+            # A callback took long: nobody is silent whose packets wait in a socket.
+            self.read()
+            now_ns = time.monotonic_ns()
         soon = self.resolving.turn(now_ns)
         self._look_for_news()
         for udp_sender in list(self._udp_senders):
@@ -331,7 +340,7 @@ class UdpEndpoints:
     def close(self) -> None:
         """Lets go of every socket, after clients of the ended sessions have got what they miss."""
         while self._epoll is not None and any(
-            not udp_sender.over(time.monotonic_ns()) for udp_sender in list(self._udp_senders)
+            not udp_sender.over(time.monotonic_ns(), context_closes=True) for udp_sender in list(self._udp_senders)
         ):
             with self._event_loop.driver_lock():
                 self.read()

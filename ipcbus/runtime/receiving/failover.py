@@ -64,6 +64,7 @@ class Failover:
             return False
         log.warning("%s goes on over UDP: %s", session.source_string, reason)
         self._since_ns[session.advert] = time.monotonic_ns()
+        udp_receiver.lines = session.datagram_source.lines  # the ring is mapped still
         session.switch(udp_receiver, reason)
         return True
 

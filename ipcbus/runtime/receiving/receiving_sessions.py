@@ -351,13 +351,16 @@ class ReceivingSessions:
             if session.demux.ring.cut_short:
                 self._cut_short(session)
                 continue
+            if session.demux.ring.evicted:
+                self._evicted(session)  # before its source may be found to have closed it
+                continue
             if session.demux.ring.out_of_step:
                 self._mend(session)
                 if not self._has(session):
                     continue
             if session.demux.show():  # again, as another program may have changed the words of the slot
                 self._peers.ring(session.advert.context_id)
-            if session.owner_died():
+            if session.owner_died() and not self._joiner.hears(session):
                 if session.drain():
                     self._end(session)
                 continue

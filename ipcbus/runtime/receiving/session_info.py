@@ -83,14 +83,7 @@ def sessions_of(
         pids: the processes of the contexts.
     """
     found = [
-        _info(
-            session.advert,
-            session.owner_pid,
-            "joined",
-            session.counters(),
-            session.damage() or session.reason,
-            session.datagram_source.layer,
-        )
+        _info(session.advert, session.owner_pid, *_how_joined(session), session.datagram_source.layer)
         for session in joined
         if _carries(session, subscription)
     ]
@@ -110,6 +103,13 @@ def sessions_of(
 
 def _carries(session: ReceivingSession, subscription: Subscription) -> bool:
     return any(subscription.sink in controller.sinks for controller in session.topics())
+
+
+def _how_joined(session: ReceivingSession) -> tuple[str, dict[str, int], str]:
+    if session.datagram_source.reader.evicted:
+        reason = "its source has evicted this context; the rest comes over UDP when the message in hand is taken"
+        return "evicted", session.counters(), reason
+    return "joined", session.counters(), session.damage() or session.reason
 
 
 def _why_left(session: ReceivingSession) -> tuple[str, dict[str, int], str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import time
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 from ipcbus.errors import IpcBusError
 from ipcbus.runtime.loop.timerfd import FOREVER_NS
 from ipcbus.transport.receiving_session import ReceivingSession
+from ipcbus.transport.ring import topic_lines
 from ipcbus.transport.ring.ring_receiver import RingReceiver
 from ipcbus.transport.udp.udp_receiver import UdpReceiver
 from ipcbus.wire.wire_layout import TRANSPORT_LBTIPC, TRANSPORT_LBTSMX
@@ -77,7 +79,7 @@ class SessionJoiner:
         """
         try:
             if advert.over_udp:
-                return self._made(advert, self.over_udp(advert, options), options, pid)
+                return self._over_udp_from_now(advert, registry, options, pid)
             try:
                 return self._made(advert, self.over_ring(advert, registry), options, pid)
             except SegmentGone as error:
@@ -85,9 +87,9 @@ class SessionJoiner:
                 if self._gone.setdefault(advert, time.monotonic_ns()) > time.monotonic_ns() - _GONE_NS:
                     self.refused[advert] = (pid, str(error))
                     return None
-                return self._fall_back(advert, options, pid, error)
+                return self._fall_back(advert, registry, options, pid, error)
             except RingError as error:
-                return self._fall_back(advert, options, pid, error)
+                return self._fall_back(advert, registry, options, pid, error)
         except (RingError, OSError, IpcBusError) as error:
             if self.refused.get(advert, (0, ""))[1] != str(error):
                 log.warning("%s cannot be joined: %s", advert.source_string, error)
@@ -95,13 +97,34 @@ class SessionJoiner:
             return None
 
     def _fall_back(
-        self, advert: SessionAdvert, options: ReceiverOptions, pid: int, error: RingError
+        self,
+        advert: SessionAdvert,
+        registry: PeerRegistry | None,
+        options: ReceiverOptions,
+        pid: int,
+        error: RingError,
     ) -> ReceivingSession:
         """Joins the twin of a ring that cannot be joined, or raises why that cannot be."""
         if not can_fall_back(advert, options):
             raise error
         log.warning("%s is received over UDP: %s", advert.source_string, error)
-        return self._made(advert, self.over_udp(advert, options), options, pid, str(error))
+        return self._over_udp_from_now(advert, registry, options, pid, str(error))
+
+    def _over_udp_from_now(
+        self,
+        advert: SessionAdvert,
+        registry: PeerRegistry | None,
+        options: ReceiverOptions,
+        pid: int,
+        reason: str = "",
+    ) -> ReceivingSession:
+        udp_receiver = self.over_udp(advert, options)
+        if registry is not None:
+            # How far its source has come is known then, however the session ends. It may not be mapped to be read.
+            with contextlib.suppress(RingError, OSError):
+                self._check_uid(registry)
+                udp_receiver.lines = topic_lines.find(self._domain, advert, registry.uid)
+        return self._made(advert, udp_receiver, options, pid, reason)
 
     def over_ring(self, advert: SessionAdvert, registry: PeerRegistry | None) -> RingReceiver:
         """Joins a session by its ring.
@@ -162,6 +185,12 @@ class SessionJoiner:
                 if registry is not None and not registry.alive():
                     self._network.read()  # what had been sent before is there
                     session.datagram_source.withdrawn(died=True)
+
+    def hears(self, session: ReceivingSession) -> bool:
+        """Returns whether a source that seems dead is heard after all: a slow callback may have kept us from it."""
+        if isinstance(session.datagram_source, UdpReceiver):
+            self._network.read()
+        return not session.owner_died()
 
     def keep(self, offered: Collection[SessionAdvert]) -> None:
         """Forgets sessions that are not offered any more."""

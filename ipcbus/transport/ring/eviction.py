@@ -111,7 +111,7 @@ class Evictor:
         who = slots.identity(index)
         position = slots.positions().get(index)
         if session.udp_sender is not None and session.udp_sender.twin and position is not None:
-            session.udp_sender.take_over(position, who.context_id)
+            session.udp_sender.take_over(position, who)
         with self._telling:
             if not session.channel.slots.evict(index, generation):
                 return None

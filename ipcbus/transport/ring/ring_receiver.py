@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ipcbus.resolution.local import object_names
+from ipcbus.transport.ring.topic_lines import TopicLines
 from ipcbus.wire import wire_layout
 from ringbuf.channel import JoinedChannel
 from ringbuf.layout import CONTROL_HEADER, RECEIVER_PACED_EVICTS, RING_HEADER
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from ringbuf.ring import RingReader
     from ringbuf.slots import Identity
 
-_TOPIC = 24  # offset of TopicLine.topic
 _CLOSED = 192  # offset of RingHeader.closed
 _NUMBERS_MAX = 1 << 62
 
@@ -58,7 +58,8 @@ class RingReceiver:
         self.evicts = int(header["pacing"]) == RECEIVER_PACED_EVICTS
         """Whether its source evicts who keeps it waiting."""
         self._published: dict[int, int] = {}
-        self._lines = SharedWords(self._channel.ring)
+        self.lines = TopicLines(self._channel.ring, lines)
+        self._header = SharedWords(self._channel.ring)
         self._joined = SharedWords(self._channel.control)
 
     @property
@@ -81,7 +82,7 @@ class RingReceiver:
         del begins
         self._joined.or64(self._word(number), 1 << self.index)
         self._published[number] = self.published(number)
-        return self._lines.load32(self._line(number) + _TOPIC) == number
+        return self.lines.carries(number)
 
     def leave_topic(self, number: int) -> None:
         """Shows that it does not any more."""
@@ -90,20 +91,22 @@ class RingReceiver:
 
     def floor(self, number: int) -> int | None:
         """Returns the number of the topic's next message."""
-        return max(self._numbers(number))
+        return max(self.lines.numbers(number))
 
     def published(self, number: int) -> int:
         """Messages of a topic with numbers below this one are published; 0 when its line is another topic's now."""
-        published = min(self._numbers(number))
-        if self._lines.load32(self._line(number) + _TOPIC) != number:
-            published = 0
+        published = self.lines.published(number)
         # What was read of a ring that is cut short may be zeros.
         return self._published.get(number, 0) if self.reader.cut_short else published
 
+    def at_end(self, number: int) -> int:
+        """What the source says in the ring is always up to date."""
+        return self.published(number)
+
     def numbers_end(self, number: int) -> int:
         """As the source's own counters say."""
-        end = max(self._numbers(number))
-        return end if self._lines.load32(self._line(number) + _TOPIC) == number else _NUMBERS_MAX
+        end = max(self.lines.numbers(number))
+        return end if self.lines.carries(number) else _NUMBERS_MAX
 
     def missed(self) -> int:
         """Nothing, unless this reader was overtaken."""
@@ -112,14 +115,6 @@ class RingReceiver:
     def came_ns(self) -> int:
         """Does not matter: what is missing in a ring never comes."""
         return 0
-
-    def _numbers(self, number: int) -> tuple[int, int]:
-        """Both words by which the source says how far a topic is, the lower one first.
-
-        Should one of them be damaged, until the source writes it again, the other says what is safe to believe.
-        """
-        line = self._line(number)
-        return self._lines.load64(line + 8), self._lines.load64(line)  # SYNC published
 
     def mark(self) -> Callable[[], bool]:
         """Says later whether everything that is published now has been read."""
@@ -151,7 +146,7 @@ class RingReceiver:
     @property
     def closed(self) -> bool:
         """Whether the source has ended the session."""
-        return self._lines.load32(_CLOSED) != 0
+        return self._header.load32(_CLOSED) != 0
 
     def counters(self) -> dict[str, int]:
         """Nothing beside what stands in the slot."""
@@ -164,9 +159,6 @@ class RingReceiver:
     def abandon(self) -> None:
         """Closes descriptors only; for a child after a fork."""
         self._channel.abandon()
-
-    def _line(self, number: int) -> int:
-        return RING_HEADER.itemsize + wire_layout.TOPIC_LINE.itemsize * (number % self._advert.topics_max)
 
     def _word(self, number: int) -> int:
         return CONTROL_HEADER.itemsize + 8 * (number % self._advert.topics_max)

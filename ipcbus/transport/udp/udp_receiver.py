@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from ipcbus.reliability.receiver_settings import ReceiverSettings
     from ipcbus.resolution.local.adverts import SessionAdvert
+    from ipcbus.transport.ring.topic_lines import TopicLines
     from ipcbus.transport.udp.mmsg import Address
     from ipcbus.transport.udp.session_socket import SessionSocket
     from ringbuf.memory import Mapping
@@ -90,6 +91,7 @@ class UdpReceiver:
         self.owner_pid = 0
         self.begun = False
         self.reason = ""
+        self.lines: TopicLines | None = None
         self._ports, self._address = ports, address
         board = RECEPTION_BOARD.itemsize
         shape = Shape(advert.session_id, _WINDOW, RECORD_HEADER + _DATAGRAM_MAX + 1, False, 1, board, 0, group)
@@ -258,6 +260,11 @@ class UdpReceiver:
     def published(self, number: int) -> int:
         """As the source has said last, when it was asked."""
         return self.reliable_receiver.subscriptions.published.get(number, 0)
+
+    def at_end(self, number: int) -> int:
+        """Its word may be old or may never have come: what it has published stands in its ring, on this host."""
+        told = self.published(number)
+        return told if self.lines is None else max(told, self.lines.published(number))
 
     def numbers_end(self, number: int) -> int:
         """Returns the source is asked seldom, so that what it has said may be old."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from ipcbus.reliability.reliable_sender import ALL
@@ -18,7 +19,7 @@ from ringbuf.ring import RingReader
 from ringbuf.slots import Identity
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Iterable
 
     from ipcbus.reliability.clients import Client
     from ipcbus.reliability.reliable_sender import ReliableSender
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 _LINGER_LOOK_NS = 50_000_000
 _SILENT_NS = 1_500_000_000
-"""A client that misses something asks more often than that."""
+"""A client of this process that misses something asks more often than that, unless it is driven by who waits here."""
 _LINGER_NS = 10_000_000_000
 """Longest time for which an ended session repairs what clients miss."""
 
@@ -45,6 +46,24 @@ class UdpSenderListener(Protocol):
 
     def turn_is_due(self) -> None:
         """Has `UdpSender.turn` called earlier than that has asked for."""
+
+    def context_lives(self, context_id: int) -> bool | None:
+        """Returns whether a context lives; None where that is not known, as on another host."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Awaited:
+    """A receiving context that was evicted and has not registered since.
+
+    Attributes:
+        until_ns: so long its datagrams are kept.
+        pid: its process.
+        before: the registration that it had then, which it may be about to give up.
+    """
+
+    until_ns: int
+    pid: int
+    before: Client | None
 
 
 class UdpSender:
@@ -74,7 +93,8 @@ class UdpSender:
             name: of the transport, for who looks at the slots.
             group: multicast group that everybody hears; None sends to each client.
             twin: it is read only while there are clients.
-            return_timeout_ns: how long datagrams are kept for a receiver that was evicted and has not registered.
+            return_timeout_ns: how long datagrams are kept for a receiver that was evicted and has not registered;
+                after the end, also for a client that is silent.
         """
         self.session_socket, self.reliable_sender, self.group, self.twin = session_socket, reliable_sender, group, twin
         self._return_timeout_ns = return_timeout_ns
@@ -87,9 +107,10 @@ class UdpSender:
         self.active = self.closing = False
         self._stats_pending = False
         self._closed_ns = 0
-        self._awaited: dict[int, tuple[int, Client | None]] = {}
-        """Contexts that were evicted and have not registered since: until when each is waited for, and the registration
-        that it had then, which it may be about to give up."""
+        self._awaited: dict[int, _Awaited] = {}
+        """Contexts that were evicted and have not registered since, by their ids."""
+        self._local_contexts: set[int] = set()
+        """Clients of which it was known once whether they live."""
         self._changes = 0
         session_socket.add(self, reliable_sender.session_id)
         # Who asks for an older session at this address is answered that it is gone.
@@ -115,17 +136,20 @@ class UdpSender:
                 # For good: whoever publishes is told, and carries on here what he has published.
                 self._reader.arm(True)
 
-    def take_over(self, position: int, context_id: int) -> None:
+    def take_over(self, position: int, who: Identity) -> None:
         """Keeps what a receiver that is evicted has not read, until the receiver comes over UDP to get it.
 
         Args:
             position: where the receiver stands; it still holds its slot.
-            context_id: of the receiver's context.
+            who: the receiver's context.
         """
         with self._lock:
             now_ns = time.monotonic_ns()
-            registered = next((each for each in self.reliable_sender.clients if each.context_id == context_id), None)
-            self._awaited[context_id] = now_ns + self._return_timeout_ns, registered
+            registered = next(
+                (each for each in self.reliable_sender.clients if each.context_id == who.context_id), None
+            )
+            self._awaited[who.context_id] = _Awaited(now_ns + self._return_timeout_ns, who.pid, registered)
+            self._note_local([who.context_id])
             if not self.active:
                 # The receiver has read everything that is held from before. It resumes with the oldest datagram that is
                 # held: if those came first, the source could overwrite the missing ones before the receiver gets there.
@@ -202,7 +226,7 @@ class UdpSender:
             if self.closing:
                 self._end(now_ns)
                 return now_ns + _LINGER_LOOK_NS
-            waited = min((until_ns for until_ns, _ in self._awaited.values()), default=None)
+            waited = min((each.until_ns for each in self._awaited.values()), default=None)
             times = (self.reliable_sender.next_ns(now_ns), waited, self._show(now_ns))
             return min((time for time in times if time is not None), default=None)
 
@@ -220,19 +244,21 @@ class UdpSender:
 
     def _look_at_clients(self, now_ns: int) -> None:
         # Before the answer goes out: what is published after it is sent to the one who was answered.
-        if self.twin and not self.closing:
+        if self._awaited:
             came = {client.context_id: client for client in self.reliable_sender.clients}
             self._awaited = {
-                who: (until_ns, before)
-                for who, (until_ns, before) in self._awaited.items()
-                if now_ns < until_ns and came.get(who) in (None, before)
+                who: each
+                for who, each in self._awaited.items()
+                if now_ns < each.until_ns and came.get(who) in (None, each.before)
             }
+        if self.twin and not self.closing:
             if self.reliable_sender.addresses or self._awaited:
                 self.start()
             else:
                 self.stop()
         if self.reliable_sender.changes != self._changes:
             self._changes = self.reliable_sender.changes
+            self._note_local(client.context_id for client in self.reliable_sender.clients)
             self._listener.clients_changed()
 
     def joined(self, number: int) -> list[Client]:
@@ -254,19 +280,46 @@ class UdpSender:
     def _end(self, now_ns: int) -> None:
         # What waits for the data rate goes first.
         if not self.reliable_sender.blocked:
+            self.reliable_sender.expects = self._expects(now_ns)
             self.reliable_sender.end(now_ns)
             self._flush()
 
-    def over(self, now_ns: int) -> bool:
-        """After `close`, whether all clients have everything, or those that have not show no life any more."""
+    def over(self, now_ns: int, *, context_closes: bool = False) -> bool:
+        """After `close`, whether all clients have everything, or those that have not are dead, or silent for too long.
+
+        Args:
+            now_ns: the time.
+            context_closes: the caller waits for it, and may be who drives clients of this process.
+        """
         with self._lock:
             if self.reliable_sender.blocked or not self.closing:
                 return False
-            # Counted from the end at least: who was cut off before it may be on his way back.
-            live = any(
-                now_ns - max(client.heard_ns, self._closed_ns) < _SILENT_NS for client in self.reliable_sender.clients
-            )
-            return not self.reliable_sender.addresses or not live or now_ns - self._closed_ns > _LINGER_NS
+            return not self._expects(now_ns, context_closes=context_closes)
+
+    def _expects(self, now_ns: int, *, context_closes: bool = False) -> bool:
+        """Whether a receiver may still come and get what it misses: a receiver that has everything has left."""
+        if now_ns - self._closed_ns > _LINGER_NS:
+            return False
+        # Counted from the end at least: a receiver that was cut off before it may be on its way back.
+        silent_until_ns = self._closed_ns + self._return_timeout_ns
+        waited_for = [
+            (each.context_id, each.pid, each.heard_ns, silent_until_ns) for each in self.reliable_sender.clients
+        ]
+        waited_for += [(who, each.pid, 0, each.until_ns) for who, each in self._awaited.items()]
+        for context_id, pid, heard_ns, until_ns in waited_for:
+            if context_closes and pid == os.getpid():
+                until_ns = max(heard_ns, self._closed_ns) + _SILENT_NS
+            if now_ns < until_ns and not self._is_dead(context_id):
+                return True
+        return False
+
+    def _note_local(self, contexts: Iterable[int]) -> None:
+        known = self._local_contexts
+        known.update(who for who in contexts if who not in known and self._listener.context_lives(who) is not None)
+
+    def _is_dead(self, context_id: int) -> bool:
+        """Returns whether a context of this host does not live any more; what it left may have been removed."""
+        return context_id in self._local_contexts and not self._listener.context_lives(context_id)
 
     def let_go(self) -> None:
         """The last step: the socket goes."""

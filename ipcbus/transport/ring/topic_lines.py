@@ -1,0 +1,82 @@
+"""What a source says of its topics in its ring: how far each one is.
+
+Whoever has mapped the ring can read it, also when the ring's name is gone, or when its messages come over UDP.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ipcbus.resolution.local import object_names
+from ipcbus.wire import wire_layout
+from ringbuf import layout, segment
+from ringbuf.layout import RING_HEADER
+from ringbuf.shared_words import SharedWords
+
+if TYPE_CHECKING:
+    from ipcbus.resolution.local.adverts import SessionAdvert
+    from ringbuf.memory import Mapping
+
+_TOPIC = 24  # offset of TopicLine.topic
+
+
+class TopicLines:
+    """Those of one ring, read only."""
+
+    def __init__(self, ring: Mapping, topics_max: int) -> None:
+        """For a ring that was checked.
+
+        Args:
+            ring: it.
+            topics_max: how many lines it has, a power of two.
+        """
+        self._words, self._topics_max = SharedWords(ring), topics_max
+
+    def carries(self, number: int) -> bool:
+        """Returns whether the line of this topic is not another topic's now."""
+        return self._words.load32(self._line(number) + _TOPIC) == number
+
+    def numbers(self, number: int) -> tuple[int, int]:
+        """Both words by which the source says how far a topic is.
+
+        Should one of them be damaged, until the source writes it again, the other says what is safe to believe.
+        """
+        line = self._line(number)
+        return self._words.load64(line + 8), self._words.load64(line)  # SYNC published
+
+    def published(self, number: int) -> int:
+        """Messages of a topic with numbers below this one are published; 0 when its line is another topic's now."""
+        published = min(self.numbers(number))
+        return published if self.carries(number) else 0
+
+    def _line(self, number: int) -> int:
+        return RING_HEADER.itemsize + wire_layout.TOPIC_LINE.itemsize * (number % self._topics_max)
+
+
+def find(domain: str, advert: SessionAdvert, owner_uid: int) -> TopicLines | None:
+    """Returns the lines of a session that is not joined by its ring; None where its ring is not there, or is damaged.
+
+    Args:
+        domain: the bus domain.
+        advert: the session.
+        owner_uid: objects of another user are left alone.
+
+    Raises:
+        ringbuf.ring_errors.RingError, OSError: the ring cannot be opened or mapped.
+    """
+    fd = segment.open_fd(object_names.ring(domain, advert.context_id, advert.local), write=False)
+    try:
+        stat = os.fstat(fd)
+        needed = RING_HEADER.itemsize + advert.topics_max * wire_layout.TOPIC_LINE.itemsize
+        if stat.st_uid != owner_uid or stat.st_size < needed:
+            return None
+        header = np.frombuffer(os.pread(fd, RING_HEADER.itemsize, 0), RING_HEADER, 1)[0]
+        known = header["magic"] == layout.MAGIC and header["layout_id"] == layout.LAYOUT_ID
+        if not known or header["session_id"] != advert.session_id or advert.topics_max & (advert.topics_max - 1):
+            return None
+        return TopicLines(segment.map_fd(fd, write=False), advert.topics_max)
+    finally:
+        os.close(fd)
