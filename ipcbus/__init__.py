@@ -1,10 +1,18 @@
 """Messages between the processes of one host through lock-free rings in shared memory.
 
-with ipcbus.Context() as ctx:
-src = ctx.source("quotes.AAPL")
-rcv = ctx.receiver("quotes.AAPL", print)
-src.wait_for_receivers(1, timeout=5)
-src.send(b"191.24")
+A context makes sources, which send the messages of a topic, and receivers, which get them:
+
+    import ipcbus
+
+    with ipcbus.Context() as ctx:
+        rcv = ctx.receiver("quotes.AAPL")  # here, or in any other process of this host
+        src = ctx.source("quotes.AAPL")
+        src.wait_for_receivers(1, timeout=5)
+        src.send(b"191.24", flush=True)
+        print(rcv.receive(timeout=5))  # an event: the beginning of the session
+        print(rcv.receive(timeout=5).data)
+
+Times are seconds, and lengths are bytes. Every error is an `ipcbus.IpcBusError`; its text names the cure.
 """
 
 from __future__ import annotations
@@ -151,9 +159,9 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    """A public name or a module of the package, loaded when it is first asked for.
+    """Loads a public name, or a module of the package, at its first use.
 
-    The statistics, and the commands that need only them, start in half of the time that everything takes to load.
+    So statistics, and the commands that need only them, start in half of the time that the whole package takes to load.
     """
     for home, names in _HOMES.items():
         if name in names:
@@ -165,13 +173,13 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """The public names, loaded or not."""
+    """Returns the public names, loaded or not."""
     return sorted({*globals(), *__all__})
 
 
 @atexit.register
 def _close_all() -> None:
-    """Closes what contexts are open at the end; what the application registers after its import comes before that."""
+    """Closes the open contexts at exit, after the functions that the application registered later than its import."""
     context = sys.modules.get("ipcbus.context")
     if context is not None:
         context.close_all()

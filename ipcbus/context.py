@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ipcbus import ending
 from ipcbus.config import Config, ConfigLike, WildcardReceiverOptions
 from ipcbus.errors import ClosedError, TransportError, WrongProcess, WrongThread
-from ipcbus.lingering import linger, may_linger, tell_unheard
+from ipcbus.lingering import linger, may_linger, warn_of_unheard
 from ipcbus.receiver import Receiver
 from ipcbus.resolution.local import object_names
 from ipcbus.resolution.local.stale_cleanup import OTHERS_OFF, sweep, sweep_others
@@ -56,11 +56,15 @@ _contexts: weakref.WeakSet[Context] = weakref.WeakSet()
 
 
 class Context:
-    """One or a few per process; sources and receivers are made by it and live as long as it does.
+    """Owns configuration, threads, sessions and discovery; makes sources and receivers. A process has one or a few.
 
-    Close it, or use it in a `with` block. It lives as long as anybody refers to it, to one of its sources or receivers,
-    or to an event queue of its receivers. One to which nobody refers any more is closed with a `ResourceWarning` when
-    the garbage collector finds it, which it does not while messages come without a pause.
+    Close a context, or use it in a `with` block; its sources and receivers close with it. A context lives as long as
+    the application refers to it, to one of its sources or receivers, or to an event queue of its receivers. Without
+    such a reference the garbage collector closes it, with a `ResourceWarning`; this takes a pause between messages.
+
+    Attributes:
+        name: the name of the context; empty without a name.
+        domain: the domain of the context.
     """
 
     _made = False
@@ -77,15 +81,15 @@ class Context:
         """Opens a context.
 
         Args:
-            config: options, as a mapping `{scope: {option: value}}` or the path of a TOML file of that shape, or of a
-                flat file of Ultra Messaging; None takes the file that the environment variable IPCBUS_CONFIG names.
-            name: shown in lists and statistics and to the other side; overrides option `context_name`.
+            config: options, as a mapping `{scope: {option: value}}`, or the path of a TOML file of that shape, or of a
+                flat file of Ultra Messaging. None takes the file that the environment variable IPCBUS_CONFIG names.
+            name: a name for lists, statistics and the other side; overrides option `context_name`.
             domain: contexts of different domains do not see each other; 1 to 63 bytes of UTF-8 without slash.
-            operational_mode: `embedded` (default: a thread of the context delivers) or `sequential` (the caller's
+            operational_mode: `embedded` (default; a thread of the context delivers) or `sequential` (the caller's
                 thread does all the work in `process_events`); overrides the option of that name.
 
         Raises:
-            ConfigError: an option is unknown, out of range, or of another scope.
+            ConfigError: an option is unknown, out of range, or of another scope; or the domain is invalid.
             SharedMemoryFull: /dev/shm has no room for the context's registry.
             PermissionRefused: this user may not create shared objects, or /dev/shm is mounted read-only.
             TransportError: the process has no descriptor or thread left.
@@ -109,7 +113,7 @@ class Context:
         self._sequential = options.operational_mode == "sequential"
         self._timers = Timers(domain, self._id, options, lambda: list(self._sources))
         who = Identity(os.getpid(), os.geteuid(), self._id, options.context_name)
-        with contextlib.ExitStack() as made:  # no descriptors left, or no socket to be had
+        with contextlib.ExitStack() as made:  # there may be no descriptor left, or a socket cannot be opened
             made.callback(self._registry.close)
             made.callback(self._bell.close)
             self._event_loop: EventLoop = open_driver(self._bell, self._timers, options)
@@ -159,16 +163,17 @@ class Context:
     def source(
         self, topic: str, *, on_event: Callable[[SourceEvent], object] | None = None, **options: object
     ) -> Source:
-        """Makes a source.
+        """Makes a source, which sends the messages of a topic.
 
         Args:
-            topic: its name, 1 to 255 bytes of UTF-8.
-            on_event: called with source events by whoever drives the context.
+            topic: the name of the topic, 1 to 255 bytes of UTF-8.
+            on_event: a plain function that the thread that drives the context calls with each `SourceEvent`.
             **options: options of scope source; they override the context's config.
 
         Raises:
-            ConfigError: a bad topic, option or callback, or no session with these options can be had.
+            ConfigError: a topic, option or callback is invalid, or no session can have these options.
             SharedMemoryFull: /dev/shm has no room for the session.
+            TransportError: the session cannot be made.
             ClosedError, WrongProcess: the context is closed, or belongs to the parent of a fork.
         """
         self._check()
@@ -192,19 +197,21 @@ class Context:
         source_notification: Callable[[SourceNotification], object] | None = None,
         **options: object,
     ) -> Receiver:
-        """Makes a receiver.
+        """Makes a receiver, which gets the messages of a topic.
 
         Args:
-            topic: its name, 1 to 255 bytes of UTF-8.
-            on_message: called with each message and event; None makes a receiver that is pulled from.
-            event_queue: its messages wait there for the thread that calls back.
-            source_notification: called by whoever drives the context before the first message or BOS of a source of
-                the topic, and after its last message or EOS; or when the receiver is closed before.
+            topic: the name of the topic, 1 to 255 bytes of UTF-8.
+            on_message: a plain function, called with each message and event. None makes a receiver without a callback,
+                from which the application pulls.
+            event_queue: keeps the messages until a thread of the application dispatches them to `on_message`.
+            source_notification: a plain function that the thread that drives the context calls with a
+                `SourceNotification`: before the first message or BOS of a source of the topic, and after its last
+                message or EOS, or when the receiver is closed.
             **options: options of scope receiver; they override the context's config.
 
         Raises:
-            ConfigError: a bad topic, option or callback, or options that contradict another receiver of the topic in
-                this context.
+            ConfigError: a topic, option or callback is invalid, or an option contradicts another receiver of the topic
+                in this context.
             SharedMemoryFull: /dev/shm has no room for the context's registry to grow.
             ClosedError, WrongProcess: the context is closed, or belongs to the parent of a fork.
         """
@@ -228,21 +235,23 @@ class Context:
         source_notification: Callable[[SourceNotification], object] | None = None,
         **options: object,
     ) -> WildcardReceiver:
-        """Makes a receiver of all topics that match a pattern, those to come too.
+        """Makes a receiver of all topics that match a pattern, also of topics that begin later.
 
         Args:
-            pattern: a regular expression of Python's `re` that has to match the whole topic.
-            on_message: called with each message and event; None makes a receiver that is pulled from.
-            on_create: called with each topic that matches, before the first message of it.
-            on_delete: called with a topic when its last source has been gone for resolver_no_source_linger_timeout,
-                and when the receiver is closed. Both are called by whoever drives the context.
+            pattern: a regular expression of Python's `re`, which has to match the whole topic.
+            on_message: as for `receiver`.
+            on_create: a plain function, called with the name of each matching topic before its first message.
+            on_delete: a plain function, called with the name of a topic when its last source has been gone for
+                `resolver_no_source_linger_timeout` (ms), and when the receiver is closed. The thread that drives the
+                context calls `on_create` and `on_delete`.
             event_queue: as for `receiver`.
             source_notification: as for `receiver`.
             **options: options of the scopes wildcard_receiver and receiver; they override the context's config.
 
         Raises:
-            ConfigError: a bad pattern, option or callback.
-            SharedMemoryFull, ClosedError, WrongProcess: as `receiver`.
+            ConfigError: a pattern, option or callback is invalid.
+            SharedMemoryFull: /dev/shm has no room for the context's registry to grow.
+            ClosedError, WrongProcess: the context is closed, or belongs to the parent of a fork.
         """
         self._check()
         own = {name: options.pop(name) for name in WildcardReceiverOptions.rows if name in options}
@@ -281,9 +290,9 @@ class Context:
             self._end_source(source)
 
     def _end_source(self, source: Source) -> None:
-        # Inside a callback this may refuse; nothing is done then.
+        # Inside a callback this may raise; then nothing has been done.
         source._batch.settle(self._options.acquire_close_timeout * 1_000_000)
-        tell_unheard([source])
+        warn_of_unheard([source])
         if self._sources.pop(source, _ABSENT) is _ABSENT:
             return  # another thread closed it meanwhile
         source._drop()
@@ -306,25 +315,25 @@ class Context:
     def process_events(self, timeout: float | None = 0) -> int:
         """Does the context's work in the caller's thread.
 
-        Needs `operational_mode` or `transport_lbtipc_receiver_operational_mode` `sequential`. With the latter alone
-        the context's own thread does the work between two calls, but leaves messages and their callbacks to this one.
+        The call needs `operational_mode` or `transport_lbtipc_receiver_operational_mode` `sequential`. With the latter
+        alone, the context's own thread works between two calls, and leaves messages and their callbacks to the calls.
 
         Args:
             timeout: seconds to wait for the first event; 0, or less, does not wait, None waits for ever.
 
         Returns:
-            How many messages were delivered.
+            The number of messages and events that were delivered.
 
         Raises:
-            WrongThread: the context's own thread delivers, or in sequential mode another thread is in here.
+            WrongThread: the context's own thread delivers, or in sequential mode another thread drives the context.
             ClosedError, WrongProcess: the context is closed, or belongs to the parent of a fork.
-            TypeError, ValueError: `timeout` is no number, or NaN.
+            TypeError, ValueError: `timeout` is not a number, or NaN.
         """
         try:
             handled = self._quick(1.0 if timeout is None else timeout, self._loops)
             if handled:
                 return handled
-        except (TypeError, OverflowError):  # before anything was done: what callbacks raise never comes out there
+        except (TypeError, OverflowError):  # the timeout; the call never raises an error of a callback
             bounded(timeout)
         except KeyboardInterrupt as error:
             shorten(error)
@@ -342,7 +351,7 @@ class Context:
     def fileno(self) -> int:
         """Returns a descriptor that is readable, level-triggered, while `process_events` has something to do.
 
-        From the first call on the context's wake-up is armed between two calls of `process_events`.
+        From the first call of `fileno` on, the context arms its wake-up between two calls of `process_events`.
 
         Raises:
             WrongThread: the context's own thread delivers.
@@ -354,11 +363,11 @@ class Context:
         return self._event_loop.fileno()
 
     def _wheel_of(self, sink: Sink, timeout: float | None = None) -> AbstractContextManager[EventLoop | None]:
-        """The driver for a thread that pulls; None when somebody else filled the queue or closed it meanwhile."""
+        """Gives the driver lock to a thread that pulls; None if another thread filled or closed the queue meanwhile."""
         return self._event_loop.guest(lambda: sink.queue or sink.closed or self._closed, timeout)
 
     def _wait_a_little(self, seconds: float) -> None:
-        """Lets the context work for a moment, for a thread that waits for its effect."""
+        """Lets the context work for at most this time, for a thread that waits for a change."""
         event_loop = self._event_loop
         if event_loop.is_driver():
             raise WrongThread("this call waits and cannot be made inside a callback of the same context")
@@ -398,7 +407,7 @@ class Context:
             self._wait_a_little(min(LOOK_S, left))
 
     def _refresh(self) -> None:
-        """Lets this context see its own registry's change."""
+        """Joins the sources of this context to its own receivers after a change of its registry."""
         if self._receivers:
             with self._event_loop.driver_lock():
                 self._receiving_sessions.refresh()
@@ -406,29 +415,28 @@ class Context:
     # ------------------------------------------------------------------ end
 
     def close(self, *, drain: bool = False) -> None:
-        """Ends all handles and the context; nothing of it is left. Closing twice does nothing.
+        """Closes all sources and receivers, and the context. Closing twice does nothing.
 
-        No callback of a message, an event or a source event starts once this has begun; one that runs already is
-        waited for. What waits in event queues is dropped there and counted. `on_delete` and the notifications of type
-        DELETE, with which each receiver is told that its topics and sources end, are called by this call itself.
+        After the call has begun, no callback of a message, an event or a source event starts; the call waits for a
+        callback that runs already. Messages in event queues are dropped there and counted. The call itself calls
+        `on_delete` and the notifications of type DELETE of each receiver, for the end of its topics and sources.
 
-        Sources publish their open batch; what is published stays readable by receivers that have joined. While others
-        are about to join, the batch waits for them as in `Source.close`.
+        Sources publish their open batch, and joined receivers can still read what was published. If other receivers
+        are about to join, the batch waits for them as in `Source.close`. After a KeyboardInterrupt, call `close` again;
+        otherwise the context is closed at exit.
 
         Args:
-            drain: deliver first what is published now, and leave what waits in event queues to their dispatchers.
-                The calling thread calls back. What comes meanwhile is not waited for, nor is a receiver without room.
+            drain: deliver first, in the calling thread, what is published now, and leave messages in event queues to
+                their dispatchers. The call does not wait for later messages, nor for a receiver without room.
 
         Raises:
-            WrongThread: with `drain`, inside a callback of this context.
-
-        A close that an exception such as KeyboardInterrupt cut short may be called again, and is at exit.
+            WrongThread: `drain` is set, and the caller is inside a callback of this context.
         """
         patient = may_linger(list(_contexts))
         ending.close(self, drain=drain, patient=patient, leave_out=_driven_elsewhere(self) | {self._id})
 
     def __enter__(self) -> Self:
-        """The context itself; closed at the end of the block."""
+        """Returns the context; the end of the block closes it."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -436,16 +444,16 @@ class Context:
         self.close()
 
     def __reduce__(self) -> Never:
-        """Refuses to be pickled or copied."""
+        """Raises TypeError: a context cannot be pickled or copied."""
         raise not_a_value(self, "ipcbus.Context(...)")
 
     def __repr__(self) -> str:
-        """Names name, domain and state."""
+        """Returns a text with name, domain and state."""
         state = " (closed)" if self._closed else ""
         return f"<Context {self.name!r} in domain {self.domain!r}{state}>"
 
     def __del__(self) -> None:
-        """Has a context closed that nobody refers to any more."""
+        """Closes a context to which nothing refers any more."""
         if self._made:
             ending.drop(self)
 
@@ -469,12 +477,12 @@ class Context:
             return self._receiving_sessions.sources_of(subscription)
 
     def _recorder_board(self, log: str) -> RecorderStatsBlock:
-        """Shows a recorder of this context in statistics, by the path of its log; for `ipcbus.archive`."""
+        """Shows a recorder of this context in statistics, under the path of its log; for `ipcbus.archive`."""
         self._check()
         return RecorderStatsBlock(self._registry, log)
 
     def _after_fork(self) -> None:
-        """In the child: gives up everything that is the parent's, without touching what is shared."""
+        """In the child of a fork, gives up everything that belongs to the parent; changes no shared memory."""
         self._forked = True
         self._event_loop.pump.open = False
         for part in (self._sending_sessions, self._receiving_sessions, self._network, self._bell, self._registry):
@@ -489,13 +497,13 @@ def close_all() -> None:
 
 
 def _driven_elsewhere(context: Context) -> set[int]:
-    """Ids of the contexts that the calling thread may have to drive, and which join nothing while it waits."""
+    """Returns the ids of contexts that the calling thread may have to drive; they join nothing while it waits."""
     return {other._id for other in list(_contexts) if other._sequential and other is not context}
 
 
 def _before_fork() -> None:
     for context in list(_contexts):
-        if context._event_loop.is_driver():  # else no callback goes on in the child
+        if context._event_loop.is_driver():  # otherwise no callback goes on in the child
             context._receiving_sessions.before_fork()
 
 

@@ -1,4 +1,4 @@
-"""How a context ends."""
+"""The end of a context."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import warnings
 from typing import TYPE_CHECKING
 
 from ipcbus.errors import WrongThread
-from ipcbus.lingering import linger, tell_unheard
+from ipcbus.lingering import linger, warn_of_unheard
 from ipcbus.resolution.local.stale_cleanup import sweep
 
 if TYPE_CHECKING:
@@ -26,24 +26,24 @@ log = logging.getLogger("ipcbus")
 _PATIENCE_S = 5.0
 
 dropped: set[Context] = set()
-"""Contexts that nobody referred to any more, until they are closed."""
+"""Contexts to which nothing refers any more, until they are closed."""
 
 
 def silence(receiver: Receiver, *, queued: bool = True) -> None:
-    """Lets no further callback of a receiver start; with `queued`, neither for what waits in an event queue."""
+    """Lets no further callback of a receiver start; with `queued`, not even for messages in an event queue."""
     if queued:
         receiver._sink.silent = True
     receiver._sink.closed = True
 
 
 def close(context: Context, *, drain: bool = False, patient: bool = False, leave_out: Collection[int] = ()) -> None:
-    """As `Context.close`.
+    """Closes a context.
 
     Args:
-        context: the one.
-        drain: as there.
-        patient: the open batches wait for receivers that are about to join.
-        leave_out: ids of contexts that are not waited for.
+        context: the context.
+        drain: as in `Context.close`.
+        patient: whether the open batches wait for receivers that are about to join.
+        leave_out: ids of contexts that the open batches do not wait for.
     """
     if context._ended or context._forked:
         return
@@ -51,18 +51,18 @@ def close(context: Context, *, drain: bool = False, patient: bool = False, leave
         if drain:
             _drain(context)
         elif context._event_loop.is_driver():
-            _settle(context)  # may refuse, inside a callback; nothing is done then
+            _settle(context)  # may raise inside a callback; then nothing has been done
     _begin(context, queued=not drain)
     try:
         if patient:
             linger(context, list(context._sources), leave_out)
-    finally:  # also when a signal has ended that
+    finally:  # also when a signal has ended the wait
         _end(context)
 
 
 def _end(context: Context) -> None:
     _settle(context)
-    tell_unheard(list(context._sources))
+    warn_of_unheard(list(context._sources))
     context._waiters.close()
     for source in list(context._sources):
         source._drop()
@@ -70,7 +70,7 @@ def _end(context: Context) -> None:
     context._event_loop.stop()
     if context._thread is not None and context._thread.ident != threading.get_ident():
         context._thread.join()
-    with context._event_loop.driver_lock():  # a thread that pulls lets go first
+    with context._event_loop.driver_lock():  # waits for a thread that pulls
         for receiver in list(context._receivers):
             receiver._serve(False)
             receiver._sink.closed = True
@@ -92,7 +92,7 @@ def _end(context: Context) -> None:
 
 
 def close_all(contexts: Collection[Context], *, patient: bool = False) -> None:
-    """Closes contexts, all of them also when one raises; while one is closed the others do not call back any more."""
+    """Closes contexts, also the rest when one raises; from the beginning on, none of them calls back any more."""
     own = {context._id for context in contexts}
     with contextlib.ExitStack() as closing:
         for context in contexts:
@@ -109,7 +109,7 @@ def _begin(context: Context, *, queued: bool = True) -> None:
 
 
 def _settle(context: Context) -> None:
-    """Publishes what the sources have sent, and waits until no other thread writes in place."""
+    """Publishes the open batches of the sources, after other threads have left their `acquire` blocks."""
     for source in list(context._sources):
         source._batch.settle(context._options.acquire_close_timeout * 1_000_000)
 
@@ -121,25 +121,25 @@ def _drain(context: Context) -> None:
             "close(drain=True) delivers messages and cannot be called inside a callback of the same context; return "
             "from the callback first, or call close()"
         )
-    _settle(context)  # what the context sent to itself is delivered too
+    _settle(context)  # messages that the context sent to itself are delivered too
     with event_loop.driver_lock():
-        event_loop.quiet = False  # in a split context too the calling thread calls back
+        event_loop.quiet = False  # also in a split context the calling thread calls back
         try:
-            event_loop.poll()  # takes what the network and the timers have, and what the context's own thread left
+            event_loop.poll()  # reads the network, runs timers, and delivers the events that the own thread deferred
             context._receiving_sessions.drain()
         finally:
             event_loop.quiet = event_loop.split
 
 
 def drop(context: Context) -> None:
-    """Has a context closed that nobody refers to any more; for its finalizer.
+    """Schedules the close of a context to which nothing refers any more; for its finalizer.
 
-    That runs in any thread, and inside whatever lock it has: nothing is waited for here, and no lock is taken.
+    A finalizer runs in any thread, which may hold any lock. So this function never waits and takes no lock.
     """
     if context._ended or context._forked:
         return
     text = (
-        f"{context!r} was not closed, and nobody refers to it any more: it is closed now; call close(), or use the "
+        f"{context!r} was not closed, and nothing refers to it any more: it is closed now; call close(), or use the "
         "context in a with block"
     )
     dropped.add(context)
@@ -149,19 +149,19 @@ def drop(context: Context) -> None:
         context._own.handed.append(closing)
         context._event_loop.interrupt()
     else:
-        with contextlib.suppress(RuntimeError):  # no thread to be had: it is closed at exit
+        with contextlib.suppress(RuntimeError):  # a thread cannot be started: the context is closed at exit
             _thread.start_new_thread(_start, (closing,))
     warnings.warn(text, ResourceWarning, source=context, stacklevel=2)
 
 
 def await_dropped() -> None:
-    """Waits until the contexts that nobody referred to are closed, as at exit."""
+    """Waits at exit until the contexts in `dropped` are closed."""
     for context in list(dropped):
         context._over.wait(_PATIENCE_S)
 
 
 def _start(closing: Callable[[], object]) -> None:
-    # What waits for a thread to start cannot stand in the finalizer; what logs has to be in a thread that has a name.
+    # Thread.start waits, which a finalizer may not; and a thread that logs needs a name.
     threading.Thread(target=closing, name="ipcbus closing", daemon=True).start()
 
 

@@ -1,4 +1,4 @@
-"""Event queues: callbacks on threads of the application's choice."""
+"""Event queues: callbacks run on threads of the application."""
 
 from __future__ import annotations
 
@@ -40,19 +40,20 @@ _queues: weakref.WeakSet[EventQueue] = weakref.WeakSet()
 
 @dataclass(frozen=True, slots=True)
 class EventQueueStatistics:
-    """What an event queue has done so far. Messages and events are counted alike; times are seconds.
+    """Statistics of an event queue since it was made. Messages and events are counted alike; times are seconds.
 
     Attributes:
-        queued: wait now.
-        queued_by_kind: the same by kind; empty without option queue_count_enabled.
-        total: came; equal to `dispatched` + `dropped` + `queued`. An event that was joined to one that waits is not
-            counted again.
-        dispatched: given to callbacks.
-        dropped: given to none, for want of room or because the receiver or the queue was closed.
-        age_min, age_mean, age_max: waited before their callback; None before the first and without option
-            queue_age_enabled.
-        service_time_min, service_time_mean, service_time_max: time in a callback; None before the first and without
-            option queue_service_time_enabled.
+        queued: messages and events that wait now.
+        queued_by_kind: `queued` by kind; empty without option queue_count_enabled.
+        total: messages and events that came: `dispatched` + `dropped` + `queued`. An event that the queue joined to an
+            event that waits is not counted again.
+        dispatched: messages and events that callbacks got.
+        dropped: messages and events that no callback got, because the queue was full, or because the receiver or the
+            queue was closed.
+        age_min, age_mean, age_max: time in the queue before the callback; None before the first callback and without
+            option queue_age_enabled.
+        service_time_min, service_time_mean, service_time_max: time in a callback; None before the first callback and
+            without option queue_service_time_enabled.
     """
 
     queued: int
@@ -76,30 +77,35 @@ class EventQueue:
         while running:
             queue.dispatch(1.0)
 
-    A message waits with its own copy of the bytes. One queue may serve many receivers of several contexts; messages and
-    events are dispatched in the order in which they came. Several threads may dispatch at the same time; then this is
-    the order in which they are taken, and callbacks run side by side.
+    A message in the queue has its own copy of the bytes. One queue may serve many receivers of several contexts, and
+    dispatches messages and events in the order in which they came. Several threads may dispatch at the same time; they
+    take messages in this order, and their callbacks run side by side.
 
     A full queue follows its policy:
 
-    - `block`: the sessions of its receivers are not read on, so that a receiver-paced source waits and a source-paced
-      one laps the reader. They are read on when half of the queue is free.
-    - `drop_oldest`: the oldest message gives its place to the message that comes, and is counted.
+    - `block`: contexts stop reading the sessions of the queue's receivers, until half of the queue is free. A
+      receiver-paced source waits, and a source-paced source overwrites messages, which are lost.
+    - `drop_oldest`: the queue drops its oldest message for each message that comes, and counts it.
 
-    Events (BOS, EOS, loss) take no room from messages and are never dropped. In a full queue the events of a topic are
-    joined, so that they stay few however long nobody dispatches: losses that touch become one
-    `UNRECOVERABLE_LOSS_BURST` with their range, and a session that ends, begins and ends again while nobody looks ends
-    once. Where a queue with `drop_oldest` has dropped all messages between two losses, they become one too. Its range
-    then spans the dropped messages as well; `Receiver.lost` and `Receiver.dropped` tell them apart.
+    Events (BOS, EOS, loss) take no room from messages and are never dropped. A full queue joins the events of a topic,
+    so that their number stays small while no thread dispatches: losses that touch become one
+    `UNRECOVERABLE_LOSS_BURST` with their range, and a session that ends, begins and ends again ends once. If a queue
+    with `drop_oldest` has dropped all messages between two losses, these become one loss, too. Its range then spans the
+    dropped messages; `Receiver.lost` and `Receiver.dropped` count them separately.
 
-    A callback runs on the thread that dispatches, which drives no context: it may send and wait for room, wait for
-    receivers, and pull. Do not wait there for room on a topic that a blocking queue with a single dispatching thread
-    receives itself: nobody else would make that room. Likewise a context in sequential mode needs `process_events`
+    A callback runs on the thread that dispatches, which drives no context. The callback may send and wait for room,
+    wait for receivers, and pull. It must not wait for room on a topic that a blocking queue with a single dispatching
+    thread receives, because no other thread would make that room. A context in sequential mode needs `process_events`
     besides `dispatch`.
 
-    A closed receiver gets no callback any more, not even for what waits; a callback that another thread runs just then
-    may still be running when `close` returns. The same holds for the receivers of a context that is closed, unless it
-    is closed with `close(drain=True)`: then what waits is dispatched still.
+    After `Receiver.close` no callback of the receiver begins, not even for messages in the queue; a callback that
+    another thread runs may still be running when `close` returns. The close of a context does this for all its
+    receivers, but after `close(drain=True)` the queue still dispatches their messages.
+
+    Attributes:
+        name: the name of the queue (option event_queue_name).
+        maximum: the most messages that wait.
+        policy: the policy of a full queue.
     """
 
     def __init__(
@@ -110,18 +116,17 @@ class EventQueue:
         config: ConfigLike = None,
         **options: object,
     ) -> None:
-        """An empty queue.
+        """Makes an empty queue.
 
         Args:
-            maximum: the most messages that wait, 1 to 2147483647; also so many events wait before they are joined.
-                The default of 10,000 keeps the memory of a queue of 1 KiB messages near 10 MiB, however slow the
-                callbacks are.
-            policy: what a full queue does, `block` or `drop_oldest`.
-            config: as for `Context`; options of scope event_queue are read.
+            maximum: the most messages that wait, 1 to 2147483647. If as many events wait, the queue joins events.
+                The default of 10,000 keeps the memory of a queue of 1 KiB messages near 10 MiB.
+            policy: the policy of a full queue, `block` or `drop_oldest`.
+            config: as for `Context`; the queue reads the options of scope event_queue.
             **options: options of scope event_queue; they override the config.
 
         Raises:
-            ConfigError: the maximum, the policy or an option does not fit.
+            ConfigError: the maximum, the policy or an option is invalid.
         """
         _check_size(maximum)
         if policy not in POLICIES:
@@ -150,21 +155,22 @@ class EventQueue:
     # ------------------------------------------------------------------ dispatching
 
     def dispatch(self, timeout: float | None = None) -> int:
-        """Waits until something is in the queue, then calls back for what is there at that moment.
+        """Waits until the queue is not empty, then calls back for the messages and events that are there.
 
-        What comes during these callbacks is left for the next call, so that a busy queue does not keep the caller.
+        Messages that come during these callbacks wait for the next call, so that a call on a busy queue ends.
 
         Args:
-            timeout: seconds; None waits for ever, 0 does not wait. A call with a time above 0 lasts that long and the
-                callback in hand: no further callback begins when it is over.
+            timeout: seconds; None waits for ever, 0 does not wait. After a time above 0 no further callback begins;
+                the call ends with the callback that runs.
 
         Returns:
-            How many callbacks ran; 0 when the time ran out before anything came.
+            The number of callbacks that ran; 0 when the time ran out.
 
         Raises:
-            ClosedError: the queue is closed, or was while this call waited.
-            IpcBusError: the caller is inside a callback of this queue, or of a context that it serves.
+            ClosedError: the queue is closed, also while this call waits.
+            IpcBusError: the caller is inside a callback of this queue, or of a context that the queue serves.
             WrongProcess: the queue was made before a fork, in the parent.
+            TypeError, ValueError: `timeout` is not a number, or NaN.
         """
         me = threading.get_ident()
         self._check_caller(me)
@@ -187,7 +193,7 @@ class EventQueue:
             raise
         finally:
             self._inside.discard(me)
-            if self._event_buffer:  # as when a callback raised, or the time was over
+            if self._event_buffer:  # for example after a callback raised, or the time ran out
                 self._keeper.wake()
 
     def _check_caller(self, me: int) -> None:
@@ -198,8 +204,8 @@ class EventQueue:
             )
         if any(event_loop.is_driver() for event_loop in self._keeper.drivers()):
             raise IpcBusError(
-                f"{self!r} cannot be dispatched inside a callback of a context that it serves, because nothing would "
-                "come meanwhile; dispatch in a thread of the application"
+                f"{self!r} cannot be dispatched inside a callback of a context that it serves, because no message "
+                "would come meanwhile; dispatch in a thread of the application"
             )
 
     def _check_open(self) -> None:
@@ -209,7 +215,7 @@ class EventQueue:
             raise ClosedError(f"{self!r} is closed; make a new one")
 
     def _serve(self, event_loop: EventLoop) -> EventBuffer:
-        """Returns where the messages of one more receiver wait; the driver is told of room."""
+        """Returns the buffer for the messages of one more receiver; its context is notified of room from now on."""
         self._check_open()
         self._keeper.add(event_loop)
         return self._event_buffer
@@ -218,24 +224,24 @@ class EventQueue:
 
     @property
     def dropped(self) -> int:
-        """Messages and events that came and were given to no callback."""
+        """The number of messages and events that no callback got."""
         return self._event_buffer.dropped
 
     @property
     def closed(self) -> bool:
-        """Whether the queue was closed."""
+        """Whether the queue is closed."""
         return self._event_buffer.closed
 
     def __len__(self) -> int:
-        """Messages and events that wait."""
+        """Returns the number of messages and events that wait."""
         return len(self._event_buffer)
 
     def __bool__(self) -> bool:
-        """True, also when nothing waits, so that only the absence of a queue is false."""
+        """Returns True, also for an empty queue, so that only the absence of a queue is false."""
         return True
 
     def statistics(self) -> EventQueueStatistics:
-        """What the queue has done so far; also of a closed one."""
+        """Returns the counters and times of the queue so far, also of a closed queue."""
         event_buffer = self._event_buffer
         nothing = (None, None, None)
         total, dispatched, dropped = event_buffer.total, event_buffer.dispatched, event_buffer.dropped
@@ -250,9 +256,9 @@ class EventQueue:
         )
 
     def close(self) -> None:
-        """Ends the queue: what waits is dropped and counted, and so is what comes for its receivers.
+        """Ends the queue. Messages and events that wait, and those that come later, are dropped and counted.
 
-        Threads that wait in `dispatch` get `ClosedError`. The receivers stay and may be closed. Closing twice does
+        Threads that wait in `dispatch` get `ClosedError`. The receivers of the queue stay open. Closing twice does
         nothing.
         """
         if self._forked or self._event_buffer.closed:
@@ -262,7 +268,7 @@ class EventQueue:
         self._keeper.made_room()
 
     def __enter__(self) -> Self:
-        """The queue itself; closed at the end of the block."""
+        """Returns the queue; the end of the block closes it."""
         return self
 
     def __exit__(
@@ -272,38 +278,38 @@ class EventQueue:
         self.close()
 
     def __reduce__(self) -> Never:
-        """Refuses to be pickled or copied."""
+        """Raises TypeError: an event queue cannot be pickled or copied."""
         raise not_a_value(self, "ipcbus.EventQueue()")
 
     def __repr__(self) -> str:
-        """Names it and says how full it is."""
+        """Returns a text with the name, the fill and the policy."""
         state = " (closed)" if self._event_buffer.closed else ""
         return f"<EventQueue {self.name!r} with {len(self._event_buffer)} of {self.maximum}, {self.policy}{state}>"
 
 
 class _Keeper:
-    """What a queue does besides keeping and calling back (delivery.slow_path.Keeper)."""
+    """Wakes threads, warns, and handles errors for the event buffer of a queue (delivery.slow_path.Keeper)."""
 
     def __init__(self, name: str, size_warning: int, delay_warning_us: int) -> None:
         self.sleepers: deque[threading.Lock] = deque()
         self._name, self._size_warning, self._delay_warning_us = name, size_warning, delay_warning_us
-        # Weak, because a queue may outlive many contexts; a new tuple for each change, because others read meanwhile.
+        # Weak, because a queue may outlive many contexts; a new tuple for each change, because other threads read it.
         self._drivers: tuple[weakref.ref[EventLoop], ...] = ()
         self._lock = threading.Lock()
 
     def sleep(self, event_buffer: EventBuffer, timeout_ns: int | None) -> bool:
-        """Sleeps until something is on the shelf, or it is closed; False when the time ran out."""
+        """Sleeps until the event buffer is not empty, or is closed; False when the time ran out."""
         bell = threading.Lock()
         bell.acquire()
         self.sleepers.append(bell)
         try:
-            # Who puts something looks for sleepers afterwards, so one of both sees the other.
+            # A thread that puts a message looks for sleepers afterwards, so one of both threads sees the other.
             if event_buffer or event_buffer.closed:
                 return True
             seconds = -1 if timeout_ns is None else min(timeout_ns / 1e9, threading.TIMEOUT_MAX)
             return bell.acquire(timeout=seconds)
         finally:
-            with contextlib.suppress(ValueError):  # who woke this thread took it out
+            with contextlib.suppress(ValueError):  # the thread that woke this one took it out
                 self.sleepers.remove(bell)
 
     def wake(self) -> None:
@@ -317,7 +323,7 @@ class _Keeper:
             self.wake()
 
     def add(self, event_loop: EventLoop) -> None:
-        """Has a context told of room from now on."""
+        """Notifies a context of room from now on."""
         with self._lock:
             known = [ref for ref in self._drivers if ref() is not None]
             if not any(ref() is event_loop for ref in known):
@@ -325,16 +331,16 @@ class _Keeper:
             self._drivers = tuple(known)
 
     def drivers(self) -> list[EventLoop]:
-        """Those of the contexts that put messages."""
+        """Returns the event loops of the contexts that put messages."""
         return [event_loop for ref in self._drivers if (event_loop := ref()) is not None]
 
     def made_room(self) -> None:
-        """Has the contexts go on that were told that the queue is full."""
+        """Wakes contexts that stopped reading because the queue was full."""
         for event_loop in self.drivers():
             event_loop.kick()
 
     def crowded(self, size: int) -> None:
-        """Warns; the shelf asks for it once, and again after it was half as full."""
+        """Warns that many messages wait; called once, and again after the queue was half as full."""
         log.warning(
             "event queue %r holds %d messages and events, more than queue_size_warning = %d; let more threads "
             "dispatch, or make callbacks faster",
@@ -344,7 +350,7 @@ class _Keeper:
         )
 
     def late(self, seconds: float) -> None:
-        """Warns; the shelf asks for it once, and again after something waited half as long."""
+        """Warns that a message waited long; called once, and again after a message waited half as long."""
         log.warning(
             "a message or event waited %.6f s in event queue %r, more than queue_delay_warning = %d us; let more "
             "threads dispatch, or make callbacks faster",
@@ -354,7 +360,7 @@ class _Keeper:
         )
 
     def failed(self, sink: Sink, error: BaseException) -> None:
-        """A callback raised; several threads may tell this at the same time. What is no Exception is raised again."""
+        """Counts and logs an error of a callback; any thread may call this. Raises what is not an Exception again."""
         if not isinstance(error, Exception):
             raise error
         with self._lock:
@@ -367,17 +373,21 @@ def dispatches() -> bool:
     return any(me in queue._inside for queue in list(_queues))
 
 
-def shelf_of(event_queue: Any, event_loop: EventLoop, on_message: Callable[..., object] | None) -> EventBuffer | None:  # noqa: ANN401 - whatever the caller gave
-    """Returns where the messages of a new receiver wait, if it was given an event queue.
+def event_buffer_of(
+    event_queue: Any,  # noqa: ANN401 - whatever the caller gave
+    event_loop: EventLoop,
+    on_message: Callable[..., object] | None,
+) -> EventBuffer | None:
+    """Returns the event buffer for the messages of a new receiver; None without an event queue.
 
     Raises:
-        ConfigError: it is no event queue, or there is no callback to dispatch to.
+        ConfigError: `event_queue` is not an event queue, or there is no callback to dispatch to.
         ClosedError, WrongProcess: the queue is closed, or belongs to the parent of a fork.
     """
     if event_queue is None:
         return None
     if not isinstance(event_queue, EventQueue):
-        raise ConfigError(f"event_queue = {event_queue!r} is no ipcbus.EventQueue")
+        raise ConfigError(f"event_queue = {event_queue!r} is not an ipcbus.EventQueue; make one with EventQueue()")
     if on_message is None:
         raise ConfigError(
             "a receiver with an event queue has no callback to dispatch to; give on_message, or leave event_queue out "

@@ -1,12 +1,12 @@
-"""How an extra of this package is installed, for error texts: it is on no package index yet."""
+"""The command that installs an extra of this package, for error texts: no package index has the package yet."""
 
 from __future__ import annotations
 
 
 def how_to_install(extra: str) -> str:
-    """What to do where a package of an extra is missing.
+    """Returns how to install an extra, for the error text of a missing package.
 
     Args:
-        extra: name of the extra, such as `spark`.
+        extra: the name of the extra, such as `spark`.
     """
     return f"in a clone of ipcbus: pip install '.[{extra}]'"

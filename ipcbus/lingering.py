@@ -1,4 +1,4 @@
-"""What a source does at its end for receivers that are about to join, and says when nobody ever did."""
+"""The end of a source: it waits for receivers that are about to join, and warns when no receiver ever joined."""
 
 from __future__ import annotations
 
@@ -25,21 +25,22 @@ _NAMED = 3
 
 
 def may_linger(contexts: Iterable[Context]) -> bool:
-    """Whether the calling thread may wait a moment: not inside a callback, nor while an exception is on its way."""
+    """Returns whether the calling thread may wait: not inside a callback, nor while an exception propagates."""
     inside = dispatches() or any(context._event_loop.is_driver() for context in contexts)
     return not inside and sys.exc_info()[0] is None
 
 
 def linger(context: Context, sources: Iterable[Source], leave_out: Collection[int]) -> None:
-    """Keeps the open batch for receivers that are about to join, as long as option and batch last.
+    """Keeps the open batches for receivers that are about to join, for `resolver_no_receiver_linger_timeout` at most.
 
-    A receiver gets what is published after it has joined: what is in the open batch still reaches it if the batch is
-    published then. While nobody else reads the session, the batch is kept from its timer.
+    A receiver gets the datagrams that are published after it has joined. The messages of the open batch still reach the
+    receiver if the batch is published then. While no receiver reads the session, the batching interval does not publish
+    the batch.
 
     Args:
-        context: that of the sources.
-        sources: those that are being closed.
-        leave_out: ids of contexts that are not waited for.
+        context: the context of the sources.
+        sources: the sources that are being closed.
+        leave_out: ids of contexts that the sources do not wait for.
     """
     waiting = [source for source in sources if source._linger_ns and source._unpublished()]
     if not waiting:
@@ -55,12 +56,12 @@ def linger(context: Context, sources: Iterable[Source], leave_out: Collection[in
                 return
             try:
                 context._wait_a_little(_LOOK_S)
-            except WrongThread:  # in sequential mode another thread drives it: that one lets the receivers join
+            except WrongThread:  # in sequential mode another thread drives the context, and lets the receivers join
                 context._event_loop.wait_changed(_LOOK_S)
 
 
 def _misses(source: Source, awaited: ExpectedReceivers) -> bool:
-    """Returns whether a receiver may still join in time to get something."""
+    """Returns whether a receiver may still join in time to get the open batch."""
     if not source._unpublished():
         return False
     joined = source._session.joined_contexts(source._number)
@@ -71,15 +72,15 @@ def _misses(source: Source, awaited: ExpectedReceivers) -> bool:
     )
 
 
-def tell_unheard(sources: Iterable[Source]) -> None:
-    """Warns of the sources that have sent to nobody."""
+def warn_of_unheard(sources: Iterable[Source]) -> None:
+    """Warns of the sources that have sent messages although no receiver ever joined their topics."""
     unheard = [source for source in sources if source.unheard]
     if not unheard:
         return
     named = ", ".join(f"{source.topic!r} ({source.unheard} on {source.source})" for source in unheard[:_NAMED])
     more = f" and {len(unheard) - _NAMED} more" if len(unheard) > _NAMED else ""
     log.warning(
-        "messages were sent to nobody: no receiver had joined the topics %s%s before their sources were closed; call "
+        "no receiver got the messages of the topics %s%s: none had joined before the sources were closed; call "
         "wait_for_receivers() of a source before its first send",
         named,
         more,

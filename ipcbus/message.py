@@ -1,4 +1,4 @@
-"""What receivers and sources are told."""
+"""Messages, and the events of sources."""
 
 from __future__ import annotations
 
@@ -12,7 +12,15 @@ __all__ = ["FragmentInfo", "Message", "MessageType", "SourceEvent", "SourceEvent
 
 
 class SourceEventType(IntEnum):
-    """Kind of a source event; numbers are Ultra Messaging's where it has the kind (lbm.h, LBM_SRC_EVENT_*)."""
+    """The kind of a source event, with Ultra Messaging's number where it has the kind (lbm.h, LBM_SRC_EVENT_*).
+
+    Attributes:
+        CONNECT: a receiving context has joined the topic.
+        DISCONNECT: a receiving context has left the topic, or has died.
+        WAKEUP: there is room again after a send that raised `WouldBlock`.
+        RECEIVER_EVICTED: the source has evicted a receiving context that kept it waiting.
+        GMD_FAILURE: a guaranteed message cannot be delivered.
+    """
 
     CONNECT = 1
     DISCONNECT = 2
@@ -23,12 +31,12 @@ class SourceEventType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class SourceEvent:
-    """Something that happened to a source.
+    """An event of a source, which the source gives to its `on_event`.
 
     Attributes:
-        type: what happened.
-        pid: process id of the other side; 0 for WAKEUP.
-        context_name: name of the other side's context; empty when it has none.
+        type: the kind of the event.
+        pid: process id of the receiving context; 0 for WAKEUP.
+        context_name: name of the receiving context; empty if the context has no name, and for WAKEUP.
     """
 
     type: SourceEventType

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ipcbus.delivery.sink import Sink
 from ipcbus.errors import ClosedError, IpcBusError, WrongProcess
-from ipcbus.event_queue import shelf_of
+from ipcbus.event_queue import event_buffer_of
 from ipcbus.runtime.error_mapping import check_callbacks, check_count, not_a_value
 from ipcbus.runtime.loop.interrupts import shorten
 from ipcbus.runtime.loop.timerfd import FOREVER_NS, bounded
@@ -29,9 +29,14 @@ if TYPE_CHECKING:
 class Receiver:
     """Gets the messages of one topic; made by `Context.receiver`.
 
-    With a callback, messages are delivered by the context's thread (or by `process_events`). Without one they are
-    pulled: `receive`, `receive_many`, `receive_into`, `for`, `async for`. The thread that pulls reads the rings itself.
-    With a callback and an event queue, whoever dispatches the queue calls back.
+    With a callback, the context's thread (or `process_events`) delivers the messages. Without a callback the
+    application pulls them: `receive`, `receive_many`, `receive_into`, `for`, `async for`; the thread that pulls reads
+    the rings itself. With a callback and an event queue, the thread that dispatches the queue calls back.
+
+    Several threads may use a receiver at the same time. Close it, or close its context.
+
+    Attributes:
+        topic: the name of the topic, or the pattern of a wildcard receiver.
     """
 
     def __init__(
@@ -49,7 +54,7 @@ class Receiver:
         self.topic = topic
         self._context = context
         self._queue = event_queue
-        event_buffer = shelf_of(event_queue, context._event_loop, on_message)
+        event_buffer = event_buffer_of(event_queue, context._event_loop, on_message)
         self._sink = Sink(on_message, options.receive_queue_maximum, event_buffer)
         self._sink.owner = self
         self._half = options.receive_queue_maximum // 2
@@ -63,44 +68,44 @@ class Receiver:
 
     @property
     def sessions(self) -> list[SessionInfo]:
-        """What this receiver is joined to, and what it may not join, with the reason."""
+        """The sessions that this receiver has joined, and those that it cannot join, with the reason."""
         return self._context._sessions_of(self._subscription)
 
     @property
     def closed(self) -> bool:
-        """Whether the receiver was closed."""
+        """Whether the receiver, or its context, is closed."""
         return bool(self._sink.closed)
 
     @property
     def delivered(self) -> int:
-        """Messages delivered, or queued, so far."""
+        """The number of messages delivered, or queued for a pull, so far."""
         return self._sink.delivered
 
     @property
     def lost(self) -> int:
-        """Messages reported lost so far."""
+        """The number of messages reported lost so far."""
         return self._sink.lost
 
     @property
     def dropped(self) -> int:
-        """Messages and events of it that its event queue dropped so far."""
+        """The number of this receiver's messages and events that its event queue has dropped so far."""
         return self._sink.dropped
 
     def wait_for_sources(self, n: int = 1, timeout: float | None = None) -> None:
         """Waits until this receiver has joined `n` sources of its topic, or of the topics that match its pattern.
 
-        Nothing is missed of what they send afterwards.
+        The receiver gets every message that these sources send afterwards.
 
         Args:
-            n: how many sources, those of this context included.
+            n: the number of sources; sources of this context count too.
             timeout: seconds; None waits for ever.
 
         Raises:
-            TimeoutError: the receiver had joined fewer; the text says how many.
-            ClosedError: the receiver was closed.
+            TimeoutError: the receiver had joined fewer sources; the text says how many.
+            ClosedError: the receiver is closed.
             WrongThread: the call would have to wait inside a callback of the same context.
             WrongProcess: the context was made before a fork, in the parent.
-            TypeError, ValueError: `n` is no whole number, or negative; `timeout` is no number, or NaN.
+            TypeError, ValueError: `n` is not a whole number, or negative; `timeout` is not a number, or NaN.
         """
         try:
             self._context._wait_until_joined(
@@ -118,16 +123,16 @@ class Receiver:
         """Returns the next message or event.
 
         Args:
-            timeout: seconds to wait; 0, or less, only looks, None waits for ever.
+            timeout: seconds to wait; 0, or less, does not wait, None waits for ever.
 
         Returns:
             The message with its own copy of the bytes, or None when the time ran out.
 
         Raises:
-            ClosedError: the receiver is closed and everything was taken.
-            IpcBusError: the receiver has a callback, or the caller is inside one.
+            ClosedError: the receiver is closed, and its queue is empty.
+            IpcBusError: the receiver has a callback, or the caller is inside a callback.
             WrongProcess: the context was made before a fork, in the parent.
-            TypeError, ValueError: `timeout` is no number, or NaN; looked at only where there is nothing to take.
+            TypeError, ValueError: `timeout` is not a number, or NaN; not checked when a message is there already.
         """
         try:
             message = self._take()
@@ -143,11 +148,18 @@ class Receiver:
             raise
 
     def receive_many(self, limit: int, timeout: float | None = None) -> list[Message]:
-        """Up to `limit` messages and events: waits for the first, takes what else is there.
+        """Waits for a message or event, and returns it with those that are there already.
+
+        Args:
+            limit: the most messages and events to return; 0 or more.
+            timeout: seconds to wait for the first; 0, or less, does not wait, None waits for ever.
+
+        Returns:
+            The messages and events in their order; an empty list when the time ran out.
 
         Raises:
-            TypeError, ValueError: `limit` is no whole number, or negative.
-            Otherwise as `receive`.
+            TypeError, ValueError: `limit` is not a whole number, or negative; otherwise as in `receive`.
+            ClosedError, IpcBusError, WrongProcess: as in `receive`.
         """
         if type(limit) is not int or limit < 0:
             check_count("limit", limit)
@@ -168,22 +180,23 @@ class Receiver:
             raise
 
     def receive_into(self, array: Any, timeout: float | None = None) -> int:  # noqa: ANN401 - any writable buffer
-        """Messages of equal length straight into the rows of an array.
+        """Writes messages of equal length straight into the rows of an array.
 
-        Waits for the first, then takes what else is there. Stops before an event, before a message of another length,
-        and before one with headers, for which a row has no place; the next `receive` returns it.
+        The call waits for the first message, then takes those that are there already. It stops before an event, before
+        a message of another length, and before a message with headers, which do not fit in a row; the next `receive`
+        returns that message or event.
 
         Args:
-            array: writable, C-contiguous: 2-D uint8, or 1-D with items of the messages' length.
-            timeout: as in `receive`.
+            array: writable and C-contiguous: 2-D of uint8, or 1-D with items of the messages' length in bytes.
+            timeout: seconds to wait; 0, or less, does not wait, None waits for ever.
 
         Returns:
-            How many rows were filled; 0 when the time ran out or an event is next.
+            The number of rows that were filled; 0 when the time ran out or an event is next.
 
         Raises:
-            ValueError: the next message is one of another length, or has headers.
-            TypeError: not such an array.
-            Otherwise as `receive`.
+            ValueError: the next message has another length, or has headers.
+            TypeError: `array` is not such an array.
+            ClosedError, IpcBusError, WrongProcess: as in `receive`.
         """
         try:
             self._check_pull()
@@ -196,12 +209,12 @@ class Receiver:
                         self._sink.row_queue_taken()
                         self._drive_rows(event_loop, rows, filled, timeout)
                 finally:
-                    # In this order: whoever drives fills rows until they are done.
+                    # In this order: the thread that drives fills rows until they are done.
                     self._sink.rows_done()
                     filled = self._sink.rows_filled()
                     if event_loop is not None:
                         event_loop.hurry_attend()
-                        if filled:  # the caller has to learn of these rows first
+                        if filled:  # the call returns these rows first, and the next one raises
                             self._owed = event_loop.take_pending()
                 refused = self._refused_row() if filled == 0 else None
             self._made_room()
@@ -209,8 +222,8 @@ class Receiver:
                 self._check_pull()  # closed meanwhile
             if refused is not None:
                 raise ValueError(
-                    f"topic {self.topic!r}: the next message has {refused} and fits no row of the array; take it with "
-                    "receive()"
+                    f"topic {self.topic!r}: the next message has {refused} and does not fit in a row of the array; "
+                    "take it with receive()"
                 )
             return filled
         except KeyboardInterrupt as error:
@@ -218,7 +231,7 @@ class Receiver:
             raise
 
     def _refused_row(self) -> str | None:
-        """What the next queued message has when it is none that rows could take."""
+        """Returns the size of the next queued message, which a row cannot take; None if an event is next."""
         try:
             message = self._sink.queue[0]
         except IndexError:
@@ -251,10 +264,10 @@ class Receiver:
                 return self._sink.rows_filled()
 
     async def areceive(self) -> Message:
-        """Returns the next message or event, in asyncio.
+        """Returns the next message or event, in asyncio; `asyncio.wait_for` limits the wait.
 
         Raises:
-            As `receive`.
+            ClosedError, IpcBusError, WrongProcess: as in `receive`.
         """
         try:
             while True:
@@ -268,7 +281,7 @@ class Receiver:
             raise
 
     def __iter__(self) -> Iterator[Message]:
-        """Messages and events until the receiver is closed."""
+        """Yields messages and events until the receiver is closed."""
         while True:
             try:
                 message = self.receive()
@@ -281,7 +294,7 @@ class Receiver:
                 yield message
 
     async def __aiter__(self) -> AsyncIterator[Message]:
-        """Messages and events until the receiver is closed, in asyncio."""
+        """Yields messages and events until the receiver is closed, in asyncio."""
         while True:
             try:
                 message = await self.areceive()
@@ -293,24 +306,25 @@ class Receiver:
             yield message
 
     def close(self) -> None:
-        """Ends the receiver; after it returns its callback is not called again, except from the callback itself.
+        """Ends the receiver. After the call returns, no callback of the receiver begins.
 
-        What waits in an event queue is dropped; a callback that a thread runs from there may still be running. Closing
-        twice does nothing.
+        Messages that wait in an event queue are dropped there and counted. A thread that dispatches the queue may still
+        be inside a callback. Called inside the receiver's own callback, that callback goes on to its end. Closing twice
+        does nothing.
         """
         self._sink.silent = True
         self._context._close_receiver(self)
 
     def __reduce__(self) -> Never:
-        """Refuses to be pickled or copied."""
+        """Raises TypeError: a receiver cannot be pickled or copied."""
         raise not_a_value(self, "ctx.receiver(topic)")
 
     def __repr__(self) -> str:
-        """Names the topic."""
+        """Returns a text with the topic."""
         return f"<Receiver {self.topic!r}{' (closed)' if self.closed else ''}>"
 
     def _serve(self, serves: bool) -> None:
-        """Has the event queue, if there is one, keep this receiver and its context alive, or not any more."""
+        """Sets whether the event queue, if there is one, keeps this receiver and its context alive."""
         if self._queue is not None:
             (self._queue._receivers.add if serves else self._queue._receivers.discard)(self)
 
@@ -326,7 +340,10 @@ class Receiver:
     def _check(self) -> None:
         self._check_process()
         if self.closed:
-            raise ClosedError(f"the receiver of {self._named()} is closed; make a new one with ctx.receiver")
+            raise self._closed_error()
+
+    def _closed_error(self) -> ClosedError:
+        return ClosedError(f"the receiver of {self._named()} is closed; make a new one with ctx.receiver")
 
     def _joined(self) -> int:
         self._check()
@@ -338,12 +355,12 @@ class Receiver:
             raise owed
         self._check_process()
         if not self._sink.pulls or self._sink.event_queue is not None:
-            raise IpcBusError(f"the receiver of topic {self.topic!r} has a callback; make one without to pull messages")
+            raise IpcBusError(f"the receiver of {self._named()} has a callback; make one without a callback to pull")
         if self._sink.closed and not self._sink.queue:
-            raise ClosedError(f"the receiver of topic {self.topic!r} is closed; make a new one with ctx.receiver")
+            raise self._closed_error()
 
     def _fill(self, timeout: float | None) -> None:
-        """Drives the context, or waits for who does, until something is in the queue."""
+        """Drives the context, or waits for the thread that drives it, until the queue has a message or an event."""
         queue = self._sink.queue
         timeout = bounded(timeout)
         deadline = None if timeout is None else time.monotonic() + timeout

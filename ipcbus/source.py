@@ -27,8 +27,11 @@ log = logging.getLogger("ipcbus")
 class Source(TopicSource):
     """Sends the messages of one topic; made by `Context.source`.
 
-    `send`, `send_many`, `acquire`, `flush`, `sequence_number`, `topic` and `message_max` are those of
-    `ipcbus.topic.topic_source.TopicSource`. May be used from several threads.
+    Several threads may use a source at the same time. Close it, or close its context.
+
+    Attributes:
+        topic: the name of the topic.
+        message_max: bytes of the longest message that is sent in one piece; on LBT-SMX of the longest message at all.
     """
 
     def __init__(
@@ -64,37 +67,38 @@ class Source(TopicSource):
 
     @property
     def receivers(self) -> int:
-        """How many receiving contexts are joined to this topic now."""
+        """The number of receiving contexts that are joined to this topic now."""
         joined = self._session.receivers(self._number)
         self._met = self._met or joined > 0
         return joined
 
     @property
     def unheard(self) -> int:
-        """How many messages were sent although no receiver has ever joined the topic; 0 also when that is not known."""
+        """The number of messages sent while no receiver has ever joined the topic; 0 also when that is not known."""
         if self._unheard is not None:
             return self._unheard
-        # Nobody looks at every moment: who came to the session since and is not seen now may have received the topic.
+        # Joins are seen by chance only: a context that joined the session and left again may have received the topic.
         known = self._met or self.receivers > 0 or self._claims != self._session.claims()
         return 0 if known else self.sequence_number + 1
 
     def _unpublished(self) -> int:
-        """Returns how many of its messages are in the open batch."""
+        """Returns how many messages of this source are in the open batch."""
         line = self._session.line(self._number)
         return int(line["sequence_next"]) - int(line["published"])
 
     def wait_for_receivers(self, n: int = 1, timeout: float | None = None) -> None:
-        """Waits until `n` receiving contexts have joined this topic; none of them misses what is sent afterwards.
+        """Waits until `n` receiving contexts have joined this topic; each of them gets every message sent afterwards.
 
         Args:
-            n: how many contexts, this one included if it has a receiver of the topic.
+            n: the number of contexts. The context of this source counts too, if it has a receiver of the topic.
             timeout: seconds; None waits for ever.
 
         Raises:
-            TimeoutError: fewer had joined; the text says how many.
-            ClosedError: the source was closed.
+            TimeoutError: fewer contexts had joined; the text says how many.
+            ClosedError: the source is closed.
+            WrongThread: the call would have to wait inside a callback of the same context.
             WrongProcess: the context was made before a fork, in the parent.
-            TypeError, ValueError: `n` is no whole number, or negative; `timeout` is no number, or NaN.
+            TypeError, ValueError: `n` is not a whole number, or negative; `timeout` is not a number, or NaN.
         """
         try:
             self._context._wait_until_joined(
@@ -107,14 +111,17 @@ class Source(TopicSource):
     def close(self) -> None:
         """Publishes the open batch and ends the source; with the last source of a session the session ends.
 
-        What was published stays readable by joined receivers. While receivers of the topic are about to join, the open
-        batch waits for them, for `resolver_no_receiver_linger_timeout` at most; a signal whose handler raises ends
-        that. Closing twice does nothing.
+        Joined receivers can still read what was published. If receivers of the topic are about to join, the open batch
+        waits for them, for `resolver_no_receiver_linger_timeout` (ms) at most; a signal whose handler raises ends the
+        wait. Closing twice does nothing.
+
+        Raises:
+            WrongThread: the call would have to wait, inside a callback, for another thread's `acquire` block.
         """
         self._context._close_source(self)
 
     def __repr__(self) -> str:
-        """Names topic and session."""
+        """Returns a text with the topic and the session."""
         return f"<Source {self.topic!r} on {self.source}{' (closed)' if self.closed else ''}>"
 
     def _check(self) -> None:
@@ -133,16 +140,16 @@ class Source(TopicSource):
         return send_errors.closed(self.topic, with_context=self._context._closed)
 
     def _drop(self) -> None:
-        """Refuses sends from now on."""
+        """Ends the source for senders: every later send raises `ClosedError`."""
         self._unheard = self.unheard
         self._session.infos.remove(self)
         super()._drop()
 
     def __reduce__(self) -> Never:
-        """Refuses to be pickled or copied."""
+        """Raises TypeError: a source cannot be pickled or copied."""
         raise not_a_value(self, "ctx.source(topic)")
 
-    def _tell(self, event: SourceEvent) -> None:
+    def _notify(self, event: SourceEvent) -> None:
         if self._on_event is None or self.closed or self._context._closed:
             return
         try:
@@ -154,11 +161,11 @@ class Source(TopicSource):
                 log.exception("on_event of the source of %r raised; more of this kind are not logged", self.topic)
 
     def _notice_room(self) -> None:
-        """Tells that there is room again."""
-        self._tell(SourceEvent(SourceEventType.WAKEUP))
+        """Notifies the application that there is room again."""
+        self._notify(SourceEvent(SourceEventType.WAKEUP))
 
     def _notice_receivers(self) -> None:
-        """Compares who is joined with who was, and tells the differences."""
+        """Compares the joined contexts with those before, and notifies the application of the differences."""
         if not self._met:
             self._met = self.receivers > 0
         if self._on_event is None:
@@ -168,16 +175,16 @@ class Source(TopicSource):
         self._tell_evictions()
         for which, (pid, name) in before.items():
             if joined.get(which) != (pid, name):
-                self._tell(SourceEvent(SourceEventType.DISCONNECT, pid, name))
+                self._notify(SourceEvent(SourceEventType.DISCONNECT, pid, name))
         for which, (pid, name) in joined.items():
             if before.get(which) != (pid, name):
-                self._tell(SourceEvent(SourceEventType.CONNECT, pid, name))
+                self._notify(SourceEvent(SourceEventType.CONNECT, pid, name))
 
     def _tell_evictions(self) -> None:
-        """Tells who was evicted, for whom DISCONNECT follows."""
+        """Notifies the application of evicted contexts; their DISCONNECT events follow."""
         evictor = self._session.evictor
         if evictor is None:
             return
         self._known_evictions, evicted = evictor.since(self._known_evictions)
         for who in evicted:
-            self._tell(SourceEvent(SourceEventType.RECEIVER_EVICTED, who.pid, who.context_name))
+            self._notify(SourceEvent(SourceEventType.RECEIVER_EVICTED, who.pid, who.context_name))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class WildcardReceiver(Receiver):
     """Gets the messages of every topic that matches a pattern; made by `Context.wildcard_receiver`.
 
-    Everything that a `Receiver` can do it does for all these topics together; `message.topic` tells which it was.
+    It has all that a `Receiver` has, for all these topics together; `message.topic` is the topic of a message.
     """
 
     def __init__(
@@ -58,14 +58,14 @@ class WildcardReceiver(Receiver):
 
     @property
     def pattern(self) -> str:
-        """The pattern, as it was given; `topic` is the same."""
+        """The pattern as it was given; `topic` has the same value."""
         return self.topic
 
     def _named(self) -> str:
         return f"pattern {self.topic!r}"
 
     def __repr__(self) -> str:
-        """Names the pattern."""
+        """Returns a text with the pattern."""
         return f"<WildcardReceiver {self.pattern!r}{' (closed)' if self.closed else ''}>"
 
 
@@ -73,12 +73,12 @@ def compile_pattern(pattern: object) -> re.Pattern[str]:
     """Returns the compiled form of a pattern of topics.
 
     Raises:
-        ConfigError: it is no text, empty, or no regular expression; the text names the place.
+        ConfigError: the pattern is not a text, is empty, or is an invalid regular expression; the text names the place.
     """
     if not isinstance(pattern, str) or not pattern:
         raise ConfigError(
-            f"pattern {pattern!r} is no pattern of topics: give a regular expression as Python's re has them, for "
-            r"example r'quotes\..*'"
+            f"pattern {pattern!r} is not a pattern of topics: give a regular expression of Python's re, for example "
+            r"r'quotes\..*'"
         )
     try:
         return re.compile(pattern)
@@ -88,6 +88,6 @@ def compile_pattern(pattern: object) -> re.Pattern[str]:
     except (OverflowError, RecursionError) as error:
         reason = str(error)
     raise ConfigError(
-        f"pattern {pattern!r} is no regular expression: {reason}; write it as Python's re has them, a point that is "
-        r"meant as \."
+        f"pattern {pattern!r} is an invalid regular expression: {reason}; use the syntax of Python's re, in which a "
+        r"dot is written \."
     )

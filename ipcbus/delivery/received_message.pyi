@@ -12,19 +12,20 @@ class Origin:
 class Message:
     """A message or an event of one source.
 
-    Inside a callback it looks into the ring; who keeps it longer gets its own copy of the bytes without asking.
+    Inside a callback a message looks into the ring. A message that the application keeps gets its own copy of the
+    bytes when the callback returns.
+
+    Attributes:
+        flags: bits; 0x1 marks the first and 0x2 the last message of an explicit batch. With `ordered_delivery` 0 also
+            0x10, for each fragment of a message with headers: the bytes of these fragments, put together, begin with a
+            header block, which `ipcbus.wire.properties` takes apart.
     """
 
     flags: int
-    """Bits: 0x1 first, 0x2 last message of an explicit batch.
-
-    With `ordered_delivery` 0 also 0x10, of each fragment of a message with headers: its bytes, put together, begin with
-    a header block, which `ipcbus.wire.properties` takes apart.
-    """
 
     @property
     def type(self) -> MessageType:
-        """`DATA`, or the kind of event."""
+        """The kind of the message: `DATA`, or the kind of the event."""
 
     @property
     def data(self) -> bytes:
@@ -36,37 +37,37 @@ class Message:
 
         Inside a callback on a receiver-paced session the view lies in the ring, without a copy, until the callback
         returns. Then the view is released, and using it raises ValueError. An array made from the view, such as
-        `numpy.frombuffer(message.view)`, may be kept: when the callback returns, the array gets memory of its own with
+        `numpy.frombuffer(message.view)`, may be kept. When the callback returns, the array gets memory of its own with
         the same bytes at the same address, and never shows a later message. That costs more than a copy, so that some
-        of the views that follow are copies; it is counted (`views_kept`) and logged once a session. An object that
-        remembers the address without holding the buffer, as the tensors of some libraries do, must not be kept.
+        of the views that follow are copies; counter `views_kept` counts them, and one line a session is logged. Do not
+        keep an object that remembers the address without holding the buffer, as tensors of some libraries do.
 
-        In every other form of receiving, on sessions that are source-paced or evict, and of a message with headers or
-        in fragments, the view is of the message's own bytes and stays valid.
+        Everywhere else the view is of the message's own bytes and stays valid: in every other form of receiving, on
+        sessions that are source-paced or evict, and for a message with headers or in fragments.
         """
 
     @property
     def headers(self) -> tuple[tuple[str, bytes], ...]:
-        """Name and value of each header, in the order in which they were sent; empty without any, and for an event.
+        """Name and value of each header, in the order in which they were sent; empty without headers and for an event.
 
-        They are no part of `data`, `view` and the length.
+        Headers are not part of `data`, `view` and the length.
         """
 
     @property
     def properties_block(self) -> bytes:
-        """The headers as they came, for `ipcbus.wire.properties`; empty without any."""
+        """The headers in the form in which they were sent, for `ipcbus.wire.properties`; empty without headers."""
 
     @property
     def topic(self) -> str:
-        """Name of the topic."""
+        """The name of the topic."""
 
     @property
     def source(self) -> str:
-        """Source string of the session, for example `LBT-IPC:6481f8d4:20001`."""
+        """The source string of the session, for example `LBT-IPC:6481f8d4:20001`."""
 
     @property
     def sequence_number(self) -> int:
-        """The topic sequence number; of a loss, the last lost one; -1 for BOS and EOS."""
+        """The topic sequence number; of a loss, the last lost number; -1 for BOS and EOS."""
 
     @property
     def first_sequence_number(self) -> int:
@@ -74,28 +75,28 @@ class Message:
 
     @property
     def send_time_ns(self) -> int:
-        """When it was sent, ns since the Unix epoch by the clock of the source's host; 0 for an event.
+        """The send time in ns since the Unix epoch, by the clock of the source's host; 0 for an event.
 
-        Of a message in fragments, when the first one was sent. Of messages of one `send_many` on LBT-SMX, when the
-        datagram that carries them was begun.
+        A message in fragments has the send time of its first fragment. A message of one `send_many` on LBT-SMX has the
+        time at which its datagram was begun.
         """
 
     @property
     def fragment_info(self) -> FragmentInfo | None:
-        """Where its bytes belong, or None for a message that was sent in one piece.
+        """Which bytes of which message these are; None for a message that was sent in one piece.
 
-        Of a reassembled message the first number of its fragments, offset 0 and its length; with `ordered_delivery` 0
-        of a fragment its own offset and the length of the whole. Headers count in both.
+        A reassembled message has the first number of its fragments, offset 0 and its length. With `ordered_delivery` 0
+        a fragment has its own offset and the length of the whole message. Headers count in both.
         """
 
     def ack(self) -> None:
-        """Acknowledges a guaranteed message. Other messages need none; for them it does nothing."""
+        """Acknowledges a guaranteed message; does nothing for other messages, which need no acknowledgement."""
 
     def __bool__(self) -> bool:
-        """True, also for an empty message and for an event, so that only the absence of a message is false."""
+        """Returns True, also for an empty message and for an event, so that only the absence of a message is false."""
 
     def __len__(self) -> int:
-        """Bytes of the payload, without headers."""
+        """Returns the bytes of the payload, without headers."""
 
 def whole_message(
     origin: Origin,

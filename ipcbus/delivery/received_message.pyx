@@ -19,24 +19,51 @@ cdef object _data = MessageType.DATA
 
 
 cdef class Origin:
+    """Where messages come from: a topic of a session."""
+
     def __init__(self, str topic, str source):
         self.topic = topic
         self.source = source
 
 
 cdef class Message:
+    """A message or an event of one source.
+
+    Inside a callback a message looks into the ring. A message that the application keeps gets its own copy of the
+    bytes when the callback returns.
+
+    Attributes:
+        flags: bits; 0x1 marks the first and 0x2 the last message of an explicit batch. With `ordered_delivery` 0 also
+            0x10, for each fragment of a message with headers: the bytes of these fragments, put together, begin with a
+            header block, which `ipcbus.wire.properties` takes apart.
+    """
+
     @property
     def type(self):
+        """The kind of the message: `DATA`, or the kind of the event."""
         return _data if self.kind == 0 else _types[self.kind]
 
     @property
     def data(self):
+        """The payload as a copy of its own; empty for an event."""
         if self.own is None:
             self.own = PyBytes_FromStringAndSize(self.start, self.length)
         return self.own
 
     @property
     def view(self):
+        """The payload, read-only.
+
+        Inside a callback on a receiver-paced session the view lies in the ring, without a copy, until the callback
+        returns. Then the view is released, and using it raises ValueError. An array made from the view, such as
+        `numpy.frombuffer(message.view)`, may be kept. When the callback returns, the array gets memory of its own with
+        the same bytes at the same address, and never shows a later message. That costs more than a copy, so that some
+        of the views that follow are copies; counter `views_kept` counts them, and one line a session is logged. Do not
+        keep an object that remembers the address without holding the buffer, as tensors of some libraries do.
+
+        Everywhere else the view is of the message's own bytes and stays valid: in every other form of receiving, on
+        sessions that are source-paced or evict, and for a message with headers or in fragments.
+        """
         if self.shown is None:
             if self.lent and self.lender is not None:
                 self.loan = self.lender.lend(self.start, self.length)
@@ -45,37 +72,57 @@ cdef class Message:
 
     @property
     def headers(self):
+        """Name and value of each header, in the order in which they were sent; empty without headers and for an event.
+
+        Headers are not part of `data`, `view` and the length.
+        """
         return unpack(self.block) if self.block is not None else ()
 
     @property
     def properties_block(self):
+        """The headers in the form in which they were sent, for `ipcbus.wire.properties`; empty without headers."""
         return self.block if self.block is not None else b""
 
     @property
     def topic(self):
+        """The name of the topic."""
         return self.origin.topic
 
     @property
     def source(self):
+        """The source string of the session, for example `LBT-IPC:6481f8d4:20001`."""
         return self.origin.source
 
     @property
     def sequence_number(self):
+        """The topic sequence number; of a loss, the last lost number; -1 for BOS and EOS."""
         return <int64_t>self.sequence
 
     @property
     def first_sequence_number(self):
+        """The first number that the message or the loss spans."""
         return <int64_t>self.first_sequence
 
     @property
     def send_time_ns(self):
+        """The send time in ns since the Unix epoch, by the clock of the source's host; 0 for an event.
+
+        A message in fragments has the send time of its first fragment. A message of one `send_many` on LBT-SMX has the
+        time at which its datagram was begun.
+        """
         return epoch_ns(self.send_ticks) if self.send_ticks else 0
 
     @property
     def fragment_info(self):
+        """Which bytes of which message these are; None for a message that was sent in one piece.
+
+        A reassembled message has the first number of its fragments, offset 0 and its length. With `ordered_delivery` 0
+        a fragment has its own offset and the length of the whole message. Headers count in both.
+        """
         return self.fragment
 
     def ack(self):
+        """Acknowledges a guaranteed message; does nothing for other messages, which need no acknowledgement."""
         pass
 
     def __reduce__(self):

@@ -1,4 +1,4 @@
-"""From the errors of the rings, and of the caller, to the errors of the public face."""
+"""Public errors for errors of the rings and of the system, and checks of arguments."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def as_ipcbus_error(error: ring_errors.RingError) -> TransportError:
 
 @contextlib.contextmanager
 def typed(what: str) -> Iterator[None]:
-    """Has what the system refuses raised as an error of this package, with the cure.
+    """Raises errors of the system inside the block as errors of this package, with the cure.
 
     Args:
-        what: what is done in the block, for the text.
+        what: what the block does, for the text.
 
     Raises:
-        TransportError: for want of a descriptor, of room or of permission.
+        TransportError: there is no descriptor, no room or no permission.
     """
     try:
         yield
@@ -49,24 +49,26 @@ def typed(what: str) -> Iterator[None]:
 
 
 def check_topic(topic: Any) -> None:  # noqa: ANN401 - whatever the caller gave
-    """Refuses what is no topic name.
+    """Checks the name of a topic.
 
     Raises:
-        ConfigError: it is no text, empty, too long, or has zero bytes.
+        ConfigError: it is not a text, is empty, is too long, or has zero bytes.
     """
     try:
         size = len(topic.encode()) if isinstance(topic, str) else 0
-    except UnicodeEncodeError:  # half of a surrogate pair
+    except UnicodeEncodeError:  # a half of a surrogate pair
         size = 0
     if not 0 < size <= TOPIC_NAME_MAX or "\0" in topic:
-        raise ConfigError(f"topic {topic!r} is no topic name: 1 to {TOPIC_NAME_MAX} bytes of text without zero bytes")
+        raise ConfigError(
+            f"topic {topic!r} is not a valid name: give 1 to {TOPIC_NAME_MAX} bytes of text without zero bytes"
+        )
 
 
 def check_count(name: str, count: Any) -> None:  # noqa: ANN401 - whatever the caller gave
-    """Refuses what is no number of things, by the name of its parameter.
+    """Checks a number of things, by the name of its parameter.
 
     Raises:
-        TypeError, ValueError: it is no whole number, or negative.
+        TypeError, ValueError: the number is not whole, or is negative.
     """
     try:
         found = operator.index(count)
@@ -79,11 +81,11 @@ def check_count(name: str, count: Any) -> None:  # noqa: ANN401 - whatever the c
 
 
 def not_a_value(handle: object, made_by: str) -> TypeError:
-    """What pickling or copying a handle raises.
+    """Returns the error for pickling or copying a handle.
 
     Args:
-        handle: what was to be copied.
-        made_by: the call that makes another one.
+        handle: the handle.
+        made_by: the call that makes another handle.
     """
     return TypeError(
         f"{handle!r} cannot be pickled or copied: it belongs to this process and context; share the handle itself "
@@ -92,7 +94,7 @@ def not_a_value(handle: object, made_by: str) -> TypeError:
 
 
 def check_callbacks(**given: Any) -> None:  # noqa: ANN401 - whatever the caller gave
-    """Refuses callbacks that cannot be called, or are async functions; None stands for a callback that is left out.
+    """Checks that callbacks can be called and are not async functions; None stands for a callback that is left out.
 
     Raises:
         ConfigError: the text names the parameter.

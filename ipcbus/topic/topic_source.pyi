@@ -12,12 +12,13 @@ Buffer = Any
 """bytes, bytearray, memoryview, or an array: anything with a contiguous buffer."""
 
 class TopicSource:
-    """The sending handle of one topic."""
+    """The sending handle of one topic.
+
+    `message_max` is the length in bytes of the longest message in one piece; on LBT-SMX of the longest message at all.
+    """
 
     topic: str
-    closed: bool
     message_max: int
-    """Longest message in bytes that goes in one piece; on LBT-SMX the longest of all."""
 
     def __init__(self, batch: BatchWriter, topic: str, topic_number: int) -> None: ...
     @property
@@ -26,7 +27,11 @@ class TopicSource:
 
     @property
     def sequence_number(self) -> int:
-        """Number of the last message; -1 before the first."""
+        """The sequence number of the last message; -1 before the first message."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether the source, or its context, is closed."""
 
     def send(
         self,
@@ -38,68 +43,67 @@ class TopicSource:
         end_batch: bool = False,
         block: bool = True,
     ) -> None:
-        """Sends one message; its bytes are copied before the call returns.
+        """Sends one message; the source has copied the bytes before the call returns.
 
-        A message longer than `message_max`, its headers counted, is sent in fragments, each with a number of its own.
+        A message longer than `message_max`, headers included, is sent in fragments, each with a number of its own.
 
         Args:
-            data: bytes-like, contiguous; empty is valid.
-            headers: names and bytes-like values that go with the message, as a mapping or as pairs: `Message.headers`
-                has them in their order, and a name may come more than once. Names are 1 to 255 bytes of UTF-8; all of
-                it, with 3 bytes more a header and 2 more a message, takes at most 65535 bytes. They count as bytes of
-                the message in limits and statistics. None, or none in it, costs nothing.
-            flush: publish at once, with whatever is batched before it (intelligent batching).
-            start_batch: the first message of an explicit batch; nothing is published for its size or age until its
-                end. The receiver sees the flag.
-            end_batch: the last message of an explicit batch. The receiver sees the flag.
-            block: wait while a receiver-paced ring is full.
+            data: bytes-like and contiguous; may be empty.
+            headers: names and bytes-like values that go with the message, as a mapping or as pairs; a name may come
+                more than once. A name has 1 to 255 bytes of UTF-8; all headers take at most 65535 bytes, 3 more for
+                each header and 2 more for the message included. They count as bytes of the message.
+            flush: publish the message at once, with the batch before it (intelligent batching).
+            start_batch: begin an explicit batch, which its size and age do not publish; the receiver sees the flag.
+            end_batch: end an explicit batch with this message; the receiver sees the flag.
+            block: wait while a receiver-paced ring is full. If false, raise `WouldBlock` then.
 
         Raises:
-            ipcbus.MessageTooLarge: longer than 2**31 - 1 bytes, on LBT-SMX than `message_max`; or longer than the
-                window holds, where it must not wait; or the headers take more than 65535 bytes.
-            ipcbus.WouldBlock: the ring is full and `block` is false, or the caller is inside a message callback.
-            ipcbus.ClosedError: the source or its context is closed.
+            ipcbus.MessageTooLarge: the message is longer than 2**31 - 1 bytes, or on LBT-SMX than `message_max`; or it
+                must not wait and is longer than the window; or the headers take more than 65535 bytes.
+            ipcbus.WouldBlock: the ring is full, and `block` is false or the caller is inside a message callback.
+            ipcbus.ClosedError, ipcbus.WrongProcess: the source is closed, or belongs to the parent of a fork.
             ipcbus.ReservationError: this thread is inside an `acquire` block of the session.
-            ipcbus.WrongProcess: the context was made before a fork, in the parent.
-            BufferError, TypeError: `data` is not bytes-like or not contiguous; headers are no texts and bytes.
-            ValueError: the name of a header is empty, too long, or has no form in UTF-8.
+            ipcbus.SegmentDamaged: another program has cut the shared memory of the session short.
+            TypeError, BufferError: `data` is not bytes-like and contiguous, or a header is not a text and bytes.
+            ValueError: the name of a header is empty, too long, or not valid in UTF-8.
         """
 
     def send_many(self, messages: Buffer | Iterable[Buffer], *, flush: bool = False, block: bool = True) -> int:
-        """Sends many messages in one call.
+        """Sends many messages in one call, and returns how many were sent.
 
         Args:
-            messages: a 2-D uint8 array or a 1-D array of structured or other items, a row a message, C-contiguous;
-                or an iterable of bytes-like.
-            flush: publish the last batch at the end; LBT-SMX always does.
-            block: as in `send`; on `WouldBlock` `sequence_number` tells how far it came.
-
-        Returns:
-            How many messages were sent.
+            messages: an iterable of bytes-like objects; or a C-contiguous array, of which each row is a message: a 2-D
+                array of uint8, or a 1-D array of structured or other items.
+            flush: publish the last batch at the end of the call. LBT-SMX always does.
+            block: as in `send`. After `WouldBlock`, `sequence_number` shows how far the call came.
 
         Raises:
-            As `send`.
+            TypeError: an item is not bytes-like (the text names its index; those before it were sent), or the array
+                has another shape, or holds references to objects.
+            ipcbus.IpcBusError: as in `send`.
         """
 
     def acquire(self, length: int) -> Reservation:
-        """Reserves `length` bytes in the ring for writing in place.
+        """Reserves `length` bytes in the ring, in which the caller writes a message without a copy.
 
-        Used as `with src.acquire(n) as buf:`. `buf` is a writable memoryview of old bytes, to be overwritten. At the
-        block's end the message is published; an exception cancels it, and its number is not used. Then `buf` is
-        released, and using it raises ValueError. An array made from `buf` may be kept, but what is written to it after
-        the block does not reach the ring: at the block's end the array gets memory of its own with the same bytes.
+        Use it as `with src.acquire(n) as buf:`. `buf` is a writable memoryview; overwrite all of its old bytes. The end
+        of the block publishes the message; an exception cancels it. After the block `buf` is released, and using it
+        raises ValueError. An array made from `buf` may be kept: after the block it has memory of its own.
 
-        When another thread closes the source or the context meanwhile, closing waits for the block for
-        `acquire_close_timeout`; after that the message is not sent, and the block ends with ClosedError.
+        If another thread closes the source or the context during the block, that thread waits for
+        `acquire_close_timeout` (ms). After this time the message is not sent, and the block ends with `ClosedError`.
+
+        Args:
+            length: bytes of the message, 0 to `message_max`.
 
         Raises:
-            ipcbus.MessageTooLarge: `length` exceeds `message_max`: what is written in place is not fragmented.
-            TypeError, ValueError: `length` is not a whole number, or negative.
-            Otherwise as `send`; on entering the block.
+            ipcbus.MessageTooLarge: `length` exceeds `message_max`; a message that is written in place has no fragments.
+            TypeError, ValueError: `length` is not a whole number, or is negative.
+            ipcbus.IpcBusError: as in `send`, when the block begins.
         """
 
     def flush(self) -> None:
-        """Publishes what is batched on the whole session."""
+        """Publishes the open batch of the session, which all its sources share; raises errors as `send` does."""
 
     def _closed_error(self) -> ClosedError:
         """Returns what a use of the closed source raises."""
@@ -120,7 +124,7 @@ class TopicSource:
         """
 
 class Reservation:
-    """A place in the ring; a context manager that gives a writable memoryview."""
+    """A place in the ring for one message; a context manager that gives a writable memoryview."""
 
     def __enter__(self) -> memoryview: ...
     def __exit__(

@@ -52,6 +52,10 @@ cdef inline void gather(char *to, bytes front, const char *data, uint64_t offset
 
 
 cdef class TopicSource:
+    """The sending handle of one topic.
+
+    `message_max` is the length in bytes of the longest message in one piece; on LBT-SMX of the longest message at all.
+    """
     def __init__(self, BatchWriter batch, str topic, uint32_t topic_number):
         self.batch = batch
         self.topic = topic
@@ -69,10 +73,12 @@ cdef class TopicSource:
 
     @property
     def sequence_number(self):
+        """The sequence number of the last message; -1 before the first message."""
         return <int64_t>self.next_sequence - 1
 
     @property
     def closed(self):
+        """Whether the source, or its context, is closed."""
         return bool(self.gate & SOURCE_CLOSED)
 
     @cython.final
@@ -301,6 +307,30 @@ cdef class TopicSource:
     def send(
         self, data, *, headers=None, bint flush=False, bint start_batch=False, bint end_batch=False, bint block=True
     ):
+        """Sends one message; the source has copied the bytes before the call returns.
+
+        A message longer than `message_max`, headers included, is sent in fragments, each with a number of its own.
+
+        Args:
+            data: bytes-like and contiguous; may be empty.
+            headers: names and bytes-like values that go with the message, as a mapping or as pairs; a name may come
+                more than once. A name has 1 to 255 bytes of UTF-8; all headers take at most 65535 bytes, 3 more for
+                each header and 2 more for the message included. They count as bytes of the message.
+            flush: publish the message at once, with the batch before it (intelligent batching).
+            start_batch: begin an explicit batch, which its size and age do not publish; the receiver sees the flag.
+            end_batch: end an explicit batch with this message; the receiver sees the flag.
+            block: wait while a receiver-paced ring is full. If false, raise `WouldBlock` then.
+
+        Raises:
+            ipcbus.MessageTooLarge: the message is longer than 2**31 - 1 bytes, or on LBT-SMX than `message_max`; or it
+                must not wait and is longer than the window; or the headers take more than 65535 bytes.
+            ipcbus.WouldBlock: the ring is full, and `block` is false or the caller is inside a message callback.
+            ipcbus.ClosedError, ipcbus.WrongProcess: the source is closed, or belongs to the parent of a fork.
+            ipcbus.ReservationError: this thread is inside an `acquire` block of the session.
+            ipcbus.SegmentDamaged: another program has cut the shared memory of the session short.
+            TypeError, BufferError: `data` is not bytes-like and contiguous, or a header is not a text and bytes.
+            ValueError: the name of a header is empty, too long, or not valid in UTF-8.
+        """
         cdef bint held
         cdef bytes front
         if headers is None and not (start_batch or end_batch):
@@ -347,6 +377,19 @@ cdef class TopicSource:
             self.batch.held += 1 if holds else -1
 
     def send_many(self, messages, *, bint flush=False, bint block=True):
+        """Sends many messages in one call, and returns how many were sent.
+
+        Args:
+            messages: an iterable of bytes-like objects; or a C-contiguous array, of which each row is a message: a 2-D
+                array of uint8, or a 1-D array of structured or other items.
+            flush: publish the last batch at the end of the call. LBT-SMX always does.
+            block: as in `send`. After `WouldBlock`, `sequence_number` shows how far the call came.
+
+        Raises:
+            TypeError: an item is not bytes-like (the text names its index; those before it were sent), or the array
+                has another shape, or holds references to objects.
+            ipcbus.IpcBusError: as in `send`.
+        """
         cdef Py_buffer view
         cdef Py_ssize_t sent = 0
         # With a minimum of 0 each message would be a datagram; of messages that are all there a datagram takes what fits.
@@ -433,6 +476,23 @@ cdef class TopicSource:
         return more + 1
 
     def acquire(self, length):
+        """Reserves `length` bytes in the ring, in which the caller writes a message without a copy.
+
+        Use it as `with src.acquire(n) as buf:`. `buf` is a writable memoryview; overwrite all of its old bytes. The end
+        of the block publishes the message; an exception cancels it. After the block `buf` is released, and using it
+        raises ValueError. An array made from `buf` may be kept: after the block it has memory of its own.
+
+        If another thread closes the source or the context during the block, that thread waits for
+        `acquire_close_timeout` (ms). After this time the message is not sent, and the block ends with `ClosedError`.
+
+        Args:
+            length: bytes of the message, 0 to `message_max`.
+
+        Raises:
+            ipcbus.MessageTooLarge: `length` exceeds `message_max`; a message that is written in place has no fragments.
+            TypeError, ValueError: `length` is not a whole number, or is negative.
+            ipcbus.IpcBusError: as in `send`, when the block begins.
+        """
         cdef Reservation reservation = Reservation.__new__(Reservation)
         if not PyLong_CheckExact(length) or length < 0 or length > MESSAGE_MAX:
             length = send_errors.checked_length(self.topic, length, self.message_max)
@@ -441,6 +501,7 @@ cdef class TopicSource:
         return reservation
 
     def flush(self):
+        """Publishes the open batch of the session, which all its sources share; raises errors as `send` does."""
         if self.batch.gate:
             self.pass_session_gate(True)
         self.batch.flush()
@@ -488,6 +549,7 @@ cdef class TopicSource:
 
 
 cdef class Reservation:
+    """A place in the ring for one message; a context manager that gives a writable memoryview."""
     def __enter__(self):
         cdef TopicSource source = self.source
         cdef BatchWriter batch = source.batch

@@ -114,7 +114,7 @@ def test_version() -> None:
         (["lits"], "did you mean list?"),
         (["something"], "see 'ipcbus --help'"),
         (["pub", "t", "x", "--transport", "tcp"], "one of lbtipc, lbtsmx, lbtru, lbtrm"),
-        (["pub", "t" * 256, "x"], "is no topic name"),
+        (["pub", "t" * 256, "x"], "is not a valid name"),
         (["list", "--config", "/does/not/exist.toml"], "cannot be read"),
         (["echo", "t", "--config", "/does/not/exist.toml"], "cannot be read"),
     ],

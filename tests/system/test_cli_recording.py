@@ -112,7 +112,7 @@ def test_record(domain: str, context: ipcbus.Context, tmp_path: Path, as_json: b
         (("t", "--buffer", "much"), 2, "'much' is not a size"),
         (("t", "--buffer", "4096"), 2, "buffer_bytes = 4096"),
         (("t", "--buffer", "99999999T"), 2, "buffer_bytes = "),
-        (("(", "--pattern"), 2, "is no regular expression"),
+        (("(", "--pattern"), 2, "is an invalid regular expression"),
         (("t", "--stream", "a/b"), 2, "is no name of a directory"),
         (("t", "--segment-bytes", "3G"), 2, "segment_bytes"),
         (("t", "--stream", "desk"), 1, "is written by"),

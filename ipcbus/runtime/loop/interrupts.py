@@ -1,4 +1,4 @@
-"""Short tracebacks for what ends a wait: Ctrl-C, and the cancellation of a task of asyncio."""
+"""Short tracebacks of exceptions that end a wait: Ctrl-C, and the cancellation of a task of asyncio."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _CALLED = ("contextlib", "threading")
 
 
 def shorten(error: BaseException) -> None:
-    """Takes the frames of this package out of a traceback, so that it ends where the application called.
+    """Takes the frames of this package out of a traceback, so that the traceback ends where the application called.
 
-    For `except BaseException as error: shorten(error); raise` in what the application calls. Other exceptions keep
-    their tracebacks, and so does one that came while a callback of the application ran.
+    Public functions use it as `except BaseException as error: shorten(error); raise`. Other exceptions keep their
+    tracebacks, and so does an exception that came while a callback of the application ran.
     """
     if not isinstance(error, KeyboardInterrupt) and type(error).__name__ != "CancelledError":
         return

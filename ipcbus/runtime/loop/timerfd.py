@@ -1,4 +1,4 @@
-"""Timers as descriptors (timerfd_create(2)), which Python itself has from 3.13 on."""
+"""Timers as descriptors (timerfd_create(2)), which Python has from 3.13 on, and the check of timeouts."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import time
 from typing import Any
 
 FOREVER_NS = 1 << 62
-"""A time that never comes, and a wait without end, in ns."""
+"""A time in ns that never comes, and a wait without end."""
 
 LOOK_S = 0.05
-"""A wait for others to join looks so often, also when nothing tells of a change."""
+"""Seconds after which a wait for others to join checks again, also without a notification."""
 
 _LONGEST_S = 1e9
 
@@ -27,30 +27,28 @@ class _Itimerspec(ctypes.Structure):
 
 
 def bounded(timeout: Any) -> float | None:  # noqa: ANN401 - whatever the caller gave
-    """Returns the timeout in seconds, or None, for ever, where it is longer than the system's calls can count.
-
-    One that is over already, such as a deadline less the time, is 0.
+    """Returns a timeout in seconds; None (for ever) if it is longer than the system's calls can count, 0 if negative.
 
     Raises:
-        TypeError: it is no number.
-        ValueError: it is not a number (NaN).
+        TypeError: the timeout is not a number.
+        ValueError: the timeout is NaN.
     """
     if type(timeout) is not float:
         if timeout is None:
             return None
         if isinstance(timeout, bool) or not isinstance(timeout, numbers.Real):
-            raise TypeError(f"timeout = {timeout!r} is no time; {_GIVE}")
+            raise TypeError(f"timeout = {timeout!r} is not a time; {_GIVE}")
         try:
             timeout = float(timeout)
         except OverflowError:  # a whole number beyond every float
             timeout = math.inf if abs(timeout) == timeout else 0.0
     if math.isnan(timeout):
-        raise ValueError(f"timeout = {timeout!r} is no time; {_GIVE}")
+        raise ValueError(f"timeout = {timeout!r} is not a time; {_GIVE}")
     return None if timeout > _LONGEST_S else max(float(timeout), 0.0)
 
 
 def create() -> int:
-    """Returns a timer that is not set; its descriptor is readable once it has run out.
+    """Returns the descriptor of a new timer, not set yet; it is readable once the timer has run out.
 
     Raises:
         OSError: the system has no descriptor left.
@@ -64,6 +62,6 @@ def create() -> int:
 
 
 def arm(fd: int, delay_ns: int) -> None:
-    """Sets the timer to run out once, `delay_ns` from now."""
+    """Sets the timer to run out once, after `delay_ns`."""
     spec = _Itimerspec((0, 0), (delay_ns // 1_000_000_000, delay_ns % 1_000_000_000))
     _libc.timerfd_settime(fd, 0, ctypes.byref(spec), None)

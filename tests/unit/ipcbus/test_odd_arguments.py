@@ -168,7 +168,7 @@ def test_what_is_no_time_is_refused_by_every_call_that_waits(stand: Stand) -> No
         waits.append(stand.context.process_events)
     for wait in waits:
         for timeout in NO_TIMES:
-            with pytest.raises((TypeError, ValueError), match=r"timeout = .* is no time; give seconds as a number"):
+            with pytest.raises((TypeError, ValueError), match=r"timeout = .* is not a time; give seconds as a number"):
                 wait(timeout)
         for timeout in (-1, -math.inf, -0.5, -(10**400), np.float32(-1), fractions.Fraction(-1, 3)):
             assert not wait(timeout)  # over already

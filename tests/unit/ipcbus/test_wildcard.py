@@ -37,14 +37,14 @@ def test_a_new_one_has_nothing(bus: Bus) -> None:
 @pytest.mark.parametrize(
     ("pattern", "match"),
     [
-        ("a(b", r"'a\(b' is no regular expression: .* at position 1"),
+        ("a(b", r"'a\(b' is an invalid regular expression: .* at position 1"),
         ("a**", "at position 2"),
         ("[z-a]", "at position 1"),
         ("a{99999999999999999999}", "too large"),
-        ("", "is no pattern"),
-        (None, "None is no pattern"),
-        (b"a", "is no pattern"),
-        (re.compile("a"), "is no pattern"),
+        ("", "is not a pattern"),
+        (None, "None is not a pattern"),
+        (b"a", "is not a pattern"),
+        (re.compile("a"), "is not a pattern"),
     ],
 )
 def test_what_is_no_pattern_is_refused_before_anything_is_made(bus: Bus, pattern: object, match: str) -> None:
