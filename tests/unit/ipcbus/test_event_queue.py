@@ -309,7 +309,7 @@ def test_a_queue_needs_a_callback(bus: Bus) -> None:
 
 
 def test_what_is_no_open_queue_is_refused(bus: Bus) -> None:
-    with pytest.raises(ipcbus.ConfigError, match=r"no ipcbus\.EventQueue"):
+    with pytest.raises(ipcbus.ConfigError, match=r"not an ipcbus\.EventQueue"):
         bus.receiver("t", print, event_queue=[])
     queue = EventQueue(10)
     queue.close()
