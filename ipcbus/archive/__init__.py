@@ -1,4 +1,4 @@
-"""Recorded traffic: what writes, keeps, checks and reads it."""
+"""Recorded traffic: recorders write it, players send it again, and readers check and read it."""
 
 from ipcbus.archive.archive import Archive
 from ipcbus.archive.archive_layout import ROW

@@ -37,14 +37,14 @@ _RESERVED: Final = (NAME, PARTITIONS, cursors.FOLDER)
 
 
 class Archive:
-    """An archive that is there; holds no file open.
+    """An archive that exists; holds no file open.
 
     Attributes:
         id: 32 hexadecimal digits that no other archive has.
-        damage: what is wrong with `archive.json`, where it was opened all the same; empty for nothing.
-        path: its directory.
-        cursors: how far its consumers are.
-        files: where its files are.
+        damage: what is wrong with `archive.json`, empty without damage; not empty only after `lenient`.
+        path: the directory.
+        cursors: how far its consumers have read.
+        files: the storage of its files.
     """
 
     def __init__(
@@ -58,19 +58,19 @@ class Archive:
         """Opens an archive.
 
         Args:
-            path: its directory.
-            expect_id: the id that it has to have; None: any.
-            files: where its files are; None: on the disk.
-            lenient: open it also where `archive.json` is damaged, for a check or a repair: `damage` says what
-                is wrong, and `id` is empty.
+            path: the directory of the archive.
+            expect_id: the id that the archive must have; None accepts any id.
+            files: the storage of its files; None: the disk.
+            lenient: open the archive although `archive.json` is damaged, for a check or a repair: `damage` says what is
+                wrong, and `id` is empty.
 
         Raises:
-            ArchiveMissing: there is none, or it is another one.
+            ArchiveMissing: the directory has no archive, or has one with another id.
             ArchiveDamaged: `archive.json` is damaged, or of another format.
             StorageError: the system refuses.
         """
         self.files = Disk() if files is None else files
-        self.path = _real(path)
+        self.path = _absolute(path)
         self.id = self.damage = ""
         try:
             self.id = self._read_id()
@@ -81,53 +81,54 @@ class Archive:
         self.cursors = Cursors(self.path, self.files)
         if expect_id is not None and expect_id != self.id:
             raise ArchiveMissing(
-                f"{self.path} on host {socket.gethostname()} is archive {self.id}, asked for was {expect_id}: give the "
-                "directory of that one, on the host or the shared storage of its recorder"
+                f"{self.path} on host {socket.gethostname()} is archive {self.id}, but archive "
+                f"{expect_id} was expected; give the directory of that archive, on the host or the shared storage of "
+                "its recorder"
             )
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], *, files: Files | None = None) -> Archive:
-        """Makes an archive, or opens the one that is there.
+        """Makes an archive, or opens the archive that is already there.
 
         Args:
-            path: its directory, made if needed.
-            files: where its files are; None: on the disk.
+            path: the directory, made if needed.
+            files: the storage of its files; None: the disk.
 
         Raises:
-            ArchiveDamaged: `archive.json` is there, but cannot be read.
+            ArchiveDamaged: `archive.json` exists, but cannot be read.
             StorageError: the system refuses.
         """
-        where = Disk() if files is None else files
-        root = _real(path)
-        where.make_dir(root)
-        if NAME not in where.names(root):
+        storage = Disk() if files is None else files
+        root = _absolute(path)
+        storage.make_dir(root)
+        if NAME not in storage.names(root):
             made = {
                 "created_ns": time.time_ns(),
                 "format": FORMAT,
                 "host": socket.gethostname(),
                 "id": uuid.uuid4().hex,
             }
-            where.create(root / NAME, json_files.pack(made))
-        opened = cls(path, files=where)
-        found = json_files.read_bytes(where, root / NAME, SIZE_MAX)
+            storage.create(root / NAME, json_files.pack(made))
+        opened = cls(path, files=storage)
+        found = json_files.read_bytes(storage, root / NAME, SIZE_MAX)
         sealed = json_files.pack(json_files.unpack(found))
-        if found != sealed:  # of a release that wrote no checksum
-            where.replace(root / NAME, sealed)
+        if found != sealed:  # written by a release without checksums
+            storage.replace(root / NAME, sealed)
         return opened
 
     def logs(self) -> list[Log]:
         """Returns all logs, sorted by partition.
 
         Raises:
-            ArchiveDamaged: two have the same partition number.
+            ArchiveDamaged: two logs have the same partition number.
             StorageError: the system refuses.
         """
         found = sorted((number, stream) for stream in self._streams() for number in self._partitions(stream))
         for (number, stream), (other, again) in itertools.pairwise(found):
             if number == other:
                 raise ArchiveDamaged(
-                    f"{self.path}: partition {number} is there twice, as {stream}/{number} and {again}/{number}; move "
-                    "the one that was copied in to an archive of its own"
+                    f"{self.path}: partition {number} exists twice, as {stream}/{number} and {again}/{number}; move "
+                    "the copied log to an archive of its own"
                 )
         return [Log(self.path, stream, number, self.files) for number, stream in found]
 
@@ -135,31 +136,31 @@ class Archive:
         """Returns the log of a key, `"<stream>/<partition>"`.
 
         Raises:
-            ArchiveMissing: there is none.
+            ArchiveMissing: the archive has no such log.
         """
         stream, _, number = key.partition("/")
-        if _named(stream) and _PARTITION.fullmatch(number) and int(number) in self._partitions(stream):
+        if _is_stream_name(stream) and _PARTITION.fullmatch(number) and int(number) in self._partitions(stream):
             return Log(self.path, stream, int(number), self.files)
         known = ", ".join(log.key for log in self.logs()) or "none yet"
         raise ArchiveMissing(f"{self.path} on host {socket.gethostname()} has no log {key!r}; its logs: {known}")
 
     def writer(self, stream: str, *, limits: Limits | None = None) -> LogWriter:
-        """Opens the log of a stream for writing, made if needed, and mends what a crash left of it.
+        """Opens the log of a stream for writing, made if needed, and mends it after a crash.
 
         Args:
             stream: letters, digits, `.`, `_` and `-`, 100 at most.
-            limits: sizes, what is kept, how often it is synced; None: the defaults of `Limits`.
+            limits: sizes, retention and syncs; None: the defaults of `Limits`.
 
         Raises:
-            ArchiveLocked: another live process writes it.
-            ArchiveDamaged: it has to be repaired first.
-            ConfigError: the stream's name cannot be one.
+            ArchiveLocked: another live process writes the log.
+            ArchiveDamaged: the log has to be repaired first.
+            ConfigError: the name of the stream is invalid.
             StorageError: the system refuses.
         """
-        if not _named(stream):
+        if not _is_stream_name(stream):
             raise ConfigError(
-                f"stream {stream!r} is no name of a directory in an archive; give 1 to 100 letters, digits, '.', '_' "
-                f"or '-', the first of them a letter, a digit or '_', and none of {', '.join(_RESERVED)}"
+                f"stream {stream!r} is not a valid name; give 1 to 100 letters, digits, '.', '_' or '-', of which the "
+                f"first is a letter, a digit or '_', but not one of {', '.join(_RESERVED)}"
             )
         self.files.make_dir(self.path / stream)
         lock = self.lock(stream)
@@ -167,9 +168,9 @@ class Archive:
             numbers = self._partitions(stream)
             if len(numbers) > 1:
                 raise ArchiveDamaged(
-                    f"{self.path / stream}: has partitions {numbers}; move all but one to an archive of their own"
+                    f"{self.path / stream}: has partitions {numbers}; move all but one of them to other archives"
                 )
-            number = numbers[0] if numbers else self._claim(stream)
+            number = numbers[0] if numbers else self._new_partition(stream)
             return LogWriter(
                 Log(self.path, stream, number, self.files), limits or Limits(), self.cursors, self.files, lock
             )
@@ -178,38 +179,38 @@ class Archive:
             raise
 
     def lock(self, stream: str) -> Lock:
-        """Takes the lock of a stream's log: nobody else writes it until it is released.
+        """Takes the lock of a stream's log: until its release no other process writes the log.
 
         Raises:
-            ArchiveLocked: another live process holds it.
+            ArchiveLocked: another live process holds the lock.
             StorageError: the system refuses.
         """
         lock = self.files.lock(self.path / stream / LOCK)
         if lock is None:
             raise ArchiveLocked(
-                f"stream {stream} of {self.path} is written by {self.writing(stream) or 'another process'}; stop that, "
-                "or give this recorder a stream of its own"
+                f"stream {stream} of {self.path} is written by {self.writing(stream) or 'another process'}; "
+                "stop that process, or give this recorder a stream of its own"
             )
         return lock
 
     def writing(self, stream: str) -> str | None:
-        """Who writes the log of a stream now: what that process wrote of itself; None for nobody."""
-        return self.files.holder(self.path / stream / LOCK) if _named(stream) else None
+        """Returns what the process that writes a stream's log says of itself; None when no process writes it."""
+        return self.files.holder(self.path / stream / LOCK) if _is_stream_name(stream) else None
 
-    def _claim(self, stream: str) -> int:
-        """Returns a partition number for a stream that has none yet, and its directory."""
+    def _new_partition(self, stream: str) -> int:
+        """Returns a partition number for a stream that has no partition yet, and makes its directory."""
         folder = self.path / PARTITIONS
         self.files.make_dir(folder)
         taken = [int(name) for name in self.files.names(folder) if _PARTITION.fullmatch(name)]
         number = max(taken, default=-1) + 1
-        # Whoever makes the file has the number, however many try at once.
+        # The process that makes the file owns the number, also when several try at once.
         while not self.files.create(folder / str(number), f"{stream}\n".encode()):
             number += 1
         self.files.make_dir(self.path / stream / str(number))
         return number
 
     def _streams(self) -> list[str]:
-        return [name for name in self.files.names(self.path) if _named(name)]
+        return [name for name in self.files.names(self.path) if _is_stream_name(name)]
 
     def _partitions(self, stream: str) -> list[int]:
         return sorted(int(name) for name in self.files.names(self.path / stream) if _PARTITION.fullmatch(name))
@@ -220,13 +221,13 @@ class Archive:
             found = json_files.read(self.files, path, SIZE_MAX)
         except FileMissing as error:
             raise ArchiveMissing(
-                f"{self.path} on host {socket.gethostname()} is no archive; give the directory that 'ipcbus record "
-                "--to' wrote, on the host or the shared storage of its recorder"
+                f"{self.path} on host {socket.gethostname()} is not an archive; give the directory that "
+                "'ipcbus record --to' wrote, on the host or the shared storage of its recorder"
             ) from error
         except ArchiveDamaged as error:
             raise ArchiveDamaged(
-                f"{error}, or run 'ipcbus archive repair', which mends a single flipped bit; without the file the next "
-                "'ipcbus record' gives the archive a new id, and consumers have to begin anew"
+                f"{error}, or run 'ipcbus archive repair', which mends one flipped bit; if you remove the "
+                "file, the next 'ipcbus record' gives the archive a new id, and consumers have to start again"
             ) from error
         if found.get("format") not in FORMATS:
             raise ArchiveDamaged(
@@ -235,14 +236,14 @@ class Archive:
             )
         name = found.get("id")
         if not isinstance(name, str) or not _ID.fullmatch(name):
-            raise ArchiveDamaged(f"{path}: {name!r} is no id; restore the file from a copy")
+            raise ArchiveDamaged(f"{path}: {name!r} is not an archive id; restore the file from a copy")
         return name
 
 
-def _real(path: str | os.PathLike[str]) -> Path:
-    # As `Path.resolve`, which has an error of its own for a link that leads to itself; here whoever opens it tells.
+def _absolute(path: str | os.PathLike[str]) -> Path:
+    # Not `Path.resolve`, which raises for a link to itself; here opening the path raises.
     return Path(os.path.realpath(path))
 
 
-def _named(stream: str) -> bool:
+def _is_stream_name(stream: str) -> bool:
     return is_name(stream) and stream not in _RESERVED

@@ -3,26 +3,26 @@
 An archive is a directory, with a log for each stream that is recorded into it::
 
     archive.json                            id and format of the archive
-    consumers/<group>.json                  cursors: what each consumer has dealt with
-    partitions/<partition>                  whose log has this number: the name of its stream
-    <stream>/lock                           held by the one process that writes the log of the stream
+    consumers/<group>.json                  cursors: up to where each consumer has read
+    partitions/<partition>                  the name of the stream whose log has this number
+    <stream>/lock                           locked by the one process that writes the log of the stream
     <stream>/<partition>/                   the log
         names                               checksummed records: number and name of each topic and session
-        gone.json                           what of the log is gone, and why (`ipcbus.archive.removed_offsets`)
+        gone.json                           which offsets the log lost, and why (`ipcbus.archive.removed_offsets`)
         watermark                           Watermark: the offset that follows the last published row
-        <base offset, 20 digits>.dat        a segment: the bytes of its messages, one after the other
-        <base offset, 20 digits>.idx        its Rows, one after the other
-        <base offset, 20 digits>.blk        its Blocks: what was written in one go, with checksums
+        <base offset, 20 digits>.dat        a segment: the bytes of the messages, one after the other
+        <base offset, 20 digits>.idx        the rows of the segment, one after the other
+        <base offset, 20 digits>.blk        the records of its blocks (a block is written in one go), with checksums
 
-The row of offset `o` stands in the segment of the highest base up to `o`, at row `o - base`. Offsets of a log grow by
-one a row and are never given twice. Where a segment does not begin at the offset that follows the one before it, the
-offsets between are gone, and readers are told: in a hole that a power loss left, if gone.json names it, else because
-somebody or something took a segment away. A segment is there when its `.blk` is: that file is made last and removed
-first.
+The row of offset `o` stands in the segment of the highest base up to `o`, at row `o - base`. Each row has the offset of
+the row before it plus one, and no offset is given twice. Where a segment does not begin at the end of the segment
+before it, the offsets between are lost, and readers get an error or a callback: gone.json names the holes that power
+losses left; in every other gap a segment was removed by hand or by a fault. A segment exists while its `.blk` exists:
+that file is made last and removed first.
 
 A row is a message, or a loss (LOSS_TYPES). A message's bytes are its header block (`headers` bytes, as
-`wire.properties` describes them, mostly none) and then its value (`length` bytes); they begin at `position` of the
-segment's data and end where those of the next row of the same block begin. A loss has no bytes::
+`wire.properties` describes them, often 0) and then its value (`length` bytes); they begin at `position` of the
+segment's data and end where the bytes of the next row of the block begin. A loss has no bytes::
 
      0          4          8          12         16         20      22     23     24
     +----------+----------+----------+----------+----------+-------+------+------+
@@ -31,11 +31,12 @@ segment's data and end where those of the next row of the same block begin. A lo
     | sequence                       | send_ns                     | receive_ns             |
     +--------------------------------+-----------------------------+------------------------+ 48
 
-`sequence` is `Message.sequence_number`, the last that the row spans, and `numbers` how many it spans: one for a
-message, more for one that came in fragments, and for a loss all that was lost. Of a message of one number that bit
-BATCH_WAIT is set says that its wait in the batch is known, and the 31 bits below are that wait in units of
-BATCH_WAIT_NS: the time from its sending to the publication of its datagram. `topic` and `session` are numbers of
-the log's names, which both kinds share; 0 is none. Times are ns since the epoch; `send_ns` is 0 where it is not known.
+`sequence` is `Message.sequence_number`, the last sequence number that the row spans, and `numbers` says how many the
+row spans: one for a message, more for a message that came in fragments, and all lost ones for a loss. Where a message
+has one sequence number, bit BATCH_WAIT of `numbers` says that the wait in the batch is known, and the 31 bits below are
+that wait in units of BATCH_WAIT_NS: the time from the send to the publication of the datagram. `topic` and `session`
+are numbers of the log's names; topics and sessions share one numbering, and 0 stands for no name. Times are ns since
+the epoch; `send_ns` is 0 where the send time is not known.
 
 A block covers `rows` rows from `first_offset` on, and `bytes` bytes of data from `position` on; blocks follow each
 other without a gap in offsets, and without overlap in bytes::
@@ -47,11 +48,11 @@ other without a gap in offsets, and without overlap in bytes::
     | lost         | first_receive_ns        | last_receive_ns                | format | crc |
     +--------------+-------------------------+--------------------------------+--------+-----+ 64
 
-Checksums are CRC-32 as zlib computes it. The watermark file holds one Watermark three times, at WATERMARK_AT: first the
-one that readers read, written after each block; then, written in turns, what was true when all before it had been
-synced: at least one of these two survives whatever a power loss does to the other.
+Checksums are CRC-32 as zlib computes it. The watermark file holds three copies of the Watermark, at WATERMARK_AT.
+Readers read the first copy, which is written after each block. The other two are written in turns after a sync, and say
+what was synced: at least one of them survives a power loss.
 
-A record of `names` (`storage.records`) holds the names that became known in one go, each as NAME and its text in UTF-8.
+A record of `names` (`storage.records`) holds the names that were added in one go, each as NAME and its text in UTF-8.
 """
 
 from __future__ import annotations
@@ -64,25 +65,26 @@ from ipcbus.message import MessageType
 from ringbuf import codegen
 
 FORMAT = 2
-"""Version of all this that is written; a reader refuses by name what is not among FORMATS."""
+"""The version of this layout that is written; readers refuse versions that are not among FORMATS."""
 
 FORMATS = (1, 2)
-"""Versions that are read. Format 1 has no waits in the batch; all else is as in format 2."""
+"""Versions that can be read. Format 1 has no waits in the batch, and is otherwise like format 2."""
 
 SEGMENT_BYTES_MAX = 2**31 - 2**16
 """Arrow's offsets are 32 bits wide, so a segment's data never grows to 2 GiB."""
 
 OFFSET_END = 2**62
-"""Offsets are below; what says otherwise lies."""
+"""All offsets are below this; a larger one is damage."""
 
 BLOCK_BYTES_MAX = 2**26
-"""Bytes of rows, and of messages, in one block, unless it is a single message: what a reader has to hold at once."""
+"""Limit of the bytes of rows and of messages in one block, which a reader holds in memory; one message may exceed
+it."""
 
 TYPE_LOSS_RECORDER = 255
-"""`type` of a loss that the recorder caused itself: it had no room, or was away. Others are those of `MessageType`."""
+"""`type` of a loss by the recorder: it had no memory, or did not run. The other types are those of `MessageType`."""
 
 TYPE_LOSS_DAMAGE = 254
-"""`type` of what the repair of an archive took out: `numbers` rows of unknown topic (topic 0, session 0)."""
+"""`type` of a loss that a repair of the archive wrote: `numbers` rows of unknown topic (topic 0, session 0)."""
 
 LOSS_TYPES = (
     int(MessageType.UNRECOVERABLE_LOSS),
@@ -96,10 +98,10 @@ LOSS_TYPES = (
 BATCH_WAIT_BIT = 31
 
 BATCH_WAIT = 1 << BATCH_WAIT_BIT
-"""Bit of `numbers` of a message that says: one number, and the lower bits are the message's wait in the batch."""
+"""Bit of `numbers`: the message has one sequence number, and the lower bits are its wait in the batch."""
 
 BATCH_WAIT_NS = 16
-"""Unit of that wait; so it reaches to 34 s, as stamps do. A longer one shows as that."""
+"""Unit of that wait in ns. The longest wait is 34 s, as in stamps; a longer wait shows as 34 s."""
 
 
 def _struct(size: int, fields: list[tuple[str, str, int]]) -> np.dtype[np.void]:
@@ -135,8 +137,8 @@ BLOCK = _struct(
         ("bytes_crc", "<u4", 24),
         ("losses", "<u4", 28),  # rows that are losses
         ("lost", "<u8", 32),  # the sum of their numbers
-        ("first_receive_ns", "<i8", 40),  # the least of its rows
-        ("last_receive_ns", "<i8", 48),  # the greatest
+        ("first_receive_ns", "<i8", 40),  # the least receive time of its rows
+        ("last_receive_ns", "<i8", 48),  # the greatest receive time
         ("format", "<u4", 56),
         ("crc", "<u4", 60),  # of the 60 bytes before it
     ],
@@ -149,14 +151,14 @@ WATERMARK = _struct(
         ("format", "<u4", 8),
         ("closed", "<u4", 12),  # 1 when the writer has ended in order
         ("next_offset", "<u8", 16),
-        ("limit", "<u8", 24),  # no offset from here on was given before this was synced
+        ("limit", "<u8", 24),  # no offset from here on was given before this was on the disk
         ("base", "<u8", 32),  # of the segment that is written; next_offset when it has no row yet
-        ("bytes", "<u8", 40),  # of its data
-        ("blocks", "<u4", 48),  # of its blocks
+        ("bytes", "<u8", 40),  # published bytes of its data
+        ("blocks", "<u4", 48),  # published blocks in it
         ("names", "<u4", 52),  # the highest number of a name
         ("time_ns", "<u8", 56),  # when it was written
-        ("boot", "V16", 64),  # Files.boot_id of the writer: while it is the same, no power was lost
-        ("serial", "<u8", 80),  # grows with each that is written after a sync
+        ("boot", "V16", 64),  # Files.boot_id of the writer: it changes with each power loss
+        ("serial", "<u8", 80),  # grows with each copy that is written after a sync
         ("gone", "<u4", 88),  # 1 where the writer keeps gone.json
         ("crc", "<u4", 92),  # of the 92 bytes before it
     ],
@@ -165,7 +167,7 @@ WATERMARK = _struct(
 WATERMARK_MAGIC = b"ipcbuswm"
 
 WATERMARK_AT = (0, 512, 1024)
-"""Where the three stand in their file: no two in one sector, which a disk writes as a whole."""
+"""Places of the three copies in their file: no two in one sector, which a disk writes as a whole."""
 
 NAME = _struct(
     12,
@@ -180,7 +182,7 @@ NAME_TOPIC = 1
 NAME_SESSION = 2
 
 STRUCTS = {"Row": ROW}
-"""What compiled code writes; `_archive_layout.pxd` is generated from it."""
+"""The structs that compiled code writes; `_archive_layout.pxd` is generated from them."""
 
 CONSTANTS = {
     **{f"TYPE_{kind.name}": int(kind) for kind in MessageType},
@@ -192,7 +194,7 @@ CONSTANTS = {
 
 
 def formats_read() -> str:
-    """Returns the formats that are read, for texts."""
+    """Returns the formats that can be read, for error texts."""
     return f"formats {FORMATS[0]} to {FORMATS[-1]}"
 
 

@@ -1,6 +1,6 @@
-"""Rows of an archive as Arrow record batches: whole columns at a time, the bytes of messages copied once at most.
+"""Rows of an archive as Arrow record batches: whole columns at a time; the bytes of messages are copied once at most.
 
-Needs pyarrow, which nothing else on this floor does; the extra `spark` brings it.
+Needs pyarrow, which only this module of the package uses; the extra `spark` installs it.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     Headers = tuple[tuple[str, bytes], ...]
 
 KEY: Final = "key"
-"""Header whose value is the column `key`."""
+"""The header whose value becomes the column `key`."""
 
-# The names and what may be null are those that Spark gives the type.
+# Names and nullability are those that Spark gives to the type.
 _HEADER: Final = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 _HEADERS: Final = pa.list_(pa.field("element", _HEADER))
 TYPES: Final[dict[str, Any]] = {
@@ -54,8 +54,8 @@ def schema(names: Sequence[str], nullable: Sequence[bool] | None = None) -> Any:
     """Returns the pyarrow schema of some columns, in this order.
 
     Args:
-        names: of `COLUMNS`.
-        nullable: what each is declared as; by default what `COLUMNS` says.
+        names: names of `COLUMNS`.
+        nullable: whether each may be null; by default what `COLUMNS` says.
     """
     declared = nullable if nullable is not None else [COLUMNS[name].nullable for name in names]
     return pa.schema(
@@ -74,12 +74,12 @@ def chunks(
     on_damage: Callable[[int, int, str], None] | None = None,
     on_hole: Callable[[int, int], None] | None = None,
 ) -> Iterator[Chunk]:
-    """Reads what a converter needs, as `Log.read` does: only blocks and bytes of messages that can be wanted."""
+    """Reads what a converter needs, as `Log.read` does: only blocks and bytes of messages that can be selected."""
     limits: dict[str, Any] = {"max_rows": max_rows, "max_bytes": max_bytes, "on_damage": on_damage, "on_hole": on_hole}
     limits["wants"] = converter.row_filter.wants
     names = converter.names
     headers = "key" in names or "headers" in names
-    # Where not all rows are wanted, they are looked at before the bytes of their messages are read.
+    # Where only some rows are selected, the rows are read before the bytes of messages.
     at_once = "value" in names and not converter.row_filter.selective
     for chunk in log.read(start, end, messages=at_once, **limits):
         if at_once or not ("value" in names or (headers and chunk.rows["headers"].any())):
@@ -93,35 +93,35 @@ def chunks(
 
 
 class Converter:
-    """Makes record batches of the rows of one log; only what the schema names is made, or even looked at.
+    """Makes record batches of the rows of one log; makes and reads only the columns of the schema.
 
     Attributes:
-        names: of the columns that are made.
-        row_filter: which rows are wanted.
-        wants_none: whether there can be no batch, whatever the rows.
+        names: the names of the columns.
+        row_filter: which rows are selected.
+        wants_none: whether no row of the log can be selected.
     """
 
-    def __init__(self, labels: Labels, schema: Any, choice: RowSelection | None = None) -> None:  # noqa: ANN401
-        """For rows of the log of these labels.
+    def __init__(self, labels: Labels, schema: Any, selection: RowSelection | None = None) -> None:  # noqa: ANN401
+        """Prepares for the rows of one log.
 
         Args:
-            labels: of the log, taken after what is to be converted was published.
-            schema: what `schema` made.
-            choice: which rows are wanted; all messages by default.
+            labels: names of the log, read after the rows were published.
+            schema: what the function `schema` returned.
+            selection: which rows to convert; by default all messages.
         """
         self._labels = labels
         self._schema = schema
         self.names: Sequence[str] = schema.names
-        self.row_filter = RowFilter(choice or RowSelection(), labels)
+        self.row_filter = RowFilter(selection or RowSelection(), labels)
         self.wants_none = self.row_filter.wants_none
         self._topics = pa.array(labels.topics, pa.string())
         self._sources = pa.array(labels.sources, pa.string())
 
     def batch(self, chunk: Chunk) -> Any:  # noqa: ANN401
-        """Returns the wanted rows of a chunk as a `pyarrow.RecordBatch`; None when there are none.
+        """Returns the selected rows of a chunk as a `pyarrow.RecordBatch`; None when no row is selected.
 
         Raises:
-            ArchiveDamaged: what the rows say contradicts the log's names or the bytes.
+            ArchiveDamaged: the rows contradict the log's names or the bytes.
         """
         indices = self.row_filter.indices(chunk.rows, chunk.offset)
         count = len(chunk.rows) if indices is None else len(indices)
@@ -134,7 +134,10 @@ class Converter:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def good_batches(self, chunk: Chunk, on_damage: Callable[[int, int, str], None] | None) -> Iterator[Any]:
-        """The same, without the rows that contradict: `on_damage` gets their offsets and the reason; None raises."""
+        """Yields batches as `batch` does, without damaged rows.
+
+        `on_damage` gets their offsets and the reason; where it is None, the error is raised.
+        """
         try:
             found = self.batch(chunk)
         except ArchiveDamaged as error:
@@ -175,8 +178,8 @@ class Converter:
         return pa.array(found) if kind == "long" else pa.array(found).view(TYPES[kind])
 
 
-def lost_rows(first: int, end: int) -> Chunk:
-    """Stands for offsets that cannot be read: one row, at the first of them, of a loss of so many numbers."""
+def loss_row(first: int, end: int) -> Chunk:
+    """Returns one row, at the offset `first`, for the offsets up to `end` that cannot be read."""
     rows = np.zeros(1, ROW)
     rows["type"] = TYPE_LOSS_DAMAGE
     rows["numbers"] = min(end - first, np.iinfo(np.uint32).max)
@@ -184,7 +187,7 @@ def lost_rows(first: int, end: int) -> Chunk:
 
 
 def _texts(texts: Any, which: NDArray[np.void]) -> Any:  # noqa: ANN401
-    """Returns the text of each number; where all are the same, which is common, that takes a fifth of the time."""
+    """Returns the text of each number; faster where all are equal, which is common."""
     first = which[0]
     if (which == first).all():
         return pa.repeat(texts[int(first)], len(which))
@@ -192,24 +195,24 @@ def _texts(texts: Any, which: NDArray[np.void]) -> Any:  # noqa: ANN401
 
 
 class _Payload:
-    """The bytes of some rows of a chunk; nothing is done before it is asked for."""
+    """The bytes of some rows of a chunk; each column is made when it is asked for."""
 
     def __init__(self, chunk: Chunk, indices: NDArray[np.intp] | None, rows: NDArray[np.void]) -> None:
-        """`indices` are the wanted rows of the chunk, None for all, and `rows` those rows."""
+        """Takes the chunk, the indices of the selected rows (None: all), and these rows."""
         self._chunk = chunk
         self._indices = indices
         self._rows = rows
         self._header_lists: tuple[NDArray[np.intp], list[Headers]] | None = None
 
     def values(self) -> Any:  # noqa: ANN401
-        """Returns the values, without header blocks; null for what is no message."""
+        """Returns the values, without header blocks; null for rows that are not messages."""
         rows = self._chunk.rows
-        # That they follow each other without a gap is looked at by who reads them.
+        # `Log.read` has checked that messages follow each other without a gap.
         begins = rows["position"].astype(np.int64) - self._chunk.data_start
         heads = rows["headers"]
         has_heads = bool(heads.any())
         if has_heads:
-            # Header blocks and values in turn, of which every second one is taken.
+            # Header blocks and values alternate; every second one is a value.
             edges = np.empty(2 * len(rows) + 1, np.int32)
             edges[:-1:2] = begins
             edges[1::2] = begins + heads
@@ -219,20 +222,20 @@ class _Payload:
         edges[-1] = len(self._chunk.data)
         buffers = [None, pa.py_buffer(edges), pa.py_buffer(self._chunk.data)]
         pieces = pa.Array.from_buffers(pa.binary(), len(edges) - 1, buffers)
-        no_message = self._rows["type"] != MessageType.DATA
-        if self._indices is None and not has_heads and not no_message.any():
+        not_message = self._rows["type"] != MessageType.DATA
+        if self._indices is None and not has_heads and not not_message.any():
             return pieces
         which = np.arange(len(rows)) if self._indices is None else self._indices
-        return pieces.take(pa.array(2 * which + 1 if has_heads else which, mask=no_message))
+        return pieces.take(pa.array(2 * which + 1 if has_heads else which, mask=not_message))
 
     def keys(self) -> Any:  # noqa: ANN401
-        """Returns the value of the header KEY of each row; null without."""
+        """Returns the value of the header KEY of each row; null where a row lacks it."""
         where, lists = self._parsed()
         found = [next((value for name, value in headers if name == KEY), None) for headers in lists]
         return self._spread(pa.array(found, pa.binary()), where)
 
     def headers(self) -> Any:  # noqa: ANN401
-        """Returns the headers of each row; null without."""
+        """Returns the headers of each row; null where a row lacks headers."""
         where, lists = self._parsed()
         edges = np.zeros(len(lists) + 1, np.int32)
         np.cumsum([len(headers) for headers in lists], out=edges[1:])
@@ -242,7 +245,7 @@ class _Payload:
         return self._spread(pa.ListArray.from_arrays(pa.array(edges), pairs, type=_HEADERS), where)
 
     def _spread(self, found: Any, where: NDArray[np.intp]) -> Any:  # noqa: ANN401
-        """Returns an entry for each row: what was found where it was found, and null elsewhere."""
+        """Returns an entry for each row: the values at the rows `where`, and null elsewhere."""
         if not len(found):
             return pa.nulls(len(self._rows), found.type)
         which = np.zeros(len(self._rows), np.intp)
@@ -252,7 +255,7 @@ class _Payload:
         return found.take(pa.array(which, mask=missing))
 
     def _parsed(self) -> tuple[NDArray[np.intp], list[Headers]]:
-        """Returns which of the rows have a header block, and what is in it."""
+        """Returns the indices of the rows with a header block, and the headers of each."""
         if self._header_lists is None:
             where = np.flatnonzero(self._rows["headers"])
             data = self._chunk.data
@@ -267,6 +270,6 @@ class _Payload:
             return unpack_headers(block.tobytes())
         except ValueError as error:
             raise ArchiveDamaged(
-                f"a header block in the rows from offset {self._chunk.offset} on makes no sense "
+                f"a header block in the rows from offset {self._chunk.offset} on is damaged "
                 f"({error}); see ipcbus archive verify"
             ) from error

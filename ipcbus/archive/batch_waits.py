@@ -1,4 +1,4 @@
-"""How long messages waited in a batch, as rows of an archive say it."""
+"""How long messages waited in their batch, read from the rows of an archive."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 UNKNOWN: Final = -1
-"""Stands for the wait of a row of which it is not known."""
+"""Stands for a wait that is not known."""
 
 _MESSAGES: Final = np.isin(np.arange(256), [MessageType.DATA, MessageType.REQUEST, MessageType.RESPONSE])
 
 
 def numbers(rows: NDArray[np.void]) -> NDArray[np.int64]:
-    """Returns how many sequence numbers rows span, for each."""
+    """Returns how many sequence numbers each row spans."""
     found = np.ascontiguousarray(rows["numbers"], np.int64)
-    return np.where(_tells(rows), 1, found)
+    return np.where(_has_wait(rows), 1, found)
 
 
 def batch_waits(rows: NDArray[np.void]) -> NDArray[np.int64]:
-    """Returns how long each row's message waited in its datagram for the publication, in ns, or UNKNOWN."""
+    """Returns the wait of each row's message in its batch, from send to publication, in ns, or UNKNOWN."""
     found = np.ascontiguousarray(rows["numbers"], np.int64) & (BATCH_WAIT - 1)
-    return np.where(_tells(rows), found * BATCH_WAIT_NS, UNKNOWN)
+    return np.where(_has_wait(rows), found * BATCH_WAIT_NS, UNKNOWN)
 
 
-def _tells(rows: NDArray[np.void]) -> Any:  # noqa: ANN401
+def _has_wait(rows: NDArray[np.void]) -> Any:  # noqa: ANN401
     return (rows["numbers"] >= BATCH_WAIT) & _MESSAGES[rows["type"]]

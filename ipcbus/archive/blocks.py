@@ -1,4 +1,4 @@
-"""Blocks: what is written in one go, and how it is found to be whole."""
+"""Blocks: rows and bytes that are written in one go, and the checks that find a damaged block."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SIZE: Final = BLOCK.itemsize
 
 ROW_SIZE: Final = ROW.itemsize
 ROWS_MAX: Final = SEGMENT_BYTES_MAX // ROW_SIZE
-"""Rows in one segment."""
+"""Most rows in one segment."""
 
 _CHECKED: Final = SIZE - 4
 _LOSS = np.zeros(256, np.bool_)
@@ -64,7 +64,7 @@ def describe(first_offset: int, rows: Rows, position: int, data: Buffer) -> byte
     """Returns the record of a block."""
     record = np.zeros(1, BLOCK)
     lost = _LOSS[np.ascontiguousarray(rows["type"])]
-    times = np.ascontiguousarray(rows["receive_ns"])  # a column is read once, not at each look
+    times = np.ascontiguousarray(rows["receive_ns"])  # one copy of the column, instead of a strided read for each use
     record["first_offset"] = first_offset
     record["rows"] = len(rows)
     record["position"] = position
@@ -81,7 +81,7 @@ def describe(first_offset: int, rows: Rows, position: int, data: Buffer) -> byte
 
 
 def parse(data: Buffer, base: int) -> list[Block | None]:
-    """The blocks of records that stand one after the other; None for one that is damaged, or can be of no segment."""
+    """Returns the blocks of consecutive records; None for a record that is damaged or cannot be of this segment."""
     view = memoryview(data).cast("B")
     count = len(view) // SIZE
     fields = np.frombuffer(view[: count * SIZE], BLOCK).tolist()
@@ -93,7 +93,7 @@ def _checked(block: Block, record: memoryview, base: int) -> Block | None:
 
 
 def fits(block: Block, base: int) -> bool:
-    """Returns whether a block can be one of the segment with this base."""
+    """Returns whether a block can be part of the segment with this base."""
     first = block.first_offset - base
     inside = first >= 0 and block.rows > 0 and first + block.rows <= ROWS_MAX
     inside = inside and block.position + block.bytes <= SEGMENT_BYTES_MAX
@@ -102,31 +102,31 @@ def fits(block: Block, base: int) -> bool:
 
 
 class Fault(NamedTuple):
-    """What is wrong with a block."""
+    """Damage that was found in a block."""
 
     suffix: str
-    """Of the segment's file that it is found in."""
+    """Suffix of the segment's file that has the damage."""
     at: int
-    """Byte in that file."""
+    """Position in that file, in bytes."""
     reason: str
 
 
 def fault(block: Block, base: int, rows: Buffer, data: Buffer | None) -> Fault | None:
-    """What contradicts a block's checksums.
+    """Returns what contradicts the checksums of a block; None when nothing does.
 
     Args:
         block: the block.
-        base: of its segment.
-        rows: the bytes of its rows, as far as they are there.
-        data: the bytes of its messages, as far as they are there; None where they were not read.
+        base: first offset of its segment.
+        rows: the bytes of its rows, as far as the file has them.
+        data: the bytes of its messages, as far as the file has them; None when they were not read.
     """
     at = (block.first_offset - base) * ROW_SIZE
     have_rows = memoryview(rows).nbytes
     have_data = block.bytes if data is None else memoryview(data).nbytes
     if have_rows < block.rows * ROW_SIZE:
-        return Fault("idx", at, f"{have_rows} of {block.rows * ROW_SIZE} bytes of its rows are there")
+        return Fault("idx", at, f"the file has {have_rows} of {block.rows * ROW_SIZE} bytes of its rows")
     if have_data < block.bytes:
-        return Fault("dat", block.position, f"{have_data} of {block.bytes} bytes of its messages are there")
+        return Fault("dat", block.position, f"the file has {have_data} of {block.bytes} bytes of its messages")
     if zlib.crc32(rows) != block.rows_crc:
         return Fault("idx", at, "the checksum of its rows is wrong")
     if data is not None and zlib.crc32(data) != block.bytes_crc:
@@ -135,33 +135,33 @@ def fault(block: Block, base: int, rows: Buffer, data: Buffer | None) -> Fault |
 
 
 def contradiction(rows: Rows, position: int, length: int, kinds: Kinds) -> str:
-    """What rows say that cannot be, whatever their checksum; empty when nothing is.
+    """Returns what is impossible in some rows, whatever their checksum says; empty when they are possible.
 
-    Readers hand positions and numbers to code that believes them, so this is looked at even where checksums are not.
+    Readers pass positions and numbers to code that trusts them, so rows are checked even when checksums are not.
 
     Args:
         rows: the rows of one or more blocks.
         position: where their messages begin.
         length: bytes of their messages.
-        kinds: what each number of the log's names is (`Names.kinds`).
+        kinds: what each number of the log's names stands for (`LogNames.kinds`).
     """
     if not covers(rows, position, length):
         return "its rows do not cover its messages"
     for field, kind in (("topic", NAME_TOPIC), ("session", NAME_SESSION)):
         numbers = rows[field]
         if int(numbers.max(initial=0)) >= len(kinds) or not (kinds[numbers] & kind).all():
-            return f"a {field} of it has no name"
+            return f"a {field} of its rows has no name"
     return ""
 
 
 def covers(rows: Rows, position: int, length: int) -> bool:
-    """Returns whether the bytes of rows follow each other without a gap and make up exactly this part of the data."""
+    """Returns whether the messages of rows follow each other without a gap and fill exactly this part of the data."""
     if not len(rows):
         return length == 0
     starts, sizes = np.ascontiguousarray(rows["position"]), np.ascontiguousarray(rows["length"])
     if int(starts[0]) != position or int(sizes.max()) > length:
         return False
-    sizes = sizes + rows["headers"]  # of 32 bits, as `length` is far below that
+    sizes = sizes + rows["headers"]  # 32 bits suffice: `length` is far below 2 GiB
     if int(starts[-1]) + int(sizes[-1]) != position + length:
         return False
     after = starts[1:]

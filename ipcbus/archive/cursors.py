@@ -1,8 +1,8 @@
-"""Cursors: how far each consumer of an archive is; what they still need is held while the hard cap allows it.
+"""Cursors: up to where each consumer of an archive has read. The archive keeps the rest, up to the hard cap.
 
-A cursor is a file of JSON with a checksum, `consumers/<group>.json`, replaced as a whole. One that is damaged holds
-nothing: which rows it means is not known, and holding them all would fill the disk for a consumer that may be gone. It
-is listed by `damaged` (`ipcbus archive info` and `verify` show it), and the next commit of its group mends it.
+A cursor is a file of JSON with a checksum, `consumers/<group>.json`, replaced as a whole. A damaged cursor holds no
+rows: it does not say which rows its consumer needs, and to hold all rows would fill the disk for a consumer that may no
+longer exist. `damaged` lists it (`ipcbus archive info` and `verify` show it), and the group's next commit replaces it.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ _SUFFIX: Final = ".json"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Cursor:
-    """How far a consumer is."""
+    """The position of a consumer."""
 
     offsets: dict[str, int]
-    """By key of the log: the first offset that it still needs."""
+    """Key of the log -> the first offset that the consumer still needs."""
     time_ns: int
-    """When it was committed, in ns since the epoch."""
+    """When the cursor was committed, in ns since the epoch."""
     partitions: tuple[int, ...] | None = None
-    """The partitions that it reads; None: all of them, also those that come later."""
+    """The partitions that the consumer reads; None: all of them, also later ones."""
 
     def needs(self, key: str, partition: int) -> int | None:
-        """The first offset that it needs of a log; None for none. One that it does not name it has not seen yet."""
+        """Returns the first offset that the consumer needs of a log; None when it does not read the log."""
         if key in self.offsets:
             return self.offsets[key]
         return 0 if self.partitions is None or partition in self.partitions else None
@@ -51,7 +51,7 @@ class Cursors:
     """The cursors of an archive."""
 
     def __init__(self, root: Path, files: Files) -> None:
-        """Those of the archive at `root`."""
+        """Takes the directory of the archive."""
         self._folder = root / FOLDER
         self._files = files
 
@@ -63,23 +63,24 @@ class Cursors:
         time_ns: int | None = None,
         partitions: Collection[int] | None = None,
     ) -> None:
-        """Writes a cursor, in place of the one that the group had.
+        """Writes the cursor of a group, in place of the one before.
 
         Args:
             group: name of the consumer: letters, digits, `.`, `_` and `-`, 100 at most.
-            offsets: by key of the log, the first offset that it still needs; of a log that is not named, everything.
-            time_ns: when, in ns since the epoch; None: now.
-            partitions: the consumer reads only these; None: all logs, also those that come later.
+            offsets: key of the log -> the first offset that the consumer still needs. It needs all of a log that is not
+                named.
+            time_ns: time of the commit, in ns since the epoch; None: now.
+            partitions: the consumer reads only these; None: all logs, also later ones.
 
         Raises:
-            ConfigError: the name cannot be one, or an offset is no number from 0 on.
+            ConfigError: the name is invalid, or an offset is not a number from 0 on.
             StorageError: the system refuses.
         """
         path = self._path(group)
         plain = {str(key): int(offset) for key, offset in offsets.items()}
         for key, offset in plain.items():
             if not 0 <= offset <= json_files.WHOLE_MAX:
-                raise ConfigError(f"consumer {group}: offset {offset} of log {key} is none; give a number from 0 on")
+                raise ConfigError(f"consumer {group}: offset {offset} of log {key} is invalid; give a number from 0 on")
         when = time.time_ns() if time_ns is None else time_ns
         found: dict[str, object] = {"format": FORMAT, "group": group, "offsets": plain, "time_ns": when}
         if partitions is not None:
@@ -88,18 +89,18 @@ class Cursors:
         self._files.replace(path, json_files.pack(found))
 
     def all(self) -> dict[str, Cursor]:
-        """Returns the good ones, by group."""
+        """Returns the cursors that are not damaged, by group."""
         return {group: found for group in self._groups() if isinstance(found := self._read(group), Cursor)}
 
     def damaged(self) -> dict[str, str]:
-        """What is wrong with the damaged ones, by group."""
+        """Returns what is wrong with each damaged cursor, by group."""
         return {group: found for group in self._groups() if isinstance(found := self._read(group), str)}
 
     def remove(self, group: str) -> None:
-        """Forgets a group; nothing where it has no cursor.
+        """Removes the cursor of a group; does nothing when the group has no cursor.
 
         Raises:
-            ConfigError: the name cannot be one.
+            ConfigError: the name is invalid.
             StorageError: the system refuses.
         """
         self._files.remove(self._path(group))
@@ -107,8 +108,8 @@ class Cursors:
     def _path(self, group: str) -> Path:
         if not is_name(group):
             raise ConfigError(
-                f"consumer {group!r} is no name of a file; give 1 to 100 letters, digits, '.', '_' or '-', the first "
-                "of them a letter, a digit or '_'"
+                f"consumer {group!r} is not a valid name; give 1 to 100 letters, digits, '.', '_' or '-', of which the "
+                "first is a letter, a digit or '_'"
             )
         return self._folder / f"{group}{_SUFFIX}"
 
@@ -121,7 +122,7 @@ class Cursors:
         ]
 
     def _read(self, group: str) -> Cursor | str | None:
-        """Returns a cursor, what is wrong with it, or None when it is gone."""
+        """Returns a cursor, or what is wrong with it, or None when it was removed."""
         path = self._path(group)
         try:
             found = json_files.read(self._files, path, SIZE_MAX)
@@ -137,15 +138,15 @@ class Cursors:
             or not isinstance(offsets, dict)
             or not json_files.is_whole(when)
         ):
-            return f"is no cursor of format {FORMAT}"
+            return f"is not a cursor of format {FORMAT}"
         for key, offset in offsets.items():
             if not json_files.is_whole(offset):
-                return f"offset {offset!r} of log {key!a} is no whole number from 0 on"
+                return f"offset {offset!r} of log {key!a} is not a whole number from 0 on"
         partitions = found.get("partitions")
         if partitions is None:
             return Cursor(offsets, when)
         if not isinstance(partitions, list) or not all(map(json_files.is_whole, partitions)):
-            return f"partitions {str(partitions)[:100]!a} are no list of whole numbers from 0 on"
+            return f"partitions {str(partitions)[:100]!a} are not a list of whole numbers from 0 on"
         return Cursor(offsets, when, tuple(partitions))
 
     def _there(self, path: Path) -> bool:

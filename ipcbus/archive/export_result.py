@@ -1,4 +1,4 @@
-"""What an export has written and left out; apart from the export, which needs pyarrow."""
+"""What an export wrote and left out; a module of its own, as the export needs pyarrow."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ class Exported:
 
     Attributes:
         path: the file.
-        rows: how many rows it has.
-        bytes: its length.
+        rows: the number of rows in it.
+        bytes: its size.
     """
 
     path: str
@@ -22,14 +22,14 @@ class Exported:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Rows that are not in an export, though the archive had them once.
+    """Rows that the archive once had and an export lacks.
 
     Attributes:
         log: key of the log.
         first: first offset of the rows; null where no row of the log can be read.
-        end: offset after the last of them; null likewise.
-        reason: why.
-        damaged: whether the archive is damaged there; else it is a hole that the archive knows of.
+        end: offset after the last of them; null in the same case.
+        reason: why they are missing.
+        damaged: whether the archive is damaged there; false for a hole that the archive knows of.
     """
 
     log: str

@@ -1,7 +1,7 @@
-"""Small JSON files with a checksum: `archive.json`, cursors, and what a log no longer has.
+"""Small JSON files with a checksum: `archive.json`, cursors, and the list of what a log lost.
 
-The text is canonical (keys sorted, no spaces, ASCII), and `crc32` in it is the CRC-32 of the same text without that
-key, as 8 hexadecimal digits. Files of releases that wrote no checksum are read as they are.
+The text is canonical (keys sorted, no spaces, ASCII), and its key `crc32` is the CRC-32 of the text without that key,
+as 8 hexadecimal digits. Files of releases that wrote no checksum are read as they are.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CHECKSUM: Final = "crc32"
 
 
 WHOLE_MAX: Final = (1 << 63) - 1
-"""Greatest number in such a file."""
+"""The largest number in such a file."""
 
 
 def is_whole(value: object) -> TypeGuard[int]:
@@ -46,10 +46,10 @@ def unpack(data: bytes, *, older: bool = True) -> dict[str, Any]:
 
     Args:
         data: the bytes.
-        older: a file without a checksum is taken, as an older release wrote it.
+        older: accept a file without a checksum, as older releases wrote it.
 
     Raises:
-        ValueError: the bytes are no JSON object, or contradict their checksum.
+        ValueError: the bytes are not a JSON object, or contradict their checksum.
     """
     try:
         found = json.loads(data)
@@ -65,7 +65,7 @@ def unpack(data: bytes, *, older: bool = True) -> dict[str, Any]:
 
 
 def is_canonical(data: bytes) -> bool:
-    """Returns whether bytes are as this release or an older one writes them, with or without a checksum."""
+    """Returns whether bytes have the form that this release or an older one writes, with or without a checksum."""
     try:
         return data == _text(json.loads(data))
     except (ValueError, RecursionError):
@@ -73,9 +73,9 @@ def is_canonical(data: bytes) -> bool:
 
 
 def corrected(data: bytes) -> bytes | None:
-    """Returns the bytes as they were before a single bit of them flipped; None where more than that is wrong.
+    """Returns the bytes as they were before one bit of them flipped; None where more than one bit is wrong.
 
-    In a text so short no two single flips lead to the same CRC-32, so that there is only one answer.
+    In a text this short no two single flips lead to the same CRC-32, so there is only one answer.
     """
     changed = bytearray(data)
     for at in range(8 * len(data)):
@@ -92,8 +92,8 @@ def read_bytes(files: Files, path: Path, size_max: int) -> bytes:
     """Returns the bytes of a small file.
 
     Raises:
-        ArchiveDamaged: it is longer than `size_max`.
-        FileMissing: there is no file.
+        ArchiveDamaged: the file is longer than `size_max`.
+        FileMissing: the file does not exist.
         StorageError: the system refuses.
     """
     with contextlib.closing(files.open(path)) as file:
@@ -107,8 +107,8 @@ def read(files: Files, path: Path, size_max: int, *, older: bool = True) -> dict
     """Returns the keys and values in a file, as `unpack` gives them.
 
     Raises:
-        ArchiveDamaged: it is no JSON object of at most `size_max` bytes, or its checksum is wrong.
-        FileMissing: there is no file.
+        ArchiveDamaged: the file is not a JSON object of at most `size_max` bytes, or its checksum is wrong.
+        FileMissing: the file does not exist.
         StorageError: the system refuses.
     """
     try:

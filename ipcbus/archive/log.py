@@ -1,4 +1,4 @@
-"""Reading a log: cheap, and safe while its writer writes, in this process or another one."""
+"""Reading a log: cheap, and safe while its writer writes, in this process or in another one."""
 
 from __future__ import annotations
 
@@ -28,32 +28,32 @@ if TYPE_CHECKING:
     from ipcbus.archive.watermark import Watermark
     from ipcbus.embedding import Files
 
-_TABLE: Final = 1 << 16  # records of blocks that are looked through at once
-_REPAIR: Final = "'ipcbus archive verify' lists all damage, 'ipcbus archive repair' takes it out and notes the loss"
+_RECORDS_AT_ONCE: Final = 1 << 16  # records of blocks that are searched at once
+_REPAIR: Final = "'ipcbus archive verify' lists all damage, and 'ipcbus archive repair' turns it into losses"
 
-_TAKEN: Final = "their segment is missing, and neither retention nor a power loss took it"
-_LOST: Final = {
-    "hole": "a power loss took them before they were on the disk",
+_SEGMENT_MISSING: Final = "their segment is missing, and neither retention nor a power loss removed it"
+_HOLE_REASONS: Final = {
+    "hole": "power was lost before they were on the disk",
     "retention": "retention removed them",
-    "unknown": "a power loss took them, or somebody removed their segment (the log keeps no list that says which)",
+    "unknown": "power was lost, or their segment was removed (this log has no list that says which)",
 }
 
 
 class Log:
     """A log of an archive, for reading; holds no file open between calls.
 
-    For one thread at a time. `Archive.log` and `Archive.logs` make it.
+    One thread at a time may use it. `Archive.log` and `Archive.logs` make it.
     """
 
     def __init__(self, root: Path, stream: str, partition: int, files: Files) -> None:
-        """The log of a partition in the archive at `root`."""
+        """Opens the log of a partition in the archive at `root`."""
         self.stream = stream
         self.partition = partition
         self._files = files
         self.folder = root / stream / str(partition)
         self._names = naming.LogNames()
         self._names_size = -1
-        self._ends: dict[int, int] = {}  # of segments that are closed
+        self._ends: dict[int, int] = {}  # of closed segments, by base
         self._segments: dict[int, Segment] = {}
 
     @property
@@ -62,7 +62,7 @@ class Log:
         return f"{self.stream}/{self.partition}"
 
     def bounds(self) -> tuple[int, int]:
-        """Returns the first offset that is kept, and the offset after the last that is published.
+        """Returns the first offset that the log keeps, and the offset after the last published one.
 
         Raises:
             ArchiveDamaged: the watermark is damaged.
@@ -70,13 +70,13 @@ class Log:
         """
         mark = self.watermark()
         found = self._bases(mark)
-        return self._first(found, mark, self.gone(mark)), mark.next_offset
+        return self._first(found, mark, self.removed_offsets(mark)), mark.next_offset
 
     def watermark(self) -> Watermark:
-        """Returns how far the log is published.
+        """Returns the watermark, which says up to where the log is published.
 
         Raises:
-            ArchiveDamaged: none of its copies is whole.
+            ArchiveDamaged: all of its copies are damaged.
         """
         path = self.folder / marks.NAME
         try:
@@ -91,10 +91,10 @@ class Log:
             raise ArchiveDamaged(f"{path}: the watermark of log {self.key} is damaged; {_REPAIR}")
         return found
 
-    def gone(self, mark: Watermark) -> RemovedOffsets | None:
-        """What the log no longer has, and why; None where it keeps no list of that, or the list is damaged.
+    def removed_offsets(self, mark: Watermark) -> RemovedOffsets | None:
+        """Returns what the log lost, and why; None where it keeps no list of that, or the list is damaged.
 
-        To be asked for after the directory was listed, as retention notes first what it will remove.
+        Call it after listing the directory, because retention writes the list before it removes a segment.
 
         Raises:
             StorageError: the system refuses.
@@ -102,7 +102,7 @@ class Log:
         return removed_offsets.load(self._files, self.folder) if mark.gone else None
 
     def missing(self) -> list[tuple[int, int]]:
-        """First offset and end of what no segment holds although neither retention nor a power loss took it.
+        """Returns first offset and end of each range that was lost by damage, not by retention or a power loss.
 
         Raises:
             ArchiveDamaged: the watermark is damaged.
@@ -110,13 +110,13 @@ class Log:
         """
         mark = self.watermark()
         gaps = self.gaps(mark)
-        known = self.gone(mark)
+        known = self.removed_offsets(mark)
         if known is None:
             return []
         return [(begin, end) for gap in gaps for begin, end, why in known.why(*gap) if why == "damage"]
 
     def gaps(self, mark: Watermark) -> list[tuple[int, int]]:
-        """First offset and end of each stretch, from 0 to a watermark, that no segment holds.
+        """Returns first offset and end of each range, from 0 to a watermark, that no segment holds.
 
         Raises:
             StorageError: the system refuses.
@@ -129,13 +129,13 @@ class Log:
                 with self._open(base, mark) as opened:
                     at = self._end(opened, mark, limit)
             except StorageError:
-                at = limit  # damage that whoever reads the segment is told, or taken away just now
+                at = limit  # readers of the segment report the damage, or retention just removed it
         if at < mark.next_offset:
             found.append((at, mark.next_offset))
         return found
 
     def topics(self) -> dict[int, str]:
-        """Topics by their number in the rows.
+        """Returns topics by their numbers in the rows.
 
         Raises:
             ArchiveDamaged: the file of names is damaged.
@@ -143,7 +143,7 @@ class Log:
         return dict(self.names().topics)
 
     def sessions(self) -> dict[int, str]:
-        """Source strings of transport sessions by their number in the rows.
+        """Returns source strings of transport sessions by their numbers in the rows.
 
         Raises:
             ArchiveDamaged: the file of names is damaged.
@@ -154,7 +154,7 @@ class Log:
         """Returns all segments, oldest first.
 
         Args:
-            closed: leave out the one that is written, which takes the longer the more blocks it has.
+            closed: leave out the segment that is written, whose summary takes longer the more blocks it has.
 
         Raises:
             ArchiveDamaged: the watermark is damaged.
@@ -163,7 +163,7 @@ class Log:
         mark = self.watermark()
         found: list[Segment] = []
         spans = self._spans(mark)
-        known = self.gone(mark)
+        known = self.removed_offsets(mark)
         for base, limit in spans:
             if closed and base == mark.base:
                 continue
@@ -174,7 +174,7 @@ class Log:
                     with self._open(base, mark) as opened:
                         segment = summary(opened, mark, limit)
                 except FileMissing:
-                    continue  # taken away by retention just now
+                    continue  # retention just removed it
                 if segment.closed:
                     self._segments[base] = segment
             hole = max(0, base - before)
@@ -184,7 +184,7 @@ class Log:
         return found
 
     def offset_at(self, time_ns: int) -> int:
-        """Returns the first offset whose receive time is `time_ns` or later; the end when there is none.
+        """Returns the first offset whose receive time is `time_ns` or later; the end of the log when none is.
 
         Args:
             time_ns: ns since the epoch.
@@ -225,37 +225,40 @@ class Log:
         Args:
             start: the first offset.
             end: the offset after the last.
-            max_rows: rows of a chunk.
-            max_bytes: bytes of a chunk's messages; a single larger message is a chunk of its own.
-            verify: whether checksums are looked at. Positions, lengths and numbers of names always are.
-            messages: whether their bytes are read; without, a chunk's `data` is empty, and `max_bytes` has no meaning.
-            wants: says of a block, by its record alone, whether any of its rows is wanted; a block of which none is is
-                left out unread, and damage in it is not looked for. None: all are wanted.
-            on_damage: called with first offset, end and reason instead of `ArchiveDamaged`; those rows are left out.
-            on_hole: called with first offset and end instead of `OffsetsExpired` for a hole; see `Segment.hole`.
+            max_rows: most rows of a chunk.
+            max_bytes: most bytes of a chunk's messages; a longer message is a chunk of its own.
+            verify: whether checksums are checked. Positions, lengths and numbers of names always are.
+            messages: whether the bytes of messages are read; if not, a chunk's `data` is empty, and `max_bytes` has no
+                effect.
+            wants: says, from the record of a block, whether the caller needs any of its rows; other blocks are not
+                read, nor checked for damage. None: all are read.
+            on_damage: called with first offset, end and reason instead of raising `ArchiveDamaged`; those rows are left
+                out.
+            on_hole: called with first offset and end instead of raising `OffsetsExpired` for a hole; see
+                `Segment.hole`.
 
         Raises:
-            OffsetsExpired: the log does not have all of these offsets any more, or a power loss took some.
+            OffsetsExpired: the log no longer has all of these offsets, or a power loss removed some.
             ArchiveDamaged: bytes contradict their checksums, or a segment is missing.
             StorageError: the system refuses.
-            ValueError: `start` or a limit makes no sense.
+            ValueError: `start`, `end` or a limit is out of range.
         """
         if not 0 <= start <= end or max_rows < 1 or max_bytes < 1:
-            raise ValueError(f"offsets {start} to {end}, max_rows {max_rows}, max_bytes {max_bytes}: nothing to read")
+            raise ValueError(f"offsets {start} to {end}, max_rows {max_rows}, max_bytes {max_bytes}: out of range")
         mark = self.watermark()
         spans = self._spans(mark)
-        known = self.gone(mark)
+        known = self.removed_offsets(mark)
         first = self._first([base for base, _ in spans], mark, known)
         if start < end and (start < first or end > mark.next_offset):
             raise self._expired(start, end, first, mark.next_offset)
         limits = ChunkLimits(max_rows, max_bytes if messages else SEGMENT_BYTES_MAX, verify, messages, wants)
-        tell = _Told(self, known, on_damage, on_hole)
-        return self._read(start, end, mark, spans, limits, tell)
+        reporter = _GapReporter(self, known, on_damage, on_hole)
+        return self._read(start, end, mark, spans, limits, reporter)
 
     def size(self, start: int, end: int) -> int:
-        """Bytes of the messages from offset `start` up to `end`, headers included, as their rows say, unchecked.
+        """Returns the bytes of the messages from offset `start` up to `end`, with headers, unchecked.
 
-        What is no longer kept, or is not yet, has none.
+        Offsets that the log no longer has, or not yet, count 0.
 
         Raises:
             ArchiveDamaged: the watermark is damaged.
@@ -266,7 +269,7 @@ class Log:
         )
 
     def reach(self, start: int, end: int, size: int) -> int:
-        """The furthest offset up to `end` such that the messages from `start` up to it have at most `size` bytes.
+        """Returns the largest offset up to `end` such that the messages from `start` to it have at most `size` bytes.
 
         Raises:
             ArchiveDamaged: the watermark is damaged.
@@ -281,7 +284,7 @@ class Log:
         return end
 
     def _within(self, start: int, end: int) -> Iterator[tuple[OpenSegment, int, int]]:
-        """Yields the segments that hold offsets from `start` to `end`, and which of these each one holds."""
+        """Yields the segments that hold offsets from `start` to `end`, each with the part that it holds."""
         mark = self.watermark()
         for base, limit in self._spans(mark):
             if limit <= start or base >= end:
@@ -299,10 +302,10 @@ class Log:
         mark: Watermark,
         spans: list[tuple[int, int]],
         limits: ChunkLimits,
-        tell: _Told,
+        reporter: _GapReporter,
     ) -> Iterator[Chunk]:
         kinds = self.names().kinds()
-        tell.gap(start, min(end, spans[0][0] if spans else mark.next_offset))
+        reporter.gap(start, min(end, spans[0][0] if spans else mark.next_offset))
         for base, limit in spans:
             if limit <= start or base >= end:
                 continue
@@ -311,9 +314,9 @@ class Log:
             except FileMissing as missing:
                 if base not in self._bases(mark):
                     raise self._expired(start, end, *self.bounds()) from None
-                # Retention takes the records of blocks first, so that this is none.
+                # Retention removes the records of blocks first, so this is damage.
                 lost = Damage(max(start, base), min(end, limit), "blk", 0, str(missing))
-                tell.damage(lost, f"segment {base:020d}")
+                reporter.damage(lost, f"segment {base:020d}")
                 continue
             with opened:
                 last = self._end(opened, mark, limit)
@@ -321,30 +324,30 @@ class Log:
                     if isinstance(piece, Chunk):
                         yield piece
                     else:
-                        tell.damage(piece, f"segment {base:020d}")
-            tell.gap(max(start, last), min(end, limit))
+                        reporter.damage(piece, f"segment {base:020d}")
+            reporter.gap(max(start, last), min(end, limit))
 
     def _first(self, found: list[int], mark: Watermark, known: RemovedOffsets | None) -> int:
-        """Returns the first offset that is kept, or should be."""
+        """Returns the first offset that the log keeps, or should keep."""
         there = found[0] if found else mark.next_offset
         return there if known is None else min(there, known.kept)
 
     def _expired(self, start: int, end: int, first: int, next_offset: int) -> OffsetsExpired:
         return OffsetsExpired(
-            f"log {self.key} in {self.folder.parents[1]} has offsets {first} to {next_offset - 1}, asked for were "
-            f"{start} to {end - 1}; start from {first}, keep data longer (retain_bytes, retain_seconds), or give the "
-            "consumer a cursor that holds it"
+            f"log {self.key} in {self.folder.parents[1]} has offsets {first} to {next_offset - 1}, but not "
+            f"all of {start} to {end - 1}; start from {first}, keep data longer (retain_bytes, retain_seconds), or "
+            "give the consumer a cursor"
         )
 
     def _open(self, base: int, mark: Watermark) -> OpenSegment:
         return OpenSegment(self._files, self.folder, base, mark.blocks if base == mark.base else None)
 
     def _bases(self, mark: Watermark) -> list[int]:
-        """Of the segments that have published rows."""
+        """Returns the base offsets of the segments that have published rows."""
         return [base for base in bases(self._files.names(self.folder)) if base < mark.next_offset]
 
     def _spans(self, mark: Watermark) -> list[tuple[int, int]]:
-        """Returns each segment's base, and where the next one begins."""
+        """Returns each segment's base, and the base of the next segment."""
         return list(itertools.pairwise([*self._bases(mark), mark.next_offset]))
 
     def _end(self, opened: OpenSegment, mark: Watermark, limit: int) -> int:
@@ -362,24 +365,24 @@ class Log:
             ArchiveDamaged: the file of names is damaged.
         """
         path = self.folder / naming.NAME_OF_FILE
-        used = self.watermark().names  # read first: all of these names were in the file before
+        used = self.watermark().names  # read before the file, which had all of these names then
         with contextlib.suppress(FileMissing), contextlib.closing(self._files.open(path)) as file:
             size = file.size()
             if size != self._names_size:
-                # What is torn at the end is being written; rows that use it are not published yet.
+                # A torn end is being written; no published row uses its names.
                 found, scanned, damage = naming.load(naming.read(file))
                 if damage and (scanned.good_follow or not scanned.damage):
                     raise ArchiveDamaged(f"{path}: {damage}; {_REPAIR}")
                 self._names, self._names_size = found, size
         if self._names.highest < used:
             raise ArchiveDamaged(
-                f"{path}: has names up to {self._names.highest}, and rows use names up to {used}; {_REPAIR}"
+                f"{path}: has names up to {self._names.highest}, but rows use names up to {used}; {_REPAIR}"
             )
         return self._names
 
 
-class _Told:
-    """Tells a reader what cannot be read: by calling it, or as an error."""
+class _GapReporter:
+    """Reports rows that cannot be read: to the reader's callbacks, or as an error."""
 
     def __init__(
         self,
@@ -394,7 +397,7 @@ class _Told:
         self._on_hole = on_hole
 
     def damage(self, damage: Damage, where: str) -> None:
-        """Rows that are damaged."""
+        """Reports damaged rows."""
         if self._on_damage is not None:
             self._on_damage(damage.first, damage.end, damage.reason)
             return
@@ -404,28 +407,28 @@ class _Told:
         )
 
     def gap(self, begin: int, end: int) -> None:
-        """Offsets that no segment holds; none where `begin` is not before `end`."""
+        """Reports offsets that no segment holds; does nothing where `begin` is not before `end`."""
         if begin >= end:
             return
         for first, after, why in [(begin, end, "unknown")] if self._known is None else self._known.why(begin, end):
             if why == "damage":
-                self.damage(Damage(first, after, "blk", 0, _TAKEN), "no segment")
+                self.damage(Damage(first, after, "blk", 0, _SEGMENT_MISSING), "no segment")
             elif self._on_hole is None:
                 raise OffsetsExpired(
-                    f"{self._name} lost offsets {first} to {after - 1}: {_LOST[why]}; read on from {after}"
+                    f"{self._name} lost offsets {first} to {after - 1}: {_HOLE_REASONS[why]}; read on from {after}"
                 )
             else:
                 self._on_hole(first, after)
 
 
 def leave_out(*_: object) -> None:
-    """For `on_damage` and `on_hole` of `Log.read`: the rest is read, and nobody is told."""
+    """Ignores what is missing: for `on_damage` and `on_hole` of `Log.read`."""
 
 
 def _first_at(opened: OpenSegment, time_ns: int) -> int | None:
-    """Returns the first offset of a segment that was received at a time or later; of a damaged block, its first."""
-    for start in range(0, opened.count, _TABLE):
-        late = np.flatnonzero(opened.table(start, _TABLE)["last_receive_ns"] >= time_ns)
+    """Returns the first offset of a segment with this receive time or a later one; for a damaged block its first."""
+    for start in range(0, opened.count, _RECORDS_AT_ONCE):
+        late = np.flatnonzero(opened.table(start, _RECORDS_AT_ONCE)["last_receive_ns"] >= time_ns)
         for block in (each for index in late.tolist() for each in opened.records(start + index, 1)):
             if block is None:
                 continue

@@ -1,4 +1,4 @@
-"""What a log may take: sizes and ages of segments, what is kept, how often it is synced."""
+"""Limits of a log: sizes and ages of segments, retention, and syncs."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ _SEGMENT_BYTES_MIN: Final = 4096
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of a log that is written; what is closed by them is whole segments."""
+    """Limits of a log that is written; they close and remove whole segments."""
 
     segment_bytes: int = 256 << 20
-    """A segment is closed before its files together grow beyond this; a larger block has one of its own."""
+    """Close a segment before its files together exceed this; a larger block gets its own segment."""
     segment_seconds: float = 3600.0
-    """A segment is closed before it spans more receive time than this."""
+    """Close a segment before it spans more receive time than this."""
     retain_bytes: int | None = None
-    """The oldest segments go while the log takes more bytes on the disk than this; None: without limit."""
+    """Remove the oldest segments while the log takes more bytes on the disk than this; None: no limit."""
     retain_seconds: float | None = None
-    """Segments go when all of their rows are older than this; None: without limit."""
+    """Remove segments whose rows are all older than this; None: no limit."""
     hard_cap_bytes: int | None = None
-    """Above this the oldest segments go though cursors hold them; None: twice `retain_bytes`, if that is given."""
+    """Above this, remove segments although cursors hold them; None: twice `retain_bytes`, if that is given."""
     cursor_max_age_seconds: float = 7 * 86400.0
-    """A cursor that was not committed for longer holds nothing any more."""
+    """A cursor whose last commit is older than this no longer holds rows."""
     sync: Sync = "interval"
-    """When what is written is synced, so that it survives a power loss: every `sync_seconds`, before anybody sees it
-    (`always`), or only when a segment is closed (`never`)."""
+    """When rows are synced, so that they survive a power loss: every `sync_seconds` (`interval`), before they are
+    published (`always`), or only when a segment is closed (`never`)."""
     sync_seconds: float = 1.0
     """How long published rows may stay unsynced with `interval`, while rows come; 0: until the end of each append."""
 
     def __post_init__(self) -> None:
-        """Checks them.
+        """Checks the limits.
 
         Raises:
             ConfigError: a limit is out of range, or contradicts another one.
@@ -59,7 +59,7 @@ class Limits:
 
     @property
     def cap_bytes(self) -> int | None:
-        """The hard cap that is in force."""
+        """The hard cap in effect; None: no cap."""
         if self.hard_cap_bytes is None and self.retain_bytes is not None:
             return 2 * self.retain_bytes
         return self.hard_cap_bytes

@@ -1,4 +1,4 @@
-"""The names of a log: what the numbers of topics and sessions in its rows mean."""
+"""The names of a log: the texts behind the numbers of topics and sessions in its rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 NAME_OF_FILE: Final = "names"
 SIZE_MAX: Final = 1 << 26
-"""Longest file of names in bytes; a longer one is damage. Room for a million topics."""
+"""Longest file of names in bytes, enough for a million topics; a longer file is damage."""
 NUMBER_MAX: Final = 1 << 24
 TEXT_MAX: Final = 1 << 16
 
@@ -36,7 +36,7 @@ class Entry:
 
 @dataclasses.dataclass(slots=True)
 class LogNames:
-    """Names by number, and the other way round."""
+    """The topics and the sessions of a log, by number."""
 
     topics: dict[int, str] = dataclasses.field(default_factory=dict)
     sessions: dict[int, str] = dataclasses.field(default_factory=dict)
@@ -44,13 +44,12 @@ class LogNames:
     """The highest number so far."""
 
     def add(self, entries: Iterable[Entry]) -> None:
-        """Takes names in."""
         for entry in entries:
             (self.topics if entry.kind == NAME_TOPIC else self.sessions)[entry.number] = entry.text
             self.highest = max(self.highest, entry.number)
 
     def kinds(self) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
-        """Of each number up to the highest, what it names (bits): 0 for none; the number 0 is both."""
+        """Returns what each number up to the highest names, as bits; 0 for unused numbers. Number 0 counts as both."""
         found = np.zeros(self.highest + 1, np.uint8)
         found[0] = NAME_TOPIC | NAME_SESSION
         found[list(self.topics)] |= NAME_TOPIC
@@ -59,10 +58,10 @@ class LogNames:
 
 
 def pack(entries: Iterable[Entry]) -> bytes:
-    """Returns the record of names that became known in one go.
+    """Returns the record of names that were added in one go.
 
     Raises:
-        ValueError: a name is too long, or cannot be UTF-8.
+        ValueError: a name is too long, or cannot be encoded in UTF-8.
     """
     parts = []
     for entry in entries:
@@ -83,11 +82,11 @@ def unpack(payload: bytes) -> list[Entry] | str:
         number, kind, length = np.frombuffer(payload, NAME, 1, at)[0].tolist()
         at += _HEAD
         if not 0 < number <= NUMBER_MAX or kind not in (NAME_TOPIC, NAME_SESSION) or length > len(payload) - at:
-            return f"number {number}, kind {kind} and length {length} are no name"
+            return f"number {number}, kind {kind} and length {length} are not those of a name"
         try:
             entries.append(Entry(number, kind, payload[at : at + length].decode()))
         except UnicodeDecodeError:
-            return f"the text of name {number} is no UTF-8"
+            return f"the text of name {number} is not UTF-8"
         at += length
     return entries
 
@@ -96,20 +95,20 @@ def read(file: File) -> bytes:
     """Returns all bytes of a file of names.
 
     Raises:
-        ArchiveDamaged: it is too long for one.
+        ArchiveDamaged: the file is too long.
         StorageError: the system refuses.
     """
     size = file.size()
     if size > SIZE_MAX:
         raise ArchiveDamaged(
-            f"{file.path}: {size} bytes are no list of names; restore it from a copy, or remove it and run "
+            f"{file.path}: {size} bytes are too long for a list of names; restore it from a copy, or remove it and run "
             "'ipcbus archive repair'"
         )
     return file.read_at(0, size)
 
 
 def load(data: bytes) -> tuple[LogNames, Scan, str]:
-    """The names in a file's bytes up to the first bad record, how far they are good, and what is wrong there."""
+    """Returns the names up to the first bad record, the scan of the records, and what is wrong there."""
     found, names = scan(data), LogNames()
     for at, payload in found.records:
         entries = unpack(payload)

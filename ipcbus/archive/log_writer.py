@@ -41,25 +41,25 @@ if TYPE_CHECKING:
     from ipcbus.embedding import Files, Lock
 
 RESERVE_MIN = 1 << 16
-"""Offsets that a watermark that is synced reserves at least for rows that are not; a simulation takes fewer."""
+"""Least number of offsets that a synced watermark reserves for rows after it; a simulation sets fewer."""
 
-_RESERVE: Final = 4  # as many offsets are reserved as the last interval between syncs took, times this
+_RESERVE: Final = 4  # offsets that are reserved, as a multiple of those used between the last two syncs
 
 
 class LogWriter:
     """The one writer of a log, made by `Archive.writer`; for one thread at a time, and a context manager.
 
-    When the system fails to sync, nobody knows what is on the disk, so every call after that raises; what a new writer
-    finds when it opens the log is what counts.
+    When the system fails to sync, the state of the disk is unknown, so every later call raises; a new writer finds out
+    when it opens the log.
 
     Attributes:
         log: the log, for reading.
         recovered: what a crash had left, and how it was mended.
-        next_offset: the offset that the next row will have.
+        next_offset: the offset of the next row.
     """
 
     def __init__(self, log: Log, limits: Limits, cursors: Cursors, files: Files, lock: Lock) -> None:
-        """Mends the log and goes on behind it; takes the lock over."""
+        """Mends the log and writes on at its end; owns the lock from now on."""
         self.log = log
         self._limits = limits
         self._cursors = cursors
@@ -70,13 +70,13 @@ class LogWriter:
         self._new: list[Entry] = []
         self._failed = ""
         self._pid = os.getpid()
-        with contextlib.ExitStack() as until_done:
+        with contextlib.ExitStack() as on_error:
             recovery.begin(files, self._folder)
             self._marks = files.open(self._folder / marks.NAME, write=True)
-            until_done.callback(self._marks.close)
+            on_error.callback(self._marks.close)
             self.recovered = recovery.recover(files, self._folder, self._marks)
             self._names_file = files.open(self._folder / naming.NAME_OF_FILE, write=True, create=True)
-            until_done.callback(self._names_file.close)
+            on_error.callback(self._names_file.close)
             self._files.sync_dir(self._folder)
             self._names, _, _ = naming.load(naming.read(self._names_file))
             self._names_room = naming.SIZE_MAX - self._names_file.size()
@@ -91,7 +91,7 @@ class LogWriter:
             self._serial = 0 if newest is None else newest.serial
             self._put_synced(self._mark())
             self._publish()
-            self._open = until_done.pop_all()
+            self._open = on_error.pop_all()
         self._numbers = {(NAME_TOPIC, text): number for number, text in self._names.topics.items()}
         self._numbers |= {(NAME_SESSION, text): number for number, text in self._names.sessions.items()}
 
@@ -100,38 +100,39 @@ class LogWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Closes it."""
+        """Closes the log."""
         self.close()
 
     def topic(self, name: str) -> int:
-        """Returns the number of a topic in this log; a new one is on the disk before a row that uses it is published.
+        """Returns the number of a topic in this log; a new name is on the disk before a row that uses it is published.
 
         Raises:
             ClosedError: the writer was closed.
-            StorageError: the log has as many names as it can.
+            StorageError: the log cannot hold more names.
         """
         return self._number(NAME_TOPIC, name)
 
     def session(self, source: str) -> int:
-        """Returns the number of a transport session, by its source string; otherwise as `topic`."""
+        """Returns the number of a transport session, by its source string; otherwise like `topic`."""
         return self._number(NAME_SESSION, source)
 
     def append(self, rows: NDArray[np.void], data: Buffer) -> int:
-        """Writes rows and the bytes of their messages, then publishes them; all of them or none: see `next_offset`.
+        """Writes rows and the bytes of their messages, then publishes all or none of them; `next_offset` says which.
 
         Args:
-            rows: of the type `archive_layout.ROW`; `position` counts from the begin of `data`, and the rows
-                cover it without a gap; the numbers of topics and sessions are those of this writer, or 0.
+            rows: of the type `archive_layout.ROW`; `position` counts from the beginning of `data`, and the rows cover
+                it without a gap; the numbers of topics and sessions are those of this writer, or 0.
             data: the bytes of their messages.
 
         Returns:
             The offset of the first row.
 
         Raises:
-            StorageFull: no room; nothing was published, and it can be tried again when there is some.
-            StorageError: the system refuses; the same, unless the text says that the writer has to be made anew. When
-                a sync fails, rows may be published already: `next_offset` says so, here and of the new writer.
-            ValueError: rows and data contradict each other, or are more than a segment can hold.
+            StorageFull: the disk is full; nothing was published, and the caller may try again later.
+            StorageError: the system refuses; nothing was published, and the caller may try again, unless the text says
+                that the writer has to be made anew. When a sync fails, rows may be published already: `next_offset` of
+                this writer and of the new one says so.
+            ValueError: rows and data contradict each other, or exceed a segment.
             ClosedError: the writer was closed.
         """
         self._check_usable()
@@ -151,7 +152,7 @@ class LogWriter:
             if not self._failed:
                 segment.cut(before)
             raise
-        except BaseException:  # Ctrl-C, perhaps after readers were told: only what is on the disk knows
+        except BaseException:  # Ctrl-C, perhaps after the rows were published: only the disk has the answer
             self._failed = self._failed or "it was interrupted while it wrote"
             raise
         if self._limits.sync == "interval" and self._sync_due():
@@ -174,10 +175,10 @@ class LogWriter:
         self._publish()
 
     def sync(self) -> None:
-        """Returns when all that is published will survive a power loss.
+        """Syncs all published rows, so that they survive a power loss.
 
         Raises:
-            StorageError: the system fails to; the writer has to be made anew.
+            StorageError: the sync fails; the writer has to be made anew.
             ClosedError: the writer was closed.
         """
         self._check_usable()
@@ -206,9 +207,9 @@ class LogWriter:
         return retention.retain(self._files, self.log, self._cursors.all(), self._limits, now_ns, written)
 
     def close(self) -> None:
-        """Syncs and closes the log, and gives its lock back; again does nothing.
+        """Syncs and closes the log, and releases its lock; a second call does nothing.
 
-        In the child of a fork it only closes its files: the log is the parent's.
+        In the child of a fork it only closes the files: the log belongs to the parent.
 
         Raises:
             StorageError: the system refuses; the log is closed, and the next writer mends it.
@@ -216,10 +217,10 @@ class LogWriter:
         if self._lock is None:
             return
         lock, self._lock = self._lock, None
-        with contextlib.ExitStack() as until_done:  # each of them, whatever the others raise
-            until_done.callback(lock.release)
-            until_done.callback(self._open.close)
-            until_done.callback(self._close_segment)
+        with contextlib.ExitStack() as at_end:  # runs each of them, also when others raise
+            at_end.callback(lock.release)
+            at_end.callback(self._open.close)
+            at_end.callback(self._close_segment)
             try:
                 if not self._failed and self._pid == os.getpid():
                     self._close_in_order()
@@ -235,7 +236,7 @@ class LogWriter:
         if self._segment is not None:
             self._sync_files(self._segment)
             self._segment.close()
-            if not self._segment.rows:  # there was no room for the first
+            if not self._segment.rows:  # the disk was full at the first row
                 self._segment.remove()
             self._segment = None
         self._reserve_rows = 0
@@ -252,16 +253,18 @@ class LogWriter:
             self._check_usable()
             number = self._highest + 1
             entry = Entry(number, kind, text)
-            size = len(naming.pack([entry]))  # a name that cannot be written is refused here
+            size = len(naming.pack([entry]))  # raises for a name that cannot be written
             if number > naming.NUMBER_MAX or size > self._names_room:
-                raise StorageError(f"{self._names_file.path}: has {number - 1} names, no more fit; use another stream")
+                raise StorageError(
+                    f"{self._names_file.path}: has {number - 1} names, and more do not fit; use another stream"
+                )
             self._names_room -= size
             self._new.append(entry)
             self._numbers[kind, text] = self._highest = number
         return number
 
     def _write_names(self) -> None:
-        """Writes names that are new; synced, lest a power loss leaves rows whose numbers come to mean others."""
+        """Writes and syncs new names, so that after a power loss no row has a number with another meaning."""
         if not self._new:
             return
         self._names_file.append(naming.pack(self._new))
@@ -277,23 +280,23 @@ class LogWriter:
     def _check(self, rows: NDArray[np.void], data: memoryview) -> None:
         if rows.dtype != ROW or rows.ndim != 1:
             raise ValueError(
-                f"rows are of type {rows.dtype}, not of ipcbus.archive.archive_layout.ROW in one dimension"
+                f"rows have type {rows.dtype}; give a one-dimensional array of ipcbus.archive.archive_layout.ROW"
             )
         if not blocks.covers(rows, 0, len(data)):
             raise ValueError(
-                f"the {len(rows)} rows do not cover the {len(data)} bytes of data without a gap, from 0 on"
+                f"the {len(rows)} rows do not cover the {len(data)} bytes of data without a gap from position 0 on"
             )
         if len(data) > SEGMENT_BYTES_MAX or len(rows) > blocks.ROWS_MAX:
             raise ValueError(
-                f"{len(rows)} rows with {len(data)} bytes are more than a segment can hold ({SEGMENT_BYTES_MAX} "
-                "bytes); append them in parts"
+                f"{len(rows)} rows with {len(data)} bytes exceed a segment ({SEGMENT_BYTES_MAX} bytes); append them in "
+                "parts"
             )
         known = self._highest
         if len(rows) and (int(rows["topic"].max()) > known or int(rows["session"].max()) > known):
-            raise ValueError(f"a topic or session of the rows is higher than {known}, the last number that was given")
+            raise ValueError(f"a topic or session of the rows has a number above {known}, the last one of this log")
 
     def _segment_for(self, rows: NDArray[np.void], length: int) -> SegmentWriter:
-        """Returns the segment that has room for rows with so many bytes."""
+        """Returns the segment that has room for these rows and `length` bytes of messages."""
         if self._segment is not None and self._segment.is_over(rows, length, self._limits):
             self.roll()
         if self._segment is None:
@@ -346,9 +349,9 @@ class LogWriter:
         )
 
     def _note_holes(self) -> None:
-        """Notes what a power loss took; of a log that has no list yet, whatever its segments do not hold."""
+        """Notes which offsets a power loss removed; for a log without a list, all that its segments do not hold."""
         published = marks.published(self._marks)
-        known = self.log.gone(published) if published is not None else None
+        known = self.log.removed_offsets(published) if published is not None else None
         if known is not None and not self.recovered.lost_power:
             return
         end = self.next_offset
@@ -360,10 +363,10 @@ class LogWriter:
         removed_offsets.save(self._files, self._folder, found)
 
     def _put_synced(self, mark: Watermark) -> None:
-        """Writes what is synced where the older of the two stands, and syncs that."""
+        """Writes a watermark over the older one of the two synced copies, and syncs it."""
         self._serial += 1
         mark = dataclasses.replace(mark, serial=self._serial)
-        self._marks.write_at(marks.spare(self._marks), mark.pack())
+        self._marks.write_at(marks.place_for_next(self._marks), mark.pack())
         self._sync_marks()
         self._synced = mark
 
@@ -377,25 +380,25 @@ class LogWriter:
         return time.monotonic_ns() - self._synced_ns >= self._limits.sync_seconds * 1e9
 
     def _fail(self, error: StorageError) -> None:
-        """Notes that what is on the disk is not known any more.
+        """Notes that the state of the disk is unknown.
 
         Raises:
             StorageError: always.
         """
         self._failed = f"it could not be synced ({error})"
-        raise StorageError(f"{error}; the writer of log {self.log.key} has to be closed and made anew") from error
+        raise StorageError(f"{error}; close the writer of log {self.log.key} and make a new one") from error
 
     def _check_usable(self) -> None:
         if self._lock is None:
-            raise ClosedError(f"the writer of log {self.log.key} was closed; make a new one with Archive.writer")
+            raise ClosedError(f"the writer of log {self.log.key} is closed; make a new one with Archive.writer")
         if self._pid != os.getpid():
             raise WrongProcess(f"the writer of log {self.log.key} belongs to the parent of this fork; append there")
         if self._failed:
-            raise StorageError(f"the writer of log {self.log.key}: {self._failed}; close it and make it anew")
+            raise StorageError(f"the writer of log {self.log.key}: {self._failed}; close it and make a new one")
 
 
 def _cuts(rows: NDArray[np.void]) -> list[int]:
-    """Returns where blocks begin that keep `BLOCK_BYTES_MAX`; and the number of rows."""
+    """Returns the indices where blocks of at most `BLOCK_BYTES_MAX` begin, and the number of rows."""
     positions = rows["position"]
     most = BLOCK_BYTES_MAX // ROW_SIZE
     found = [0]

@@ -1,4 +1,4 @@
-"""The player: sends the messages of an archive again, as they were and when they were."""
+"""The player: sends the messages of an archive again, with their content and at their pace."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
     from ipcbus.context import Context
     from ipcbus.source import Source
 
-Edge = int | datetime.datetime
-"""Where to begin or end: an offset, or a time."""
+Boundary = int | datetime.datetime
+"""An offset or a time, at which a replay begins or ends."""
 
 MAX_SPEED: Final = 0.0
-_NEAR_S: Final = 0.0002
-"""A message due so soon is sent now: waiting for less is not exact anyway."""
-_WORTH: Final = 8
-"""Messages that are sent in one go are so many on average, at least."""
+_SLEEP_MIN_S: Final = 0.0002
+"""A message that is due within this time is sent now, as a shorter sleep is not exact."""
+_RUN_MIN: Final = 8
+"""Least average length of runs of one topic for which `send_many` is worth it."""
 _CHUNK_ROWS: Final = 8192
 _CHUNK_BYTES: Final = 4 << 20
 
-_Due = tuple[int, int, memoryview, bytes | None]
+_DueMessage = tuple[int, int, memoryview, bytes | None]
 """Receive time, number of the target, value, header block."""
 
 
@@ -52,13 +52,12 @@ class Target:
 
     Attributes:
         topic: its name in the archive.
-        source: sends it; topics that are given the same new name share one.
+        source: the source that sends it; topics with one new name share a source.
         sent: messages so far.
-        bytes: of their values.
+        bytes: bytes of their values so far.
     """
 
     def __init__(self, topic: str, source: Source) -> None:
-        """Nothing is sent yet."""
         self.topic, self.source = topic, source
         self.sent = self.bytes = 0
 
@@ -66,16 +65,16 @@ class Target:
 class Player:
     """Sends what an archive holds: the messages of all its logs, in the order of their receive times.
 
-    Value and headers are those of the recorded message, byte for byte. Sessions, sequence numbers and times are new, as
-    is what goes together into a datagram. Losses are counted; the beginnings and ends of sessions are left out.
+    Value and headers are those of the recorded message, byte for byte. Sessions, sequence numbers, times and the
+    division into datagrams are new. The player counts losses, and skips beginnings and ends of sessions.
 
     Attributes:
-        logs: the logs that are read, with the offsets from and to which.
+        logs: the logs that are read, each with first offset and end.
         targets: the topics that are sent.
         loop: how often everything was sent.
-        position: rows of this loop that are read, of `rows`.
-        lost: sequence numbers that the archive has noted as lost, in what was read in this loop.
-        missing: offsets that the archive itself has lost, likewise.
+        position: rows that were read in this loop, of `rows`.
+        lost: sequence numbers that the archive reports as lost, in the rows read in this loop.
+        missing: offsets that the archive lost itself, in the rows read in this loop.
     """
 
     def __init__(
@@ -88,38 +87,38 @@ class Player:
         rename: Mapping[str, str] | None = None,
         stream: str | None = None,
         speed: float = 1.0,
-        start: Edge | None = None,
-        end: Edge | None = None,
+        start: Boundary | None = None,
+        end: Boundary | None = None,
         loops: int = 1,
         **options: Any,  # noqa: ANN401 - as `Context.source` takes them
     ) -> None:
-        """Makes the sources; `play` follows, when receivers have joined.
+        """Makes the sources; call `play` when receivers have joined.
 
-        What is recorded from now on is not replayed. Memory stays bounded, however large the archive is.
+        Messages that are recorded from now on are not replayed. Memory is bounded, however large the archive is.
 
         Args:
-            archive: what to send.
-            context: sends.
-            topics: only these; all of them must be in the archive.
-            pattern: only topics that this regular expression of Python's `re` matches as a whole.
-            rename: new names of topics, by their names in the archive.
-            stream: only the log of this stream.
-            speed: 1 as recorded, 10 ten times as fast, 0 as fast as it goes.
-            start: offset or time of the first; None from the beginning. Offsets are those of one log: with several,
-                give `stream`. A time without a zone is of this host's.
-            end: offset or time after the last; None to the end.
-            loops: how often; 0 for ever.
-            **options: of the sources, for example `transport`. For LBT-SMX all rows are read once, and its datagrams
-                are made as long as the longest message needs.
+            archive: the archive to send.
+            context: the context that sends.
+            topics: send only these; all of them must be in the archive.
+            pattern: send only topics whose whole name this regular expression of Python's `re` matches.
+            rename: name in the archive -> name to send under.
+            stream: send only the log of this stream.
+            speed: 1 as recorded, 10 ten times as fast, 0 as fast as possible.
+            start: offset or time of the first message; None: from the beginning. Offsets are those of one log: with
+                several, give `stream`. A time without a zone is in the zone of this host.
+            end: offset or time after the last message; None: to the end.
+            loops: how often to send everything; 0 for ever.
+            **options: options of the sources, for example `transport`. For LBT-SMX all rows are read once, and its
+                datagrams are made as long as the longest message needs.
 
         Raises:
             ConfigError: an argument is out of range, or contradicts another one; a topic or option is wrong.
-            ArchiveMissing: there is no such stream or topic.
+            ArchiveMissing: the archive has no such stream or topic.
             ArchiveError, StorageError: the archive cannot be read.
             SharedMemoryFull, ClosedError, WrongProcess: as `Context.source`.
         """
         if not 0 <= speed < math.inf:
-            raise ConfigError(f"speed = {speed}: give 1 for as recorded, a factor, or 0 for as fast as it goes")
+            raise ConfigError(f"speed = {speed}: give 1 for the recorded speed, a factor, or 0 for full speed")
         if loops < 0:
             raise ConfigError(f"loops = {loops}: give how often to send everything, or 0 for ever")
         self._speed, self._loops = speed, loops
@@ -131,33 +130,33 @@ class Player:
         if len(found) > 1 and (isinstance(start, int) or isinstance(end, int)):
             names = ", ".join(log.stream for log in found)
             raise ConfigError(
-                f"offsets are those of one log, and {archive.path} has several; choose a stream of {names}"
+                f"an offset belongs to one log, and {archive.path} has several; choose one stream of {names}"
             )
         self.logs = [(log, *_range(log, start, end)) for log in found]
         self.rows = sum(last - first for _, first, last in self.logs)
         self.loop = self.position = self.lost = self.missing = 0
-        chosen = _choose(archive, [log for log, _, _ in self.logs], topics, pattern, rename or {})
-        options = carrying(source_options(context, **options), options, self.longest)
+        chosen = _topics_to_send(archive, [log for log, _, _ in self.logs], topics, pattern, rename or {})
+        options = fitting_options(source_options(context, **options), options, self.longest)
         sources = {name: context.source(name, **options) for name in dict.fromkeys(chosen.values())}
         self.targets = [Target(topic, sources[name]) for topic, name in chosen.items()]
         self._sources = list(sources.values())
 
     @property
     def sources(self) -> list[Source]:
-        """What is sent on, one a topic."""
+        """The sources, one for each name that is sent."""
         return self._sources
 
     @property
     def sent(self) -> int:
-        """Messages so far."""
+        """Messages sent so far."""
         return sum(target.sent for target in self.targets)
 
     def play(self) -> None:
-        """Sends everything; returns when it is sent, or `stop` was called. The counts are right at any moment.
+        """Sends everything; returns when all is sent or `stop` was called. The counts are valid at any moment.
 
         Raises:
-            ArchiveDamaged: bytes contradict their checksums, or a header block makes no sense.
-            OffsetsExpired: retention took away what was to come.
+            ArchiveDamaged: bytes contradict their checksums, or a header block is invalid.
+            OffsetsExpired: retention removed rows that were still to be sent.
             StorageError: the system refuses.
             Otherwise as `Source.send`.
         """
@@ -173,16 +172,16 @@ class Player:
             self._flush()
 
     def stop(self) -> None:
-        """Ends `play` after the message, or the few thousand, that it is at; any thread may call it."""
+        """Ends `play` within a few thousand messages; any thread may call it."""
         self._stopped.set()
 
     def close(self) -> None:
-        """Ends the sources."""
+        """Closes the sources."""
         for source in self._sources:
             source.close()
 
     def longest(self) -> int:
-        """Bytes of the longest message, headers included; reads all rows."""
+        """Returns the bytes of the longest message, headers included; reads all rows."""
         return max(
             (
                 int((chunk.rows["length"].astype(np.int64) + chunk.rows["headers"]).max())
@@ -207,14 +206,14 @@ class Player:
                 if first_ns < 0:
                     begin, first_ns = time.monotonic(), due[0]
                 early = begin + (due[0] - first_ns) / speed - time.monotonic()
-                if early > _NEAR_S:
+                if early > _SLEEP_MIN_S:
                     self._flush()
                     self._stopped.wait(early)
             if self._stopped.is_set():
                 return
             self._send(due)
 
-    def _send(self, due: _Due) -> None:
+    def _send(self, due: _DueMessage) -> None:
         _, number, value, block = due
         target = self.targets[number]
         if block is None:
@@ -224,12 +223,12 @@ class Player:
         target.sent += 1
         target.bytes += len(value)
 
-    def _send_part(self, part: _Part) -> None:
-        """Sends what comes one after the other on one topic in one go, where that is worth it."""
+    def _send_part(self, part: _Messages) -> None:
+        """Sends consecutive messages of one topic with one call, where the runs are long enough."""
         if len(part.numbers) == 0:
             return
         cuts = part.cuts()
-        if len(part.numbers) < _WORTH * len(cuts):
+        if len(part.numbers) < _RUN_MIN * len(cuts):
             for due in part.messages():
                 if self._stopped.is_set():
                     return
@@ -245,16 +244,16 @@ class Player:
                 _send_many(target, part.run(first, end), lengths)
 
     def _flush(self) -> None:
-        # Sources share sessions; one of each session is enough to publish what is batched.
+        # Sources share sessions, and one flush for each session publishes its open batch.
         for source in {source.source: source for source in self._sources}.values():
             source.flush()
 
-    def _messages(self) -> Iterator[_Due]:
-        """Yields the messages of all logs, by receive time."""
+    def _messages(self) -> Iterator[_DueMessage]:
+        """Yields the messages of all logs by receive time."""
         logs = [(due for part in self._parts(*each) for due in part.messages()) for each in self.logs]
         return logs[0] if len(logs) == 1 else heapq.merge(*logs, key=itemgetter(0))
 
-    def _parts(self, log: Log, first: int, last: int) -> Iterator[_Part]:
+    def _parts(self, log: Log, first: int, last: int) -> Iterator[_Messages]:
         """Yields the messages of a log that are to be sent, some thousands at a time."""
         numbers = {target.topic: number for number, target in enumerate(self.targets)}
         names = log.topics()
@@ -271,12 +270,12 @@ class Player:
             losses = np.isin(kinds, LOSS_TYPES) & ((chosen >= 0) | (kinds == TYPE_LOSS_DAMAGE))
             self.lost += int(chunk.rows["numbers"][losses].sum(dtype=np.int64))
             sends = (chosen >= 0) & (kinds == MessageType.DATA)
-            yield _Part(chunk, sends, chosen[sends])
+            yield _Messages(chunk, sends, chosen[sends])
             self.position += len(chunk.rows)
 
 
-class _Part:
-    """Messages that follow one another: of each its target, and where its bytes lie."""
+class _Messages:
+    """Consecutive messages: the target of each, and the place of its bytes."""
 
     def __init__(self, chunk: Chunk, sends: NDArray[np.bool_], numbers: NDArray[np.int64]) -> None:
         rows = chunk.rows[sends]
@@ -289,12 +288,11 @@ class _Part:
         self.blocks = rows["headers"] > 0
 
     def cuts(self) -> list[int]:
-        """Returns where another topic begins; what has headers stands alone."""
+        """Returns the indices where the topic changes; a message with headers stands alone."""
         found = (np.diff(self.numbers) != 0) | self.blocks[1:] | self.blocks[:-1]
         return (np.flatnonzero(found) + 1).tolist()
 
-    def messages(self, first: int = 0, end: int | None = None) -> Iterator[_Due]:
-        """Yields each of them."""
+    def messages(self, first: int = 0, end: int | None = None) -> Iterator[_DueMessage]:
         data = self._data.data
         for at, number, begin, start, stop in zip(
             *(each[first:end].tolist() for each in (self._times, self.numbers, self._begins, self.values, self.ends)),
@@ -303,7 +301,7 @@ class _Part:
             yield at, number, data[start:stop], None if start == begin else bytes(data[begin:start])
 
     def run(self, first: int, end: int) -> NDArray[np.uint8] | list[memoryview]:
-        """The values of some that have no headers; in one array where all are as long and follow one another."""
+        """Returns the values of messages without headers; one array where all have one length and follow each other."""
         starts, stops = self.values[first:end], self.ends[first:end]
         length = int(stops[0] - starts[0])
         if length and int(stops[-1] - starts[0]) == length * len(starts) and bool((stops - starts == length).all()):
@@ -317,12 +315,12 @@ def _headers(block: bytes, topic: str) -> tuple[tuple[str, bytes], ...]:
         return unpack_headers(block)
     except ValueError as error:
         raise ArchiveDamaged(
-            f"the header block of a message of topic {topic!r} makes no sense ({error}); see ipcbus archive verify"
+            f"the header block of a message of topic {topic!r} is damaged ({error}); see ipcbus archive verify"
         ) from error
 
 
 def _send_many(target: Target, values: NDArray[np.uint8] | list[memoryview], lengths: NDArray[np.int64]) -> None:
-    """Sends messages that each take one number, and counts those that were sent, also when a signal ends it."""
+    """Sends messages of one sequence number each; counts those that were sent, also when a signal ends the call."""
     before = target.source.sequence_number
     try:
         target.source.send_many(values)
@@ -332,8 +330,8 @@ def _send_many(target: Target, values: NDArray[np.uint8] | list[memoryview], len
         target.bytes += int(lengths[:sent].sum())
 
 
-def _range(log: Log, start: Edge | None, end: Edge | None) -> tuple[int, int]:
-    """Returns the offsets of a log from and to which to read."""
+def _range(log: Log, start: Boundary | None, end: Boundary | None) -> tuple[int, int]:
+    """Returns first offset and end of what to read from a log."""
     first, last = log.bounds()
     begin = first if start is None else _offset(log, start)
     stop = last if end is None else _offset(log, end)
@@ -343,27 +341,29 @@ def _range(log: Log, start: Edge | None, end: Edge | None) -> tuple[int, int]:
     return begin, max(begin, stop)
 
 
-def _offset(log: Log, edge: Edge) -> int:
-    if isinstance(edge, int):
-        return edge
+def _offset(log: Log, boundary: Boundary) -> int:
+    if isinstance(boundary, int):
+        return boundary
     try:
-        seconds = edge.timestamp()
+        seconds = boundary.timestamp()
     except (ValueError, OverflowError, OSError) as error:
-        raise ConfigError(f"{edge.isoformat()} is no time of this host's clock ({error}); give a later one") from error
+        raise ConfigError(
+            f"{boundary.isoformat()} is not a valid time on this host ({error}); give a later one"
+        ) from error
     return log.offset_at(int(seconds * 1e9))
 
 
-def _choose(
+def _topics_to_send(
     archive: Archive, logs: list[Log], topics: Sequence[str] | None, pattern: str | None, rename: Mapping[str, str]
 ) -> dict[str, str]:
-    """Returns the topics to send, and what to call them."""
+    """Returns the topics to send, each with the name to send under."""
     if topics is not None and pattern is not None:
-        raise ConfigError("give the topics or a pattern of them, not both")
+        raise ConfigError("give topics or a pattern, not both")
     there = {name for log in logs for name in log.topics().values()}
-    wanted = [name for name in (*(topics or ()), *rename) if name not in there]
-    if wanted:
+    unknown = [name for name in (*(topics or ()), *rename) if name not in there]
+    if unknown:
         raise ArchiveMissing(
-            f"{archive.path} has no topic {', '.join(map(repr, wanted))}; 'ipcbus archive info' shows what it holds"
+            f"{archive.path} has no topic {', '.join(map(repr, unknown))}; 'ipcbus archive info' shows what it holds"
         )
     if pattern is not None:
         matches = compile_pattern(pattern).fullmatch
@@ -371,13 +371,13 @@ def _choose(
     return {name: rename.get(name, name) for name in sorted(there if topics is None else set(topics))}
 
 
-def carrying(chosen: SourceOptions, options: dict[str, Any], longest: Callable[[], int]) -> dict[str, Any]:
-    """Options of sources whose sessions carry messages of any length, which those of LBT-SMX do not by themselves.
+def fitting_options(chosen: SourceOptions, options: dict[str, Any], longest: Callable[[], int]) -> dict[str, Any]:
+    """Returns options for sources whose sessions can carry the longest message; only LBT-SMX needs more than was given.
 
     Args:
         chosen: the values of `options`, with those of the config.
-        options: what was asked for.
-        longest: finds the bytes of the longest message, with its headers; called where it matters.
+        options: the options that the caller gave.
+        longest: returns the bytes of the longest message, with its headers; called only where it matters.
     """
     if chosen.transport != "lbtsmx":
         return options

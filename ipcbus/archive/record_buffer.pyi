@@ -1,4 +1,4 @@
-"""Where messages wait for the disk: a compiled callback puts them straight into the memory that is written from."""
+"""The memory in which messages wait for the disk: a compiled callback writes them where the disk reads them from."""
 
 from collections.abc import Callable, Mapping
 from threading import Event
@@ -7,84 +7,85 @@ from ipcbus.archive.row_block import RowBlock
 from ipcbus.message import Message
 
 class RecordBuffer:
-    """Takes the messages of a context and hands out buffers of them; for one context and one thread that writes.
+    """Records the messages of a context, and gives them to one writer thread in blocks.
 
-    What finds no memory is either waited for, which holds up the context and so the bus, or dropped. What is dropped
-    is noted in rows of type TYPE_LOSS_RECORDER, one for each stretch of numbers of a topic of a session; they are put
-    as soon as there is memory, before anything that comes later. When more than half of the memory is in use, the
-    context pauses once a buffer for GIVE_WAY_S at most, so that the thread that writes gets at the interpreter.
+    A message that finds no memory either waits, which stops the context and so the bus, or is dropped. Dropped messages
+    are noted in rows of type TYPE_LOSS_RECORDER, one for each range of numbers of a topic of a session; the rows are
+    appended as soon as there is memory, before any later message. When more than half of the memory is in use, the
+    context pauses once for each block, for PAUSE_S at most, so that the writer thread gets the interpreter.
     """
 
     topics: dict[str, int]
-    """Numbers of topics; a new one gets the next number, from 0 on."""
+    """Topic -> number; a new topic gets the next number, from 0 on."""
     sources: dict[str, int]
-    """Numbers of source strings, likewise."""
+    """Source string -> number, in the same way."""
     losses: int
     """Losses that the bus reported."""
     lost: int
-    """Sequence numbers that they span."""
+    """Sequence numbers that these losses span."""
     dropped: int
-    """Sequence numbers of messages that came and are not recorded."""
+    """Sequence numbers of messages that arrived and were not recorded."""
     too_large: int
-    """Those among them of messages that are longer than `message_max`."""
+    """Those of `dropped` whose messages are longer than `message_max`."""
     missed: int
-    """Sequence numbers that were sent while no recorder was there."""
-    starving: bool
+    """Sequence numbers that were sent while no recorder ran."""
+    out_of_memory: bool
     """Whether the last message found no memory."""
     waits: bool
-    """Whether a message waits for memory; may be set to False to let go one that does."""
+    """Whether messages wait for memory; setting it to False ends a wait."""
 
     def __init__(
         self,
         buffer_bytes: int,
         wake: Callable[[], object],
-        room: Event,
+        freed: Event,
         *,
         waits: bool = False,
-        known: Mapping[tuple[str, str], int] = {},
+        resume_positions: Mapping[tuple[str, str], int] = {},
         message_max: int = ...,
         parts: int = 16,
     ) -> None:
-        """An empty stage.
+        """Makes an empty buffer.
 
         Args:
-            buffer_bytes: how much memory to use, BUFFER_BYTES_MIN at least. A message that is longer takes as much as
-                it needs beside it, one at a time.
-            wake: called when there is a new buffer: the one before is full, or something has come after nothing was
-                there. By whoever drives the context.
-            room: set when a buffer was given back.
+            buffer_bytes: how much memory to use, BUFFER_BYTES_MIN at least. A longer message takes the memory that it
+                needs in addition, one at a time.
+            wake: called by the thread that drives the context when there is a new block: the one before is full, or the
+                first message arrived in an empty buffer.
+            freed: set when a block was given back.
             waits: whether a message that finds no memory waits for it; else it is dropped.
-            known: for topics and source strings that an earlier recorder has met, the number after the last that it
-                recorded or reported. What the first message, or the end, shows to be missing in between is noted as
-                lost too.
+            resume_positions: for a topic and source string that an earlier recorder saw, the number after the last one
+                that it recorded or reported. Numbers that are missing between that one and the first message, or the
+                end, are noted as lost.
             message_max: a longer message, with its headers, is dropped.
-            parts: into how many buffers the memory is divided.
+            parts: into how many blocks the memory is divided.
 
         Raises:
             ValueError: `buffer_bytes` is too small.
         """
 
-    def stage(self, message: Message) -> None:
-        """Takes a message or event: the callback of receivers. Raises nothing but what a signal handler raises."""
+    def record(self, message: Message) -> None:
+        """Records a message or event: the callback of receivers. Raises only what a signal handler raises."""
 
     def take(self, partly: bool = True) -> RowBlock | None:
-        """Returns the oldest buffer that is full, or else, with `partly`, what there is; the caller gives it back."""
+        """Returns the oldest full block, or else, with `partly`, the open one; the caller gives it back."""
 
     def give_back(self, buffer: RowBlock) -> None:
-        """Lets the memory of a buffer be used again."""
+        """Makes the memory of a block available again."""
 
-    def settle(self) -> bool:
-        """Puts rows that were noted, if there is memory; returns whether all are."""
+    def flush_notes(self) -> bool:
+        """Appends rows that were noted, if there is memory; returns whether all are appended."""
 
     @property
     def filled(self) -> int:
-        """Bytes in buffers that are not given back."""
+        """Bytes in blocks that were not given back."""
 
     @property
     def first_ns(self) -> int:
-        """When the oldest row came that waits to be taken; 0 when none does."""
+        """Receive time of the oldest row that waits to be taken; 0 when none waits."""
 
-GIVE_WAY_S: float
+PAUSE_S: float
+"""Longest pause of a context for the writer thread, in s."""
 
 BUFFER_BYTES_MIN: int
-"""The least memory that a stage works with."""
+"""The least memory that a record buffer works with, in bytes."""

@@ -1,15 +1,15 @@
-"""What a writer does first: finds out how far a log is good, cuts what a crash left behind it, and where to go on.
+"""The first step of a writer: finds the good part of a log, cuts what a crash left after it, and finds the next offset.
 
-While the watermark says that no power was lost since it was written (it was closed in order, or `Files.boot_id` is
-still the same), it is exact: what lies beyond it was never shown to anybody and is cut.
+While the watermark says that no power was lost since it was written (the log was closed in order, or `Files.boot_id`
+has not changed), it is exact: no reader saw the rows beyond it, so they are cut.
 
-After a power loss the watermark may be newer or older than the rows on the disk. What was synced is known
-(`watermark.synced`) and not touched. What is behind it is looked at block by block; a segment is cut at its first bad
-block. New rows begin at the limit that was on the disk before any offset up to it was given, so that no offset is given
-twice; the offsets between are a hole, whether or not rows of them had been seen.
+After a power loss the watermark may be newer or older than the rows on the disk. The rows up to the synced watermark
+(`watermark.synced`) are kept. The blocks after it are checked, and a segment is cut at its first bad block. New rows
+begin at the limit, which was on the disk before any offset up to it was given, so no offset is given twice; the offsets
+between are a hole, whether or not a reader saw rows there.
 
-All of it is done again from the start when a second crash comes in between: nothing but the last step, the new
-watermark, changes what it begins from.
+After a second crash in between, all of it is done again from the start: only the last step, the new watermark, changes
+what it starts from.
 """
 
 from __future__ import annotations
@@ -35,43 +35,43 @@ if TYPE_CHECKING:
     from ipcbus.embedding import File, Files
 
 RESERVE_MAX: Final = 1 << 24
-"""Offsets that are given between two syncs at most."""
+"""Most offsets that are given between two syncs."""
 
 _REPAIR: Final = "run 'ipcbus archive repair'"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Recovered:
-    """Where a writer goes on."""
+    """The result of a recovery."""
 
     next_offset: int
     lost_power: bool
     """Whether power may have been lost while the log was open."""
     hole: int
-    """Offsets before `next_offset` that were given, or may have been, and are lost."""
+    """Number of offsets before `next_offset` that were given, or may have been, and are lost."""
     safe: int
-    """Offsets before it had been synced: no power loss took them."""
+    """Offsets below this were synced; no power loss removed them."""
     cut_bytes: int
-    """Bytes that were cut or removed because they were not published, or not whole."""
+    """Bytes that were cut or removed because they were unpublished or damaged."""
 
 
 def begin(files: Files, folder: Path) -> None:
     """Makes the files of a log that has none.
 
     Raises:
-        ArchiveDamaged: the watermark is missing though the log is not new.
+        ArchiveDamaged: the watermark is missing, but the log has other files.
         StorageError: the system refuses.
     """
     there = files.names(folder)
     if marks.NAME in there:
         return
-    if bases(there) or naming.NAME_OF_FILE in there:  # both are made after it
+    if bases(there) or naming.NAME_OF_FILE in there:  # these are made after the watermark
         raise ArchiveDamaged(f"{folder / marks.NAME}: is missing, but the log is not new; {_REPAIR}")
     start(files, folder, Watermark(boot=files.boot_id()))
 
 
 def start(files: Files, folder: Path, mark: Watermark) -> None:
-    """Writes a file of watermarks that all say the same."""
+    """Writes a watermark file with three equal copies."""
     data = bytearray(WATERMARK_AT[-1] + WATERMARK.itemsize)
     for at in WATERMARK_AT:
         data[at : at + WATERMARK.itemsize] = mark.pack()
@@ -79,15 +79,15 @@ def start(files: Files, folder: Path, mark: Watermark) -> None:
 
 
 def recover(files: Files, folder: Path, file: File) -> Recovered:
-    """Mends a log; idempotent. The caller holds its lock and then writes a new watermark, synced.
+    """Mends a log; idempotent. The caller holds the lock, and afterwards writes a new watermark and syncs it.
 
     Args:
-        files: where.
-        folder: the log.
-        file: its watermarks.
+        files: the storage.
+        folder: the directory of the log.
+        file: the watermark file.
 
     Raises:
-        ArchiveDamaged: what is damaged cannot come from a crash.
+        ArchiveDamaged: the damage cannot come from a crash.
         StorageError: the system refuses.
     """
     live, synced = marks.live(file), marks.synced(file)
@@ -95,11 +95,11 @@ def recover(files: Files, folder: Path, file: File) -> Recovered:
     if not known:
         raise ArchiveDamaged(f"{file.path}: all watermarks are damaged; {_REPAIR}")
     exact = None
-    if synced is not None and synced.closed:  # written after all else was synced, and the next writer replaces it first
+    if synced is not None and synced.closed:  # written after everything was synced; the next writer replaces it first
         exact = synced
     elif live is not None and live.boot == files.boot_id():
-        # A writer that was killed between the two writes had synced rows that it had not shown yet. To cut them would
-        # leave a watermark that says they are safe.
+        # A writer that was killed between the two writes had synced rows before it published them. Cutting these rows
+        # would leave a watermark that says they are safe.
         ahead = synced is not None and synced.boot == live.boot and synced.next_offset > live.next_offset
         exact = synced if ahead else live
     recover_names(files, folder, max(mark.names for mark in known))
@@ -107,7 +107,7 @@ def recover(files: Files, folder: Path, file: File) -> Recovered:
         return Recovered(exact.next_offset, False, 0, exact.next_offset, _cut_unpublished(files, folder, exact))
     safe = 0 if synced is None else synced.next_offset
     end, cut = _cut_bad(files, folder, safe)
-    # With both synced ones damaged, what was reserved last is not known, but it is at most so much.
+    # With both synced copies damaged, the last reservation is unknown, but it was at most RESERVE_MAX.
     limit = max(mark.limit for mark in known) + (RESERVE_MAX if synced is None else 0)
     next_offset = max(limit, end)
     return Recovered(next_offset, True, next_offset - max(end, safe), safe, cut)
@@ -116,7 +116,7 @@ def recover(files: Files, folder: Path, file: File) -> Recovered:
 def recover_names(files: Files, folder: Path, highest: int) -> None:
     """Cuts what a crash left at the end of the names.
 
-    Names are synced before rows that use them are published, so that no row uses what is cut.
+    Names are synced before rows that use them are published, so no row uses what is cut.
 
     Raises:
         ArchiveDamaged: names that rows use are damaged.
@@ -135,15 +135,15 @@ def recover_names(files: Files, folder: Path, highest: int) -> None:
             raise ArchiveDamaged(f"{file.path}: names from {found.highest + 1} to {highest} are missing; {_REPAIR}")
         if damage:
             file.truncate(scanned.good_end)
-        file.sync()  # of a writer that was killed before it could
+        file.sync()  # the writer may have been killed before its sync
     finally:
         file.close()
 
 
 def _cut_unpublished(files: Files, folder: Path, mark: Watermark) -> int:
-    """Cuts a log at its watermark; returns the bytes that this took.
+    """Cuts a log at its watermark; returns the bytes that this freed.
 
-    The segment that was written is synced, as a writer that was killed may not have come to it; those before it were
+    Syncs the segment that was written, because its writer may have been killed before the sync; earlier segments were
     synced when they were closed.
     """
     cut = 0
@@ -155,7 +155,7 @@ def _cut_unpublished(files: Files, folder: Path, mark: Watermark) -> int:
 
 
 def _cut_bad(files: Files, folder: Path, safe: int) -> tuple[int, int]:
-    """Cuts each segment that has rows behind `safe` at the first bad block there; returns the end and the bytes."""
+    """Cuts each segment that has rows after `safe` at the first bad block there; returns the end and the bytes."""
     end = cut = 0
     found = bases(files.names(folder))
     for base, follows in zip(found, [*found[1:], None], strict=False):
@@ -163,7 +163,7 @@ def _cut_bad(files: Files, folder: Path, safe: int) -> tuple[int, int]:
             continue
         try:
             with OpenSegment(files, folder, base) as opened:
-                good = _good(opened, safe)
+                good = _good_end(opened, safe)
         except FileMissing:
             good = (base, {}) if base >= safe else None
         if good is None:
@@ -176,11 +176,11 @@ def _cut_bad(files: Files, folder: Path, safe: int) -> tuple[int, int]:
     return end, cut + _remove_leftovers(files, folder, max(safe, end))
 
 
-def _good(opened: OpenSegment, safe: int) -> tuple[int, dict[str, int]] | None:
-    """Returns the end of a segment's good rows and its sizes there; None when it is better left as it is.
+def _good_end(opened: OpenSegment, safe: int) -> tuple[int, dict[str, int]] | None:
+    """Returns the end of a segment's good rows and its sizes there; None to leave the segment as it is.
 
-    Rows before `safe` were synced and are not looked at. Damage among them is none of a crash, and repair can still
-    save what is around it.
+    Rows before `safe` were synced and are not checked. Damage among them is not from a crash, and a repair can still
+    save the rows around it.
     """
     safe = max(safe, opened.base)
     end, data, count = opened.base, 0, 0
@@ -200,9 +200,9 @@ def _sizes(base: int, end: int, data: int, count: int) -> dict[str, int]:
 
 
 def _cut(files: Files, folder: Path, base: int, sizes: dict[str, int]) -> int:
-    """Cuts the files of a segment and syncs what is left; returns the bytes that this took."""
-    taken = 0
-    for suffix in reversed(SUFFIXES):  # records of blocks first, so that none is without its rows
+    """Cuts the files of a segment and syncs the rest; returns the bytes that this freed."""
+    freed = 0
+    for suffix in reversed(SUFFIXES):  # records of blocks first, so that each record has its rows
         try:
             file = files.open(file_of(folder, base, suffix), write=True)
         except FileMissing:
@@ -211,12 +211,12 @@ def _cut(files: Files, folder: Path, base: int, sizes: dict[str, int]) -> int:
             have = file.size()
             if have > sizes[suffix]:
                 file.truncate(sizes[suffix])
-                taken += have - sizes[suffix]
+                freed += have - sizes[suffix]
             file.sync()
         finally:
             file.close()
     files.sync_dir(folder)
-    return taken
+    return freed
 
 
 def _remove(files: Files, folder: Path, removed: list[int]) -> int:
@@ -225,7 +225,7 @@ def _remove(files: Files, folder: Path, removed: list[int]) -> int:
 
 
 def _remove_leftovers(files: Files, folder: Path, next_offset: int) -> int:
-    """Removes files of segments that were being made, or being removed, when the writer ended."""
+    """Removes files of segments that were being made or removed; returns the bytes that this freed."""
     found = leftovers(files.names(folder), next_offset)
     freed = sum(_remove_file(files, file_of(folder, base, suffix)) for suffix, base in found)
     files.sync_dir(folder)

@@ -1,8 +1,8 @@
-"""What a log no longer has, and why: what retention removed, and the holes that power losses left.
+"""The list of offsets that a log lost, and why: what retention removed, and the holes that power losses left.
 
-It stands in `gone.json` of the log, replaced before anything of it becomes true: before retention removes a segment,
-and before a writer goes on behind a hole. So an offset that no segment holds and that is not noted there was lost by
-damage: somebody deleted a file, or a disk lost one.
+The list is `gone.json` in the directory of the log. It is replaced before retention removes a segment, and before a
+writer goes on after a hole. So an offset that no segment holds and that is not in the list was lost by damage: a file
+was deleted, or a disk lost it.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ if TYPE_CHECKING:
     Span = tuple[int, int]
 
 NAME: Final = "gone.json"
-"""Of its file, in the log's directory."""
+"""Name of the file in the log's directory."""
 
 _SIZE_MAX: Final = 1 << 22
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RemovedOffsets:
-    """What a log no longer has."""
+    """The offsets that a log lost."""
 
     first: int = 0
     """Retention may have removed any offset before this one."""
     holes: tuple[Span, ...] = ()
-    """First offset and the offset after the last of each hole, sorted; they do not touch."""
+    """First offset and end of each hole, sorted; holes do not touch."""
 
     @classmethod
     def of(cls, gaps: Iterable[Span]) -> RemovedOffsets:
-        """What a log that has kept no list so far no longer has: whatever its segments do not hold."""
+        """Makes the first list of a log from the ranges that its segments do not hold."""
         spans = list(gaps)
         first = spans[0][1] if spans and spans[0][0] == 0 else 0
         return cls(first).with_holes(spans)
 
     def with_holes(self, more: Iterable[Span]) -> RemovedOffsets:
-        """Returns the same with more holes."""
+        """Returns a copy with more holes."""
         merged: list[Span] = []
         for begin, end in sorted([*self.holes, *more]):
             begin = max(begin, self.first)
@@ -60,16 +60,16 @@ class RemovedOffsets:
         return dataclasses.replace(self, holes=tuple(merged))
 
     def removed(self, first: int) -> RemovedOffsets:
-        """Returns the same after retention removed what is before an offset."""
+        """Returns a copy for a log from which retention removed the offsets before `first`."""
         return RemovedOffsets(max(first, self.first), self.holes).with_holes(())
 
     @property
     def kept(self) -> int:
-        """The first offset that is neither removed nor in the hole that follows."""
+        """The first offset that is neither removed nor part of a hole right after the removed ones."""
         return next((end for begin, end in self.holes if begin == self.first), self.first)
 
     def why(self, begin: int, end: int) -> Iterator[tuple[int, int, Why]]:
-        """Splits offsets that no segment holds by what took them."""
+        """Divides offsets that no segment holds by the reason of their loss."""
         if begin < self.first:
             yield begin, min(end, self.first), "retention"
         at = max(begin, self.first)
@@ -85,7 +85,7 @@ class RemovedOffsets:
 
 
 def load(files: Files, folder: Path) -> RemovedOffsets | None:
-    """What the log in a directory no longer has; None where it keeps no list, or the list is damaged.
+    """Returns the list of the log in a directory; None where the log keeps no list, or the list is damaged.
 
     Raises:
         StorageError: the system refuses.
@@ -104,10 +104,10 @@ def load(files: Files, folder: Path) -> RemovedOffsets | None:
 
 
 def save(files: Files, folder: Path, gone: RemovedOffsets) -> None:
-    """Writes the list, synced.
+    """Writes the list and syncs it.
 
     Raises:
-        StorageFull: no room; the list is as before.
+        StorageFull: the disk is full; the list is unchanged.
         StorageError: the system refuses.
     """
     holes = [list(span) for span in gone.holes]

@@ -1,8 +1,8 @@
-"""Repairing an archive: what can be read again afterwards is whole, and what is lost is a number.
+"""Repairs an archive: afterwards every row can be read, and what is lost is counted.
 
-A block whose checksums are wrong becomes as many rows of `TYPE_LOSS_DAMAGE`, in place: every other row keeps its
-offset, nothing that was published gets shorter, and who reads meanwhile sees the damage or the loss. What a crash left
-is mended as each writer does it (`ipcbus.archive.recovery`).
+A block with wrong checksums becomes as many rows of `TYPE_LOSS_DAMAGE`, in place: every other row keeps its offset, the
+log does not get shorter, and a reader that reads meanwhile gets the damage or the loss. What a crash left is mended as
+each writer does it (`ipcbus.archive.recovery`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ipcbus.archive.log_limits import Limits
 from ipcbus.archive.log_names import Entry
 from ipcbus.archive.log_writer import LogWriter
 from ipcbus.archive.segments import SUFFIXES, Damage, OpenSegment, bases, file_of, orphans
-from ipcbus.archive.verify import claim, identity_flaw, survey
+from ipcbus.archive.verify import check_partition, identity_fault, survey
 from ipcbus.archive.watermark import Watermark
 from ipcbus.embedding import FileMissing, salvage
 from ipcbus.errors import ArchiveDamaged
@@ -40,18 +40,18 @@ if TYPE_CHECKING:
     from ipcbus.archive.log import Log
     from ipcbus.embedding import File
 
-_ROWS_MAX: Final = BLOCK_BYTES_MAX // ROW_SIZE  # of one block
+_ROWS_MAX: Final = BLOCK_BYTES_MAX // ROW_SIZE  # rows of one block
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Repair:
-    """Something that was mended.
+    """One thing that was mended.
 
     Attributes:
         file: the file, relative to the archive.
-        log: key of the log; empty where it is no part of one.
+        log: key of the log; empty where the file is not part of one.
         what: what was done.
-        lost: rows that are lost by it.
+        lost: rows that this lost.
     """
 
     file: str
@@ -61,11 +61,11 @@ class Repair:
 
 
 def repair(archive: Archive) -> list[Repair]:
-    """Mends all that `verify` finds, but for files that belong to another archive.
+    """Mends all that `verify` finds, except files that belong to another archive.
 
     Raises:
-        ArchiveLocked: a log is being written; nothing was changed.
-        ArchiveDamaged: two logs have the same partition, or `archive.json` has more damage than a flipped bit.
+        ArchiveLocked: a process writes a log; nothing was changed.
+        ArchiveDamaged: two logs have the same partition, or `archive.json` has more damage than one flipped bit.
         StorageError: the system refuses.
     """
     done: list[Repair] = []
@@ -76,41 +76,41 @@ def repair(archive: Archive) -> list[Repair]:
         done += _identity(archive)
         for group in archive.cursors.damaged():
             archive.cursors.remove(group)
-            done.append(Repair(f"{FOLDER}/{group}.json", "", "removed the damaged cursor; it held nothing any more"))
+            done.append(Repair(f"{FOLDER}/{group}.json", "", "removed the damaged cursor; it no longer held rows"))
         for log in logs:
-            for finding in claim(archive, log):
-                # Whatever stands there: no other log has this number, or `logs` would have refused.
+            for finding in check_partition(archive, log):
+                # Overwrites any content: no other log has this number, or `logs` would have raised.
                 archive.files.make_dir(archive.path / PARTITIONS)
                 archive.files.replace(archive.path / finding.file, f"{log.stream}\n".encode())
                 done.append(Repair(finding.file, log.key, "noted whose partition this is"))
-            done += _Mender(archive, log).all()
+            done += _LogRepair(archive, log).all()
     return done
 
 
 def _identity(archive: Archive) -> list[Repair]:
-    """Mends `archive.json`; nothing else says which archive it is, so that it has to be as it was written."""
-    if not identity_flaw(archive):
+    """Mends `archive.json`, which must become what was written, as no other file has the id of the archive."""
+    if not identity_fault(archive):
         return []
     path = archive.path / NAME
     data = json_files.read_bytes(archive.files, path, SIZE_MAX)
     found = json_files.corrected(data)
     if found is None and archive.damage:
         raise ArchiveDamaged(archive.damage)
-    if found is None:  # without a checksum, and edited by somebody
+    if found is None:  # without a checksum, and edited by hand
         found = json_files.pack({key: value for key, value in json_files.unpack(data).items() if key in IDENTITY})
     archive.files.replace(path, found)
     archive.id, archive.damage = Archive(archive.path, files=archive.files).id, ""
-    return [Repair(NAME, "", "wrote it as it had been")]
+    return [Repair(NAME, "", "restored its content")]
 
 
-class _Held:
-    """A lock that somebody else holds and releases."""
+class _ForeignLock:
+    """A lock that the caller holds and releases."""
 
     def release(self) -> None:
-        """Leaves it to him."""
+        """Does nothing; the caller releases the lock."""
 
 
-class _Mender:
+class _LogRepair:
     """Mends one log, whose lock is held."""
 
     def __init__(self, archive: Archive, log: Log) -> None:
@@ -121,7 +121,7 @@ class _Mender:
         self._done: list[Repair] = []
 
     def all(self) -> list[Repair]:
-        """Mends it; what was done."""
+        """Mends the log; returns what was done."""
         numbers = self._watermark()
         self._names(numbers)
         next_offset = self._recover()
@@ -132,16 +132,16 @@ class _Mender:
             self._missing(first, end)
         for suffix, base in orphans(self._files.names(self._folder), next_offset):
             self._files.remove(file_of(self._folder, base, suffix))
-            self._tell(file_of(self._folder, base, suffix), "removed; it belonged to no segment any more")
+            self._report(file_of(self._folder, base, suffix), "removed the file; it no longer belonged to a segment")
         return self._done
 
-    def _tell(self, path: Path, what: str, lost: int = 0) -> None:
+    def _report(self, path: Path, what: str, lost: int = 0) -> None:
         self._done.append(Repair(str(path.relative_to(self._archive.path)), self._log.key, what, lost))
 
     # --------------------------------------------------------------------------- watermark and names
 
     def _watermark(self) -> int:
-        """Makes a watermark where none is left; the highest number of a name that it knows."""
+        """Makes a watermark where all copies are damaged; returns the highest number of a name that it knows."""
         path = self._folder / marks.NAME
         try:
             with contextlib.closing(self._files.open(path)) as file:
@@ -150,7 +150,7 @@ class _Mender:
             known = []
         if known:
             return max(mark.names for mark in known)
-        next_offset = self._behind_all()
+        next_offset = self._unused_offset()
         kept = removed_offsets.load(self._files, self._folder)
         if kept is not None:
             end = next_offset - recovery.RESERVE_MAX if bases(self._files.names(self._folder)) else 0
@@ -169,14 +169,14 @@ class _Mender:
                 closed=True,
             ),
         )
-        self._tell(path, f"made a new watermark; the next row gets offset {next_offset}, which none can have had")
+        self._report(path, f"made a new watermark; the next row gets offset {next_offset}, which no row had before")
         return highest
 
-    def _behind_all(self) -> int:
-        """Returns an offset that was never given, as far as the segments tell."""
+    def _unused_offset(self) -> int:
+        """Returns an offset that was never given, as far as the segments show."""
         found = bases(self._files.names(self._folder))
         if not found:
-            # Nothing tells how far it was. No recorder wrote a row each microsecond since 1970.
+            # No segment shows the last offset. No recorder wrote a row each microsecond since 1970.
             return time.time_ns() // 1000
         try:
             with OpenSegment(self._files, self._folder, found[-1]) as opened:
@@ -198,7 +198,7 @@ class _Mender:
         return highest
 
     def _names(self, highest: int) -> None:
-        """Writes the names anew where some are damaged; those that are lost get names that say so."""
+        """Writes the names again where some are damaged; lost names get placeholders."""
         path = self._folder / naming.NAME_OF_FILE
         try:
             with contextlib.closing(self._files.open(path)) as file:
@@ -207,7 +207,7 @@ class _Mender:
             data = b""
         found, scanned, damage = naming.load(data)
         if found.highest >= highest and (not damage or (scanned.damage and not scanned.good_follow)):
-            return  # a torn tail is cut by recovery
+            return  # recovery cuts a torn tail
         found = naming.LogNames()
         for payload in salvage(data):
             entries = naming.unpack(payload)
@@ -227,48 +227,48 @@ class _Mender:
         entries = sorted([*kept, *both], key=lambda entry: entry.number)
         parts = [naming.pack(entries[at : at + 1000]) for at in range(0, len(entries), 1000)]
         self._files.replace(path, b"".join(parts))
-        self._tell(path, f"wrote {len(kept)} names anew; {len(lost)} are lost and called 'lost name N' now")
+        self._report(path, f"wrote {len(kept)} names again; {len(lost)} are lost and now called 'lost name N'")
 
     def _recover(self) -> int:
-        """Does what each writer does first; the offset that the next row will have."""
+        """Does what each writer does first; returns the offset of the next row."""
         mark = self._log.watermark()
-        if mark.gone and self._log.gone(mark) is None:
-            what = "made it anew; offsets that no segment holds count as lost in a power loss"
-            self._tell(self._folder / removed_offsets.NAME, what)
-        with LogWriter(self._log, Limits(), self._archive.cursors, self._files, _Held()) as writer:
+        if mark.gone and self._log.removed_offsets(mark) is None:
+            what = "wrote a new list; offsets that no segment holds count as lost in a power loss"
+            self._report(self._folder / removed_offsets.NAME, what)
+        with LogWriter(self._log, Limits(), self._archive.cursors, self._files, _ForeignLock()) as writer:
             found = writer.recovered
         if found.cut_bytes:
-            self._tell(self._folder, f"cut {found.cut_bytes} bytes that were not published, or torn by a power loss")
+            self._report(self._folder, f"cut {found.cut_bytes} bytes that were unpublished or torn by a power loss")
         if found.hole:
             first = found.next_offset - found.hole
-            self._tell(
+            self._report(
                 self._folder,
-                f"offsets {first} to {found.next_offset - 1} may have been given before power was lost; now a hole",
+                f"offsets {first} to {found.next_offset - 1} may have been given before a power loss; now a hole",
             )
         return found.next_offset
 
     # ---------------------------------------------------------------------------------------- segments
 
     def _missing(self, first: int, end: int) -> None:
-        """Makes losses of offsets whose segment is missing."""
+        """Writes losses for offsets whose segment is missing."""
         if end - first <= blocks.ROWS_MAX:
             self._segment(first, end, is_missing=True)
             return
         kept = (
             removed_offsets.load(self._files, self._folder) or removed_offsets.RemovedOffsets()
-        )  # no segment had so many: the offsets were never given
+        )  # more than a segment holds: the offsets were never given
         removed_offsets.save(self._files, self._folder, kept.with_holes([(first, end)]))
-        self._tell(self._folder, f"offsets {first} to {end - 1} are in no segment; now a hole", end - first)
+        self._report(self._folder, f"offsets {first} to {end - 1} are in no segment; they are a hole now", end - first)
 
     def _segment(self, base: int, limit: int, *, is_missing: bool = False) -> None:
-        """Turns what is damaged in a segment into losses, and cuts what stands behind its last block."""
+        """Turns damage in a segment into losses, and cuts what follows its last block."""
         for suffix in SUFFIXES:
             path = file_of(self._folder, base, suffix)
             try:
                 self._files.open(path).close()
             except FileMissing:
                 self._files.open(path, write=True, create=True).close()
-                self._tell(path, "made an empty file where it was missing")
+                self._report(path, "made an empty file in place of the missing one")
         kinds = self._log.names().kinds()
         with OpenSegment(self._files, self._folder, base) as opened:
             end = limit if is_missing else min(limit, opened.end())
@@ -283,7 +283,7 @@ class _Mender:
             self._cut_tail(base, good)
 
     def _rewrite(self, opened: OpenSegment, pieces: list[Block | Damage], kinds: NDArray[np.uint8]) -> list[Block]:
-        """Writes losses over damaged rows, and then all records of blocks anew."""
+        """Writes losses over damaged rows, and then all records of blocks again."""
         good: list[Block] = []
         path = file_of(self._folder, opened.base, "idx")
         with contextlib.closing(self._files.open(path, write=True)) as idx:
@@ -292,10 +292,10 @@ class _Mender:
                 if isinstance(piece, Damage):
                     continue
                 end = pieces[-1].end if piece is None else piece.first_offset
-                for block in self._saved(opened, at, end, kinds):
+                for block in self._recovered_blocks(opened, at, end, kinds):
                     good.append(block)
                     at = block.end
-                good += self._lose(idx, opened.base, good, at, end)
+                good += self._write_losses(idx, opened.base, good, at, end)
                 if piece is not None:
                     good.append(piece)
                     at = piece.end
@@ -304,8 +304,8 @@ class _Mender:
         self._files.replace(file_of(self._folder, opened.base, "blk"), records.tobytes())
         return good
 
-    def _saved(self, opened: OpenSegment, first: int, end: int, kinds: NDArray[np.uint8]) -> list[Block]:
-        """Blocks whose record alone is damaged: what it says of its rows and messages still agrees with them."""
+    def _recovered_blocks(self, opened: OpenSegment, first: int, end: int, kinds: NDArray[np.uint8]) -> list[Block]:
+        """Returns blocks of which only the record is damaged: their rows and messages agree with what it says."""
         found: list[Block] = []
         table = opened.table(0, opened.count)
         while first < end:
@@ -320,11 +320,13 @@ class _Mender:
             first = block.end
         if found:
             count = sum(block.rows for block in found)
-            self._tell(file_of(self._folder, opened.base, "blk"), f"wrote records of blocks of {count} good rows anew")
+            self._report(
+                file_of(self._folder, opened.base, "blk"), f"wrote the block records of {count} good rows again"
+            )
         return found
 
-    def _lose(self, idx: File, base: int, good: list[Block], first: int, end: int) -> list[Block]:
-        """Writes losses for the offsets from `first` to `end`, which is before `good` ends; their blocks."""
+    def _write_losses(self, idx: File, base: int, good: list[Block], first: int, end: int) -> list[Block]:
+        """Writes losses for the offsets from `first` to `end`, and returns their blocks."""
         made = []
         position = good[-1].position + good[-1].bytes if good else 0
         time_ns = good[-1].last_receive_ns if good else 0
@@ -336,11 +338,11 @@ class _Mender:
             made += [block for block in blocks.parse(blocks.describe(start, rows, position, b""), base) if block]
         if made:
             what = f"offsets {first} to {end - 1} could not be read; they are losses now"
-            self._tell(idx.path, what, end - first)
+            self._report(idx.path, what, end - first)
         return made
 
     def _cut_tail(self, base: int, good: list[Block]) -> None:
-        """Cuts what stands behind the last block: nobody was shown any of it."""
+        """Cuts what follows the last block, which was never published."""
         last = good[-1]
         sizes = {
             "dat": max(block.position + block.bytes for block in good),
@@ -354,4 +356,4 @@ class _Mender:
                 if have > size:
                     file.truncate(size)
                     file.sync()
-                    self._tell(path, f"cut {have - size} bytes behind its last block")
+                    self._report(path, f"cut {have - size} bytes after its last block")

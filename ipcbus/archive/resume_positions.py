@@ -1,4 +1,4 @@
-"""How far an earlier recorder of a log had come with each topic of each session."""
+"""Up to where an earlier recorder of a log recorded each topic of each session."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from ipcbus.archive.log import Log
 
 ROWS: Final = 1 << 23
-"""So many of the last rows are looked at."""
+"""Number of rows at the end of a log that are read."""
 _STEP: Final = 1 << 20
 _ENDED: Final = -1
 
 
-def met_before(log: Log, rows: int = ROWS) -> dict[tuple[str, str], int]:
-    """For topic and source string, the number after the last that is recorded or reported, where it had not ended.
+def read_resume_positions(log: Log, rows: int = ROWS) -> dict[tuple[str, str], int]:
+    """Returns, for each topic and source string that had not ended, the number after the last one recorded or reported.
 
     Args:
-        log: of the stream that is to be recorded; nobody writes it.
-        rows: how many of the last rows to look at. What a quiet topic had before them is not known.
+        log: the log of the stream that is to be recorded; no process writes it.
+        rows: how many of the last rows to read. Topics without a message among them are not found.
 
     Raises:
         ArchiveError, StorageError: the log cannot be read.
@@ -46,7 +46,7 @@ def met_before(log: Log, rows: int = ROWS) -> dict[tuple[str, str], int]:
     return {
         (topic, source): sequence + 1
         for topic, source, sequence in named
-        # A row that was not recorded, but written by something else, need not name a topic or session.
+        # A row that another program wrote need not name a topic or session.
         if topic is not None and source is not None and sequence != _ENDED
     }
 

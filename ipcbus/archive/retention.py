@@ -1,4 +1,4 @@
-"""Which segments go: the oldest closed ones, by age and by bytes, unless a cursor holds them below the hard cap."""
+"""Retention: removes the oldest closed segments, by age and by bytes, unless a cursor holds them below the hard cap."""
 
 from __future__ import annotations
 
@@ -20,26 +20,34 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Retained:
-    """What retention did."""
+    """The result of a retention."""
 
     segments: int
     """Segments that were removed."""
     rows: int
-    """Rows in them."""
+    """Rows in the removed segments."""
     bytes: int
-    """Bytes of the disk that they took."""
+    """Bytes on the disk that were freed."""
     missed: dict[str, int]
-    """By group: rows that it still needed, where the hard cap took them."""
+    """Group -> rows that it still needed and that the hard cap removed."""
 
 
 def retain(
     files: Files, log: Log, cursors: dict[str, Cursor], limits: Limits, now_ns: int, written_bytes: int
 ) -> Retained:
-    """Removes what the limits do not keep; for who holds the log's lock, and says how long the segment is it writes.
+    """Removes what the limits do not keep; the caller holds the lock of the log.
 
-    A segment goes when the log takes more than `retain_bytes` with it, or when all of its rows are older than
-    `retain_seconds`; but not while a cursor holds it that is younger than `cursor_max_age_seconds`, unless the log
-    takes more than the hard cap. No segment goes before one that is older.
+    A segment is removed when the log with it takes more than `retain_bytes`, or when all of its rows are older than
+    `retain_seconds`; but not while a cursor younger than `cursor_max_age_seconds` holds it, unless the log takes more
+    than the hard cap. Older segments are removed first.
+
+    Args:
+        files: the storage.
+        log: the log.
+        cursors: group -> cursor.
+        limits: limits of the log.
+        now_ns: the time, in ns since the epoch.
+        written_bytes: size of the segment that the caller writes.
     """
     closed = log.segments(closed=True)
     total = written_bytes + sum(segment.disk_bytes for segment in closed)
@@ -53,7 +61,7 @@ def retain(
     removed: list[Segment] = []
     for segment, newer in itertools.zip_longest(closed, closed[1:]):
         over = limits.retain_bytes is not None and total > limits.retain_bytes
-        # What the newest row of a damaged segment is, is not known; but the next segment began after it.
+        # The newest row of a damaged segment is unknown, but it is older than the next segment.
         last_ns = segment.last_receive_ns
         if segment.damaged:
             last_ns = (newer.first_receive_ns if newer is not None else 0) or now_ns
@@ -80,14 +88,14 @@ def retain(
 
 
 def remove(files: Files, log: Log, bases: list[int], first: int) -> None:
-    """Removes segments, and notes before that the log is kept from an offset on."""
+    """Removes segments, after noting that the log is kept from the offset `first` on."""
     mark = log.watermark()
-    noted = (log.gone(mark) or RemovedOffsets.of(log.gaps(mark))).removed(first)
+    noted = (log.removed_offsets(mark) or RemovedOffsets.of(log.gaps(mark))).removed(first)
     full = False
     try:
         removed_offsets.save(files, log.folder, noted)
     except StorageFull:
-        full = True  # there is room when the first segment is removed
+        full = True  # the disk has room when the first segment is removed
     for base in bases:
         segments.remove(files, log.folder, base)
         if full:

@@ -8,13 +8,13 @@ cdef class RowBlock:
     cdef Row *back              # the last row; rows grow down from the end
     cdef Row *end
     cdef readonly size_t size
-    cdef size_t counted         # of the stage's memory
+    cdef size_t counted         # bytes of the record block's memory
     cdef readonly uint64_t messages, bytes
 
     cdef void empty(self) noexcept
 
-cdef RowBlock new_buffer(size_t size)
+cdef RowBlock new_row_block(size_t size)
 
 
-cdef inline size_t filled_of(RowBlock buffer) noexcept:
-    return buffer.front - buffer.base + (<char *>buffer.end - <char *>buffer.back)
+cdef inline size_t filled_of(RowBlock block) noexcept:
+    return block.front - block.base + (<char *>block.end - <char *>block.back)

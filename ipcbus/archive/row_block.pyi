@@ -1,29 +1,29 @@
-"""Rows and values as they are written in one go: made, filled and used again by a stage."""
+"""Rows and values that are written in one go; a record buffer makes, fills and reuses them."""
 
 import numpy as np
 from numpy.typing import NDArray
 
 class RowBlock:
-    """Rows and values as they are written in one go.
+    """Rows and values that are written in one go.
 
-    Values grow up from the beginning of its memory and rows down from the end, so that all of it can be used whatever
-    the length of messages.
+    Values grow up from the beginning of the memory and rows down from its end, so that all of it can be used, however
+    long messages are.
     """
 
     size: int
     """Bytes of memory."""
     messages: int
     bytes: int
-    """Of values and their headers."""
+    """Bytes of the messages, headers included."""
 
     @property
     def rows(self) -> NDArray[np.void]:
-        """Its rows (`layout.ROW`), the oldest first; topic and session are numbers of the stage. A copy."""
+        """A copy of the rows (`archive_layout.ROW`), oldest first, with numbers of the record buffer."""
 
     @property
     def data(self) -> NDArray[np.uint8]:
-        """What the rows' positions count in; valid until the buffer is given back."""
+        """The bytes of the messages, in which `position` of the rows counts; valid until the block is given back."""
 
     @property
     def first_ns(self) -> int:
-        """When the first row of it came; 0 without rows."""
+        """Receive time of the first row; 0 without rows."""

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=True
-"""Rows and values as they are written in one go; see the stub for the words."""
+"""Rows and values that are written in one go; the stub documents them."""
 cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo
 from libc.stdlib cimport free
@@ -49,14 +49,14 @@ cdef class RowBlock:
         return (self.end - 1).receive_ns if self.back != self.end else 0
 
 
-cdef RowBlock new_buffer(size_t size):
-    """An empty buffer; None when the system has no memory for it."""
+cdef RowBlock new_row_block(size_t size):
+    """Returns an empty block; None when the system has no memory for it."""
     cdef RowBlock made = RowBlock.__new__(RowBlock)
     cdef void *place = NULL
     if posix_memalign(&place, HUGE_PAGE if size >= HUGE_PAGE else CACHE_LINE, size) != 0:
         return None
     if size >= HUGE_PAGE:
-        # The first use of a buffer costs a fault a page. A kernel that has no huge ones refuses, and that is well too.
+        # The first use costs a fault for each page. A kernel without huge pages refuses, which does no harm.
         madvise(place, size, MADV_HUGEPAGE)
     made.base = <char *>place
     made.end = <Row *>(made.base + size)

@@ -1,4 +1,4 @@
-"""Which rows of a log a reader wants, decided for a whole block of them at a time."""
+"""Row filters: which rows of a log a reader selects, decided for a whole block at a time."""
 
 from __future__ import annotations
 
@@ -24,36 +24,40 @@ if TYPE_CHECKING:
 
 _SESSION: Final = re.compile(r":([0-9a-f]{8})(?=:|$)")
 _ANY: Final = (-(2**63), 2**63 - 1)
-_NEAR: Final = 3  # names that a text suggests, at most
+_SUGGESTED: Final = 3  # most names in a suggestion
 
 
-def near(topic: str, there: Collection[str]) -> str:
-    """The names that are most like a topic, for the end of a text; where none is like it, how many there are."""
-    found = difflib.get_close_matches(topic, sorted(there), _NEAR)
+def suggestion(topic: str, there: Collection[str]) -> str:
+    """Returns the end of an error text: the names most similar to a topic, or how many topics there are."""
+    found = difflib.get_close_matches(topic, sorted(there), _SUGGESTED)
     if found:
         return f", but {', '.join(map(repr, found))}"
-    return f"; there are {len(there)} topics, which 'ipcbus archive info' lists" if there else "; there is none at all"
+    return (
+        f"; there are {len(there)} topics, which 'ipcbus archive info' lists"
+        if there
+        else "; the archive has no topics"
+    )
 
 
 def session_id(source: str) -> int:
-    """The 32-bit id in a source string, for example 0x6481f8d4 of `LBT-IPC:6481f8d4:20001`; 0 where there is none."""
+    """Returns the 32-bit id in a source string, such as 0x6481f8d4 of `LBT-IPC:6481f8d4:20001`; 0 without an id."""
     found = _SESSION.search(source)
     return int(found[1], 16) if found else 0
 
 
 class Labels:
-    """What the numbers in the rows of a log stand for.
+    """The names behind the numbers in the rows of a log.
 
     Attributes:
-        key: `<stream>/<partition>`, for texts.
+        key: `<stream>/<partition>`, for error texts.
         partition: number of the log.
-        topics: topic of each number; number 0 is none.
+        topics: topic of each number; number 0 is the empty topic.
         sources: source string of each number.
         sessions: session id of each number.
     """
 
     def __init__(self, log: Log) -> None:
-        """Takes the names as they are now; rows published before are sure to find theirs.
+        """Reads the names; rows that were published before find theirs.
 
         Raises:
             ArchiveDamaged: the log's list of names is damaged.
@@ -65,41 +69,41 @@ class Labels:
         self.sessions = np.array([session_id(source) for source in self.sources], np.int64)
 
     def check(self, rows: NDArray[np.void], offset: int) -> None:
-        """Makes sure that every number in some rows has a name here.
+        """Checks that every number in some rows has a name.
 
         Raises:
-            ArchiveDamaged: one has none.
+            ArchiveDamaged: a number has no name.
         """
         for name, known in (("topic", self.topics), ("session", self.sources)):
             numbers = rows[name]
             if len(numbers) and int(numbers.max()) >= len(known):
                 at = int(numbers.argmax())
                 raise ArchiveDamaged(
-                    f"log {self.key}: the row at offset {offset + at} is of {name} number {int(numbers[at])}, and the "
+                    f"log {self.key}: the row at offset {offset + at} has {name} number {int(numbers[at])}, but the "
                     f"log has names up to {len(known) - 1}; see ipcbus archive verify"
                 )
 
 
 def _listed(names: Mapping[int, str]) -> list[str]:
-    """Names by their number; topics and sessions share the numbers, so that some are no name here."""
+    """Returns names by number; topics and sessions share the numbers, so numbers of the other kind are empty here."""
     return [names.get(number, "") for number in range(max(names, default=0) + 1)]
 
 
 @dataclass(frozen=True, slots=True)
 class RowSelection:
-    """Which rows are wanted.
+    """Which rows to read.
 
     Attributes:
-        topic: says of a topic whether it was asked for; None: all were.
-        events: whether what is no message is wanted too: losses, beginnings and ends of sessions. Losses of no one
-            topic come then whatever the topics are.
-        passes: says of a topic whether its rows pass a filter, also of the empty one of losses of no one topic; None:
-            all do.
-        begins: topic -> offset before which it is not wanted.
-        ends: topic -> offset from which on it is not wanted.
-        tests: name of a column -> says of its numbers which are wanted; all have to agree.
-        ranges: name of a column -> the least and the greatest of its numbers that can be wanted, as `tests` say it too:
-            what a block's record says of its rows is held against them.
+        topic: returns whether the reader asked for a topic; None: for all.
+        events: whether events are selected too: losses, beginnings and ends of sessions. Losses of unknown topic are
+            then selected for every choice of topics.
+        passes: returns whether the rows of a topic pass a filter, also for the empty topic of losses of unknown topic;
+            None: all pass.
+        begins: topic -> offset before which it is left out.
+        ends: topic -> offset from which on it is left out.
+        tests: name of a column -> function that returns which of its numbers pass; a row has to pass all.
+        ranges: name of a column -> the least and the greatest of its numbers that can pass `tests`; compared with what
+            the records of blocks say.
     """
 
     topic: Callable[[str], bool] | None = None
@@ -112,39 +116,39 @@ class RowSelection:
 
 
 class RowFilter:
-    """A choice, made ready for the rows of one log.
+    """A selection, prepared for the rows of one log.
 
     Attributes:
-        wants_none: whether no row of the log can be wanted, as none of its topics is.
-        selective: whether the rows of a block have to be looked at to know which are wanted.
+        wants_none: whether no row of the log can be selected, because none of its topics is.
+        selective: whether the rows of a block have to be read to know which are selected.
     """
 
-    def __init__(self, choice: RowSelection, labels: Labels) -> None:
-        """Asks the choice about every topic of the log."""
-        self._choice = choice
+    def __init__(self, selection: RowSelection, labels: Labels) -> None:
+        """Evaluates the selection for every topic of the log."""
+        self._selection = selection
         self._labels = labels
         topics = labels.topics
-        wanted = [choice.topic is None or choice.topic(topic) for topic in topics]
-        wanted[0] = True  # a loss of no one topic; there is no such message
-        if choice.passes is not None:
-            wanted = [asked and choice.passes(topic) for asked, topic in zip(wanted, topics, strict=True)]
-        self._topics = None if all(wanted) else np.array(wanted)
-        self.wants_none = not any(wanted if choice.events else wanted[1:])
-        self._begins = np.array([choice.begins.get(topic, 0) for topic in topics]) if choice.begins else None
+        selected = [selection.topic is None or selection.topic(topic) for topic in topics]
+        selected[0] = True  # losses of unknown topic; messages always have one
+        if selection.passes is not None:
+            selected = [asked and selection.passes(topic) for asked, topic in zip(selected, topics, strict=True)]
+        self._topics = None if all(selected) else np.array(selected)
+        self.wants_none = not any(selected if selection.events else selected[1:])
+        self._begins = np.array([selection.begins.get(topic, 0) for topic in topics]) if selection.begins else None
         no_end = np.iinfo(np.int64).max
-        self._ends = np.array([choice.ends.get(topic, no_end) for topic in topics]) if choice.ends else None
-        self.selective = self._topics is not None or bool(choice.tests)
-        # Of what is no message a block's record counts the losses.
+        self._ends = np.array([selection.ends.get(topic, no_end) for topic in topics]) if selection.ends else None
+        self.selective = self._topics is not None or bool(selection.tests)
+        # The record of a block counts losses, but not other events.
         kinds = np.logical_and.reduce(
-            [np.ones(256, np.bool_), *(test(np.arange(256)) for column, test in choice.tests if column == "type")]
+            [np.ones(256, np.bool_), *(test(np.arange(256)) for column, test in selection.tests if column == "type")]
         )
-        self._only_losses = bool(choice.events and not np.delete(kinds, LOSS_TYPES).any())
+        self._only_losses = bool(selection.events and not np.delete(kinds, LOSS_TYPES).any())
 
     def wants(self, block: Block) -> bool:
-        """Returns whether any row of a block can be wanted, by what its record says."""
+        """Returns whether any row of a block can be selected, by the record of the block."""
         if self._only_losses and not block.losses:
             return False
-        ranges = self._choice.ranges
+        ranges = self._selection.ranges
         for column, scale in (("receiveTimeNs", 1), ("timestamp", 1000)):
             low, high = ranges.get(column, _ANY)
             if block.last_receive_ns // scale < low or high < block.first_receive_ns // scale:
@@ -153,18 +157,18 @@ class RowFilter:
         return low < block.end and block.first_offset <= high
 
     def indices(self, rows: NDArray[np.void], offset: int) -> NDArray[np.intp] | None:
-        """Where the wanted rows stand among these, the first of which has this offset; None when all are wanted.
+        """Returns the indices of the selected rows among rows from an offset on; None when all are selected.
 
         Raises:
             ArchiveDamaged: a number in the rows has no name.
         """
         self._labels.check(rows, offset)
         masks = []
-        if not self._choice.events:
+        if not self._selection.events:
             masks.append(rows["type"] == MessageType.DATA)
         if self._topics is not None:
             masks.append(self._topics[rows["topic"]])
-        if self._begins is not None or self._ends is not None or self._choice.tests:
+        if self._begins is not None or self._ends is not None or self._selection.tests:
             masks += self._masks_of_numbers(rows, offset)
         mask = np.logical_and.reduce(masks) if masks else None
         return None if mask is None or mask.all() else np.flatnonzero(mask)
@@ -176,15 +180,15 @@ class RowFilter:
             masks.append(offsets >= self._begins[rows["topic"]])
         if self._ends is not None:
             masks.append(offsets < self._ends[rows["topic"]])
-        for column, test in self._choice.tests:
+        for column, test in self._selection.tests:
             masks.append(test(numbers(column, rows, offsets, self._labels)))
         return masks
 
 
 def numbers(column: str, rows: NDArray[np.void], offsets: NDArray[np.int64], labels: Labels) -> NDArray[np.int64]:
-    """Returns a column of numbers, for rows with these offsets; of `timestamp` the us since the epoch.
+    """Returns a column of numbers for rows with these offsets; `timestamp` is in us since the epoch.
 
-    Of `batchWaitNs` `batch_waits.UNKNOWN` stands for null.
+    In `batchWaitNs`, `batch_waits.UNKNOWN` stands for null.
 
     Raises:
         KeyError: the column has no numbers.
@@ -213,4 +217,4 @@ _FIELDS: Final = {
     "flags": "flags",
     "type": "type",
 }
-"""Column -> field of a row that it is copied from."""
+"""Column -> field of a row with its value."""

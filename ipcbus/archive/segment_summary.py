@@ -1,4 +1,4 @@
-"""What a segment holds, in numbers."""
+"""Summaries of segments, in numbers."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Segment:
-    """What a segment holds.
+    """The summary of a segment.
 
     Attributes:
-        base: its first offset.
-        rows: messages, losses and other events.
-        bytes: of its messages, headers included.
-        disk_bytes: of its three files.
-        closed: whether no more will be written into it.
-        first_receive_ns: the least receive time of its rows, in ns since the epoch; 0 when it has none.
-        last_receive_ns: the greatest.
+        base: first offset.
+        rows: number of messages, losses and other events.
+        bytes: bytes of its messages, headers included.
+        disk_bytes: bytes of its three files.
+        closed: whether the segment is complete.
+        first_receive_ns: the least receive time of its rows, in ns since the epoch; 0 without rows.
+        last_receive_ns: the greatest receive time.
         losses: rows that are losses.
-        lost: what those rows lost together, in sequence numbers.
-        hole: offsets before it that were given, or may have been given, and are lost; 0 as a rule.
-        damaged: blocks whose record is damaged; their rows are counted, not what is in them.
+        lost: sequence numbers that these losses span.
+        hole: offsets before the segment that were given, or may have been given, and are lost; usually 0.
+        damaged: blocks with a damaged record; their rows are counted, but not the messages and losses in them.
     """
 
     base: int
@@ -42,12 +42,12 @@ class Segment:
 
     @property
     def end(self) -> int:
-        """The offset after its last row."""
+        """The offset after the last row."""
         return self.base + self.rows
 
 
 def summary(opened: OpenSegment, mark: Watermark, limit: int) -> Segment:
-    """What a segment holds; its hole is filled in by who knows the segment before it."""
+    """Returns the summary of a segment; the caller, which knows the segment before it, sets its hole."""
     written = opened.base == mark.base
     size = losses = lost = damaged = 0
     times: list[int] = []

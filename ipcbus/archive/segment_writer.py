@@ -25,37 +25,37 @@ _NS: float = 1e9
 
 
 class SegmentWriter:
-    """The three files of a segment, and how much of them is written.
+    """The three files of the segment that is written, and how much of them is written.
 
     Attributes:
-        base: its first offset.
-        rows: how many it has.
-        bytes: of its messages.
-        blocks: how many it has.
+        base: first offset.
+        rows: number of rows.
+        bytes: bytes of its messages.
+        blocks: number of blocks.
     """
 
     def __init__(self, files: Files, folder: Path, base: int) -> None:
-        """Makes its files."""
+        """Makes the files."""
         self.base = base
         self.rows = self.bytes = self.blocks = 0
         self._first_ns = 0
-        self._scratch = np.empty(0, ROW)  # kept: new memory costs more than the copy itself
+        self._scratch = np.empty(0, ROW)  # kept, as new memory costs more than the copy itself
         self._files = files
         self._folder = folder
         self._new = True  # the directory may not have its names yet
-        with contextlib.ExitStack() as until_done:
+        with contextlib.ExitStack() as on_error:
             opened = []
             for suffix in SUFFIXES:
                 path = file_of(folder, base, suffix)
-                until_done.callback(files.remove, path)
+                on_error.callback(files.remove, path)
                 opened.append(files.open(path, write=True, create=True))
-                until_done.callback(opened[-1].close)
-                opened[-1].truncate(0)  # what an earlier try left; nobody was shown any of it
+                on_error.callback(opened[-1].close)
+                opened[-1].truncate(0)  # an earlier try may have left bytes, which were never published
             self._dat, self._idx, self._blk = opened
-            until_done.pop_all()
+            on_error.pop_all()
 
     def is_over(self, rows: NDArray[np.void], length: int, limits: Limits) -> bool:
-        """Returns whether rows with so many bytes are too much, or too late, for a segment that has some already."""
+        """Returns whether rows with `length` bytes are too much, or too late, for a segment that has rows."""
         if not self.rows:
             return False
         size = self.bytes + length
@@ -65,7 +65,7 @@ class SegmentWriter:
         return total > limits.segment_bytes or late or full
 
     def write(self, rows: NDArray[np.void], data: memoryview, cuts: list[int]) -> None:
-        """Writes rows and bytes as blocks that begin at `cuts`; their records come last."""
+        """Writes rows and bytes as blocks that begin at `cuts`; the records of the blocks come last."""
         placed = self._placed(rows)
         starts = [*(int(rows["position"][at]) for at in cuts[:-1]), len(data)]
         records = [
@@ -82,7 +82,7 @@ class SegmentWriter:
         self.blocks += len(records)
 
     def _placed(self, rows: NDArray[np.void]) -> NDArray[np.void]:
-        """Returns the rows, with positions of this segment; the caller's stay as they are."""
+        """Returns a copy of the rows with positions of this segment."""
         if len(self._scratch) < len(rows):
             self._scratch = np.empty(len(rows), ROW)
         placed = self._scratch[: len(rows)]
@@ -92,27 +92,27 @@ class SegmentWriter:
 
     @property
     def disk_bytes(self) -> int:
-        """Of its three files."""
+        """Bytes of the three files."""
         return self.bytes + self.rows * ROW_SIZE + self.blocks * blocks.SIZE
 
     @property
     def sizes(self) -> tuple[int, int, int]:
-        """Its rows, bytes and blocks now, for `cut`."""
+        """The present number of rows, bytes and blocks, for `cut`."""
         return self.rows, self.bytes, self.blocks
 
     def cut(self, sizes: tuple[int, int, int]) -> None:
-        """Cuts what was written since `sizes` were taken, and not published."""
+        """Removes what was written since `sizes` was read, and not published."""
         self.rows, self.bytes, self.blocks = sizes
         lengths = (self.bytes, self.rows * ROW_SIZE, self.blocks * blocks.SIZE)
         for file, length in zip((self._dat, self._idx, self._blk), lengths, strict=True):
-            with contextlib.suppress(StorageError):  # then the next append writes over it
+            with contextlib.suppress(StorageError):  # then the next append overwrites it
                 file.truncate(length)
 
     def sync(self) -> None:
-        """Syncs its files and their names.
+        """Syncs the files and their names.
 
         Raises:
-            StorageError: the system fails to.
+            StorageError: the sync fails.
         """
         for file in (self._dat, self._idx, self._blk):
             file.sync()
@@ -121,11 +121,11 @@ class SegmentWriter:
             self._new = False
 
     def remove(self) -> None:
-        """Removes its files."""
+        """Removes the files."""
         segments.remove(self._files, self._folder, self.base)
 
     def close(self) -> None:
-        """Closes its files, each whatever the others raise."""
-        with contextlib.ExitStack() as until_done:
+        """Closes all files, also when one raises."""
+        with contextlib.ExitStack() as at_end:
             for file in (self._dat, self._idx, self._blk):
-                until_done.callback(file.close)
+                at_end.callback(file.close)

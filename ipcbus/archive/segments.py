@@ -1,9 +1,8 @@
-"""Segments: their files, and what is read from one of them.
+"""Segments: their files, and reading from one of them.
 
-Everything is read with pread into memory of our own, not through a mapping. A mapping that another process truncates,
-or whose disk fails, ends the reader by SIGBUS, where pread gives fewer bytes or an error. And it is no slower: from the
-page cache, 4 MiB at a time with their CRC-32, pread made 2.5 to 2.8 GB/s and a fresh mapping 2.2 GB/s
-(docs/decisions/0016-archive.md).
+Everything is read with pread into own memory, not through a mapping. When another process truncates a mapped file, or
+its disk fails, SIGBUS ends the reader; pread returns fewer bytes or an error. It is not slower: from the page cache, 4
+MiB at a time with CRC-32, pread reached 2.5 to 2.8 GB/s and a fresh mapping 2.2 GB/s (docs/decisions/0016-archive.md).
 """
 
 from __future__ import annotations
@@ -28,32 +27,32 @@ if TYPE_CHECKING:
     from ipcbus.embedding import Files
 
 _FILE: Final = re.compile(r"(\d{20})\.(blk|dat|idx)", re.ASCII)
-_BLOCKS_READ: Final = 1 << 16  # that are looked at, however few rows there are
+_BLOCKS_READ: Final = 1 << 16  # blocks that are read at least, however few rows there are
 _RECORDS: Final = 1024  # records of blocks that are read at once
 
 SUFFIXES: Final = ("dat", "idx", "blk")
-"""Of the files of a segment, in the order in which they are made."""
+"""Suffixes of the files of a segment, in the order in which they are made."""
 
 
 def remove(files: Files, folder: Path, base: int) -> None:
-    """Removes a segment; records of blocks first: without them it is not there."""
+    """Removes a segment, the records of blocks first, as the segment exists while they do."""
     for suffix in reversed(SUFFIXES):
         files.remove(file_of(folder, base, suffix))
 
 
 @dataclasses.dataclass(slots=True)
 class Chunk:
-    """Rows that follow each other, and the bytes of their messages.
+    """Consecutive rows and the bytes of their messages.
 
     The value of row i is `data[row.position + row.headers - data_start :][: row.length]`.
     """
 
     offset: int
-    """Of `rows[0]`."""
+    """Offset of `rows[0]`."""
     rows: NDArray[np.void]
-    """Of the type `ipcbus.archive.archive_layout.ROW`; read-only."""
+    """Rows of the type `ipcbus.archive.archive_layout.ROW`; read-only."""
     data: NDArray[np.uint8]
-    """Read-only; from `data_start` of the segment's data on."""
+    """Bytes of the segment's data from `data_start` on; read-only."""
     data_start: int
 
 
@@ -62,28 +61,28 @@ class Damage:
     """Rows that cannot be read."""
 
     first: int
-    """Offset of the first of them."""
+    """Offset of the first of these rows."""
     end: int
     """Offset after the last."""
     suffix: str
-    """Of the segment's file that the damage is found in."""
+    """Suffix of the segment's file that has the damage."""
     at: int
-    """Byte in that file."""
+    """Position in that file, in bytes."""
     reason: str
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ChunkLimits:
-    """What is read, and in chunks of which size."""
+    """What to read, and the size of chunks."""
 
     max_rows: int
     max_bytes: int
     verify: bool
-    """Whether checksums are looked at."""
+    """Whether checksums are checked."""
     messages: bool = True
     """Whether the bytes of messages are read."""
     wants: Callable[[Block], bool] | None = None
-    """Says of a block, by its record, whether any of its rows is wanted; a block of which none is is not read."""
+    """Returns, from the record of a block, whether to read the block."""
 
 
 def file_of(folder: Path, base: int, suffix: str) -> Path:
@@ -97,13 +96,13 @@ def bases(names: list[str]) -> list[int]:
 
 
 def leftovers(names: list[str], next_offset: int) -> list[tuple[str, int]]:
-    """Suffix and base of the files, of a directory with these names, of segments that were being made or removed."""
+    """Returns suffix and base of the files, among these names, of segments that were being made or removed."""
     first = min([*bases(names), next_offset])
     return [(suffix, base) for suffix, base in _files(names) if base < first or base >= next_offset]
 
 
 def orphans(names: list[str], next_offset: int) -> list[tuple[str, int]]:
-    """The same of files that stand among segments, but have lost the file that makes them one: no crash leaves them."""
+    """Returns suffix and base of files among the segments whose `.blk` file is missing; no crash leaves these."""
     found = bases(names)
     first = min([*found, next_offset])
     return [(suffix, base) for suffix, base in _files(names) if first <= base < next_offset and base not in found]
@@ -111,40 +110,40 @@ def orphans(names: list[str], next_offset: int) -> list[tuple[str, int]]:
 
 def _files(names: list[str]) -> list[tuple[str, int]]:
     found = [(match[2], int(match[1])) for name in names if (match := _FILE.fullmatch(name)) is not None]
-    return [(suffix, base) for suffix, base in found if base < OFFSET_END]  # others are nobody's segments
+    return [(suffix, base) for suffix, base in found if base < OFFSET_END]  # other files do not belong to segments
 
 
 class OpenSegment:
     """The files of a segment, open for reading; a context manager."""
 
     def __init__(self, files: Files, folder: Path, base: int, blocks_max: int | None = None) -> None:
-        """Opens them.
+        """Opens the files.
 
         Args:
-            files: where.
-            folder: the log.
+            files: the storage.
+            folder: the directory of the log.
             base: the first offset.
             blocks_max: how many blocks are published; None for all.
 
         Raises:
-            FileMissing: it is not there, or no longer.
+            FileMissing: the segment does not exist, or no longer.
             StorageError: the system refuses.
         """
         self.base = base
         self._open = contextlib.ExitStack()
-        with contextlib.ExitStack() as until_done:
+        with contextlib.ExitStack() as on_error:
             self.blk, self.idx, self.dat = (
-                until_done.enter_context(contextlib.closing(files.open(file_of(folder, base, suffix))))
+                on_error.enter_context(contextlib.closing(files.open(file_of(folder, base, suffix))))
                 for suffix in reversed(SUFFIXES)
             )
-            self._open = until_done.pop_all()
-        # Each block has a row: a file that is longer than that lies, unless it is the rows that are lost.
+            self._open = on_error.pop_all()
+        # Each block has a row, so a longer file is damaged, unless rows are lost.
         rows = min(max(self.idx.size() // ROW_SIZE, _BLOCKS_READ), blocks.ROWS_MAX)
         there = min(self.blk.size() // blocks.SIZE, rows)
         self.count = there if blocks_max is None else min(there, blocks_max)
 
     def __enter__(self) -> OpenSegment:
-        """Itself."""
+        """Returns the segment itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -152,7 +151,7 @@ class OpenSegment:
         self._open.close()
 
     def records(self, index: int, count: int) -> list[Block | None]:
-        """Blocks from `index` on; None for a damaged one."""
+        """Returns blocks from `index` on; None for a damaged record."""
         count = min(count, self.count - index)
         return blocks.parse(self.blk.read_at(index * blocks.SIZE, count * blocks.SIZE), self.base)
 
@@ -162,30 +161,30 @@ class OpenSegment:
             yield self.records(index, _RECORDS)
 
     def table(self, index: int, count: int) -> NDArray[np.void]:
-        """Records of blocks from `index` on as an array, unchecked."""
+        """Returns records of blocks from `index` on as an array, unchecked."""
         data = self.blk.read_at(index * blocks.SIZE, min(count, self.count - index) * blocks.SIZE)
         return np.frombuffer(data, BLOCK, len(data) // blocks.SIZE)
 
     def end(self) -> int:
-        """Returns the offset after its last row; what the size of its rows says where the last block is damaged."""
+        """Returns the offset after the last row; by the size of the file of rows where the last record is damaged."""
         for block in self.records(self.count - 1, 1) if self.count else ():
             if block is not None:
                 return block.end
         return self.base + self.idx.size() // ROW_SIZE
 
     def find(self, offset: int) -> int:
-        """Returns the index of the block that holds an offset, or of one before it."""
+        """Returns the index of the block that holds an offset, or of an earlier one."""
         low, high = 0, self.count  # the block is in [low, high)
         while high - low > 1:
             middle = (low + high) // 2
             for block in self.records(middle, 1):
                 if block is None:
-                    return 0  # the search is no use where records are damaged
+                    return 0  # the search fails where records are damaged
                 low, high = (middle, high) if block.first_offset <= offset else (low, middle)
         return low
 
     def position(self, offset: int) -> int:
-        """Returns where the messages before an offset end in the data, as its row says, unchecked."""
+        """Returns where the messages before an offset end in the data, by the last row before it, unchecked."""
         raw = self.idx.read_at((offset - 1 - self.base) * ROW_SIZE, ROW_SIZE) if offset > self.base else b""
         if len(raw) < ROW_SIZE:
             return 0
@@ -193,35 +192,35 @@ class OpenSegment:
         return int(row["position"]) + int(row["headers"]) + int(row["length"])
 
     def walk(self, start: int, end: int) -> Iterator[Block | Damage]:
-        """Yields the blocks that hold the offsets from `start` to `end`, and what of them no good block holds."""
-        index, told, follows = self.find(start), start, self.base
+        """Yields the blocks that hold the offsets from `start` to `end`, and the damage between them."""
+        index, covered, follows = self.find(start), start, self.base
         behind = index  # the record after the last good one
-        while told < end and index < self.count:
+        while covered < end and index < self.count:
             found = self.records(index, _RECORDS)
             for number, block in enumerate(found, index):
-                if block is None or block.end <= told or block.first_offset < follows:
+                if block is None or block.end <= covered or block.first_offset < follows:
                     continue
                 at = behind * blocks.SIZE
-                if block.first_offset > told:
-                    yield Damage(told, min(block.first_offset, end), "blk", at, "the record of its block is damaged")
+                if block.first_offset > covered:
+                    yield Damage(covered, min(block.first_offset, end), "blk", at, "the record of its block is damaged")
                 if block.first_offset >= end:
                     return
                 yield block
-                told = follows = block.end
+                covered = follows = block.end
                 behind = number + 1
-                if told >= end:
+                if covered >= end:
                     return
             index += max(1, len(found))
-        if told < end:
-            yield Damage(told, end, "blk", behind * blocks.SIZE, "the record of its block is damaged or missing")
+        if covered < end:
+            yield Damage(covered, end, "blk", behind * blocks.SIZE, "the record of its block is damaged or missing")
 
     def read_block(self, block: Block) -> tuple[bytes, bytes]:
-        """Returns the bytes of a block's rows and messages, as far as they are there."""
+        """Returns the bytes of a block's rows and messages, as far as the files have them."""
         raw = self.idx.read_at((block.first_offset - self.base) * ROW_SIZE, block.rows * ROW_SIZE)
         return raw, self.dat.read_at(block.position, block.bytes)
 
     def fault(self, block: Block, kinds: NDArray[np.uint8] | None = None) -> Fault | None:
-        """What is wrong with what a block says is there; names are looked at where they are given."""
+        """Returns what is wrong with the content of a block, or None; with `kinds`, names are checked too."""
         raw, data = self.read_block(block)
         found = blocks.fault(block, self.base, raw, data)
         if found is not None:
@@ -234,13 +233,13 @@ class OpenSegment:
         return Fault("idx", (block.first_offset - self.base) * ROW_SIZE, reason) if reason else None
 
     def chunks(self, start: int, end: int, limits: ChunkLimits, kinds: NDArray[np.uint8]) -> Iterator[Chunk | Damage]:
-        """Yields the rows from `start` to `end`; many small blocks are read in one go.
+        """Yields the rows from `start` to `end`; reads many small blocks in one go.
 
         Args:
             start: the first offset.
             end: the offset after the last.
-            limits: of each chunk.
-            kinds: what each number of the log's names is (`Names.kinds`).
+            limits: what to read, and the size of chunks.
+            kinds: what each number of the log's names stands for (`LogNames.kinds`).
         """
         run: list[Block] = []
         size = rows = 0
@@ -266,7 +265,7 @@ class OpenSegment:
     def _read(
         self, run: list[Block], start: int, end: int, limits: ChunkLimits, kinds: NDArray[np.uint8]
     ) -> Iterator[Chunk | Damage]:
-        """Yields the rows of blocks that stand behind each other, those between `start` and `end`."""
+        """Yields the rows between `start` and `end` of consecutive blocks."""
         if not run:
             return
         first, begin = run[0], run[0].position
@@ -285,13 +284,13 @@ class OpenSegment:
             rows = np.frombuffer(raw, ROW)[low - first.first_offset : high - first.first_offset]
             yield from _cut(low, rows, np.frombuffer(data, np.uint8), begin, limits)
         elif len(run) > 1:
-            for block in run:  # each for itself: the others are good
+            for block in run:  # one by one, as the others may be good
                 yield from self._read([block], start, end, limits, kinds)
         else:
             yield Damage(max(first.first_offset, start), min(first.end, end), *found)
 
     def _run_fault(self, run: list[Block], raw: memoryview, data: memoryview | None) -> Fault | None:
-        """What contradicts the checksums of blocks that stand behind each other."""
+        """Returns what contradicts the checksums of consecutive blocks; None when nothing does."""
         row, at = 0, 0
         for block in run:
             row_end, end = row + block.rows * ROW_SIZE, at + block.bytes
@@ -305,7 +304,7 @@ class OpenSegment:
 def _cut(
     offset: int, rows: NDArray[np.void], data: NDArray[np.uint8], begin: int, limits: ChunkLimits
 ) -> Iterator[Chunk]:
-    """Rows in chunks that keep the limits; a row that is larger stands alone."""
+    """Yields rows in chunks that keep the limits; a larger row is a chunk of its own."""
     positions, at = rows["position"], 0
     while at < len(rows):
         start, end = int(positions[at]), min(at + limits.max_rows, len(rows))

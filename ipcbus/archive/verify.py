@@ -1,6 +1,6 @@
-"""Verifying an archive: everything in it that is not as `ipcbus.archive.archive_layout` says, checksums included.
+"""Verifies an archive: finds everything that contradicts `ipcbus.archive.archive_layout`, checksums included.
 
-It may run while recorders write: what lies above the watermark of a log that is written is theirs.
+It may run while recorders write: what lies above the watermark of a log that is written belongs to its recorder.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Finding:
-    """Something in an archive that is not as it should be.
+    """A fault in an archive.
 
     Attributes:
         file: the file, relative to the archive.
-        at: where in the file: a byte; 0 for all of it.
-        log: key of the log; empty where it is no part of one.
-        first: first offset of the rows that cannot be read; None where it costs no rows.
+        at: position in the file, in bytes; 0 for the whole file.
+        log: key of the log; empty where the file is not part of one.
+        first: first offset of the rows that cannot be read; None where no rows are affected.
         end: offset after the last of them.
         what: what is wrong.
     """
@@ -55,16 +55,16 @@ class Finding:
 
 
 def verify(archive: Archive) -> list[Finding]:
-    """Looks at every byte of an archive.
+    """Checks every byte of an archive.
 
     Raises:
-        StorageError: the system refuses to list it.
+        StorageError: the system refuses to list the archive.
     """
-    flaw = identity_flaw(archive)
-    found = [Finding(NAME, 0, "", None, None, flaw)] if flaw else []
+    fault = identity_fault(archive)
+    found = [Finding(NAME, 0, "", None, None, fault)] if fault else []
     found += [
         Finding(
-            f"{FOLDER}/{group}.json", 0, "", None, None, f"{reason}; it holds nothing until its consumer commits again"
+            f"{FOLDER}/{group}.json", 0, "", None, None, f"{reason}; it holds no rows until its consumer commits again"
         )
         for group, reason in archive.cursors.damaged().items()
     ]
@@ -73,33 +73,33 @@ def verify(archive: Archive) -> list[Finding]:
     except ArchiveDamaged as error:
         return [*found, Finding(".", 0, "", None, None, str(error))]
     for log in logs:
-        found += claim(archive, log)
+        found += check_partition(archive, log)
         found += (dataclasses.replace(each, log=log.key) for each in _Verifier(archive, log).all())
     return found
 
 
-def identity_flaw(archive: Archive) -> str:
-    """What is wrong with `archive.json`; empty for nothing."""
+def identity_fault(archive: Archive) -> str:
+    """Returns what is wrong with `archive.json`; empty where it is as it was written."""
     if archive.damage:
         return archive.damage
     data = json_files.read_bytes(archive.files, archive.path / NAME, SIZE_MAX)
-    # Older releases wrote no checksum, but these keys and no others, in this form.
+    # Older releases wrote exactly these keys in this form, without a checksum.
     if json_files.unpack(data).keys() == IDENTITY and json_files.is_canonical(data):
         return ""
-    return "is not as it was written; its id can be read all the same"
+    return "was changed since it was written; its id can still be read"
 
 
-def claim(archive: Archive, log: Log) -> Iterator[Finding]:
-    """Yields whether a log's partition number is its own."""
+def check_partition(archive: Archive, log: Log) -> Iterator[Finding]:
+    """Yields a finding where the file of a log's partition number does not name the log's stream."""
     path = archive.path / PARTITIONS / str(log.partition)
     what = ""
     try:
         with contextlib.closing(archive.files.open(path)) as file:
             name = file.read_at(0, 200).decode(errors="replace").strip()
         if name != log.stream:
-            what = f"the partition is that of stream {name!a}, but log {log.key} is there"
+            what = f"names stream {name!a}, but the partition has log {log.key}"
     except FileMissing:
-        what = f"is missing: another stream could be given the partition of log {log.key}"
+        what = f"is missing: another stream could get the partition of log {log.key}"
     except StorageError as error:
         what = str(error)
     if what:
@@ -107,18 +107,18 @@ def claim(archive: Archive, log: Log) -> Iterator[Finding]:
 
 
 class _Verifier:
-    """Looks at one log."""
+    """Verifies one log."""
 
     def __init__(self, archive: Archive, log: Log) -> None:
         self._archive = archive
         self._files = archive.files
         self._log = log
         self._folder = log.folder
-        # Asked first: then what is above the watermark has been left by nobody who still writes.
+        # Asked first: if no process writes now, what lies above the watermark was left by a crash.
         self._is_written = archive.writing(log.stream) is not None
 
     def all(self) -> Iterator[Finding]:
-        """Everything that is found."""
+        """Yields everything that is wrong."""
         mark = self._mark()
         if isinstance(mark, Finding):
             yield mark
@@ -129,23 +129,25 @@ class _Verifier:
         spans = list(
             itertools.pairwise([*(base for base in bases(listed) if base < mark.next_offset), mark.next_offset])
         )
-        taken = self._log.missing()
-        for first, end in taken:
+        missing = self._log.missing()
+        for first, end in missing:
             what = (
-                "is missing, and neither retention nor a power loss took its segment; restore the segment from a copy "
-                "if there is one, because repair makes losses of its rows"
+                "is missing, and neither retention nor a power loss removed its segment; restore the segment from a "
+                "copy if there is one, because repair turns its rows into losses"
             )
             yield self._finding(file_of(self._folder, first, "blk"), 0, what, (first, end))
-        if mark.gone and self._log.gone(mark) is None:
+        if mark.gone and self._log.removed_offsets(mark) is None:
             yield self._finding(
-                self._folder / removed_offsets.NAME, 0, "is missing or damaged: holes cannot be told from damage"
+                self._folder / removed_offsets.NAME,
+                0,
+                "is missing or damaged: holes cannot be distinguished from damage",
             )
         for base, limit in spans:
             with contextlib.suppress(FileMissing):
                 yield from self._segment(base, limit, mark, names.kinds())
         for suffix, base in (*leftovers(listed, mark.next_offset), *orphans(listed, mark.next_offset)):
-            if not self._is_written and base not in {first for first, _ in taken}:
-                yield self._finding(file_of(self._folder, base, suffix), 0, "belongs to no segment that is published")
+            if not self._is_written and base not in {first for first, _ in missing}:
+                yield self._finding(file_of(self._folder, base, suffix), 0, "does not belong to a published segment")
 
     def _finding(self, path: Path, at: int, what: str, rows: tuple[int, int] | None = None) -> Finding:
         first, end = rows or (None, None)
@@ -160,19 +162,19 @@ class _Verifier:
             return self._finding(path, 0, "is missing")
         except (ArchiveDamaged, StorageError) as error:
             return self._finding(path, 0, str(error))
-        return self._finding(path, 0, "all of its three watermarks are damaged") if found is None else found
+        return self._finding(path, 0, "all three watermarks in it are damaged") if found is None else found
 
     def _synced_marks(self) -> Iterator[Finding]:
-        """Watermarks that are damaged though another one is not; a writer may be writing them just now."""
+        """Yields the watermarks that are damaged beside a good one, if no writer may be writing them."""
         path = self._folder / marks.NAME
         if self._is_written:
             return
         with contextlib.closing(self._files.open(path)) as file:
             for at in marks.damaged(file):
-                yield self._finding(path, at, "the watermark is damaged; there are three of them")
+                yield self._finding(path, at, "one of its three watermarks is damaged")
 
     def _names(self, mark: Watermark) -> Generator[Finding, None, naming.LogNames]:
-        """Yields the names; findings on the way."""
+        """Yields findings, and returns the names."""
         path = self._folder / naming.NAME_OF_FILE
         try:
             with contextlib.closing(self._files.open(path)) as file:
@@ -183,19 +185,21 @@ class _Verifier:
                 yield self._finding(path, 0, str(error))
             return found
         if found.highest < mark.names:
-            yield self._finding(path, scanned.good_end, f"has names up to {found.highest}, rows use up to {mark.names}")
+            yield self._finding(
+                path, scanned.good_end, f"has names up to {found.highest}, but rows use names up to {mark.names}"
+            )
         elif damage and (scanned.good_follow or not self._is_written):
             yield self._finding(path, scanned.good_end, damage)
         return found
 
     def _segment(self, base: int, limit: int, mark: Watermark, kinds: NDArray[np.uint8]) -> Iterator[Finding]:
-        """One segment, from the files' sizes to the last checksum."""
+        """Verifies one segment, from the sizes of its files to the last checksum."""
         for suffix in SUFFIXES:
             path = file_of(self._folder, base, suffix)
             try:
                 self._files.open(path).close()
             except FileMissing:
-                if base in bases(self._files.names(self._folder)):  # else retention took it just now
+                if base in bases(self._files.names(self._folder)):  # else retention just removed it
                     yield self._finding(path, 0, "is missing", (base, limit))
                 return
             except StorageError as error:
@@ -218,7 +222,7 @@ class _Verifier:
         return self._finding(path, piece.at, piece.reason, (piece.first, piece.end))
 
     def _tail(self, opened: OpenSegment, last: Block) -> Iterator[Finding]:
-        """Bytes behind the last block."""
+        """Yields a finding for bytes after the last block."""
         sizes = (
             (opened.dat, last.position + last.bytes),
             (opened.idx, (last.end - opened.base) * ROW_SIZE),
@@ -227,11 +231,11 @@ class _Verifier:
         for file, expected in sizes:
             have = file.size()
             if have > expected:
-                yield self._finding(file.path, expected, f"a torn tail: {have - expected} bytes that are not published")
+                yield self._finding(file.path, expected, f"a torn tail: {have - expected} unpublished bytes")
 
 
 def survey(opened: OpenSegment, end: int, kinds: NDArray[np.uint8]) -> Iterator[Block | Damage]:
-    """Yields the good blocks of a segment up to an offset, and the rows that are in none."""
+    """Yields the good blocks of a segment up to an offset, and the damage between them."""
     data = 0
     for piece in opened.walk(opened.base, end):
         if isinstance(piece, Damage):

@@ -1,4 +1,4 @@
-"""The watermark of a log: how far it is published, and which offsets can have been given at all."""
+"""The watermark of a log: up to where it is published, and which offsets may have been given."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ipcbus.embedding import File
 
 NAME: Final = "watermark"
-"""Of its file, in the log's directory."""
+"""Name of the file in the log's directory."""
 
 _SIZE: Final = WATERMARK.itemsize
 _CHECKED: Final = _SIZE - 4
@@ -38,9 +38,9 @@ class Watermark:
     next_offset: int = 0
     """The offset after the last published row."""
     limit: int = 0
-    """No offset from here on was given to anybody before this was on the disk."""
+    """No row had an offset from here on before this watermark was on the disk."""
     base: int = 0
-    """First offset of the segment that is written; `next_offset` while it has no row."""
+    """First offset of the segment that is written; `next_offset` while the segment has no row."""
     data_bytes: int = 0
     """Published bytes of that segment's data."""
     blocks: int = 0
@@ -48,18 +48,17 @@ class Watermark:
     names: int = 0
     """The highest number that a name has."""
     time_ns: int = 0
-    """When it was written, in ns since the epoch."""
+    """Time of writing, in ns since the epoch."""
     boot: bytes = bytes(16)
     """`Files.boot_id` of the writer."""
     serial: int = 0
-    """Grows with each that is written after a sync."""
+    """Grows with each watermark that is written after a sync."""
     gone: bool = False
     """Whether the writer keeps `gone.json` (`ipcbus.archive.removed_offsets`); older releases do not."""
     closed: bool = False
-    """Whether the writer ended in order; all is synced then."""
+    """Whether the writer ended in order; then all rows are synced."""
 
     def pack(self) -> bytes:
-        """Returns its bytes."""
         record = np.zeros(1, WATERMARK)
         record["magic"] = WATERMARK_MAGIC
         record["format"] = FORMAT
@@ -72,10 +71,10 @@ class Watermark:
 
 
 def unpack(data: bytes) -> Watermark | None:
-    """Returns a watermark from its bytes; None when they are torn or no watermark.
+    """Returns a watermark from its bytes; None when they are torn or not a watermark.
 
     Raises:
-        ArchiveDamaged: it is whole, but of another format.
+        ArchiveDamaged: the watermark is whole, but of another format.
     """
     if len(data) < _SIZE or zlib.crc32(data[:_CHECKED]) != int.from_bytes(data[_CHECKED:_SIZE], "little"):
         return None
@@ -84,8 +83,8 @@ def unpack(data: bytes) -> Watermark | None:
         return None
     if record["format"] not in FORMATS:
         raise ArchiveDamaged(
-            f"a watermark of format {record['format']} was found, this release reads {formats_read()}: use the release "
-            "of ipcbus that wrote the archive"
+            f"the watermark has format {record['format']}, but this release reads {formats_read()}: use the release of "
+            "ipcbus that wrote the archive"
         )
     found = Watermark(
         next_offset=record["next_offset"],
@@ -104,7 +103,7 @@ def unpack(data: bytes) -> Watermark | None:
 
 
 def published(file: File) -> Watermark | None:
-    """What readers may read: the first of the three, or what is known to be synced where a power loss tore that."""
+    """Returns the watermark for readers: the first copy, or the synced one where a power loss tore the first."""
     for _ in range(_TRIES):
         found = unpack(file.read_at(WATERMARK_AT[0], _SIZE))
         if found is not None:
@@ -113,22 +112,22 @@ def published(file: File) -> Watermark | None:
 
 
 def live(file: File) -> Watermark | None:
-    """Returns the first of the three; None where it is damaged. For who holds the log's lock: nobody is writing it."""
+    """Returns the first copy; None where it is damaged. The caller holds the lock, so no process writes the copy."""
     return unpack(file.read_at(WATERMARK_AT[0], _SIZE))
 
 
 def synced(file: File) -> Watermark | None:
-    """Returns the newer of the two that were written after a sync; None where both are damaged."""
+    """Returns the newer of the two synced copies; None where both are damaged."""
     return max((mark for mark in _both(file) if mark is not None), key=lambda mark: mark.serial, default=None)
 
 
 def damaged(file: File) -> list[int]:
-    """Returns where those of the three stand that are damaged."""
+    """Returns the places of damaged copies."""
     return [at for at in WATERMARK_AT if unpack(file.read_at(at, _SIZE)) is None]
 
 
-def spare(file: File) -> int:
-    """Returns where the one stands that may be written next: the older of the two, or a damaged one."""
+def place_for_next(file: File) -> int:
+    """Returns the place for the next synced copy: that of the older or damaged one."""
     first, other = (None if mark is None else mark.serial for mark in _both(file))
     return WATERMARK_AT[1] if first is None or (other is not None and first < other) else WATERMARK_AT[2]
 

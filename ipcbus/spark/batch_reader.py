@@ -8,7 +8,7 @@ from pyspark.sql.datasource import DataSourceReader
 
 from ipcbus.archive.archive import Archive
 from ipcbus.archive.archive_layout import OFFSET_END
-from ipcbus.archive.arrow import Converter, chunks, lost_rows
+from ipcbus.archive.arrow import Converter, chunks, loss_row
 from ipcbus.archive.arrow import schema as arrow_schema
 from ipcbus.archive.row_filter import Labels, RowSelection
 from ipcbus.errors import ArchiveDamaged, ArchiveMissing, OffsetsExpired
@@ -75,7 +75,7 @@ class Rows:
 
         def tell(first: int, end: int, why: str) -> None:
             partitions.lost(self._options, why, first, end)
-            missing.append(lost_rows(first, end))
+            missing.append(loss_row(first, end))
 
         for chunk in self._chunks(log, part, converter):
             for batch in converter.good_batches(chunk, None if self._options.fail_on_data_loss else tell):
@@ -90,7 +90,7 @@ class Rows:
 
         def tell(first: int, end: int, why: str = "a hole") -> None:
             partitions.lost(self._options, f"log {part.key} of {part.path}: {why}", first, end)
-            missing.append(lost_rows(first, end))
+            missing.append(loss_row(first, end))
 
         careful = self._options.fail_on_data_loss
         at = part.start

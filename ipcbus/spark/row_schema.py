@@ -17,7 +17,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from ipcbus.archive.columns import COLUMNS, chosen
+from ipcbus.archive.columns import COLUMNS, default_columns
 from ipcbus.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ TYPES: Final[dict[str, DataType]] = {
 
 def schema(options: ReadOptions) -> StructType:
     """Returns the columns of a reader who does not name them."""
-    names = chosen(headers=options.include_headers, value=options.include_value, events=options.include_events)
+    names = default_columns(headers=options.include_headers, value=options.include_value, events=options.include_events)
     return of_columns(names)
 
 

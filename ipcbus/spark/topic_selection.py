@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ipcbus.archive.row_filter import near
+from ipcbus.archive.row_filter import suggestion
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -68,12 +68,18 @@ class TopicSelection:
         if self.pattern is not None:
             matches = re.compile(self.pattern).fullmatch
             found = any(matches(topic) for topic in every)
-            return [] if found else [f"no topic matches subscribePattern {self.pattern!r}{near(self.pattern, every)}"]
+            return (
+                []
+                if found
+                else [f"no topic matches subscribePattern {self.pattern!r}{suggestion(self.pattern, every)}"]
+            )
         if self.assigned is not None:
             return [
-                f"partition {partition} has no topic {topic!r}{near(topic, there.get(partition, ()))}"
+                f"partition {partition} has no topic {topic!r}{suggestion(topic, there.get(partition, ()))}"
                 for topic, partitions in self.assigned.items()
                 for partition in partitions
                 if topic not in there.get(partition, ())
             ]
-        return [f"there is no topic {topic!r}{near(topic, every)}" for topic in self.names or () if topic not in every]
+        return [
+            f"there is no topic {topic!r}{suggestion(topic, every)}" for topic in self.names or () if topic not in every
+        ]

@@ -50,17 +50,17 @@ class Desk:
     def send(self, number: int, value: bytes = b"", origin: Origin | None = None, first: int | None = None) -> None:
         """A message."""
         first = number if first is None else first
-        self.stage.stage(whole_message(origin or self.origin, value, first, number, 0x12, 0, None))
+        self.stage.record(whole_message(origin or self.origin, value, first, number, 0x12, 0, None))
 
     def event(
         self, kind: MessageType, first: int = -1, last: int = -1, origin: Origin | None = None, following: int = 0
     ) -> None:
         """An event."""
-        self.stage.stage(event(origin or self.origin, kind, first, last, following))
+        self.stage.record(event(origin or self.origin, kind, first, last, following))
 
     def starves(self) -> bool:
         """Whether the last message found no memory."""
-        return self.stage.starving
+        return self.stage.out_of_memory
 
     def hold(self) -> bool:
         """Takes a buffer and keeps it."""
@@ -88,7 +88,7 @@ class Desk:
     def drain(self) -> list[Got]:
         """Writes everything; returns all rows so far."""
         while True:
-            settled = self.stage.settle()
+            settled = self.stage.flush_notes()
             while self.hold():
                 pass
             if not self.held:

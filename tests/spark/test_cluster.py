@@ -167,7 +167,7 @@ def test_archive_that_is_not_where_an_executor_runs(
     with cluster.workers(["unshare", "--mount", "--uts", "sh", "-c", script], cores=2):
         told = submit(cluster, "refused", path, tmp_path / "out", **{"spark.executor.cores": "2"})
     assert os.uname().nodename != "elsewhere"
-    reason = "is no archive" if there == "nothing" else f"is archive {Archive(other).id}, asked for was"
+    reason = "is not an archive" if there == "nothing" else f"is archive {Archive(other).id}, but archive"
     for text in (told["batch"], told["stream"]):
         assert f"ArchiveMissing: {path} on host elsewhere {reason}" in text
         assert f"the query was planned on host {os.uname().nodename}, which has it: run Spark's executors there" in text

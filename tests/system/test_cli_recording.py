@@ -113,7 +113,7 @@ def test_record(domain: str, context: ipcbus.Context, tmp_path: Path, as_json: b
         (("t", "--buffer", "4096"), 2, "buffer_bytes = 4096"),
         (("t", "--buffer", "99999999T"), 2, "buffer_bytes = "),
         (("(", "--pattern"), 2, "is an invalid regular expression"),
-        (("t", "--stream", "a/b"), 2, "is no name of a directory"),
+        (("t", "--stream", "a/b"), 2, "is not a valid name"),
         (("t", "--segment-bytes", "3G"), 2, "segment_bytes"),
         (("t", "--stream", "desk"), 1, "is written by"),
     ],
@@ -198,4 +198,4 @@ def test_replay_of_a_file_knows_no_topics(domain: str, tmp_path: Path, option: s
 def test_replay_of_no_archive(domain: str, tmp_path: Path) -> None:
     result = run("replay", str(tmp_path), "--domain", domain)
     assert result.exit_code == 1
-    assert "is no archive" in result.stderr
+    assert "is not an archive" in result.stderr

@@ -101,7 +101,7 @@ def command(
     opened = Archive(archive)
     target = Path(to)
     chosen = cast("Form", form or (target.suffix[1:] if target.suffix in (".parquet", ".arrow") else "parquet"))
-    choice = RowSelection(_topic_predicate(topics, pattern), events=events)
+    selection = RowSelection(_topic_predicate(topics, pattern), events=events)
     missing: list[Missing] = []
     try:
         total = _count_rows(opened, topics, pattern, skip_damaged)
@@ -111,10 +111,10 @@ def command(
                 opened,
                 target,
                 form=chosen,
-                choice=choice,
-                told=lambda rows: progress.advance(task, rows),
+                selection=selection,
+                on_progress=lambda rows: progress.advance(task, rows),
                 skip_damaged=skip_damaged,
-                missing=missing.append,
+                on_missing=missing.append,
             )
     except ArchiveDamaged as error:
         if skip_damaged:
@@ -134,7 +134,7 @@ def _count_rows(archive: Archive, topics: tuple[str, ...], pattern: bool, skip_d
     Raises:
         ArchiveDamaged: a log cannot be read.
     """
-    from ipcbus.archive.row_filter import near
+    from ipcbus.archive.row_filter import suggestion
 
     total, known = 0, set[str]()
     for log in archive.logs():
@@ -145,7 +145,7 @@ def _count_rows(archive: Archive, topics: tuple[str, ...], pattern: bool, skip_d
     for topic in topics:
         if not any(re.fullmatch(topic, each) for each in known) if pattern else topic not in known:
             what = "matches no topic of the archive" if pattern else "is not a topic of the archive"
-            notes().print(safe(f"note: {topic} {what}{near(topic, known)}"), soft_wrap=True)
+            notes().print(safe(f"note: {topic} {what}{suggestion(topic, known)}"), soft_wrap=True)
     return total
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import functions as F
 
 from ipcbus.archive import Archive
-from ipcbus.archive.columns import chosen
+from ipcbus.archive.columns import default_columns
 from ipcbus.spark.pipelines import audit, latency, rollup, throughput
 from ipcbus.spark.pipelines.audit_results import COMPLETE
 from ipcbus.spark.pipelines.compact import compact
@@ -120,7 +120,7 @@ def _pipeline(request: Request) -> Pipeline:
 
 
 def _compacted_columns(request: Request) -> tuple[str, ...]:
-    return chosen(events=request.events, waits=True)
+    return default_columns(events=request.events, waits=True)
 
 
 def _where(request: Request) -> Path | None:

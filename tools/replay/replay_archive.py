@@ -11,7 +11,7 @@ from rich.table import Table
 
 import ipcbus
 from ipcbus.archive import Archive
-from ipcbus.archive.player import Edge, Player
+from ipcbus.archive.player import Boundary, Player
 from ipcbus.config import Config
 from ipcbus_tools.common import notes, number, output, plural, print_json, safe, size, source_options
 from ipcbus_tools.replay.replay_options import progress, wait_for_receivers, wait_until_read
@@ -35,8 +35,8 @@ def replay(
     pattern: str | None,
     rename: dict[str, str],
     stream: str | None,
-    start: Edge | None,
-    end: Edge | None,
+    start: Boundary | None,
+    end: Boundary | None,
     loops: int,
     transport: str | None,
     wait_receivers: int,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from rich.progress import Progress
 
 import ipcbus
-from ipcbus.archive.player import carrying
+from ipcbus.archive.player import fitting_options
 from ipcbus.config import Config
 from ipcbus_tools.common import Failure, Misuse, notes, number, output, print_json, source_options
 from ipcbus_tools.replay.feed_file import FeedFile, Survey
@@ -87,7 +87,7 @@ def _open_sources(
 ) -> dict[str, ipcbus.Source]:
     """Returns a source for each topic, on sessions that can carry the longest message."""
     options = source_options(transport)
-    options = carrying(settings.values("source", **options), options, lambda: survey.longest)
+    options = fitting_options(settings.values("source", **options), options, lambda: survey.longest)
     return {topic: context.source(topic, **options) for topic in survey.topics}
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ipcbus.archive import Archive, Chunk
 from ipcbus.archive.archive_layout import ROW, TYPE_LOSS_DAMAGE
-from ipcbus.archive.arrow import Converter, chunks, lost_rows, schema
+from ipcbus.archive.arrow import Converter, chunks, loss_row, schema
 from ipcbus.archive.columns import COLUMNS
 from ipcbus.archive.row_filter import Labels, RowSelection
 from ipcbus.errors import ArchiveDamaged
@@ -152,7 +152,7 @@ def test_a_header_block_that_makes_no_sense(tmp_path: Path) -> None:
     record = np.zeros(1, ROW)
     record["headers"] = 4
     converter = Converter(Labels(archive.log("host/0")), schema(["headers"]))
-    with pytest.raises(ArchiveDamaged, match="a header block in the rows from offset 7 on makes no sense"):
+    with pytest.raises(ArchiveDamaged, match="a header block in the rows from offset 7 on is damaged"):
         converter.batch(Chunk(7, record, np.frombuffer(b"\x09\0\1a", np.uint8), 0))
 
 
@@ -162,7 +162,7 @@ def test_rows_that_cannot_be_read_are_a_loss(tmp_path: Path) -> None:
         append(writer, counted(1))
     names = ["value", "topic", "offset", "type", "numbers", "source"]
     converter = Converter(Labels(archive.log("host/0")), schema(names), RowSelection(lambda _: False, events=True))
-    (row,) = converter.batch(lost_rows(40, 55)).to_pylist()
+    (row,) = converter.batch(loss_row(40, 55)).to_pylist()
     assert tuple(row.values()) == (None, "", 40, TYPE_LOSS_DAMAGE, 15, "")
 
 

@@ -27,7 +27,7 @@ def staged(sent_ns: int, wait_ns: int | None, first: int = 5) -> tuple[int, int]
     desk = Desk()
     sent = clock.ticks() - round(sent_ns / clock.tick_ns())
     published = 0 if wait_ns is None else sent + round(wait_ns / clock.tick_ns())
-    desk.stage.stage(whole_message(desk.origin, b"x", first, 5, 0, sent, None, None, published))
+    desk.stage.record(whole_message(desk.origin, b"x", first, 5, 0, sent, None, None, published))
     assert desk.hold()
     rows = desk.held[0].rows
     return int(numbers(rows)[0]), int(batch_waits(rows)[0])

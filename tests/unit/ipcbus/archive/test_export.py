@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ipcbus.archive import Archive, export
-from ipcbus.archive.columns import chosen
+from ipcbus.archive.columns import default_columns
 from ipcbus.archive.export import export as exported
 from ipcbus.archive.row_filter import RowSelection
 from ipcbus.errors import ArchiveDamaged, ConfigError, StorageError, StorageFull
@@ -38,7 +38,7 @@ def archive(tmp_path: Path) -> Archive:
 
 
 def expected(*, events: bool = False) -> list[dict[str, Any]]:
-    names = chosen(headers=True, events=events, waits=True)
+    names = default_columns(headers=True, events=events, waits=True)
     rows = [*as_rows(FIRST, waits=True), *as_rows(SECOND, partition=1, waits=True)]
     return [{name: row[name] for name in names} for row in rows if events or row["type"] == 0]
 
@@ -54,7 +54,7 @@ def test_one_file(archive: Archive, tmp_path: Path, form: Form) -> None:
 
 
 def test_events(archive: Archive, tmp_path: Path) -> None:
-    exported(archive, tmp_path / "out.parquet", choice=RowSelection(events=True))
+    exported(archive, tmp_path / "out.parquet", selection=RowSelection(events=True))
     assert pq.read_table(tmp_path / "out.parquet").to_pylist() == expected(events=True)
 
 
@@ -73,7 +73,7 @@ def test_a_directory(archive: Archive, tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_topics_and_progress(archive: Archive, tmp_path: Path) -> None:
     steps: list[int] = []
-    (found,) = exported(archive, tmp_path / "out.parquet", choice=RowSelection("u".__eq__), told=steps.append)
+    (found,) = exported(archive, tmp_path / "out.parquet", selection=RowSelection("u".__eq__), on_progress=steps.append)
     assert found.rows == 4
     assert sum(steps) == len(FIRST) + len(SECOND)
 
@@ -82,7 +82,7 @@ def test_nothing(tmp_path: Path) -> None:
     empty = Archive.create(tmp_path / "a")
     (found,) = exported(empty, tmp_path / "out.parquet")
     assert found.rows == 0
-    assert pq.read_table(tmp_path / "out.parquet").column_names == list(chosen(headers=True, waits=True))
+    assert pq.read_table(tmp_path / "out.parquet").column_names == list(default_columns(headers=True, waits=True))
     assert exported(empty, tmp_path / "out") == []
 
 
@@ -98,7 +98,7 @@ def test_duckdb_reads_it(archive: Archive, tmp_path: Path) -> None:
 def test_what_is_there_stays(archive: Archive, tmp_path: Path) -> None:
     to = tmp_path / "out.parquet"
     to.write_text("mine")
-    with pytest.raises(ConfigError, match="is there already; remove it"):
+    with pytest.raises(ConfigError, match="exists already; remove it"):
         exported(archive, to)
     assert to.read_text() == "mine"
     assert sorted(os.listdir(tmp_path)) == ["a", "out.parquet"]
@@ -129,7 +129,11 @@ def test_damage_is_left_out_on_request(archive: Archive, tmp_path: Path) -> None
     (archive.path / "other" / "1" / "watermark").write_bytes(bytes(2000))
     missing: list[Missing] = []
     exported(
-        archive, tmp_path / "out.parquet", choice=RowSelection(events=True), skip_damaged=True, missing=missing.append
+        archive,
+        tmp_path / "out.parquet",
+        selection=RowSelection(events=True),
+        skip_damaged=True,
+        on_missing=missing.append,
     )
     assert [(each.log, each.first, each.end, each.damaged) for each in missing] == [
         ("other/1", None, None, True),
@@ -146,7 +150,7 @@ def test_who_ends_it_leaves_nothing(archive: Archive, tmp_path: Path, to: str) -
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        exported(archive, tmp_path / to, told=stop)
+        exported(archive, tmp_path / to, on_progress=stop)
     assert not list(tmp_path.glob("*out*")) or not list((tmp_path / "out").iterdir())
 
 
@@ -158,7 +162,7 @@ def test_a_hole_is_a_row_with_events(tmp_path: Path, lost: int) -> None:
             append(writer, counted(10, begin))
             writer.roll()
     lose_in_power_loss(tmp_path / "a" / "host" / "0", lost, lost + 10)
-    exported(archive, tmp_path / "out.parquet", choice=RowSelection(events=True))
+    exported(archive, tmp_path / "out.parquet", selection=RowSelection(events=True))
     rows = pq.read_table(tmp_path / "out.parquet", columns=["offset", "type", "numbers"]).to_pylist()
     assert [row["offset"] for row in rows] == [*range(lost), lost, *range(lost + 10, 30)]
     assert [(row["type"], row["numbers"]) for row in rows if row["type"]] == [(254, 10)]

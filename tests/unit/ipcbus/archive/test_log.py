@@ -122,7 +122,7 @@ def test_a_log_has_one_writer(tmp_path: Path) -> None:
 
 
 def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ArchiveMissing, match="no archive"):
+    with pytest.raises(ArchiveMissing, match="is not an archive"):
         Archive(tmp_path / "none")
     archive = Archive.create(tmp_path)
     assert Archive.create(tmp_path).id == archive.id
@@ -140,7 +140,7 @@ def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
             with pytest.raises(OffsetsExpired, match="0 to 2"):
                 log.read(start, end)
         assert list(log.read(3, 3)) == []
-        with pytest.raises(ValueError, match="nothing to read"):
+        with pytest.raises(ValueError, match="out of range"):
             log.read(2, 1)
 
 
@@ -151,7 +151,7 @@ def test_rows_have_to_cover_their_bytes(tmp_path: Path) -> None:
             with pytest.raises(ValueError, match="cover"):
                 writer.append(rows, wrong)
         rows["topic"] = 9
-        with pytest.raises(ValueError, match="higher"):
+        with pytest.raises(ValueError, match="has a number above 1"):
             writer.append(rows, data)
         assert writer.next_offset == 0
         assert writer.append(*made([])) == 0

@@ -84,11 +84,11 @@ def test_a_writer_that_cannot_sync_gives_up(disk: FaultyDisk) -> None:
     writer = opened(disk, sync_seconds=0)
     add(writer, [b"synced"])
     disk.sync_fails = True
-    with pytest.raises(StorageError, match="made anew"):
+    with pytest.raises(StorageError, match="make a new one"):
         add(writer, [b"shown"])
     disk.sync_fails = False
     for call in (writer.sync, writer.roll, lambda: add(writer, [b"x"]), lambda: writer.retain(0)):
-        with pytest.raises(StorageError, match="anew"):
+        with pytest.raises(StorageError, match="make a new one"):
             call()
     writer.close()
     with opened(disk) as again:
@@ -283,7 +283,7 @@ def test_no_more_names_than_readers_take(disk: FaultyDisk, monkeypatch: pytest.M
     monkeypatch.setattr(naming, "SIZE_MAX", 2000)
     with opened(disk) as writer:
         add(writer, [b"x"], topic="t" * 900)
-        with pytest.raises(StorageError, match="no more fit; use another stream"):
+        with pytest.raises(StorageError, match="and more do not fit; use another stream"):
             for number in range(9):
                 add(writer, [b"x"], topic=f"{number}" * 300)
         assert add(writer, [b"last"], topic="t" * 900) > 1
@@ -350,7 +350,7 @@ def test_a_writer_that_failed_leaves_no_file_open_and_gives_its_lock_back(
 
     with monkeypatch.context() as patch:
         patch.setattr(DiskFile, "sync", failing_sync)
-        with pytest.raises(StorageError, match="made anew"):
+        with pytest.raises(StorageError, match="make a new one"):
             add(writer, [b"two"])
         if closing == "works":
             writer.close()

@@ -225,7 +225,7 @@ def test_headers_that_are_none_are_damage(context: ipcbus.Context, archive: Arch
         rows, data = made([b"\x09\x00\x07abcde"], topic=writer.topic("a"), session=writer.session("x"))
         rows["headers"], rows["length"] = 3, 5
         writer.append(rows, data)
-    with pytest.raises(ArchiveDamaged, match="header block of a message of topic 'a' makes no sense"):
+    with pytest.raises(ArchiveDamaged, match="header block of a message of topic 'a' is damaged"):
         Player(archive, context, speed=0).play()
 
 
@@ -238,7 +238,7 @@ def test_headers_that_are_none_are_damage(context: ipcbus.Context, archive: Arch
         ({"topics": ["a"], "pattern": "a"}, "not both"),
         ({"pattern": "("}, "no regular expression"),
         ({"start": 7}, "has the offsets 0 to 1, not 7"),
-        ({"start": datetime.datetime.min}, "0001-01-01T00:00:00 is no time of this host's clock"),
+        ({"start": datetime.datetime.min}, "0001-01-01T00:00:00 is not a valid time on this host"),
         ({"no_option": 1}, "no_option"),
     ],
 )
@@ -261,7 +261,7 @@ def test_what_is_not_there_is_told(context: ipcbus.Context, archive: Archive) ->
         Player(archive, context, stream="u")
     with pytest.raises(ArchiveMissing, match="has no topic 'x', 'y'"):
         Player(archive, context, topics=["a", "x"], rename={"y": "a"})
-    with pytest.raises(ConfigError, match="choose a stream of s, t"):
+    with pytest.raises(ConfigError, match="choose one stream of s, t"):
         Player(archive, context, start=0)
 
 

@@ -138,7 +138,7 @@ def test_a_message_that_no_segment_holds_is_a_loss() -> None:
 @pytest.mark.parametrize("first", [MessageType.DATA, LOSS])
 def test_what_was_sent_while_no_recorder_was_there_is_told(first: MessageType) -> None:
     known: Mapping[tuple[str, str], int] = {("t", "s"): 5, ("u", "s"): 3, ("v", "s"): 9}
-    desk = Desk(known=known)
+    desk = Desk(resume_positions=known)
     desk.event(MessageType.BOS)
     if first is LOSS:
         desk.event(LOSS, 8, 8)
@@ -162,7 +162,7 @@ def test_what_was_sent_while_no_recorder_was_there_is_told(first: MessageType) -
 def test_what_was_sent_while_no_recorder_was_there_is_told_at_the_end(
     following: int, told: list[tuple[int, int, int, int]]
 ) -> None:
-    desk = Desk(known={("t", "s"): 5})
+    desk = Desk(resume_positions={("t", "s"): 5})
     desk.event(MessageType.BOS)
     desk.event(MessageType.EOS, following=following)
     assert [(row.topic, row.type, row.first, row.last) for row in desk.drain()] == [
@@ -174,7 +174,7 @@ def test_what_was_sent_while_no_recorder_was_there_is_told_at_the_end(
 
 
 def test_where_nobody_knows_the_end_it_is_told_when_the_session_is_joined_again() -> None:
-    desk = Desk(known={("t", "s"): 5})
+    desk = Desk(resume_positions={("t", "s"): 5})
     desk.event(MessageType.EOS)
     desk.send(8, b"", Origin("t", "s"))
     assert [row[2:5] for row in desk.drain()] == [(1, 0, -1), (OWN, 5, 7), (0, 8, 8)]
@@ -208,7 +208,7 @@ def test_very_many_stretches_are_told_coarsely_and_none_is_forgotten() -> None:
 
 
 def test_too_little_memory_is_refused() -> None:
-    with pytest.raises(ValueError, match="131071 bytes of memory are too few"):
+    with pytest.raises(ValueError, match="131071 bytes of memory are not enough"):
         Desk(BUFFER_BYTES_MIN - 1)
 
 
@@ -268,7 +268,7 @@ def test_every_number_is_in_one_row(steps: list[tuple[str, int, int]]) -> None:
         elif what == "write" and desk.held:
             desk.write()
         else:
-            desk.stage.settle()
+            desk.stage.flush_notes()
     rows = desk.drain()
     topics, sources = list(desk.stage.topics), list(desk.stage.sources)
     lost = dropped = 0

@@ -39,7 +39,7 @@ def write_beside(desk: Desk, sender: threading.Thread, started: Callable[[], obj
     while sender.is_alive():
         if desk.hold():
             desk.write()
-        desk.stage.settle()
+        desk.stage.flush_notes()
     sender.join()
 
 

@@ -69,8 +69,8 @@ def hurry() -> Iterator[None]:
     ("how", "limits", "text"),
     [
         ("room", Limits(sync="never"), "no room for"),
-        ("sync", Limits(sync="always"), "has to be closed and made anew"),
-        ("sync", Limits(sync_seconds=0), "has to be closed and made anew"),  # after the rows were published
+        ("sync", Limits(sync="always"), "and make a new one"),
+        ("sync", Limits(sync_seconds=0), "and make a new one"),  # after the rows were published
         ("defect", Limits(), "a defect"),
     ],
 )
@@ -194,7 +194,7 @@ def test_segments_that_cannot_be_removed_do_not_keep_others_from_being_written(
     def retain(_writer: LogWriter, _now_ns: int) -> None:
         raise StorageError("consumers: cannot list it: permission denied")
 
-    monkeypatch.setattr("ipcbus.archive.writer_thread._LOOK_S", 0.001)
+    monkeypatch.setattr("ipcbus.archive.writer_thread._HOUSEKEEPING_S", 0.001)
     monkeypatch.setattr("ipcbus.archive.writer_thread._RETAIN_S", 0)
     archive = Archive.create("/archive", files=refusal.disk)
     source = context.source("t")

@@ -8,7 +8,7 @@ import pytest
 
 from ipcbus.archive import Archive, resume_positions
 from ipcbus.archive.archive_layout import TYPE_LOSS_DAMAGE, TYPE_LOSS_RECORDER
-from ipcbus.archive.resume_positions import met_before
+from ipcbus.archive.resume_positions import read_resume_positions
 from tests.kit.archives import Watch, made
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def add(writer: LogWriter, topic: str, source: str, last: int, kind: int = 0, nu
 
 
 def test_an_empty_log_tells_nothing(writer: LogWriter) -> None:
-    assert met_before(writer.log) == {}
+    assert read_resume_positions(writer.log) == {}
 
 
 def test_the_last_number_of_each_topic_of_each_session(writer: LogWriter) -> None:
@@ -45,7 +45,7 @@ def test_the_last_number_of_each_topic_of_each_session(writer: LogWriter) -> Non
     add(writer, "a", "y", 100)
     add(writer, "a", "x", 5, TYPE_LOSS_RECORDER, 5)
     add(writer, "c", "y", -1, BOS, 0)
-    assert met_before(writer.log) == {("a", "x"): 6, ("b", "x"): 8, ("a", "y"): 101}
+    assert read_resume_positions(writer.log) == {("a", "x"): 6, ("b", "x"): 8, ("a", "y"): 101}
 
 
 def test_what_has_ended_is_over_until_it_begins_again(writer: LogWriter) -> None:
@@ -54,13 +54,13 @@ def test_what_has_ended_is_over_until_it_begins_again(writer: LogWriter) -> None
         add(writer, topic, "x", -1, EOS, 0)
     add(writer, "b", "x", -1, BOS, 0)
     add(writer, "b", "x", 3)
-    assert met_before(writer.log) == {("b", "x"): 4}
+    assert read_resume_positions(writer.log) == {("b", "x"): 4}
 
 
 def test_what_a_repair_took_out_is_nobodys(writer: LogWriter) -> None:
     rows, _ = made([b""], first=9, type=TYPE_LOSS_DAMAGE)
     writer.append(rows, b"")
-    assert met_before(writer.log) == {}
+    assert read_resume_positions(writer.log) == {}
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 100])
@@ -70,8 +70,8 @@ def test_only_the_last_rows_are_looked_at(writer: LogWriter, step: int, monkeypa
     for number in range(4):
         add(writer, "a", "x", number)
         add(writer, "b", "x", number)
-    assert met_before(writer.log) == {("old", "x"): 10, ("a", "x"): 4, ("b", "x"): 4}
-    assert met_before(writer.log, 3) == {("a", "x"): 4, ("b", "x"): 4}
+    assert read_resume_positions(writer.log) == {("old", "x"): 10, ("a", "x"): 4, ("b", "x"): 4}
+    assert read_resume_positions(writer.log, 3) == {("a", "x"): 4, ("b", "x"): 4}
 
 
 def test_rows_that_name_no_topic_or_session_tell_nothing(writer: LogWriter) -> None:
@@ -80,14 +80,14 @@ def test_rows_that_name_no_topic_or_session_tell_nothing(writer: LogWriter) -> N
         rows, _ = made([b""], topic=topic, session=session, first=9)
         rows["numbers"] = 1
         writer.append(rows, b"")
-    assert met_before(writer.log) == {("a", "x"): 2}
+    assert read_resume_positions(writer.log) == {("a", "x"): 2}
 
 
 def test_only_rows_are_read(writer: LogWriter, monkeypatch: pytest.MonkeyPatch) -> None:
     rows, data = made([bytes(1000)] * 3, topic=writer.topic("a"), session=writer.session("x"))
     writer.append(rows, data)
     watch = Watch(monkeypatch)
-    assert met_before(writer.log) == {("a", "x"): 3}
+    assert read_resume_positions(writer.log) == {("a", "x"): 3}
     assert ".dat" not in watch.suffixes
 
 
@@ -97,4 +97,4 @@ def test_damage_is_left_out(writer: LogWriter, tmp_path: Path) -> None:
     add(writer, "a", "x", 2)
     damaged = sorted(tmp_path.rglob("*.blk"))[1]
     damaged.write_bytes(bytes(damaged.stat().st_size))
-    assert met_before(writer.log) == {("a", "x"): 2}
+    assert read_resume_positions(writer.log) == {("a", "x"): 2}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ipcbus.archive import Archive
-from ipcbus.archive.columns import COLUMNS, chosen
+from ipcbus.archive.columns import COLUMNS, default_columns
 from ipcbus.archive.row_filter import Labels, RowFilter, RowSelection, numbers, session_id
 from ipcbus.errors import ArchiveDamaged
 from tests.kit.records import Record, append
@@ -35,7 +35,7 @@ def log(tmp_path: Path) -> Log:
 
 
 def found(log: Log, choice: RowSelection) -> list[int]:
-    """Offsets of the rows that are chosen; the same whatever rows they are asked about in."""
+    """Offsets of the rows that are default_columns; the same whatever rows they are asked about in."""
     row_filter = RowFilter(choice, Labels(log))
     (chunk,) = log.read(0, len(RECORDS))
     indices = row_filter.indices(chunk.rows, 0)
@@ -96,7 +96,7 @@ def test_a_number_without_a_name_is_damage(log: Log, field: str) -> None:
     (chunk,) = log.read(0, 2)
     rows = chunk.rows.copy()
     rows[field][1] = 77
-    with pytest.raises(ArchiveDamaged, match=f"log host/0: the row at offset 11 is of {field} number 77"):
+    with pytest.raises(ArchiveDamaged, match=f"log host/0: the row at offset 11 has {field} number 77"):
         RowFilter(RowSelection(), Labels(log)).indices(rows, 10)
 
 
@@ -129,5 +129,12 @@ def test_session_of_a_source_string(source: str, number: int) -> None:
 
 
 def test_columns_of_a_reader_who_names_none() -> None:
-    assert chosen(headers=True, events=True, waits=True) == tuple(COLUMNS)
-    assert set(COLUMNS) - set(chosen(value=False)) == {"value", "headers", "type", "numbers", "source", "batchWaitNs"}
+    assert default_columns(headers=True, events=True, waits=True) == tuple(COLUMNS)
+    assert set(COLUMNS) - set(default_columns(value=False)) == {
+        "value",
+        "headers",
+        "type",
+        "numbers",
+        "source",
+        "batchWaitNs",
+    }

@@ -40,7 +40,7 @@ def zero(host: Host, name: str, stream: str = "host/0") -> None:
         ({"subscribe": "quotes.AAP,quotes.B"}, "there is no topic 'quotes.AAP', but 'quotes.AAPL'"),
         ({"subscribe": "zzz"}, "there is no topic 'zzz'; there are 2 topics"),
         ({"subscribePattern": r"trades\..*"}, r"no topic matches subscribePattern 'trades\\..*'"),
-        ({"assign": '{"quotes.AAPL":[0,1]}'}, "partition 1 has no topic 'quotes.AAPL'; there is none at all"),
+        ({"assign": '{"quotes.AAPL":[0,1]}'}, "partition 1 has no topic 'quotes.AAPL'; the archive has no topics"),
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])

@@ -121,4 +121,4 @@ def test_what_is_no_archive_is_refused(tmp_path: Path, name: str) -> None:
     for path in (tmp_path, tmp_path / "none"):
         result = run(name, str(path))
         assert (result.exit_code, result.stdout) == (1, "")
-        assert "is no archive" in result.stderr
+        assert "is not an archive" in result.stderr

@@ -63,7 +63,7 @@ def test_no_archive(tmp_path: Path) -> None:
     result = CliRunner().invoke(cli, ["pipeline", "audit", "--archive", str(tmp_path)])
     assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
     assert f"{tmp_path} on host" in result.stderr
-    assert "is no archive" in result.stderr
+    assert "is not an archive" in result.stderr
 
 
 def test_no_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
