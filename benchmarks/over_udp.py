@@ -84,7 +84,7 @@ def count(station: Station) -> Figures:
         if not done.wait(_WAIT_S):
             raise TimeoutError(f"{seen} of {station.messages} messages had come after {_WAIT_S:g} s, {lost} were lost")
         (udp_receiver,) = context._network._udp_receivers
-        counts = udp_receiver._ports[0].socket.counts
+        counts = udp_receiver._session_sockets[0].socket.counts
         return {"per_second": (seen - 1) / (end - begin), "lost": lost, "wire": _on_wire(counts)}
 
 

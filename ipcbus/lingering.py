@@ -48,7 +48,7 @@ def linger(context: Context, sources: Iterable[Source], leave_out: Collection[in
     begin_ns = time.monotonic_ns()
     with contextlib.ExitStack() as kept:
         for source in waiting:
-            kept.enter_context(source._session.keeping())
+            kept.enter_context(source._session.hold_batch())
         while True:
             awaited, passed_ns = ExpectedReceivers(context.domain, leave_out), time.monotonic_ns() - begin_ns
             waiting = [each for each in waiting if passed_ns < each._linger_ns and _misses(each, awaited)]

@@ -55,7 +55,7 @@ class Source(TopicSource):
         self._opened_ns = time.time_ns()
         self._met = False
         self._unheard: int | None = None
-        self._claims = session.claims()
+        self._claims = session.membership_changes()
         self._errors_told: set[str] = set()
         self._known_receivers: dict[Hashable, tuple[int, str]] = {}
         self._known_evictions = session.evictor.count if session.evictor is not None else 0
@@ -78,7 +78,7 @@ class Source(TopicSource):
         if self._unheard is not None:
             return self._unheard
         # Joins are seen by chance only: a context that joined the session and left again may have received the topic.
-        known = self._met or self.receivers > 0 or self._claims != self._session.claims()
+        known = self._met or self.receivers > 0 or self._claims != self._session.membership_changes()
         return 0 if known else self.sequence_number + 1
 
     def _unpublished(self) -> int:
@@ -170,7 +170,7 @@ class Source(TopicSource):
             self._met = self.receivers > 0
         if self._on_event is None:
             return
-        joined = self._session.who_joined(self._number)
+        joined = self._session.joined_receivers(self._number)
         before, self._known_receivers = self._known_receivers, joined
         self._tell_evictions()
         for which, (pid, name) in before.items():
@@ -185,6 +185,6 @@ class Source(TopicSource):
         evictor = self._session.evictor
         if evictor is None:
             return
-        self._known_evictions, evicted = evictor.since(self._known_evictions)
+        self._known_evictions, evicted = evictor.evicted_since(self._known_evictions)
         for who in evicted:
             self._notify(SourceEvent(SourceEventType.RECEIVER_EVICTED, who.pid, who.context_name))

@@ -30,7 +30,7 @@ class DeliverySession:
         ring: RingReader | None = None,
         budget: ReassemblyBudget,
         failed: Callable[[Sink, BaseException], None],
-        told: Callable[[int], None],
+        delivered: Callable[[int], None],
         begun: bool = False,
     ) -> None:
         """A session without topics.
@@ -41,14 +41,14 @@ class DeliverySession:
             ring: where its records are read from; None when datagrams are fed to `demux`.
             budget: what its controllers may hold, with those of other sessions.
             failed: told of exceptions in callbacks.
-            told: told how many events were given to receivers.
+            delivered: called with the number of events that receivers got.
             begun: whether it had sent something before it was joined.
         """
         self.source_string = source_string
         self.demux = Demux(ring, topics_max, self)
         self._failed = failed
         self.on_view_kept: Callable[[], None] = lambda: None
-        self._budget, self._told = budget, told
+        self._budget, self._told = budget, delivered
         self._begun = begun
         self._had_bos: dict[int, set[Sink]] = {}
         self._raised: BaseException | None = None

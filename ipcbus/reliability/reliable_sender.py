@@ -93,7 +93,7 @@ class ReliableSender:
         self._finals_sent: int | None = None
         self._final_ns = 0
         self.expects = False
-        """Whether the end is announced for longer: a receiver may still register, or still miss something."""
+        """Whether to announce the end for longer: a receiver may still register, or still miss datagrams."""
 
     # ---- calls of the session's owner
 

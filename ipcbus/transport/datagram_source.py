@@ -1,4 +1,4 @@
-"""What brings the datagrams of a joined session: its ring, or packets that are put into one of this context's own."""
+"""The interface of what brings the datagrams of a joined session: its ring, or UDP through a ring of this context."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 
 
 class DatagramSource(Protocol):
-    """One session's, at one receiving context."""
+    """What brings the datagrams of one session to one receiving context."""
 
     recovery_ns: int
-    """How long it tries to bring what is missing."""
+    """How long it tries to recover a missing datagram, in ns; 0 when it never does."""
     owner_pid: int
-    """Process that sends; 0 when that is not known."""
+    """The process id of the source; 0 when it is not known."""
     begun: bool
-    """Whether something had been sent before it was joined."""
+    """Whether the source had sent a datagram before this context joined."""
     layer: str
-    """`ring`, or the transport over which it comes."""
+    """`ring`, or the name of the transport over UDP."""
     reason: str
-    """Why it is not the session's ring; empty where it is, or where there is none."""
+    """Why the session is not read from its ring; empty where it is, or where the session has no ring."""
 
     @property
     def lines(self) -> TopicLines | None:
@@ -32,80 +32,81 @@ class DatagramSource(Protocol):
 
     @property
     def reader(self) -> RingReader:
-        """Of the ring that the session's records are read from."""
+        """The reader of the ring that the session's records are read from."""
 
     @property
     def control(self) -> Mapping:
-        """The control block with this context's slot."""
+        """The control block that holds this context's slot."""
 
     @property
     def index(self) -> int:
-        """This context's slot."""
+        """The number of this context's slot."""
 
     def join_topic(self, number: int, begins: Callable[[int], object] | None = None) -> bool:
-        """This context receives a topic from now on; False when the topic is not there (any more).
+        """Begins to receive a topic; returns False when the session does not carry the topic.
 
         Args:
-            number: the topic's.
-            begins: where `floor` does not know, it is told the same before anything of the topic can be read.
+            number: the number of the topic.
+            begins: where `floor` returns None, called with the number of the first message before any message of the
+                topic can be read.
         """
 
     def leave_topic(self, number: int) -> None:
-        """It does not any more."""
+        """Stops receiving a topic."""
 
     def floor(self, number: int) -> int | None:
-        """Returns the number of the topic's first message that is sent after now; None when that is not known."""
+        """Returns the number of the first message of a topic that is sent from now on; None when it is not known."""
 
     def published(self, number: int) -> int:
-        """Messages of a topic with numbers below this one are published; 0 when that is not known."""
+        """Returns a number below which all messages of a topic are published; 0 when it is not known."""
 
     def at_end(self, number: int) -> int:
-        """The same of a session or topic that is over, from all that can be known here."""
+        """Returns the number of `published` for a session or topic that is over, from all that this host knows."""
 
     counted: bool
-    """Whether each datagram says how many messages are in it."""
+    """Whether the header of each datagram has its number of messages."""
 
     def numbers_end(self, number: int) -> int:
-        """Returns the messages of a topic that are sent by now have numbers below this one, as far as is known."""
+        """Returns a number above those of all messages of a topic that have been sent, as far as is known."""
 
     def missed(self) -> int:
-        """At most so many messages were lost before they came here; never falls."""
+        """Returns an upper bound of the messages that were lost on the way; never falls."""
 
     def came_ns(self) -> int:
-        """When the newest datagram came, ns of the monotonic clock; 0 where nothing that is missing comes later."""
+        """Returns when the newest datagram came, ns of the monotonic clock; 0 where missing datagrams never come."""
 
     def mark(self) -> Callable[[], bool]:
-        """Says later whether everything that is published now has been read from the ring, or will not come."""
+        """Returns a function that says whether all that is published now has been read from the ring, or was lost."""
 
     @property
     def catches_up(self) -> bool:
-        """Whether it is behind its source, and gets what was published in order."""
+        """Whether it is behind its source and gets datagrams in order, in small steps."""
 
     def may_lose(self) -> bool:
-        """Returns whether messages may be lost without others following them that show it."""
+        """Returns whether messages may be lost with no later message to show the gap."""
 
-    def withdrawn(self, *, died: bool = False) -> None:
-        """Nobody offers the session any more, or the process that did so died."""
+    def note_withdrawn(self, *, died: bool = False) -> None:
+        """Takes note that no registry offers the session any more, or that the process that did so has died."""
 
     @property
     def for_good(self) -> bool:
-        """Whether a session that is over here cannot be joined again."""
+        """Whether a session that is over cannot be joined again."""
 
-    def signs(self) -> tuple[int, int]:
-        """Numbers of which one changes with every sign of life of the source."""
+    def life_signs(self) -> tuple[int, int]:
+        """Returns two numbers; one of them changes with each sign of life of the source."""
 
     def owner_lives(self) -> bool:
-        """Returns whether the source's process is there, as far as can be told."""
+        """Returns whether the source's process lives, as far as is known."""
 
     @property
     def closed(self) -> bool:
-        """Whether the source has ended the session, read to its end or not."""
+        """Whether the source has ended the session; records may still wait in the ring."""
 
     def counters(self) -> dict[str, int]:
-        """What it counts itself."""
+        """Returns the counters that it has beside those of the slot."""
 
     def leave(self) -> bool:
-        """Leaves the session; True when the source waits for an event."""
+        """Leaves the session; returns whether the source waits for an event."""
 
     def abandon(self) -> None:
-        """Closes descriptors only; for a child after a fork."""
+        """Closes descriptors only; for the child process after a fork."""

@@ -1,4 +1,4 @@
-"""A session that this context has joined: what brings its datagrams, and the delivery of what comes."""
+"""A session that this context has joined: the source of its datagrams, and their delivery."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ _COUNTERS = (
     "views_kept",
 )
 
-_COUNTED_ON = frozenset(_COUNTERS) - {"msgs_rcved", "bytes_rcved", "overruns"}
-"""Those that the demux counts, from one ring to the next."""
+_CARRIED_ON = frozenset(_COUNTERS) - {"msgs_rcved", "bytes_rcved", "overruns"}
+"""The counters that the demux carries on from one ring to the next."""
 
 
 def rules_of(options: ReceiverOptions, recovery_ns: int) -> DeliveryRules:
-    """Returns how a topic is delivered.
+    """Returns the delivery rules of a topic.
 
     Args:
         options: of its receivers.
@@ -59,7 +59,7 @@ def rules_of(options: ReceiverOptions, recovery_ns: int) -> DeliveryRules:
     return DeliveryRules(
         ordered=options.ordered_delivery,
         burst_loss=options.delivery_control_maximum_burst_loss,
-        # What a transport still brings is not given up for being late; the limits of the whole context hold.
+        # A message that the transport may still recover is not given up for its age; the limits of the context hold.
         caching=0 if recovery_ns else options.otr_message_caching_threshold,
         loss_check_ns=options.delivery_control_loss_check_interval * 1_000_000,
         recovery_ns=recovery_ns,
@@ -67,7 +67,7 @@ def rules_of(options: ReceiverOptions, recovery_ns: int) -> DeliveryRules:
 
 
 class ReceivingSession:
-    """One joined session. All its methods run on whoever drives the context."""
+    """One joined session. The driver of the context calls all its methods."""
 
     def __init__(
         self,
@@ -78,24 +78,24 @@ class ReceivingSession:
         begun: bool,
         budget: ReassemblyBudget,
         failed: Callable[[Sink, BaseException], None],
-        told: Callable[[int], None],
+        delivered: Callable[[int], None],
         activity_timeout_ns: int,
         options: ReceiverOptions,
         reason: str = "",
     ) -> None:
-        """A session that was joined just now.
+        """Begins the delivery of a session that was joined just now.
 
         Args:
             advert: the session.
             datagram_source: what brings its datagrams.
-            owner_pid: process that sends; 0 when that is not known.
-            begun: whether it had sent something before.
-            budget: what its controllers may hold, with those of other sessions.
-            failed: told of exceptions in callbacks.
-            told: told how many events and messages read by the way were given to receivers.
-            activity_timeout_ns: so long without a sign of life, and it has ended for its receivers.
-            options: of the first receiver that wants it.
-            reason: why it is not its ring that is read; empty where it is, or where it has none.
+            owner_pid: the process id of the source; 0 when it is not known.
+            begun: whether the source had sent a datagram before.
+            budget: the bytes that its delivery controllers and those of other sessions may hold.
+            failed: called with each exception of a callback.
+            delivered: called with the number of events and messages that receivers got outside of the pump.
+            activity_timeout_ns: time without a sign of life after which the session has ended for its receivers.
+            options: the options of the first receiver that wants it.
+            reason: why the session is not read from its ring; empty where it is, or where it has no ring.
         """
         self.advert, self.datagram_source, self.options = advert, datagram_source, options
         self.reason = reason
@@ -106,29 +106,29 @@ class ReceivingSession:
             ring=datagram_source.reader,
             budget=budget,
             failed=failed,
-            told=told,
+            delivered=delivered,
             begun=begun,
         )
         self.delivery.on_view_kept = self._warn_of_kept_view
         self.demux = self.delivery.demux
         self.demux.trust(datagram_source)
-        self._told = told
+        self._delivered = delivered
         self._draining: dict[int, Callable[[], bool]] = {}
-        self._carried: dict[int, int] = {}
-        self._counted: dict[str, int] = {}
-        self._joined_again = False
+        self._resume_at: dict[int, int] = {}
+        self._counters_before: dict[str, int] = {}
+        self._rejoined = False
         self.over = False
         self.evictions = 0
-        self.silence = ActivityTimeout(activity_timeout_ns)
+        self.activity_timeout = ActivityTimeout(activity_timeout_ns)
 
     @property
     def source_string(self) -> str:
-        """The session's name."""
+        """The source string, which names the session."""
         return self.advert.source_string
 
     @property
     def reason(self) -> str:
-        """Why it is not its ring that is read; empty where it is, or where it has none."""
+        """Why the session is not read from its ring; empty where it is, or where it has no ring."""
         return self.datagram_source.reason
 
     @reason.setter
@@ -136,39 +136,39 @@ class ReceivingSession:
         self.datagram_source.reason = reason
 
     def receive(
-        self, source: SourceAdvert, sinks: Sequence[Sink], options: ReceiverOptions, *, tell: bool = True
+        self, source: SourceAdvert, sinks: Sequence[Sink], options: ReceiverOptions, *, begin: bool = True
     ) -> None:
         """Gives the topic's messages to these sinks from now on.
 
         Args:
             source: the topic.
-            sinks: who gets its messages, in this order.
-            options: of its first receiver; not used when the topic is received already.
-            tell: tell them of the beginning; else `tell_begin` has to follow.
+            sinks: the sinks that get its messages, in this order.
+            options: the options of its first receiver; not used when the topic is received already.
+            begin: whether to deliver the beginning of the stream; else `begin_topics` has to follow.
         """
         number = source.topic_number
         known = self.delivery.topic(number) is not None
         rules = rules_of(options, self.datagram_source.recovery_ns)
         self.delivery.receive(number, source.topic, sinks, rules, self.datagram_source.floor(number))
-        carried = self._carried.pop(number, None)
+        resume_at = self._resume_at.pop(number, None)
         controller = self.delivery.topic(number)
-        if carried is not None and controller is not None:
-            controller.go_on_from(carried)
+        if resume_at is not None and controller is not None:
+            controller.go_on_from(resume_at)
         begins = controller.begins_at if controller is not None else None
         if not known and not self.datagram_source.join_topic(number, begins):
-            # The registry that was read is old: another topic has this line now, and nobody joined it here.
+            # The registry that was read is old: another topic has this line now, which no receiver here wants.
             self.stop_topic(number, drain=False)
             return
-        if tell:
+        if begin:
             self.delivery.begin_topic(number)
 
-    def tell_begin(self) -> None:
-        """Tells receivers of the beginning who were not told yet."""
+    def begin_topics(self) -> None:
+        """Delivers the beginning of the stream to receivers that have not got it yet."""
         for controller in self.topics():
             self.delivery.begin_topic(controller.topic_number)
 
     def can_receive(self, source: SourceAdvert) -> bool:
-        """Returns whether the topic's line is free; not so while messages of a deleted topic may still come."""
+        """Returns whether the topic's line is free; it is not while messages of a deleted topic may still come."""
         return source.topic_number < 1 << wire_layout.TOPIC_BITS and not self.demux.line_taken(source.topic_number)
 
     def topics(self) -> list[DeliveryController]:
@@ -176,18 +176,18 @@ class ReceivingSession:
         return self.delivery.topics()
 
     def has_room(self) -> bool:
-        """Returns whether no receiver that keeps messages is full."""
+        """Returns whether each receiver that keeps messages has room."""
         return not any(
             sink.pulls and not sink.closed and sink.is_full_now() for each in self.topics() for sink in each.sinks
         )
 
     def has_all(self, published: Mapping[int, int]) -> bool:
-        """Whether of each topic every number below the given one is accounted for, and nothing is half there."""
+        """Returns whether each message below the given numbers is delivered or lost, and none is in pieces."""
         known = (each for each in self.topics() if each.topic_number in published and each.started)
         return all(each.plain and each.expected >= published[each.topic_number] for each in known)
 
     def stop_topic(self, number: int, *, drain: bool) -> None:
-        """Stops receiving a topic: at once, or after what is published now."""
+        """Stops receiving a topic: at once, or after all that is published now."""
         if drain:
             if number not in self._draining:
                 self._draining[number] = self.datagram_source.mark()
@@ -196,8 +196,8 @@ class ReceivingSession:
         self.datagram_source.leave_topic(number)
         self.delivery.remove_topic(number)
 
-    def settle(self) -> bool:
-        """Ends the topics that are drained; says whether there were any."""
+    def end_drained_topics(self) -> bool:
+        """Ends the topics that are read up to their marks; returns whether there were any."""
         done = [number for number, is_through in self._draining.items() if is_through()]
         for number in done:
             controller = self.delivery.topic(number)
@@ -208,18 +208,18 @@ class ReceivingSession:
         return bool(done)
 
     def check(self, now_ns: int) -> int | None:
-        """By timer: finds losses behind which nothing follows, numbers that were published and will not come.
+        """By timer: finds losses that no later message shows: numbers that were published and will not come.
 
         Returns:
-            When to look again, in ns; None where nothing can be lost.
+            The time at which to call again, in ns; None where messages cannot be lost.
         """
-        if not (self.datagram_source.may_lose() or self._joined_again):
+        if not (self.datagram_source.may_lose() or self._rejoined):
             return None
         due = self.delivery.due(now_ns)
         if due and not self.demux.blocked:
-            behind = self.datagram_source.catches_up  # what comes in order, a little at a time, is not missing
+            behind = self.datagram_source.catches_up  # datagrams that come in order, in small steps, are not missing
             published = [] if behind else [(each, self.datagram_source.published(each.topic_number)) for each in due]
-            # What was published before the numbers were read is either delivered by this, or overwritten.
+            # Messages that were published before the numbers were read are delivered by this, or overwritten.
             if any(each.missing(until) for each, until in published) and self.drain():
                 for controller, until in published:
                     controller.told_of(until, now_ns)
@@ -228,27 +228,27 @@ class ReceivingSession:
         return now_ns + min(waiting) if waiting else None
 
     def drain(self) -> bool:
-        """Delivers everything that is there; False when a full receiver or a busy source kept it from the end."""
+        """Delivers all that is published; returns False when a full receiver or a busy source keeps it from the end."""
         reader = self.datagram_source.reader
         position, end = -1, reader.tail
-        # Messages of topics that nobody receives move the position without being delivered.
+        # Messages of topics without receivers move the position without being delivered.
         while (handled := self.demux.poll_once(4096)) or position != reader.position:
-            self._told(handled)
+            self._delivered(handled)
             position = reader.position
             if position >= end:
                 break
         return not (self.demux.blocked or reader.ready())
 
-    def mend(self, now_ns: int) -> bool:
-        """Goes on in a ring that holds what no source writes, if that is possible now.
+    def skip_damage(self, now_ns: int) -> bool:
+        """Skips records of a damaged ring, if that is possible now.
 
         Returns:
-            Whether records were skipped for it: what was in them is reported lost.
+            Whether records were skipped; their messages are reported lost.
         """
         reader = self.datagram_source.reader
         if self.demux.holds or not (reader.broken or reader.out_of_step):
             return False
-        # Before the tail is read: what is published later is read from there on.
+        # Before the tail is read: messages that are published later are read from there on.
         published = [(each, self.datagram_source.published(each.topic_number)) for each in self.topics()]
         if not reader.mend():
             return False
@@ -259,11 +259,11 @@ class ReceivingSession:
         return True
 
     def owner_died(self) -> bool:
-        """Returns whether the source's process is gone without having closed the session."""
+        """Returns whether the source's process has died without closing the session."""
         return not self.datagram_source.owner_lives()
 
     def finish(self) -> None:
-        """The session is over and read to its end: last losses, then EOS."""
+        """Reports the last losses, then EOS: the session is over and read to its end."""
         self.over = True
         with contextlib.ExitStack() as ends:  # of all topics, also after a callback that raised no Exception
             for controller in reversed(self.topics()):
@@ -272,56 +272,56 @@ class ReceivingSession:
     # ------------------------------------------------------------------ after an eviction, or a silence
 
     def is_silent(self, now_ns: int) -> bool:
-        """Returns whether the owner has shown no sign of life for too long."""
-        return self.silence.too_long(self.datagram_source.signs(), now_ns)
+        """Returns whether the owner has shown no sign of life for the activity timeout."""
+        return self.activity_timeout.too_long(self.datagram_source.life_signs(), now_ns)
 
     def shows_life(self) -> bool:
-        """Returns whether there is a sign that `is_silent` has not seen; also after the session was left."""
-        return self.silence.broken_by(self.datagram_source.signs())
+        """Returns whether there is a sign of life that `is_silent` has not seen; also after the session was left."""
+        return self.activity_timeout.broken_by(self.datagram_source.life_signs())
 
-    def cut_off(self) -> None:
-        """The source has evicted this context: nothing more is read here."""
+    def note_eviction(self) -> None:
+        """Reports what is lost, because the source has evicted this context."""
         self.evictions += 1
-        self.tell_lost()
+        self.report_losses()
 
-    def tell_lost(self) -> None:
-        """Everything that is published and was not delivered is lost."""
+    def report_losses(self) -> None:
+        """Reports all messages that are published and were not delivered as lost."""
         for controller in self.topics():
-            # A callback may have led to the session being joined again, which then tells of the rest.
+            # A callback may have joined the session again, which then reports the rest.
             if not self.over:
                 controller.finish(self.datagram_source.published(controller.topic_number))
         self.demux.show_tally()
 
-    def misses_more(self) -> bool:
-        """Returns whether messages are published of whose loss its receivers were not told."""
+    def has_unreported_losses(self) -> bool:
+        """Returns whether published messages are lost and not reported to the receivers yet."""
         return any(each.missing(self.datagram_source.published(each.topic_number)) for each in self.topics())
 
     @property
     def closed(self) -> bool:
-        """Whether the source has ended the session, read to its end or not."""
+        """Whether the source has ended the session; records may still wait in the ring."""
         return self.datagram_source.closed
 
-    def go_on_from(self, left: ReceivingSession, numbers: Container[int]) -> None:
-        """Goes on where the same session, joined before, was left; there its receivers are told of the end.
+    def continue_from(self, previous: ReceivingSession, numbers: Container[int]) -> None:
+        """Continues a session that was joined before, and ends the previous stay.
 
         Args:
-            left: the session as it was joined before.
-            numbers: topics that the source still offers: what is missing of them is found to be so here.
+            previous: the session as it was joined before; its receivers get the end.
+            numbers: the topics that the source still offers; their missing messages are found here.
         """
-        self._joined_again = left.over = True
-        self.evictions = left.evictions
-        for each in left.topics():
+        self._rejoined = previous.over = True
+        self.evictions = previous.evictions
+        for each in previous.topics():
             if each.topic_number in numbers and each.stopped_before is not None:
-                self._carried[each.topic_number] = each.stopped_before
-        for each in left.topics():
-            until = 0 if each.topic_number in numbers else left.datagram_source.at_end(each.topic_number)
-            left.delivery.end_topic(each, until)
+                self._resume_at[each.topic_number] = each.stopped_before
+        for each in previous.topics():
+            until = 0 if each.topic_number in numbers else previous.datagram_source.at_end(each.topic_number)
+            previous.delivery.end_topic(each, until)
 
     def counters(self) -> dict[str, int]:
-        """This context's counters on the session, by their names in the statistics."""
-        found = dict(self._counted)
+        """Returns this context's counters on the session, by their names in the statistics."""
+        found = dict(self._counters_before)
         for name, value in (self._slot() | self.datagram_source.counters()).items():
-            found[name] = _together(name, found.get(name, 0), value)
+            found[name] = _combined(name, found.get(name, 0), value)
         return found | {"evictions": self.evictions}
 
     def damage(self) -> str:
@@ -347,11 +347,11 @@ class ReceivingSession:
             Whether the source of the session waits for an event.
         """
         self.demux.show()
-        self._counted = {name: value for name, value in self.counters().items() if name not in _COUNTED_ON}
+        self._counters_before = {name: value for name, value in self.counters().items() if name not in _CARRIED_ON}
         before, self.datagram_source = self.datagram_source, datagram_source
         self.reason = reason
         self._draining = {number: datagram_source.mark() for number in self._draining}
-        self.silence = ActivityTimeout(self.silence.timeout_ns)
+        self.activity_timeout = ActivityTimeout(self.activity_timeout.timeout_ns)
         for controller in self.topics():
             rules = rules_of(self.options, datagram_source.recovery_ns)
             controller.rules = dataclasses.replace(
@@ -359,18 +359,18 @@ class ReceivingSession:
             )
             datagram_source.join_topic(controller.topic_number)
         self.demux.use(datagram_source.reader, datagram_source)
-        self.demux.count_lost(0)  # what was lost before is shown in the slot there
+        self.demux.count_lost(0)  # the slot there shows the earlier losses
         return before.leave()
 
     def leave(self) -> bool:
-        """Leaves the session; True when the source waits for an event."""
+        """Leaves the session; returns whether the source waits for an event."""
         self.demux.show()
         self.demux.secure()
         self.demux.left = True  # called back from the middle of a record, it reads no further
         return self.datagram_source.leave()
 
     def abandon(self) -> None:
-        """Closes descriptors only; for a child after a fork."""
+        """Closes descriptors only; for the child process after a fork."""
         self.demux.secure()  # the child may be inside a callback; the parent reads on
         self.datagram_source.abandon()
 
@@ -383,8 +383,8 @@ class ReceivingSession:
         )
 
 
-def _together(name: str, before: int, now: int) -> int:
-    """Returns a counter of several media in one."""
+def _combined(name: str, before: int, now: int) -> int:
+    """Returns a counter over several datagram sources."""
     if name.endswith("_max"):
         return max(before, now)
     return now or before if name.endswith(("_min", "_mean")) else before + now

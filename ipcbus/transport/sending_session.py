@@ -1,4 +1,4 @@
-"""A session that this context sends on: ring, open batch, topics, who joined which topic."""
+"""A session that this context sends on: its ring, open batch and topics, and the contexts that receive them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _WAITS = 128  # offset of ControlHeader.writer_waits
 
 
 class SendingSession:
-    """Belongs to its context; its sources share it."""
+    """A transport session of this context; its sources share it."""
 
     def __init__(
         self,
@@ -67,14 +67,14 @@ class SendingSession:
 
         Args:
             domain: the bus domain.
-            context_id: of the context.
-            local: number of the session in it.
+            context_id: the id of the context.
+            local: the number of the session in the context.
             session_id: 32 random bits.
-            transport_id: as in the source string.
-            plan: what it is made with.
+            transport_id: the id in the source string.
+            plan: the options that it is made with.
             group: system group that may use the objects too, or empty.
-            session_socket: the socket that it sends from over UDP; needs `plan.udp` and `listener`.
-            listener: who learns what happens on the way over UDP.
+            session_socket: the socket for UDP, where `plan.udp` asks for one.
+            listener: what the UDP sender reports to; needed with `session_socket`.
 
         Raises:
             ringbuf.ring_errors.SegmentFull, ringbuf.ring_errors.SegmentRefused: as `OwnedChannel`.
@@ -113,16 +113,16 @@ class SendingSession:
         self._lines = np.frombuffer(
             self.channel.ring.view(RING_HEADER.itemsize, shape.ring_user), wire_layout.TOPIC_LINE, self.topics_max
         )
-        self._waiting: dict[object, int] = {}
-        self._waiting_lock = threading.Lock()
+        self._waiting_sends: dict[object, int] = {}
+        self._waiting_sends_lock = threading.Lock()
         self._header = np.frombuffer(self.channel.ring.view(), RING_HEADER, 1)
-        self._joined = SharedWords(self.channel.control)
+        self._control_words = SharedWords(self.channel.control)
         self._numbers = [0] * self.topics_max
         self._used: set[int] = set()
         self._next_line = 0
         self._doorbells = Doorbells(domain, self.source_string)
         self.sources = 0
-        self._keepers: set[object] = set()
+        self._batch_holders: set[object] = set()
         self._owner_activity = OwnerActivity(plan.sm_interval_ms * 1_000_000)
         self._slots_at = slots_offset(shape.control_user)
         self._slots_mask = (1 << shape.slots_max) - 1
@@ -137,7 +137,7 @@ class SendingSession:
             window=max(plan.window, 2 * record_max),
             record_max=record_max,
             source_paced=plan.source_paced,
-            slots_max=min(plan.receivers_max + (session_socket is not None), SLOTS_MAX),  # the last for the uplink
+            slots_max=min(plan.receivers_max + (session_socket is not None), SLOTS_MAX),  # the last for the UDP sender
             ring_user=self.topics_max * wire_layout.TOPIC_LINE.itemsize
             + (wire_layout.uplink_bytes(self.topics_max) if session_socket is not None else 0),
             control_user=8 * self.topics_max,
@@ -147,7 +147,7 @@ class SendingSession:
         )
 
     def start(self, policy: SessionPolicy) -> None:
-        """Makes the open batch; `policy` says what happens when there is no room."""
+        """Makes the open batch; `policy` decides what a send does when there is no room."""
         self.batch = BatchWriter(
             self.channel.writer,
             policy,
@@ -161,7 +161,7 @@ class SendingSession:
 
     @property
     def source_string(self) -> str:
-        """The session's name."""
+        """The source string, which names the session."""
         return self.advert.source_string
 
     def has_line(self) -> bool:
@@ -170,14 +170,14 @@ class SendingSession:
 
     def add_topic(self) -> int:
         """Returns a number for a new topic, never given before on this session."""
-        # The line freed longest ago: who still acts on an old registry then finds no new topic on it.
+        # The line freed longest ago: a context that still acts on an old registry finds no new topic on it.
         turns = (i % self.topics_max for i in range(self._next_line, self._next_line + self.topics_max))
         line = next(i for i in turns if i not in self._used)
         self._next_line = line + 1
         self._used.add(line)
         number = self._numbers[line] * self.topics_max + line
         self._numbers[line] += 1
-        self._joined.and64(self._word(number), 0)
+        self._control_words.and64(self._topic_mask_offset(number), 0)
         entry = self._lines[line : line + 1]
         entry[:] = 0
         entry["topic"] = number
@@ -192,8 +192,8 @@ class SendingSession:
             self._used.discard(line)
 
     def joined_slots(self, number: int) -> int:
-        """Mask of the slots whose live contexts receive a topic."""
-        return self._joined.load64(self._word(number)) & self.channel.slots.active_mask()
+        """Returns the mask of the slots whose live contexts receive a topic."""
+        return self._control_words.load64(self._topic_mask_offset(number)) & self.channel.slots.active_mask()
 
     def receivers(self, number: int) -> int:
         """Returns how many contexts receive a topic."""
@@ -201,32 +201,32 @@ class SendingSession:
         return self.joined_slots(number).bit_count() + over_udp
 
     def joined_contexts(self, number: int) -> set[int]:
-        """Ids of the contexts that receive a topic."""
+        """Returns the ids of the contexts that receive a topic."""
         mask, slots = self.joined_slots(number), self.channel.slots
         found = {slots.identity(slot).context_id for slot in range(slots.slots_max) if mask >> slot & 1}
         return found | {client.context_id for client in self.udp_sender.joined(number)} if self.udp_sender else found
 
-    def claims(self) -> tuple[int, ...]:
-        """Changes whenever a context comes to receive the session, whatever topic."""
+    def membership_changes(self) -> tuple[int, ...]:
+        """Returns numbers that change when a context begins to receive the session, whatever the topic."""
         slots = self.channel.slots
         changes = self.udp_sender.reliable_sender.changes if self.udp_sender is not None else 0
         return (changes, *(slots.generation(slot) for slot in range(slots.slots_max)))
 
     @contextlib.contextmanager
-    def keeping(self) -> Iterator[None]:
-        """Keeps the open batch for receivers that are about to join, unless one has joined the session already."""
-        keeper = object()
+    def hold_batch(self) -> Iterator[None]:
+        """Keeps the timer from publishing the open batch until receivers have joined, unless one has joined already."""
+        holder = object()
         try:
             if not self._is_read():
-                self._keepers.add(keeper)
+                self._batch_holders.add(holder)
             yield
         finally:
-            self._keepers.discard(keeper)
+            self._batch_holders.discard(holder)
 
     @property
-    def keeps(self) -> bool:
-        """Whether the open batch is kept from its timer."""
-        return bool(self._keepers)
+    def holds_batch(self) -> bool:
+        """Whether the timer must not publish the open batch."""
+        return bool(self._batch_holders)
 
     def _is_read(self) -> bool:
         mask = self.channel.slots.active_mask()
@@ -234,14 +234,14 @@ class SendingSession:
             return bool(mask & ~self.udp_sender.bit or self.udp_sender.reliable_sender.addresses)
         return bool(mask)
 
-    def who_joined(self, number: int) -> dict[Hashable, tuple[int, str]]:
-        """Process and name of each context that receives a topic, by what tells it from every other and later one."""
+    def joined_receivers(self, number: int) -> dict[Hashable, tuple[int, str]]:
+        """Returns process id and name of each context that receives a topic, by a key that no later one gets."""
         mask, slots = self.joined_slots(number), self.channel.slots
         found: dict[Hashable, tuple[int, str]] = {}
         for slot in range(slots.slots_max):
             if mask >> slot & 1:
                 who = slots.identity(slot)
-                # The generation tells one that left and came back at once.
+                # With the generation, a context that left and came back at once has another key.
                 found[slot, slots.generation(slot)] = (who.pid, who.context_name)
         for client in self.udp_sender.joined(number) if self.udp_sender is not None else ():
             found[client.address, client.cookie] = (client.pid, client.name)
@@ -252,13 +252,13 @@ class SendingSession:
         return self._lines[number % self.topics_max]  # type: ignore[no-any-return]
 
     def _topic_numbers(self, number: int) -> tuple[int, int] | None:
-        """Of a topic the number that its next message will have, and one below which all are published."""
+        """Returns the number of a topic's next message, and one below which all its messages are published."""
         line = self.line(number)
         numbers = int(line["sequence_next"]), int(line["published"])
         return (max(numbers), min(numbers)) if int(line["topic"]) == number else None
 
-    def tell_timed_out(self) -> None:
-        """An explicit batch was published before its end: counted, and said the first time."""
+    def count_timed_out_batch(self) -> None:
+        """Counts an explicit batch that was published before its end, and logs the first one."""
         self._header["batches_timed_out"] += 1
         if self._header["batches_timed_out"] == 1:
             log.warning(
@@ -269,79 +269,83 @@ class SendingSession:
             )
 
     def wake(self, mask: int) -> None:
-        """Wakes the sleeping readers of these slots, and sends what is published over UDP to whom is reached so."""
+        """Sends what was published over UDP, and wakes the sleeping readers of these slots.
+
+        The only place from which the datagrams of a session leave: the batch writer calls it for each record that has
+        readers to wake or a UDP sender.
+        """
         udp_sender = self.udp_sender
         if udp_sender is not None and mask & udp_sender.bit:
             mask &= ~udp_sender.bit
-            udp_sender.pump()
+            udp_sender.send_published()
         if not mask:
             return
         # A damaged word may have bits without a slot.
-        was = self._joined.and64(_PARKED, ~mask & 0xFFFFFFFFFFFFFFFF) & mask & self._slots_mask
+        parked = self._control_words.and64(_PARKED, ~mask & 0xFFFFFFFFFFFFFFFF) & mask & self._slots_mask
         rung = 0
-        while was:
-            slot = (was & -was).bit_length() - 1
-            was &= was - 1
-            rung += self._ring(slot, DATA)
+        while parked:
+            slot = (parked & -parked).bit_length() - 1
+            parked &= parked - 1
+            rung += self._ring_doorbell(slot, DATA)
         self.channel.writer.count_wakes(rung)
 
-    def call(self, slot: int) -> None:
-        """Tells the context in a slot that something has happened to it, whether it sleeps or not."""
-        self._ring(slot, CALL)
+    def notify(self, slot: int) -> None:
+        """Wakes the context in a slot, asleep or not, because its slot has changed."""
+        self._ring_doorbell(slot, CALL)
 
     @contextlib.contextmanager
     def blocked(self, since_ns: int) -> Iterator[None]:
-        """Shows in the ring, as long as any thread is inside, since when the longest of them has waited for room.
+        """Shows in the ring, while threads wait for room, since when the first of them waits.
 
         Args:
-            since_ns: when this one began, ns of the monotonic clock.
+            since_ns: when this thread began to wait, ns of the monotonic clock.
         """
         waiting = object()
-        with self._waiting_lock:
-            self._waiting[waiting] = since_ns
-            self._header["blocked_since"] = min(self._waiting.values())
+        with self._waiting_sends_lock:
+            self._waiting_sends[waiting] = since_ns
+            self._header["blocked_since"] = min(self._waiting_sends.values())
         try:
             yield
         finally:
-            with self._waiting_lock:
-                del self._waiting[waiting]
-                self._header["blocked_since"] = min(self._waiting.values(), default=0)
+            with self._waiting_sends_lock:
+                del self._waiting_sends[waiting]
+                self._header["blocked_since"] = min(self._waiting_sends.values(), default=0)
 
     def writer_waits(self) -> bool:
-        """Returns whether a send that found no room still waits for its WAKEUP event."""
-        return bool(self._joined.load32(_WAITS) & WRITER_WANTS_EVENT)
+        """Returns whether a refused send still waits for its WAKEUP event."""
+        return bool(self._control_words.load32(_WAITS) & WRITER_WANTS_EVENT)
 
     @property
     def cut_short(self) -> bool:
-        """Whether somebody cut its ring or its control block short."""
+        """Whether another program has cut its ring or its control block short."""
         return self.channel.ring.damaged or self.channel.control.damaged
 
     def give_up_if_cut_short(self) -> None:
-        """Refuses sends from now on where the memory is gone; readers find that themselves."""
+        """Refuses sends from now on if the memory was cut short; readers find that themselves."""
         if self.cut_short and not self.batch.damaged:
             self.batch.give_up()
             log.error(
                 "the shared memory of %s was cut short by another program; its sources raise SegmentDamaged from now "
-                "on, and its receivers are told of its end. Close the sources and make new ones",
+                "on, and its receivers get its end. Close the sources and make new ones",
                 self.source_string,
             )
 
-    def touch(self, now_ns: int) -> int:
-        """Raises the activity counter, the session message of a ring, when nothing was sent for its interval.
+    def show_activity(self, now_ns: int) -> int:
+        """Raises the activity counter, the session message of a ring, if the session was idle for its interval.
 
         Returns:
-            When to call again.
+            The time at which to call again.
         """
         if self._owner_activity.is_due(self.channel.writer.head, now_ns):
             self.channel.writer.touch()
         return self._owner_activity.next_ns
 
     def wake_all(self) -> None:
-        """Wakes every sleeping reader, as at the end of the session."""
-        self.wake(self._joined.load64(_PARKED))
+        """Wakes all sleeping readers."""
+        self.wake(self._control_words.load64(_PARKED))
 
     def close(self) -> None:
-        """Ends the session: what is published stays readable for who joined."""
+        """Ends the session; joined receivers can still read what is published."""
         self.batch.close()
         self.channel.close()
         self.wake_all()
@@ -350,16 +354,16 @@ class SendingSession:
         self._doorbells.close()
 
     def abandon(self) -> None:
-        """Closes descriptors only; for a child after a fork."""
+        """Closes descriptors only; for the child process after a fork."""
         self.batch.fork_child()
         self.channel.abandon()
         if self.udp_sender is not None:
             self.udp_sender.abandon()
         self._doorbells.abandon()
 
-    def _ring(self, slot: int, what: bytes) -> bool:
-        context_id = self._joined.load64(self._slots_at + slot * SLOT.itemsize + _CONTEXT_ID)
+    def _ring_doorbell(self, slot: int, what: bytes) -> bool:
+        context_id = self._control_words.load64(self._slots_at + slot * SLOT.itemsize + _CONTEXT_ID)
         return self._doorbells.ring(slot, context_id, what)
 
-    def _word(self, number: int) -> int:
+    def _topic_mask_offset(self, number: int) -> int:
         return CONTROL_HEADER.itemsize + 8 * (number % self.topics_max)

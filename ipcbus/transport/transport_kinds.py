@@ -1,4 +1,4 @@
-"""What tells one transport from another: names, ids, sizes."""
+"""The kinds of transport sessions: names, ids, sizes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SessionPlan:
-    """What a session is made with, fixed by its first source.
+    """The options that a session is made with, fixed by its first source.
 
     Two sources may share a session when their plans are equal.
     """
@@ -35,15 +35,15 @@ class SessionPlan:
     evict_after_ms: int = 0
     checksums: bool = False
     udp: UdpPlan | None = None
-    """How it goes over UDP: all of it, or, of a session over a ring, a twin for who cannot map the ring."""
+    """How the session goes over UDP; for a session over a ring, its UDP twin for receivers that cannot map the ring."""
 
     @property
     def over_udp(self) -> bool:
-        """Whether it goes over UDP alone."""
+        """Whether the session goes over UDP alone."""
         return self.transport in OVER_UDP
 
     def as_options(self, transport: str) -> dict[str, object]:
-        """Returns the options that ask for it, for texts; `transport` is the value of the option of that name."""
+        """Returns the options that ask for this plan, for texts; `transport` is the value of the option `transport`."""
         own = f"transport_{transport}_"
         options: dict[str, object] = {
             f"{own}transmission_window_size": self.window,
@@ -65,23 +65,23 @@ class SessionPlan:
 
 
 def evict_after_ms(source: SourceOptions) -> int:
-    """Returns how long a receiver may keep a receiver-paced session waiting, in ms; 0 for ever."""
+    """Returns how long a receiver may keep a receiver-paced session waiting, in ms; 0 means without limit."""
     return source.slow_receiver_timeout if source.slow_receiver_behavior == "evict" else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Transport:
-    """A kind of session.
+    """A kind of transport session.
 
     Attributes:
-        code: number in the registry.
-        name: as in source strings.
-        option: the `transport` option's value that chooses it.
-        plan: the session that the options of a context and a source ask for.
-        pool: ids for sources that name none.
-        explicit_id: the id that a source names, or 0.
-        placed: the plan of the session that gets an id; of LBT-RM it names the group.
-        id_option: name of the option of `explicit_id`, without what it begins with.
+        code: its number in the registry.
+        name: its name in source strings.
+        option: the value of the option `transport` that chooses it.
+        plan: returns the session plan that the options of a context and a source ask for.
+        pool: returns the ids for sources that do not name one.
+        explicit_id: returns the id that a source names, or 0.
+        placed: returns the plan of the session that gets an id; for LBT-RM the id is the multicast group.
+        id_option: the name of the option of `explicit_id`, without its prefix.
     """
 
     code: int
@@ -93,6 +93,6 @@ class Transport:
     placed: Callable[[SessionPlan, int], SessionPlan] = lambda plan, _: plan
     id_option: str = "id"
 
-    def shown_id(self, number: int, port: SessionSocket | None) -> int:
-        """Returns the id that stands in the registry: of a session over UDP the port that it sends from."""
-        return port.socket.address[1] if self.code in OVER_UDP and port else number
+    def shown_id(self, number: int, session_socket: SessionSocket | None) -> int:
+        """Returns the id for the registry; for a session over UDP, the port that it sends from."""
+        return session_socket.socket.address[1] if self.code in OVER_UDP and session_socket else number

@@ -43,7 +43,7 @@ class Desk:
         self.seen: list[Seen] = []
         self.messages: list[Message] = []
         self.rules = DeliveryRules(**rules)
-        self.session = DeliverySession("LBT-RM:test", 4, budget=self.budget, failed=self._failed, told=self._count)
+        self.session = DeliverySession("LBT-RM:test", 4, budget=self.budget, failed=self._failed, delivered=self._count)
         self.demux = self.session.demux
         self.tally = self.demux.tally
         self.now_ns = 0

@@ -77,7 +77,7 @@ class Pair:
             begun=ring_receiver.begun,
             budget=ReassemblyBudget(),
             failed=lambda sink, error: self.got.append(repr(error)),
-            told=self._count,
+            delivered=self._count,
             activity_timeout_ns=60_000_000_000,
             options=ReceiverOptions(),
         )

@@ -66,7 +66,7 @@ def test_every_number_is_told_of_once(
 ) -> None:
     items, end = stream(lengths, cut)
     receiver = Receiver(raises)
-    session = DeliverySession("s", 4, budget=ReassemblyBudget(), failed=passed_on, told=lambda count: None)
+    session = DeliverySession("s", 4, budget=ReassemblyBudget(), failed=passed_on, delivered=lambda count: None)
     session.receive(1, "t", [Sink(receiver, 1)], DeliveryRules(ordered=ordered, burst_loss=burst), 0)
     for item in items:
         if item.sequence in missing:

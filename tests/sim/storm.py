@@ -131,7 +131,7 @@ class Member:
         self.wrong: AssertionError | None = None
         self.raised = self.failed = 0
         self.delivery = DeliverySession(
-            "LBT-RM:storm", TOPICS_MAX, budget=self.budget, failed=self._fail, told=lambda told: None
+            "LBT-RM:storm", TOPICS_MAX, budget=self.budget, failed=self._fail, delivered=lambda told: None
         )
         self.pending: deque[bytes] = deque()
         self.receptions = [

@@ -230,7 +230,7 @@ class Receiver:
         self.world, self.terms = self.sender.world, self.sender.terms
         self.events: list[Event] = []
         self.delivery = DeliverySession(
-            "LBT-RM:sim:1", TOPICS_MAX, budget=self.budget, failed=self._failed, told=lambda told: None
+            "LBT-RM:sim:1", TOPICS_MAX, budget=self.budget, failed=self._failed, delivered=lambda told: None
         )
         self.next_number = 0
         self.missing: dict[int, int] = {}

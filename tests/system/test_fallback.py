@@ -222,7 +222,7 @@ def test_nothing_is_sent_while_nobody_receives_over_udp(
     """What costs nothing in system calls is in test_syscalls.py."""
     sent: list[int] = []
     monkeypatch.setattr(DatagramSocket, "send", lambda self, packets: sent.append(len(list(packets))))
-    monkeypatch.setattr(UdpSender, "pump", lambda self: sent.append(0))
+    monkeypatch.setattr(UdpSender, "send_published", lambda self: sent.append(0))
     bus, books = Bus(domain, kind, "embedded"), Books()
     source = bus.source()
     bus.receiver("t", books.enter)

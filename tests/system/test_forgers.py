@@ -135,7 +135,7 @@ def test_a_source_is_misled_by_nobody(bus: Bus, chance: random.Random, count: in
 def test_a_receiver_is_misled_by_nobody(bus: Bus, chance: random.Random, count: int) -> None:
     stream = Stream(bus)
     heard = udp_receiver(stream.receiver)
-    session, to = udp_sender(stream.source).reliable_sender.session_id, at(heard._ports[0])
+    session, to = udp_sender(stream.source).reliable_sender.session_id, at(heard._session_sockets[0])
     with Attacker() as attacker:
         for _ in range(count // BATCH):
             for _ in range(BATCH):
@@ -339,7 +339,7 @@ def test_changed_packets_at_every_socket_stop_no_stream(
         way, end = udp_sender(stream.source), udp_receiver(stream.receiver)
         contexts = (stream.sending, stream.receiving)
         resolving = [at(each.ports[0]) for context in contexts for each in context._network.resolving.ways]
-        targets = [at(way.session_socket), at(end._ports[0]), *resolving, address]
+        targets = [at(way.session_socket), at(end._session_sockets[0]), *resolving, address]
         said: list[bytes] = [
             *spoken(domain),
             *(forged(chance, way.reliable_sender.session_id, end.reliable_receiver._cookie) for _ in range(100)),
@@ -355,5 +355,5 @@ def test_changed_packets_at_every_socket_stop_no_stream(
         assert shot > 100
         assert process.poll() is None
         stream.finish()
-        assert len(way.session_socket._addressees) <= 1  # none when the ended session is gone already
+        assert len(way.session_socket._handlers) <= 1  # none when the ended session is gone already
         bus.close()

@@ -63,7 +63,6 @@ PENDING: Final[tuple[str, ...]] = (
     "ipcbus/spark/",
     "ipcbus/stats/",
     "ipcbus/topic/",
-    "ipcbus/transport/",
     "ringbuf/",
     "tools/",
 )

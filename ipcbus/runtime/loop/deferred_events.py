@@ -37,5 +37,5 @@ class DeferredEvents:
         self.any = False
         for session in sessions:
             self._notifier.introduce_all(session)
-            session.tell_begin()
+            session.begin_topics()
         self._notifier.tell_missing()

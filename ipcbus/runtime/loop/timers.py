@@ -154,7 +154,7 @@ class Timers:
 
     def _show_life(self, now_ns: int) -> int:
         """Gives the signs of life of sessions that are due; returns when the next may be."""
-        return min((session.touch(now_ns) for session in self._sending_sessions.sessions()), default=FOREVER_NS)
+        return min((session.show_activity(now_ns) for session in self._sending_sessions.sessions()), default=FOREVER_NS)
 
     def _do_clock(self) -> None:
         clock.recalibrate()

@@ -269,7 +269,7 @@ class UdpEndpoints:
 
     def read(self) -> int:
         """Takes what has come; returns when `turn` will have something to do."""
-        if self._crowded and time.monotonic_ns() < self._read_ns + _PATIENCE_NS and self._crowded.crowded:
+        if self._crowded and time.monotonic_ns() < self._read_ns + _PATIENCE_NS and self._crowded.congested:
             return self._due_ns
         for _ in range(_TURNS):
             ready = [port for number, _ in self._poll() if (port := self._ports.get(number)) is not None]
@@ -281,7 +281,7 @@ class UdpEndpoints:
                 following = addressee.turn(now_ns)
                 if following is not None:
                     self._due_ns = min(self._due_ns, following)
-                if isinstance(addressee, UdpReceiver) and addressee.crowded:
+                if isinstance(addressee, UdpReceiver) and addressee.congested:
                     self._crowded = addressee
             # What is left waits with the kernel, until the ring has been read that it goes to.
             if self._crowded or not any(port.may_have_more for port in ready):
@@ -314,7 +314,7 @@ class UdpEndpoints:
             if udp_sender.over(now_ns):
                 self._drop(udp_sender)
         for udp_receiver in list(self._udp_receivers):
-            if udp_receiver.left:
+            if udp_receiver.has_left:
                 self._udp_receivers.remove(udp_receiver)
                 continue
             following = udp_receiver.turn(now_ns)
@@ -335,7 +335,7 @@ class UdpEndpoints:
 
     def _drop(self, udp_sender: UdpSender) -> None:
         self._udp_senders.remove(udp_sender)
-        udp_sender.let_go()
+        udp_sender.detach()
 
     def close(self) -> None:
         """Lets go of every socket, after clients of the ended sessions have got what they miss."""

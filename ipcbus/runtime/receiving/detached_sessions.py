@@ -33,7 +33,7 @@ class DetachedSessions:
             session.source_string,
             session.owner_pid,
         )
-        session.cut_off()
+        session.note_eviction()
 
     def add_silent(self, session: ReceivingSession) -> None:
         """A session was left because it shows no life; its receivers are told of its end."""
@@ -43,7 +43,7 @@ class DetachedSessions:
             "the process is well, raise transport_*_activity_timeout or lower transport_*_sm_interval of the source",
             session.source_string,
             session.owner_pid,
-            session.silence.timeout_ns / 1e9,
+            session.activity_timeout.timeout_ns / 1e9,
         )
         session.finish()
 
@@ -73,7 +73,7 @@ class DetachedSessions:
         """A session was joined; it still carries the topics of these numbers. Says whether it was one of these."""
         before = self._sessions.pop(session.advert, None)
         if before is not None:
-            session.go_on_from(before, numbers)
+            session.continue_from(before, numbers)
         return before is not None
 
     def take_over(
@@ -110,7 +110,7 @@ class DetachedSessions:
     def tell_lost(self) -> None:
         """By timer: tells what those that evicted this context have published meanwhile."""
         for session in self.sessions():
-            session.tell_lost()
+            session.report_losses()
 
     def close(self) -> None:
         """Forgets them all."""

@@ -170,7 +170,7 @@ class ReceivingSessions:
             self._unsettled = True
             return
         for session in self._left.take_over(offered, self._subscriptions.of, self._peers.contexts()):
-            if session.misses_more():
+            if session.has_unreported_losses():
                 self.notifier.introduce_all(session)  # a silent one had been told to be gone
             session.finish()
             self._gone = True
@@ -221,7 +221,7 @@ class ReceivingSessions:
         sinks = [user.sink for user in users if not user.sink.closed]
         if not sinks or not self._has(session):
             return  # closed by what was called just now
-        session.receive(source, sinks, options, tell=not self._event_loop.quiet)
+        session.receive(source, sinks, options, begin=not self._event_loop.quiet)
         self._losses_due_ns = 0
         self._gone = True  # so that the end is told of a topic that was not there any more
         self._deferred_events.owe()
@@ -245,10 +245,10 @@ class ReceivingSessions:
                 controller.set_sinks(sinks)
             # A session that is no longer offered has been closed: its own end mark says when it is read out.
             if offered is None:
-                session.datagram_source.withdrawn()
+                session.datagram_source.note_withdrawn()
             elif controller.topic_number not in offered:
                 session.stop_topic(controller.topic_number, drain=True)
-        if not self._event_loop.quiet and session.settle():
+        if not self._event_loop.quiet and session.end_drained_topics():
             self._gone = True
         if not session.topics():
             self._leave(session)
@@ -298,7 +298,7 @@ class ReceivingSessions:
                 self._mend(session)
             elif attention and demux.ring.ended and not demux.blocked:
                 self._end(session)
-            elif session.settle():
+            elif session.end_drained_topics():
                 self._gone = self._unsettled = True
                 if not session.topics():
                     self._leave(session)
@@ -319,7 +319,7 @@ class ReceivingSessions:
         self._end(session)
 
     def _mend(self, session: ReceivingSession) -> None:
-        if session.mend(time.monotonic_ns()):
+        if session.skip_damage(time.monotonic_ns()):
             log.error(
                 "the ring of %s (pid %d) is damaged: messages that could not be read are reported lost, and later "
                 "messages are received. Another program writes into this memory, or the memory of this machine fails",
@@ -368,7 +368,7 @@ class ReceivingSessions:
                 self._leave(session)
                 self._left.add_silent(session)
                 continue
-            if session.settle() and not session.topics():
+            if session.end_drained_topics() and not session.topics():
                 self._leave(session)
         self._left.tell_lost()
         if self._unsettled or self._left.some_show_life():

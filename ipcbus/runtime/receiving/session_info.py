@@ -115,7 +115,8 @@ def _how_joined(session: ReceivingSession) -> tuple[str, dict[str, int], str]:
 def _why_left(session: ReceivingSession) -> tuple[str, dict[str, int], str]:
     evictions = {"evictions": session.evictions}
     if session.over:
-        return "ended", evictions, f"its owner has shown no sign of life for {session.silence.timeout_ns / 1e9:g} s"
+        silence = session.activity_timeout.timeout_ns / 1e9
+        return "ended", evictions, f"its owner has shown no sign of life for {silence:g} s"
     return "evicted", evictions, "its source has evicted this context; it is joined again when all receivers have room"
 
 

@@ -166,7 +166,7 @@ class SessionJoiner:
             begun=datagram_source.begun,
             budget=self._budget,
             failed=self._failed,
-            told=self._told,
+            delivered=self._told,
             activity_timeout_ns=_activity_timeout_ns(advert, options),
             options=options,
             reason=reason,
@@ -184,7 +184,7 @@ class SessionJoiner:
                 registry = registry_of(session.advert)
                 if registry is not None and not registry.alive():
                     self._network.read()  # what had been sent before is there
-                    session.datagram_source.withdrawn(died=True)
+                    session.datagram_source.note_withdrawn(died=True)
 
     def hears(self, session: ReceivingSession) -> bool:
         """Returns whether a source that seems dead is heard after all: a slow callback may have kept us from it."""

@@ -101,7 +101,7 @@ class Backpressure:
                     wait_ns = DRIVEN_WAIT_NS if driven else WAIT_NS
                     if session.evictor is not None:
                         sending_sessions.held_up(session, need)
-                        wait_ns = min(wait_ns, session.evictor.next_look_ns)
+                        wait_ns = min(wait_ns, session.evictor.next_check_ns)
                     if session.channel.writer.wait_room(need, SPINS, wait_ns):
                         break
                     session.give_up_if_cut_short()

@@ -261,7 +261,7 @@ class SendingSessions:
             return
         with self._lock:
             # Closed by another thread otherwise.
-            evicted = session.evictor.look(time.monotonic_ns(), need) if session in self._entries else []
+            evicted = session.evictor.evict_slow(time.monotonic_ns(), need) if session in self._entries else []
         if evicted:
             self._ask_for_served()
             session.evictor.warn(evicted)
@@ -316,9 +316,9 @@ class SendingSessions:
                 continue
             if session.writer_waits():
                 self.held_up(session)
-                left.append(session.evictor.next_look_ns)
+                left.append(session.evictor.next_check_ns)
             else:
-                session.evictor.go_on()
+                session.evictor.stop_waiting()
         return min(left, default=None)
 
     def flush_due(self) -> int | None:
@@ -329,12 +329,12 @@ class SendingSessions:
             interval = session.plan.batch_interval_ms * 1_000_000
             if not interval:
                 continue
-            if session.keeps:
+            if session.holds_batch:
                 left.append(interval)
                 continue
             again_ns, timed_out = look(session.batch, now, interval, session.plan.explicit_batch_ms * 1_000_000)
             if timed_out:
-                session.tell_timed_out()
+                session.count_timed_out_batch()
             if again_ns is not None:
                 left.append(again_ns)
         return min(left) if left else None

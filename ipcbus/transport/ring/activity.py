@@ -1,20 +1,20 @@
-"""Signs of life of a ring session: when its owner gives one, and when a reader has waited too long for one.
+"""Signs of life of a ring session: when its owner has to give one, and when a reader times out.
 
-A sign is a change of the activity counter, which stands for Ultra Messaging's session message, or of the tail. No
-clock: the time is passed in.
+A sign of life is a change of the activity counter, the ring's session message, or of the tail. Callers pass in the
+time.
 """
 
 from __future__ import annotations
 
 
 class OwnerActivity:
-    """The owner's side: data are signs of life too, so only an idle session has to give one."""
+    """The owner's timer: messages are signs of life too, so only an idle session has to give one."""
 
     def __init__(self, interval_ns: int) -> None:
-        """A session that has given none yet.
+        """Starts before the first sign of life.
 
         Args:
-            interval_ns: longest time without a sign, within half of it.
+            interval_ns: longest time without a sign of life; it may take half as long again.
         """
         self._interval_ns = interval_ns
         self._tail = -1
@@ -22,10 +22,10 @@ class OwnerActivity:
         self.next_ns = 0
 
     def is_due(self, tail: int, now_ns: int) -> bool:
-        """Returns whether a sign has to be given now; `next_ns` says when to ask again."""
+        """Returns whether to give a sign of life now; `next_ns` is the time at which to call again."""
         if now_ns < self.next_ns:
             return False
-        # A tail that moved was moved at any time since the last look: at half the interval that errs by a half only.
+        # A tail that moved may have moved long ago; a look every half interval keeps the error below a half.
         self.next_ns = now_ns + max(1, self._interval_ns // 2)
         moved, self._tail = tail != self._tail, tail
         if moved or now_ns - self._sign_ns >= self._interval_ns:
@@ -35,24 +35,24 @@ class OwnerActivity:
 
 
 class ActivityTimeout:
-    """A reader's side."""
+    """The timer of a reader: the activity timeout."""
 
     def __init__(self, timeout_ns: int) -> None:
-        """Nothing was seen yet.
+        """Starts before the first sign of life.
 
         Args:
-            timeout_ns: a session without a sign of life for so long has ended for the reader.
+            timeout_ns: time without a sign of life after which a session has ended for the reader.
         """
         self.timeout_ns = timeout_ns
         self._signs: tuple[int, int] | None = None
         self._since_ns = 0
 
     def too_long(self, signs: tuple[int, int], now_ns: int) -> bool:
-        """Notes activity and tail; says whether both have stood still for the timeout."""
+        """Notes activity counter and tail; returns whether neither has changed for the timeout."""
         if self.broken_by(signs):
             self._signs, self._since_ns = signs, now_ns
         return now_ns - self._since_ns >= self.timeout_ns
 
     def broken_by(self, signs: tuple[int, int]) -> bool:
-        """Returns whether these are not the signs that were noted last."""
+        """Returns whether these differ from the signs that were noted last."""
         return signs != self._signs

@@ -1,4 +1,4 @@
-"""The doorbells of a session's receivers, as its source rings them."""
+"""The doorbells that a source rings to wake the contexts that receive its session."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ log = logging.getLogger("ipcbus")
 
 
 class Doorbells:
-    """A rope for each slot whose context was ever rung.
+    """The open doorbells of a session: one for each slot whose context was ever woken.
 
-    Sources of one session send in threads of their own, and every one of them may be who finds a receiver asleep.
+    Any thread may ring: sources of one session send in several threads.
     """
 
     def __init__(self, domain: str, session: str) -> None:
-        """Ropes to nobody yet.
+        """Starts without an open doorbell.
 
         Args:
             domain: the bus domain.
@@ -28,46 +28,46 @@ class Doorbells:
         """
         self._domain, self._session = domain, session
         self._lock = threading.Lock()
-        self._doorbells: dict[int, tuple[int, DoorbellRinger | None]] = {}
+        self._ringers: dict[int, tuple[int, DoorbellRinger | None]] = {}
         self._closed = False
 
     def ring(self, slot: int, context_id: int, what: bytes) -> bool:
         """Wakes the context in a slot.
 
         Returns:
-            Whether its doorbell could be rung; not when it is gone, or another user's.
+            Whether its doorbell could be rung; False when it does not exist any more, or belongs to another user.
         """
-        # Held while it rings: a descriptor that another thread closes meanwhile could be somebody else's by then.
+        # Held while it rings: if another thread closed the descriptor now, its number could belong to another file.
         with self._lock:
-            rope = None if self._closed else self._rope(slot, context_id)
-            if rope is not None:
-                rope.ring(what)
-        return rope is not None
+            ringer = None if self._closed else self._ringer(slot, context_id)
+            if ringer is not None:
+                ringer.ring(what)
+        return ringer is not None
 
     def close(self) -> None:
-        """Lets go of all; nobody is rung after it."""
+        """Closes all doorbells; `ring` does nothing from now on."""
         with self._lock:
             self.abandon()
 
     def abandon(self) -> None:
-        """As `close`; for a child after a fork, where the lock may be in the hands of a thread that is not there."""
+        """As `close`, without the lock, which a thread of the parent may hold; for the child process after a fork."""
         self._closed = True
-        for _, rope in self._doorbells.values():
-            if rope is not None:
-                rope.close()
-        self._doorbells.clear()
+        for _, ringer in self._ringers.values():
+            if ringer is not None:
+                ringer.close()
+        self._ringers.clear()
 
-    def _rope(self, slot: int, context_id: int) -> DoorbellRinger | None:
-        known = self._doorbells.get(slot)
+    def _ringer(self, slot: int, context_id: int) -> DoorbellRinger | None:
+        known = self._ringers.get(slot)
         if known is not None and known[0] == context_id:
             return known[1]
         if known is not None and known[1] is not None:
             known[1].close()
-        rope: DoorbellRinger | None = None
+        ringer: DoorbellRinger | None = None
         with suppress(OSError, ValueError):
             try:
-                rope = DoorbellRinger(object_names.bell(self._domain, context_id & 0xFFFFFFFF))
+                ringer = DoorbellRinger(object_names.bell(self._domain, context_id & 0xFFFFFFFF))
             except SegmentRefused as error:
                 log.warning("%s: a receiver cannot be woken: %s", self._session, error)
-        self._doorbells[slot] = (context_id, rope)
-        return rope
+        self._ringers[slot] = (context_id, ringer)
+        return ringer

@@ -1,4 +1,4 @@
-"""Evicting the receivers that keep the sources of a session waiting for too long."""
+"""Eviction of receivers that keep the sources of a session waiting for too long."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ log = logging.getLogger("ipcbus")
 
 
 class Evictor:
-    """Looks for them on one session. No clock; whoever looks holds a lock against others that look."""
+    """Evicts the slow receivers of one session. Callers of `evict_slow` hold a lock, and pass in the time."""
 
-    def __init__(self, session: SendingSession, patience_ms: int) -> None:
-        """For a session whose ring evicts.
+    def __init__(self, session: SendingSession, timeout_ms: int) -> None:
+        """Watches a session whose ring evicts.
 
         Args:
             session: the session.
-            patience_ms: how long a receiver may keep a source waiting.
+            timeout_ms: how long a receiver may keep a source waiting, in ms.
         """
         self._session = session
-        self._patience_ms = patience_ms
-        self._holdups = SlowReceivers(patience_ms * 1_000_000)
+        self._timeout_ms = timeout_ms
+        self._slow_receivers = SlowReceivers(timeout_ms * 1_000_000)
         self._needed = 0
-        # An eviction that is seen in the slots is in this list as well, for who takes the lock afterwards.
-        self._telling = threading.Lock()
+        # Under the lock, an eviction that the slots show is in this list as well.
+        self._lock = threading.Lock()
         self._evicted: deque[Identity] = deque(maxlen=SLOTS_MAX)
         self.count = 0
         self._blocked = 0
 
-    def look(self, now_ns: int, need: int | None = None) -> list[Identity]:
-        """Returns a source waits; evicts who has been in its way for too long.
+    def evict_slow(self, now_ns: int, need: int | None = None) -> list[Identity]:
+        """Evicts the receivers that have kept a source waiting for too long.
 
         Args:
             now_ns: the time.
-            need: bytes for which it finds no room; None when they are the same as at the last look.
+            need: the bytes for which the source finds no room; None for the bytes of the last call.
 
         Returns:
-            Who was evicted; to be given to `warn` when the lock is released.
+            The evicted receivers, to be passed to `warn` when the lock is released.
         """
         writer, slots = self._session.channel.writer, self._session.channel.slots
         if need is not None:
@@ -57,66 +57,66 @@ class Evictor:
         positions = {
             (index, generation): position
             for index, shown in slots.positions().items()
-            # Whom the writer does not believe it does not wait for.
+            # The writer does not wait for a position that it does not believe.
             if index != twin
             and (position := writer.believed(index, shown, generation := slots.generation(index))) is not None
         }
-        late = self._holdups.look(self._needed, positions, now_ns)
-        return [who for reader in late if (who := self._evict(*reader)) is not None]
+        late = self._slow_receivers.look(self._needed, positions, now_ns)
+        return [identity for reader in late if (identity := self._evict(*reader)) is not None]
 
     def warn(self, evicted: list[Identity]) -> None:
-        """Logs who was evicted; not under a lock, because a handler of the log may send, even on this session."""
-        for who in evicted:
+        """Logs the evicted receivers; not under a lock, because a log handler may send, even on this session."""
+        for identity in evicted:
             log.warning(
                 "%s has evicted the receiving context %r of pid %d, which kept it waiting for %d ms; let that one "
                 "receive faster, raise slow_receiver_timeout or the transmission window, or use "
                 "slow_receiver_behavior=block",
                 self._session.source_string,
-                who.context_name,
-                who.pid,
-                self._patience_ms,
+                identity.context_name,
+                identity.pid,
+                self._timeout_ms,
             )
 
     @contextlib.contextmanager
     def wait(self) -> Iterator[None]:
-        """Around a send that waits, and looks by itself."""
-        with self._telling:
+        """Encloses a send that waits and calls `evict_slow` itself."""
+        with self._lock:
             self._blocked += 1
         try:
             yield
         finally:
-            with self._telling:
+            with self._lock:
                 self._blocked -= 1
-            self.go_on()
+            self.stop_waiting()
 
-    def go_on(self) -> None:
-        """No source waits any more, except for those that look by themselves."""
+    def stop_waiting(self) -> None:
+        """Takes note that no source waits any more, except inside of `wait`."""
         if not self._blocked:
-            self._holdups.go_on()
+            self._slow_receivers.go_on()
 
     @property
-    def next_look_ns(self) -> int:
-        """After how many ns to look again while a source waits."""
-        return self._holdups.next_look_ns
+    def next_check_ns(self) -> int:
+        """The time in ns after which to call `evict_slow` again while a source waits."""
+        return self._slow_receivers.next_look_ns
 
-    def since(self, count: int) -> tuple[int, list[Identity]]:
-        """Returns how many were evicted, and who after the first `count`, as far as it is remembered."""
-        with self._telling:
+    def evicted_since(self, count: int) -> tuple[int, list[Identity]]:
+        """Returns the number of evictions, and the receivers of those after the first `count`, as far as known."""
+        with self._lock:
             new = self.count - count
             return self.count, list(self._evicted)[-new:] if new else []
 
     def _evict(self, index: int, generation: int) -> Identity | None:
         session = self._session
         slots = session.channel.slots
-        who = slots.identity(index)
+        identity = slots.identity(index)
         position = slots.positions().get(index)
         if session.udp_sender is not None and session.udp_sender.twin and position is not None:
-            session.udp_sender.take_over(position, who)
-        with self._telling:
+            session.udp_sender.take_over(position, identity)
+        with self._lock:
             if not session.channel.slots.evict(index, generation):
                 return None
-            self._evicted.append(who)
+            self._evicted.append(identity)
             self.count += 1
         session.channel.writer.count_evicted()
-        session.call(index)
-        return who
+        session.notify(index)
+        return identity

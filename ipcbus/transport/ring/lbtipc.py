@@ -1,4 +1,4 @@
-"""LBT-IPC: batches, either pacing."""
+"""LBT-IPC: a ring with batching and either pacing."""
 
 from __future__ import annotations
 

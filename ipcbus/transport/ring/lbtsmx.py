@@ -1,4 +1,4 @@
-"""LBT-SMX: every message at once, receiver-paced only."""
+"""LBT-SMX: a ring that publishes each message at once; receiver-paced only."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _plan(context: ContextOptions, source: SourceOptions) -> SessionPlan:
         batch_interval_ms=0,
         evict_after_ms=evict_after_ms(source),
         checksums=source.transport_lbtsmx_record_checksum,
-        # Messages are not cut into pieces there: one that exceeds what UDP carries could not be sent.
+        # LBT-SMX does not fragment: a message longer than a UDP packet could not be sent.
         udp=plan_twin(context, source) if datagram_max <= DATAGRAM_MAX else None,
     )
 

@@ -1,4 +1,4 @@
-"""A session whose ring this context reads."""
+"""The datagrams of a session from its ring in shared memory."""
 
 from __future__ import annotations
 
@@ -27,15 +27,17 @@ _NUMBERS_MAX = 1 << 62
 
 
 class RingReceiver:
-    """The ring and control block of another context, or the own one (transport.datagram_source.DatagramSource)."""
+    """A reader of the ring of another context, or of this one (transport.datagram_source.DatagramSource)."""
 
     recovery_ns = 0
     layer, reason = "ring", ""
     catches_up = False
     counted = True
 
-    def __init__(self, domain: str, advert: SessionAdvert, who: Identity, *, owner_uid: int, sample_every: int) -> None:
-        """Joins a session at its end.
+    def __init__(
+        self, domain: str, advert: SessionAdvert, identity: Identity, *, owner_uid: int, sample_every: int
+    ) -> None:
+        """Joins a session at the tail of its ring.
 
         Raises:
             ringbuf.ring_errors.RingError: as `JoinedChannel`.
@@ -43,7 +45,7 @@ class RingReceiver:
         self._advert = advert
         ring = object_names.ring(domain, advert.context_id, advert.local)
         control = object_names.control(domain, advert.context_id, advert.local)
-        self._channel = JoinedChannel(ring, control, who, owner_uid=owner_uid, sample_every=sample_every)
+        self._channel = JoinedChannel(ring, control, identity, owner_uid=owner_uid, sample_every=sample_every)
         header = np.frombuffer(self._channel.ring.view(), RING_HEADER, 1)[0]
         lines = advert.topics_max
         words = int(np.frombuffer(self._channel.control.view(), CONTROL_HEADER, 1)[0]["user_bytes"])
@@ -56,15 +58,15 @@ class RingReceiver:
         self.owner_pid = int(header["pid"])
         self.begun = self._channel.joined_at > 0
         self.evicts = int(header["pacing"]) == RECEIVER_PACED_EVICTS
-        """Whether its source evicts who keeps it waiting."""
+        """Whether its source evicts receivers that keep it waiting."""
         self._published: dict[int, int] = {}
         self.lines = TopicLines(self._channel.ring, lines)
         self._header = SharedWords(self._channel.ring)
-        self._joined = SharedWords(self._channel.control)
+        self._control_words = SharedWords(self._channel.control)
 
     @property
     def reader(self) -> RingReader:
-        """Of the session's ring."""
+        """The reader of the session's ring."""
         return self._channel.reader
 
     @property
@@ -74,68 +76,68 @@ class RingReceiver:
 
     @property
     def index(self) -> int:
-        """This context's slot."""
+        """The number of this context's slot."""
         return self._channel.index
 
     def join_topic(self, number: int, begins: Callable[[int], object] | None = None) -> bool:
-        """Shows the source that this context receives a topic; False when another topic has its line now."""
+        """Shows the source that this context receives a topic; returns False when another topic has its line now."""
         del begins
-        self._joined.or64(self._word(number), 1 << self.index)
+        self._control_words.or64(self._topic_mask_offset(number), 1 << self.index)
         self._published[number] = self.published(number)
         return self.lines.carries(number)
 
     def leave_topic(self, number: int) -> None:
-        """Shows that it does not any more."""
+        """Shows the source that this context does not receive the topic any more."""
         self._published.pop(number, None)
-        self._joined.and64(self._word(number), ~(1 << self.index) & 0xFFFFFFFFFFFFFFFF)
+        self._control_words.and64(self._topic_mask_offset(number), ~(1 << self.index) & 0xFFFFFFFFFFFFFFFF)
 
     def floor(self, number: int) -> int | None:
         """Returns the number of the topic's next message."""
         return max(self.lines.numbers(number))
 
     def published(self, number: int) -> int:
-        """Messages of a topic with numbers below this one are published; 0 when its line is another topic's now."""
+        """Returns a number below which all messages of a topic are published; 0 when another topic has its line now."""
         published = self.lines.published(number)
-        # What was read of a ring that is cut short may be zeros.
+        # A ring that is cut short may show zeros.
         return self._published.get(number, 0) if self.reader.cut_short else published
 
     def at_end(self, number: int) -> int:
-        """What the source says in the ring is always up to date."""
+        """Returns the number of `published`: the ring is always up to date."""
         return self.published(number)
 
     def numbers_end(self, number: int) -> int:
-        """As the source's own counters say."""
+        """Returns a number above those of all messages of a topic that have been sent, by the source's counters."""
         end = max(self.lines.numbers(number))
         return end if self.lines.carries(number) else _NUMBERS_MAX
 
     def missed(self) -> int:
-        """Nothing, unless this reader was overtaken."""
+        """Returns 0 unless this reader was overtaken."""
         return self.reader.overruns << 40
 
     def came_ns(self) -> int:
-        """Does not matter: what is missing in a ring never comes."""
+        """Returns 0: a message that is missing in a ring never comes."""
         return 0
 
     def mark(self) -> Callable[[], bool]:
-        """Says later whether everything that is published now has been read."""
+        """Returns a function that says whether all that is published now has been read."""
         tail = self.reader.tail
         return lambda: self.reader.position >= tail
 
     def may_lose(self) -> bool:
-        """Returns whether a slow reader is overtaken."""
+        """Returns whether the source overtakes slow readers."""
         return self._advert.source_paced
 
-    def withdrawn(self, *, died: bool = False) -> None:
-        """It has been closed: its own end mark says when it is read to its end, or the lock of its owner."""
+    def note_withdrawn(self, *, died: bool = False) -> None:
+        """Does nothing: the end mark of the ring, or the owner's lock, shows the end."""
 
     @property
     def for_good(self) -> bool:
-        """An end mark is one."""
+        """Whether a session that is over cannot be joined again: always, as its ring has an end mark."""
         return True
 
-    def signs(self) -> tuple[int, int]:
-        """Returns the activity counter, and what is published."""
-        # Noted now and then, for a ring that is cut short.
+    def life_signs(self) -> tuple[int, int]:
+        """Returns the activity counter and the tail."""
+        # Noted from time to time, in case the ring is cut short.
         self._published.update({number: self.published(number) for number in self._published})
         return self.reader.activity, self.reader.tail
 
@@ -149,16 +151,16 @@ class RingReceiver:
         return self._header.load32(_CLOSED) != 0
 
     def counters(self) -> dict[str, int]:
-        """Nothing beside what stands in the slot."""
+        """Returns no counters: the slot has all of them."""
         return {}
 
     def leave(self) -> bool:
-        """Gives the slot back; True when the source waits for an event."""
+        """Gives the slot back; returns whether the source waits for an event."""
         return self._channel.leave()
 
     def abandon(self) -> None:
-        """Closes descriptors only; for a child after a fork."""
+        """Closes descriptors only; for the child process after a fork."""
         self._channel.abandon()
 
-    def _word(self, number: int) -> int:
+    def _topic_mask_offset(self, number: int) -> int:
         return CONTROL_HEADER.itemsize + 8 * (number % self._advert.topics_max)

@@ -1,6 +1,6 @@
-"""What a source says of its topics in its ring: how far each one is.
+"""The topic lines of a ring: how many messages of each topic its source has published.
 
-Whoever has mapped the ring can read it, also when the ring's name is gone, or when its messages come over UDP.
+A context that has mapped the ring can read them, also when the ring's name is gone, or when its messages come over UDP.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ _TOPIC = 24  # offset of TopicLine.topic
 
 
 class TopicLines:
-    """Those of one ring, read only."""
+    """The topic lines of one ring, read only."""
 
     def __init__(self, ring: Mapping, topics_max: int) -> None:
-        """For a ring that was checked.
+        """Reads the lines of a ring that was checked.
 
         Args:
-            ring: it.
-            topics_max: how many lines it has, a power of two.
+            ring: the mapping of the ring.
+            topics_max: the number of its lines, a power of two.
         """
         self._words, self._topics_max = SharedWords(ring), topics_max
 
     def carries(self, number: int) -> bool:
-        """Returns whether the line of this topic is not another topic's now."""
+        """Returns whether the topic still has its line; another topic may have it now."""
         return self._words.load32(self._line(number) + _TOPIC) == number
 
     def numbers(self, number: int) -> tuple[int, int]:
-        """Both words by which the source says how far a topic is.
+        """Returns both counters of a topic's messages, the lower one first.
 
-        Should one of them be damaged, until the source writes it again, the other says what is safe to believe.
+        If one of them is damaged, the other one is safe to believe until the source writes again.
         """
         line = self._line(number)
         return self._words.load64(line + 8), self._words.load64(line)  # SYNC published
 
     def published(self, number: int) -> int:
-        """Messages of a topic with numbers below this one are published; 0 when its line is another topic's now."""
+        """Returns a number below which all messages of a topic are published; 0 when another topic has its line now."""
         published = min(self.numbers(number))
         return published if self.carries(number) else 0
 
@@ -57,12 +57,12 @@ class TopicLines:
 
 
 def find(domain: str, advert: SessionAdvert, owner_uid: int) -> TopicLines | None:
-    """Returns the lines of a session that is not joined by its ring; None where its ring is not there, or is damaged.
+    """Returns the topic lines of a session that is not joined by its ring; None when the ring is damaged.
 
     Args:
         domain: the bus domain.
         advert: the session.
-        owner_uid: objects of another user are left alone.
+        owner_uid: the user that has to own the ring; a ring of another user is not read.
 
     Raises:
         ringbuf.ring_errors.RingError, OSError: the ring cannot be opened or mapped.

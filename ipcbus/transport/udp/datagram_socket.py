@@ -1,7 +1,7 @@
-"""One UDP socket: bound, sized and checked; what the kernel refuses is counted, never raised.
+"""A UDP socket with its port, buffers and counters; refusals of the kernel are counted, never raised.
 
 An address is the tuple that Python's sockets have: `(host, port)`, for IPv6 `(host, port, flow, scope)`. It may be
-hashed, and is equal for equal senders.
+hashed; the addresses of one sender are equal.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _MEMINFO_DROPS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Buffers:
-    """Sizes of a socket's buffers in bytes; 0 leaves one as the system has it.
+    """The sizes of a socket's buffers in bytes; 0 keeps the size that the system gives.
 
     Attributes:
-        receive: for what has come and was not read yet.
-        send: for what was sent and is not on the wire yet.
-        receive_option: name of the option that `receive` is from, for the warning.
-        send_option: name of the option that `send` is from.
+        receive: the buffer of datagrams that have come and were not read yet.
+        send: the buffer of datagrams that are not on the wire yet.
+        receive_option: the name of the option for `receive`, for the warning.
+        send_option: the name of the option for `send`.
     """
 
     receive: int = 0
@@ -54,13 +54,13 @@ class Buffers:
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """The ports of which a socket takes the first free one.
+    """A range of ports, of which a socket takes the first free one.
 
     Attributes:
         low: the first; 0 leaves the choice to the system.
         high: the last.
-        ephemeral: whether the system chooses one where none of them is free.
-        cure: the options to change where none is free, for the error.
+        ephemeral: whether the system chooses a port when the range has no free one.
+        cure: the options to change when there is no free port, for the error.
     """
 
     low: int
@@ -71,19 +71,19 @@ class Ports:
 
 @dataclass(slots=True)
 class DatagramCounts:
-    """What a socket counts.
+    """The counters of a socket.
 
     Attributes:
-        dgrams_sent: datagrams that the kernel took.
-        bytes_sent: their bytes.
+        dgrams_sent: datagrams that the kernel accepted.
+        bytes_sent: the bytes of these datagrams.
         dgrams_rcved: datagrams that were read, with those of `dgrams_lost`.
-        bytes_rcved: their bytes.
-        send_blocked: datagrams for which there was no room (EAGAIN, ENOBUFS).
-        send_refused: errors of any other kind: no route, nobody there.
+        bytes_rcved: the bytes of these datagrams.
+        send_blocked: datagrams that found no room in a buffer (EAGAIN, ENOBUFS).
+        send_refused: datagrams that ended with another error: no route, a closed port.
         send_too_large: datagrams longer than UDP carries.
         dgrams_truncated: datagrams that came and were too long.
-        dgrams_lost: thrown away on purpose: artificial loss.
-        dgrams_overrun: thrown away by the kernel, because the receive buffer was full.
+        dgrams_lost: datagrams that loss injection dropped.
+        dgrams_overrun: datagrams that the kernel dropped, because the receive buffer was full.
     """
 
     dgrams_sent: int = 0
@@ -99,7 +99,7 @@ class DatagramCounts:
 
 
 _open: set[socket.socket] = set()
-"""The garbage collector closes sockets that nobody refers to before their context can say goodbye through them."""
+"""All open sockets: without a reference the garbage collector could close one before its context has left sessions."""
 
 
 class DatagramSocket:
@@ -109,27 +109,27 @@ class DatagramSocket:
         """Takes a bound socket.
 
         Args:
-            sock: the socket, which is closed with this.
-            scope: index of its interface.
-            buffers: sizes to give it.
-            loss: artificial loss of what arrives.
+            sock: the socket; `close` closes it.
+            scope: the index of its interface.
+            buffers: the sizes of its buffers.
+            loss: loss injection for datagrams that arrive.
         """
         self._socket = sock
         self._scope = scope
         self._loss = loss
-        _size(sock, "receive", buffers.receive, buffers.receive_option)
-        _size(sock, "send", buffers.send, buffers.send_option)
+        _set_buffer_size(sock, "receive", buffers.receive, buffers.receive_option)
+        _set_buffer_size(sock, "send", buffers.send, buffers.send_option)
         self._batched = Batched(sock.fileno(), sock.family == socket.AF_INET6, PAYLOAD_MAX + 1)
         self.address: Address = sock.getsockname()
-        """What it is bound to."""
+        """The address that it is bound to."""
         _open.add(sock)
 
     def peer(self, host: str, port: int) -> Address:
-        """Returns the address of somebody else as this socket writes it: equal to that of what comes from there.
+        """Returns the address of a peer, equal to the sender address of its datagrams.
 
         Args:
-            host: numeric, of the same family.
-            port: its port.
+            host: the numeric host address, of the family of this socket.
+            port: the port.
         """
         if self._socket.family != socket.AF_INET6:
             return (host, port)
@@ -137,34 +137,34 @@ class DatagramSocket:
         return (canonical, port, 0, self._scope if ipaddress.IPv6Address(canonical).is_link_local else 0)
 
     def fileno(self) -> int:
-        """Returns its descriptor, to wait for; -1 after the end."""
+        """Returns its descriptor, to wait for datagrams; -1 after `close`."""
         return self._socket.fileno()
 
     def receive(self, limit: int) -> list[tuple[bytes, Address]]:
-        """What has come: at most so many datagrams, each with its sender."""
+        """Returns datagrams that have come, at most `limit`, each with its sender."""
         found = self._batched.receive(limit)
         if self._loss is not None:
             return [each for each in found if not self._loss.drops_next()]
         return found
 
     def send(self, packet: bytes, to: Address) -> bool:
-        """Sends a datagram; says whether the kernel took it."""
+        """Sends a datagram; returns whether the kernel accepted it."""
         return self._batched.send(packet, to) == 1
 
     def send_pairs(self, pairs: Iterable[tuple[bytes, Address]]) -> int:
-        """Sends each datagram to its address; says how many the kernel took."""
+        """Sends each datagram to its address; returns how many the kernel accepted."""
         return self._batched.send_pairs(pairs)
 
     def send_to_all(self, packet: bytes, addresses: Iterable[Address]) -> int:
-        """Sends a datagram to each of the addresses; says how many the kernel took."""
+        """Sends a datagram to each of the addresses; returns how many the kernel accepted."""
         return self._batched.send_to_all(packet, addresses)
 
     def send_multicast_from(self, interface: Interface, ttl: int) -> None:
-        """What it sends to groups leaves by this interface, through so many routers, and is heard on this host too.
+        """Sets the interface for multicast; this host gets the datagrams too.
 
         Args:
-            interface: of the same family as the socket.
-            ttl: 0 stays on the host.
+            interface: the interface that they leave by, of the family of the socket.
+            ttl: the largest number of routers that they may pass; 0 keeps them on the host.
         """
         if self._socket.family == socket.AF_INET6:
             self._socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, interface.index)
@@ -177,7 +177,7 @@ class DatagramSocket:
 
     @property
     def counts(self) -> DatagramCounts:
-        """Everything counted so far."""
+        """The present counters."""
         batched = self._batched
         return DatagramCounts(
             dgrams_sent=batched.sent,
@@ -193,7 +193,7 @@ class DatagramSocket:
         )
 
     def close(self) -> None:
-        """Gives the port back; what is sent afterwards is dropped. Does nothing the second time."""
+        """Closes the socket; datagrams that are sent afterwards are dropped. May be called again."""
         self._batched.close()
         self._socket.close()
         _open.discard(self._socket)
@@ -207,13 +207,13 @@ class DatagramSocket:
 
 
 def unicast(interface: Interface, ports: Ports, buffers: Buffers, loss: LossInjection | None = None) -> DatagramSocket:
-    """Makes a socket of one port, which it has for itself.
+    """Makes a socket with a port of its own.
 
     Args:
-        interface: what it is bound to.
-        ports: which it may take.
-        buffers: sizes.
-        loss: artificial loss.
+        interface: the interface to bind to.
+        ports: the ports to try.
+        buffers: the sizes of its buffers.
+        loss: loss injection, for tests.
 
     Raises:
         TransportError: no port is free, or the system refuses the interface.
@@ -230,14 +230,14 @@ def unicast(interface: Interface, ports: Ports, buffers: Buffers, loss: LossInje
 def group_member(
     group: str, port: int, interface: Interface, buffers: Buffers, loss: LossInjection | None = None
 ) -> DatagramSocket:
-    """Makes a socket that hears a multicast group, beside others of this host that do.
+    """Makes a socket that receives from a multicast group; other sockets of this host may do so too.
 
     Args:
-        group: its numeric address, of the family of the interface.
-        port: its port.
-        interface: by which the group is joined.
-        buffers: sizes.
-        loss: artificial loss.
+        group: the numeric address of the group, of the family of the interface.
+        port: the port of the group.
+        interface: the interface to join the group on.
+        buffers: the sizes of its buffers.
+        loss: loss injection, for tests.
 
     Raises:
         TransportError: the system refuses the port or the group.
@@ -251,10 +251,10 @@ def group_member(
                 member = socket.inet_pton(socket.AF_INET6, group) + struct.pack("@I", interface.index)
                 sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP, member)
             else:
-                # Bound to the group, so that what is for another group of the same port is not heard.
+                # Bound to the group, so that datagrams for another group with this port do not come here.
                 sock.bind((group, port))
                 sock.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, _membership(group, interface))
-                # Linux gives a socket what others have joined, unless it is told not to.
+                # By default Linux gives a socket the datagrams of all groups that any socket has joined.
                 sock.setsockopt(socket.IPPROTO_IP, _IP_MULTICAST_ALL, 0)
         except OSError as error:
             raise TransportError(
@@ -272,7 +272,7 @@ _IP_MULTICAST_ALL: Final = 49
 
 
 def _new(family: socket.AddressFamily) -> socket.socket:
-    """Returns a socket that never blocks and that no child process gets."""
+    """Returns a socket that never blocks and that child processes do not inherit."""
     try:
         sock = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
     except OSError as error:
@@ -307,15 +307,15 @@ def _bind_first(sock: socket.socket, interface: Interface, ports: Ports) -> None
 
 
 def _membership(group: str, interface: Interface) -> bytes:
-    """Linux's struct ip_mreqn."""
+    """Returns Linux's struct ip_mreqn."""
     return socket.inet_aton(group) + socket.inet_aton(interface.host) + struct.pack("@i", interface.index)
 
 
 _reported: set[tuple[str, int]] = set()
 
 
-def _size(sock: socket.socket, which: Literal["receive", "send"], size: int, option: str) -> None:
-    """Sizes a buffer, and reports once where the kernel gives less: it does so in silence."""
+def _set_buffer_size(sock: socket.socket, which: Literal["receive", "send"], size: int, option: str) -> None:
+    """Sets the size of a buffer; logs once when the kernel gives less, which it does without an error."""
     if not size:
         return
     plain, force, setting = (
@@ -324,11 +324,11 @@ def _size(sock: socket.socket, which: Literal["receive", "send"], size: int, opt
         else (socket.SO_SNDBUF, _SO_SNDBUFFORCE, "net.core.wmem_max")
     )
     try:
-        # Above the limit, for who may (CAP_NET_ADMIN).
+        # Above the limit, for processes that may (CAP_NET_ADMIN).
         sock.setsockopt(socket.SOL_SOCKET, force, size)
     except OSError:
         sock.setsockopt(socket.SOL_SOCKET, plain, size)
-    # The kernel doubles what is asked for, for its own, and answers with that.
+    # The kernel doubles the size for its own use, and returns the double.
     given = sock.getsockopt(socket.SOL_SOCKET, plain) // 2
     if given < size and (setting, size) not in _reported:
         _reported.add((setting, size))

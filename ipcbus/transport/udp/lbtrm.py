@@ -1,4 +1,4 @@
-"""LBT-RM: reliable multicast; batches; source-paced."""
+"""LBT-RM: reliable multicast, with batching; source-paced."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import ipaddress
 from typing import TYPE_CHECKING
 
 from ipcbus.transport.transport_kinds import SessionPlan, Transport
-from ipcbus.transport.udp.send_ring import staged
+from ipcbus.transport.udp.send_ring import udp_session_plan
 from ipcbus.transport.udp.udp_plan import plan_udp
 from ipcbus.wire.wire_layout import TRANSPORT_LBTRM
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def _plan(context: ContextOptions, source: SourceOptions) -> SessionPlan:
-    return staged(
+    return udp_session_plan(
         TRANSPORT_LBTRM,
         plan_udp("lbtrm", context, source, twin=False),
         source,

@@ -1,11 +1,11 @@
-"""LBT-RU: reliable UDP to each receiver; batches; source-paced."""
+"""LBT-RU: reliable UDP to each receiver, with batching; source-paced."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from ipcbus.transport.transport_kinds import SessionPlan, Transport
-from ipcbus.transport.udp.send_ring import staged
+from ipcbus.transport.udp.send_ring import udp_session_plan
 from ipcbus.transport.udp.udp_plan import plan_udp
 from ipcbus.wire.wire_layout import TRANSPORT_LBTRU
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def _plan(context: ContextOptions, source: SourceOptions) -> SessionPlan:
-    return staged(
+    return udp_session_plan(
         TRANSPORT_LBTRU,
         plan_udp("lbtru", context, source, twin=False),
         source,
@@ -28,7 +28,7 @@ LBTRU = Transport(
     name="LBT-RU",
     option="lbtru",
     plan=_plan,
-    # Numbers that no port has: which port a session of the pool has is known when its socket is made.
+    # Numbers above all ports: the port of a session is known only when its socket is made.
     pool=lambda context: range(1 << 16, (1 << 16) + context.transport_lbtru_maximum_ports),
     explicit_id=lambda source: source.transport_lbtru_port,
     id_option="port",

@@ -1,7 +1,7 @@
-"""Artificial loss, for tests: the environment says what share of the datagrams that arrive is thrown away.
+"""Loss injection, for tests: environment variables say what share of the arriving datagrams is dropped.
 
-The variables are Ultra Messaging's: `LBTRU_LOSS_RATE` and `LBTRM_LOSS_RATE` for what receivers get from sources,
-`LBTRU_SRC_LOSS_RATE` and `LBTRM_SRC_LOSS_RATE` for what sources get from receivers; 0 to 100, in percent.
+The variables are Ultra Messaging's: `LBTRU_LOSS_RATE` and `LBTRM_LOSS_RATE` for datagrams from sources to receivers,
+`LBTRU_SRC_LOSS_RATE` and `LBTRM_SRC_LOSS_RATE` for those from receivers to sources; 0 to 100, in percent.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
 
 
 class LossInjection:
-    """Throws datagrams away by chance."""
+    """Drops datagrams at random."""
 
     def __init__(self, percent: float, random: Random) -> None:
-        """Nothing was lost yet.
+        """Starts without losses.
 
         Args:
-            percent: share that is lost.
-            random: draws.
+            percent: the share to drop, in percent.
+            random: draws the datagrams to drop.
         """
         self._share = percent / 100
         self._random = random
         self.lost = 0
-        """Datagrams that were thrown away."""
+        """The number of datagrams that were dropped."""
 
     def drops_next(self) -> bool:
-        """Returns whether the next datagram is lost."""
+        """Returns whether to drop the next datagram, and counts it."""
         struck = self._random.random() < self._share
         self.lost += struck
         return struck
@@ -44,16 +44,16 @@ def from_environment(
     random: Random,
     environment: Mapping[str, str] | None = None,
 ) -> LossInjection | None:
-    """Returns the loss that the environment asks for; None where it asks for none.
+    """Returns the loss injection that the environment asks for, or None.
 
     Args:
-        transport: of the socket.
-        end: whose socket it is.
-        random: draws.
-        environment: the variables; those of the process when nothing is given.
+        transport: the transport of the socket.
+        end: the side of the socket.
+        random: draws the datagrams to drop.
+        environment: the variables; None for those of the process.
 
     Raises:
-        ConfigError: the value is no percentage.
+        ConfigError: the value is not a percentage.
     """
     name = f"{transport.upper()}_{'SRC_' if end == 'source' else ''}LOSS_RATE"
     text = (os.environ if environment is None else environment).get(name, "").strip()
@@ -65,6 +65,7 @@ def from_environment(
         percent = -1.0
     if not 0 <= percent <= 100:
         raise ConfigError(
-            f"environment variable {name} = {text!r} is no percentage: set it to a number from 0 to 100, or remove it"
+            f"environment variable {name} = {text!r} is not a percentage: set it to a number from 0 to 100, or remove "
+            "it"
         )
     return LossInjection(percent, random) if percent else None

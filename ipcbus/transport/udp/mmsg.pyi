@@ -1,7 +1,7 @@
-"""Many datagrams in one system call: recvmmsg and sendmmsg on a socket that somebody else owns.
+"""Many datagrams in one system call: recvmmsg and sendmmsg on a socket that the caller owns.
 
-What the kernel refuses is counted and never raised: the protocol above takes it for loss, which it repairs anyway.
-What the decision rests on: docs/decisions/0011-batched-datagrams.md.
+Refusals of the kernel are counted and never raised: for the protocol above they are losses, which it repairs anyway.
+Figures: docs/decisions/0011-batched-datagrams.md.
 """
 
 from collections.abc import Iterable
@@ -11,15 +11,15 @@ Address = tuple[str, int] | tuple[str, int, int, int]
 class Batched:
     """Reads and writes a UDP socket.
 
-    Two threads may send at once; of two that receive at once one gets nothing.
+    Several threads may send at a time; of two threads that receive at a time, one gets an empty list.
 
     Attributes:
-        sent: datagrams that the kernel took.
-        sent_bytes: their bytes.
+        sent: datagrams that the kernel accepted.
+        sent_bytes: the bytes of these datagrams.
         rcved: datagrams that were read.
-        rcved_bytes: their bytes.
+        rcved_bytes: the bytes of these datagrams.
         blocked: datagrams that found no room in the send buffer or the device (EAGAIN, ENOBUFS).
-        refused: datagrams, or looks for them, that ended with another error: no route, a port that is closed.
+        refused: sends and reads that ended with another error: no route, a closed port.
         too_large: datagrams longer than UDP carries (EMSGSIZE).
         truncated: datagrams that came and were longer than the room for one, or of another family; dropped.
     """
@@ -41,19 +41,19 @@ class Batched:
     @property
     def truncated(self) -> int: ...
     def __init__(self, fd: int, v6: bool, size: int) -> None:
-        """Makes room for what is received.
+        """Allocates the buffers for receiving.
 
         Args:
-            fd: descriptor of the socket; the caller keeps it open, and calls `close` before he closes it.
-            v6: whether it is of the family IPv6.
-            size: longest datagram that is taken.
+            fd: the descriptor of the socket; the caller keeps it open, and calls `close` before closing it.
+            v6: whether the socket is an IPv6 socket.
+            size: the longest datagram to receive, in bytes.
         """
 
     def close(self) -> None:
-        """Lets go of the descriptor; what is sent or asked for afterwards is refused by the system."""
+        """Forgets the descriptor; the system refuses later sends and reads."""
 
     def receive(self, limit: int) -> list[tuple[bytes, Address]]:
-        """What has come, at most `limit` datagrams, each with the address of its sender; never waits."""
+        """Returns datagrams that have come, at most `limit`, each with the address of its sender; never waits."""
 
     def send(self, packet: bytes, address: Address) -> int:
         """Sends one datagram; returns how many went out: 1, or 0.

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, embedsignature=True
-"""recvmmsg and sendmmsg; see the stub for the words."""
+"""recvmmsg and sendmmsg; see the stub for the docstrings."""
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.errno cimport EAGAIN, ECONNREFUSED, EINTR, EMSGSIZE, ENOBUFS, errno
 from libc.stdint cimport uint16_t, uint32_t
@@ -22,11 +22,11 @@ cdef extern from *:
     uint32_t htonl(uint32_t value) nogil
     uint32_t ntohl(uint32_t value) nogil
 
-# Addresses that are remembered in both directions; when there are more, all are forgotten and looked up again.
+# Addresses in each of the two caches; a full cache is cleared.
 cdef enum:
     REMEMBERED = 4096
 
-# Refusals of one datagram after which a call goes back: an error queue must not keep it for ever.
+# Refusals after which a call returns: an error queue must not keep it for ever.
 cdef enum:
     REFUSALS_MAX = 64
 
@@ -43,7 +43,7 @@ cdef class Batched:
         self.heads = <mmsghdr *>calloc(BATCH, sizeof(mmsghdr))
         self.vectors = <iovec *>calloc(BATCH, sizeof(iovec))
         self.names = <SocketAddress *>calloc(BATCH, sizeof(SocketAddress))
-        # Not cleared: the system gives pages to what is written only.
+        # Not cleared: the system gives memory only to pages that are written.
         self.room = <char *>malloc(<size_t>BATCH * self.size)
         if self.heads == NULL or self.vectors == NULL or self.names == NULL or self.room == NULL:
             raise MemoryError()
@@ -65,7 +65,7 @@ cdef class Batched:
 
     def receive(self, int limit):
         cdef list found = []
-        # The room is one: two threads never read into it at once.
+        # There is one buffer: two threads never read into it at a time.
         if not _atomics.cas32(&self.busy, 0, 1):
             return found
         try:
@@ -75,9 +75,9 @@ cdef class Batched:
         return found
 
     cdef object receive_into(self, list found, int limit):
-        cdef int i, got, error, pending_wakeups = 0
+        cdef int i, got, error, refusals = 0
         cdef unsigned int count
-        while len(found) < limit and pending_wakeups < REFUSALS_MAX:
+        while len(found) < limit and refusals < REFUSALS_MAX:
             count = <unsigned int>min(limit - <int>len(found), <int>BATCH)
             for i in range(<int>count):
                 self.heads[i].msg_hdr.msg_namelen = sizeof(SocketAddress)
@@ -89,9 +89,9 @@ cdef class Batched:
                     continue
                 if error == EAGAIN:
                     return None
-                # What an earlier datagram met on its way; the next call goes on behind it.
+                # An error that an earlier datagram met on its way; the next call reads on.
                 self.refused += 1
-                pending_wakeups += 1
+                refusals += 1
                 if error != ECONNREFUSED:
                     return None
                 continue
@@ -141,7 +141,7 @@ cdef class Batched:
         return self.send_each([packet], list(addresses), True)
 
     cdef int send_each(self, list packets, list addresses, bint same) except -1:
-        """Sends the packets, or the only one, to the addresses; both lists are nobody else's."""
+        """Sends the packets, or the only one, to the addresses; the caller does not share the lists."""
         cdef mmsghdr heads[BATCH]
         cdef iovec vectors[BATCH]
         cdef SocketAddress names[BATCH]
@@ -185,7 +185,7 @@ cdef class Batched:
             if got < 0 and error == EINTR:
                 continue
             if error == EAGAIN or error == ENOBUFS:
-                # No room: there is none for those behind it either.
+                # No room: the next datagrams would not find any either.
                 self.blocked += count - begin
                 break
             if error == EMSGSIZE:
@@ -196,7 +196,7 @@ cdef class Batched:
         return <int>sent
 
     cdef object address_of(self, SocketAddress *name, uint32_t size):
-        """The address as sockets give it; None when it is of another family."""
+        """Returns the address in the form of Python's sockets; None when it is of another family."""
         cdef char text[INET6_ADDRSTRLEN]
         if size != self.name_size:
             return None
@@ -228,12 +228,12 @@ cdef class Batched:
                     name.v6.sin6_flowinfo = htonl(address[2])
                     name.v6.sin6_scope_id = address[3]
                 if inet_pton(AF_INET6, host, &name.v6.sin6_addr) != 1:
-                    raise ValueError(f"{address!r} is no IPv6 address and port")
+                    raise ValueError(f"{address!r} is not an IPv6 address with a port")
             else:
                 name.v4.sin_family = AF_INET
                 name.v4.sin_port = htons(address[1])
                 if inet_pton(AF_INET, host, &name.v4.sin_addr) != 1:
-                    raise ValueError(f"{address!r} is no IPv4 address and port")
+                    raise ValueError(f"{address!r} is not an IPv4 address with a port")
             remember(self.packed, address, PyBytes_FromStringAndSize(<char *>name, self.name_size))
         else:
             memcpy(name, PyBytes_AS_STRING(known), self.name_size)

@@ -1,4 +1,4 @@
-"""What an option of an interface means on this host: an address of it, and its index."""
+"""Network interfaces: finds the interface that an option means on this host."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class Interface:
     """An interface of this host.
 
     Attributes:
-        host: numeric address to bind to.
-        index: its number, which IPv6 wants; 0 leaves the choice to the system.
+        host: the numeric address to bind to.
+        index: its index, which IPv6 needs; 0 leaves the choice to the system.
     """
 
     host: str
@@ -23,16 +23,16 @@ class Interface:
 
     @property
     def family(self) -> socket.AddressFamily:
-        """The family of the address."""
+        """IPv4 or IPv6, by the address."""
         return socket.AF_INET6 if ":" in self.host else socket.AF_INET
 
 
 def find(text: str, option: str) -> Interface:
-    """Looks an interface up.
+    """Returns the interface that an option means.
 
     Args:
         text: a numeric address, a network (10.0.0.0/8), or a name; checked when the option was read.
-        option: name of the option, for error texts.
+        option: the name of the option, for error texts.
 
     Raises:
         ConfigError: this host has no such interface.
@@ -57,8 +57,8 @@ def find(text: str, option: str) -> Interface:
 
 
 def _addresses() -> list[tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, str]]:
-    """Returns all that this host has, each with its interface."""
-    # The default interface is loopback, which needs none of this, and every context would wait for the import.
+    """Returns all addresses of this host, each with the name of its interface."""
+    # Imported here: the default interface, loopback, does not need it, and each context would wait for the import.
     import psutil
 
     known = [
@@ -67,7 +67,7 @@ def _addresses() -> list[tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, st
         for address in addresses
         if address.family in (socket.AF_INET, socket.AF_INET6)
     ]
-    # IPv4 before IPv6, and an address that routers know before one of the link.
+    # IPv4 before IPv6, and routable addresses before link-local ones.
     return sorted(known, key=lambda each: (each[0].version, each[0].is_link_local))
 
 

@@ -1,4 +1,4 @@
-"""The seals of a context whose domain has a key: one for each direction."""
+"""The seals of a context: with a domain key, they protect what it sends and check what it receives."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from ipcbus.wire.seal import Opener, Purpose, Sealer
 
 
 class Seal:
-    """Seals what goes out and opens what comes in; any thread may use it."""
+    """Seals outgoing and opens incoming packets of one kind; any thread may use it."""
 
     def __init__(self, key: bytes, domain: str, out: Purpose, into: Purpose, window: int) -> None:
-        """For one direction of a context.
+        """Makes sealer and opener.
 
         Args:
-            key: that of the domain.
-            domain: its name.
-            out: purpose of what goes out.
-            into: purpose of what comes in.
-            window: of the opener, in datagrams.
+            key: the key of the domain.
+            domain: the name of the domain.
+            out: the purpose of outgoing packets.
+            into: the purpose of incoming packets.
+            window: the replay window, in datagrams.
         """
         sender = secrets.randbits(64)
         self._sealer = Sealer(key, domain, out, sender)
@@ -29,30 +29,30 @@ class Seal:
         self._lock = threading.Lock()
 
     def seal(self, packet: bytes) -> bytes:
-        """Returns a packet as it goes out."""
+        """Returns a sealed packet."""
         with self._lock:
             return self._sealer.seal(packet, time.time_ns())
 
     def open(self, packet: bytes) -> bytes | None:
-        """What came in; None, and counted, when it is not to be trusted."""
+        """Returns the packet in a seal; counts it and returns None when the seal is invalid, old or repeated."""
         return self._opener.open(packet, time.time_ns())
 
     @property
     def dropped(self) -> int:
-        """How many datagrams were not to be trusted."""
+        """The number of packets whose seal was invalid, old or repeated."""
         counts = self._opener.counts
         return counts.short + counts.forged + counts.replayed + counts.old + counts.stale
 
 
 class Seals:
-    """Those of one context; each is None where the domain has no key."""
+    """The seals of one context; each is None where the domain has no key."""
 
     def __init__(self, domain: str, path: str, window: int) -> None:
         """Reads the key.
 
         Args:
-            domain: name of the domain.
-            path: file with the key (`network_key_file`); empty without one.
+            domain: the name of the domain.
+            path: the file with the key (`network_key_file`); empty without one.
             window: `network_replay_window`.
 
         Raises:

@@ -1,4 +1,4 @@
-"""The small ring from which a session over UDP alone is sent."""
+"""The plan of a session over UDP alone, with the small ring that its UDP sender reads."""
 
 from __future__ import annotations
 
@@ -14,19 +14,21 @@ if TYPE_CHECKING:
 _RING = 65536
 
 
-def staged(transport: int, udp: UdpPlan, source: SourceOptions, *, datagram_max: int, topics_max: int) -> SessionPlan:
+def udp_session_plan(
+    transport: int, udp: UdpPlan, source: SourceOptions, *, datagram_max: int, topics_max: int
+) -> SessionPlan:
     """Returns the plan of a session over UDP.
 
     Args:
-        transport: number of the transport.
-        udp: how it is sent.
-        source: options of its first source.
-        datagram_max: longest datagram.
-        topics_max: most topics.
+        transport: the number of the transport.
+        udp: the part of the plan for UDP.
+        source: the options of its first source.
+        datagram_max: the longest datagram, in bytes.
+        topics_max: the largest number of topics.
     """
     return SessionPlan(
         transport=transport,
-        # What is in it waits for the data rate only, as the one datagram of Ultra Messaging does.
+        # Its datagrams wait for the data rate only, as the one datagram of Ultra Messaging does.
         window=_RING,
         source_paced=False,
         datagram_max=min(datagram_max, DATAGRAM_MAX),

@@ -1,6 +1,6 @@
-"""What the two ends of a session over UDP show in shared memory, for statistics: counters, clients, state.
+"""The stats blocks of a session over UDP: counters, clients and state in shared memory, for statistics.
 
-A board is written several times a second at most, by whoever drives the context or sends, never for each packet.
+The driver and the sending threads write a stats block a few times a second at most, never for each packet.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
     from ringbuf.memory import Mapping as Memory
 
 INTERVAL_NS = 100_000_000
-"""A board is not written more often."""
+"""Shortest time between two writes of a stats block."""
 
 
 class _StatsBlock:
-    """One structure of the layout in the user area of a ring, written so that a reader can tell a half written one."""
+    """A structure in the user area of a ring; a version number lets readers detect one that is being written."""
 
     def __init__(self, ring: Memory, offset: int, dtype: np.dtype[np.void]) -> None:
         self._words, self._offset = SharedWords(ring), offset
-        self._board = np.frombuffer(ring.view(offset, dtype.itemsize), dtype, 1)[0:1].reshape(())
+        self._record = np.frombuffer(ring.view(offset, dtype.itemsize), dtype, 1)[0:1].reshape(())
         self._names = frozenset(dtype.names or ())
         self._shown_ns = 0
 
     @property
     def due_ns(self) -> int:
-        """When it may be written again."""
+        """The time at which it may be written again."""
         return self._shown_ns + INTERVAL_NS
 
     def _begin(self, now_ns: int) -> None:
@@ -51,22 +51,22 @@ class _StatsBlock:
         self._words.store64(self._offset, self._words.load64(self._offset) + 1)
 
     def _write(self, values: Mapping[str, Any]) -> None:
-        board = self._board
+        record = self._record
         for name in self._names & values.keys():
-            board[name] = values[name]
+            record[name] = values[name]
 
 
 class SenderStatsBlock(_StatsBlock):
-    """Of the source's end, behind the topic lines of its ring."""
+    """The stats block of a UDP sender, behind the topic lines of its ring."""
 
     def __init__(self, ring: Memory, topics_max: int, transport: int, reliable_sender: ReliableSender) -> None:
-        """Nothing is shown.
+        """Starts before the first write.
 
         Args:
-            ring: the session's.
-            topics_max: how many topic lines it has.
-            transport: number of what it is sent over.
-            reliable_sender: whose counters are shown.
+            ring: the session's ring.
+            topics_max: the number of its topic lines.
+            transport: the number of the transport.
+            reliable_sender: the protocol with the counters to show.
         """
         at = RING_HEADER.itemsize + topics_max * wire_layout.TOPIC_LINE.itemsize
         super().__init__(ring, at, wire_layout.UPLINK_BOARD)
@@ -90,12 +90,12 @@ class SenderStatsBlock(_StatsBlock):
             self._limited_ns += now_ns - self._limited_since_ns
             self._limited_since_ns = 0
 
-    def show(self, port: SessionSocket, active: bool, now_ns: int) -> None:
-        """Writes it."""
+    def show(self, session_socket: SessionSocket, active: bool, now_ns: int) -> None:
+        """Writes the stats block."""
         sender = self._sender
         self._begin(now_ns)
         self._write(sender.snapshot())
-        self._write(_of_sockets((port,)))
+        self._write(_socket_counters((session_socket,)))
         self._write(
             {
                 "transport": self._transport,
@@ -113,14 +113,14 @@ class SenderStatsBlock(_StatsBlock):
     def _show_clients(self, clients: tuple[Client, ...]) -> None:
         if self._sender.changes != self._changes:
             self._changes = self._sender.changes
-            self._place(clients)
+            self._assign_lines(clients)
         for client in clients:
             line = self._lines.get((client.address, client.cookie))
             if line is not None:
                 self._clients[line]["behind"] = client.behind
 
-    def _place(self, clients: tuple[Client, ...]) -> None:
-        """Gives each client a line, which it keeps; those for whom there is none are only counted."""
+    def _assign_lines(self, clients: tuple[Client, ...]) -> None:
+        """Gives each client a line, which it keeps; clients beyond the last line are only counted."""
         known = {(client.address, client.cookie): client for client in clients}
         for key in [key for key in self._lines if key not in known]:
             self._clients[self._lines.pop(key)] = np.zeros((), wire_layout.CLIENT_LINE)
@@ -141,50 +141,50 @@ class SenderStatsBlock(_StatsBlock):
                 _address(client.address),
             )
             for number in client.topics:
-                # What it says of itself is not known to be true.
+                # A client may claim topics that the session does not carry.
                 if self._topics[number % self._topics_max]["topic"] == number:
                     joined[number % self._topics_max] |= 1 << line
         self._joined[:] = joined
 
 
 class ReceiverStatsBlock(_StatsBlock):
-    """Of a receiver's end, in the ring into which it puts what has come."""
+    """The stats block of a UDP receiver, in the ring that it writes datagrams to."""
 
     def __init__(self, ring: Memory, transport: int, address: Hashable, reliable_receiver: ReliableReceiver) -> None:
-        """Nothing is shown.
+        """Starts before the first write.
 
         Args:
-            ring: the own one.
-            transport: number of what it comes over.
-            address: the source's.
-            reliable_receiver: whose counters are shown.
+            ring: the receiver's ring.
+            transport: the number of the transport.
+            address: the source's address.
+            reliable_receiver: the protocol with the counters to show.
         """
         super().__init__(ring, RING_HEADER.itemsize, wire_layout.RECEPTION_BOARD)
         self._receiver = reliable_receiver
-        self._board["transport"], self._board["address"] = transport, _address(address)
+        self._record["transport"], self._record["address"] = transport, _address(address)
 
-    def show(self, ports: Iterable[SessionSocket], shed: int, reason: str, now_ns: int) -> None:
-        """Writes it."""
+    def show(self, session_sockets: Iterable[SessionSocket], shed: int, reason: str, now_ns: int) -> None:
+        """Writes the stats block."""
         receiver = self._receiver
         self._begin(now_ns)
         self._write({name: getattr(receiver.counts, name) for name in receiver.counts.__dataclass_fields__})
-        self._write(_of_sockets(ports))
+        self._write(_socket_counters(session_sockets))
         texts = {"state": receiver.state.name.lower().encode(), "reason": reason.encode(errors="replace")[:512]}
         self._write({"lead": receiver.lead, "missing": receiver.missing, "dgrams_shed": shed, **texts})
         self._end()
 
 
-def _of_sockets(ports: Iterable[SessionSocket]) -> dict[str, int]:
+def _socket_counters(session_sockets: Iterable[SessionSocket]) -> dict[str, int]:
     found = {"unknown_msgs_rcved": 0}
-    for port in ports:
-        counts = port.socket.counts
-        found["unknown_msgs_rcved"] += port.unknown
+    for session_socket in session_sockets:
+        counts = session_socket.socket.counts
+        found["unknown_msgs_rcved"] += session_socket.unknown
         for name in counts.__dataclass_fields__:
             found[f"socket_{name}"] = found.get(f"socket_{name}", 0) + getattr(counts, name)
     return found
 
 
 def _address(address: Any) -> bytes:  # noqa: ANN401 - what sockets give
-    """Host and port as they stand in source strings."""
+    """Returns host and port in the form of source strings."""
     host, port = str(address[0]), address[1]
     return (f"[{host}]:{port}" if ":" in host else f"{host}:{port}").encode()[:64]

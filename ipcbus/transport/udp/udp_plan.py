@@ -1,4 +1,4 @@
-"""What a session is sent over UDP with, from the options of its context and its first source."""
+"""The plan of a session over UDP, from the options of its context and its first source."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ Kind = Literal["lbtru", "lbtrm"]
 
 @dataclass(frozen=True, slots=True)
 class UdpPlan:
-    """How a session goes over UDP.
+    """The part of a session plan for UDP.
 
     Attributes:
-        kind: value of the option `transport` that is meant.
-        interface: what its socket is bound to, as in the option.
-        ports: those that the socket may take.
-        buffers: of the socket.
-        settings: how its source behaves.
-        group: multicast group; empty without one.
-        group_port: its port.
-        ttl: routers that what is sent to the group may pass.
+        kind: the transport, as a value of the option `transport`.
+        interface: the interface of its socket, as in the option.
+        ports: the ports that the socket may take.
+        buffers: the sizes of the socket's buffers.
+        settings: limits and times of the protocol.
+        group: the multicast group; empty for LBT-RU.
+        group_port: the port of the group.
+        ttl: the largest number of routers that datagrams to the group may pass.
     """
 
     kind: Kind
@@ -68,14 +68,14 @@ class UdpPlan:
 
     @property
     def transport(self) -> int:
-        """Number of the transport."""
+        """The number of the transport."""
         return TRANSPORT_LBTRM if self.kind == "lbtrm" else TRANSPORT_LBTRU
 
     def open(self, seal: Seal | None) -> SessionSocket:
         """Makes the socket.
 
         Args:
-            seal: of sources, where the domain has a key.
+            seal: the seal of sources, where the domain has a key.
 
         Raises:
             ConfigError: this host has no such interface.
@@ -91,7 +91,7 @@ class UdpPlan:
         return SessionSocket(socket, seal)
 
     def endpoint(self, address: Address) -> Endpoint:
-        """Returns where receivers find the session, from what its socket is bound to."""
+        """Returns the endpoint at which receivers find the session, from the address of its socket."""
         return Endpoint(str(address[0]).partition("%")[0], address[1], self.group, self.group_port)
 
     def sender(
@@ -135,13 +135,14 @@ def plan_udp(kind: Kind, context: ContextOptions, source: SourceOptions, *, twin
     """Returns the plan that the options ask for.
 
     Args:
-        kind: over which transport.
-        context: options of the context.
-        source: options of the source.
-        twin: beside a ring. It takes any port: those of the range are for sessions that need a known one.
+        kind: the transport.
+        context: the options of the context.
+        source: the options of the source.
+        twin: whether it is for the UDP twin of a ring session. A twin takes any port: those of the range are for
+            sessions that need a known one.
 
     Raises:
-        ConfigError: multicast is not switched on.
+        ConfigError: multicast is off.
     """
     of_context, of_source = _numbers(context, kind), _numbers(source, kind)
     interface = context.resolver_multicast_interface if kind == "lbtrm" else source.transport_lbtru_interface
@@ -167,7 +168,7 @@ def plan_udp(kind: Kind, context: ContextOptions, source: SourceOptions, *, twin
 
 
 def plan_twin(context: ContextOptions, source: SourceOptions) -> UdpPlan | None:
-    """Returns the plan of a ring's twin over UDP; None where the source wants none."""
+    """Returns the plan of a ring session's UDP twin; None where the source does not want a twin."""
     kind = source.udp_fallback
     if kind == "none" or (kind == "lbtrm" and not context.resolver_multicast_interface):
         return None
@@ -212,7 +213,7 @@ def _settings(context: dict[str, int], source: dict[str, int], *, loopback: bool
 
 
 def _numbers(values: OptionValues, kind: Kind) -> dict[str, int]:
-    """Returns the options of a transport that are numbers, without what their names begin with."""
+    """Returns the options of a transport that are numbers, by their names without the prefix."""
     own = f"transport_{kind}_"
     return {name.removeprefix(own): value for name, value in values.items() if isinstance(value, int) and own in name}
 
@@ -225,7 +226,7 @@ def _is_loopback(interface: str) -> bool:
 
 
 def receiver_settings(kind: Kind, options: ReceiverOptions) -> ReceiverSettings:
-    """Returns how receivers behave on a session over UDP, from their options."""
+    """Returns limits and times of receivers of a session over UDP, from their options."""
     of = _numbers(options, kind)
     naks = NakSettings(
         initial_backoff=of["nak_initial_backoff_interval"] * MS,
@@ -242,13 +243,13 @@ def receiver_settings(kind: Kind, options: ReceiverOptions) -> ReceiverSettings:
 
 
 def receiver_buffers(kind: Kind, options: ContextOptions) -> Buffers:
-    """Sizes of the buffers of a receiving socket."""
+    """Returns the sizes of the buffers of a receiving socket."""
     name = f"transport_{kind}_receiver_socket_buffer"
     return Buffers(receive=_numbers(options, kind)["receiver_socket_buffer"], receive_option=name)
 
 
 def receiver_ports(kind: Kind, options: ReceiverOptions) -> Ports:
-    """Ports that a receiver's socket may take."""
+    """Returns the ports that a receiver's socket may take."""
     if kind == "lbtrm":
         return Ports(0, 0, ephemeral=True, cure="nothing")
     return Ports(

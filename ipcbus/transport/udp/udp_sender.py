@@ -1,7 +1,7 @@
-"""The way of a session's datagrams from its ring to receivers over UDP.
+"""The sender of a session over UDP: it reads the datagrams from the session's ring and sends them.
 
-A session over UDP alone has a small ring that only its uplink reads. A session over a ring has one as a twin, which
-reads the ring as one more receiver does, in a slot that is kept for it, and only while somebody receives over UDP.
+A session over UDP alone has a small ring that only its UDP sender reads. In a ring session the UDP sender is the UDP
+twin: it reads the ring like one more receiver, in a slot of its own, and only while the twin has clients.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from ipcbus.transport.udp.stats_blocks import SenderStatsBlock
     from ringbuf.channel import OwnedChannel
 
-_LINGER_LOOK_NS = 50_000_000
+_LINGER_CHECK_NS = 50_000_000
 _SILENT_NS = 1_500_000_000
-"""A client of this process that misses something asks more often than that, unless it is driven by who waits here."""
+"""A client of this process that misses datagrams sends NAKs more often, unless the waiting thread drives it."""
 _LINGER_NS = 10_000_000_000
-"""Longest time for which an ended session repairs what clients miss."""
+"""Longest time for which an ended session sends datagrams again."""
 
 
 class UdpSenderListener(Protocol):
@@ -52,13 +52,13 @@ class UdpSenderListener(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Awaited:
+class _EvictedReceiver:
     """A receiving context that was evicted and has not registered since.
 
     Attributes:
-        until_ns: so long its datagrams are kept.
-        pid: its process.
-        before: the registration that it had then, which it may be about to give up.
+        until_ns: the time until which its datagrams are kept.
+        pid: its process id.
+        before: the registration that it had at its eviction, which it may be about to give up.
     """
 
     until_ns: int
@@ -67,7 +67,7 @@ class _Awaited:
 
 
 class UdpSender:
-    """One session's. Called by senders from any thread, and by whoever drives the context."""
+    """The UDP sender of one session. Sending threads and the driver of the context call it."""
 
     def __init__(
         self,
@@ -82,17 +82,17 @@ class UdpSender:
         twin: bool,
         return_timeout_ns: int,
     ) -> None:
-        """Takes the last slot of the session; begins to read at `start`.
+        """Takes the last slot of the session; a twin begins to read at `start`, others at once.
 
         Args:
-            channel: the session's ring.
-            session_socket: where it sends from, and is asked.
-            reliable_sender: the protocol's state.
-            stats_block: where statistics of it stand.
-            listener: who learns what happens.
-            name: of the transport, for who looks at the slots.
-            group: multicast group that everybody hears; None sends to each client.
-            twin: it is read only while there are clients.
+            channel: the session's ring and control block.
+            session_socket: the socket that it sends from and that gets the clients' packets.
+            reliable_sender: the protocol.
+            stats_block: the stats block to write.
+            listener: what it reports to.
+            name: the name of the transport, shown in the slot.
+            group: the address of the multicast group; None sends to each client.
+            twin: whether it reads the ring only while it has clients.
             return_timeout_ns: how long datagrams are kept for a receiver that was evicted and has not registered;
                 after the end, also for a client that is silent.
         """
@@ -107,59 +107,61 @@ class UdpSender:
         self.active = self.closing = False
         self._stats_pending = False
         self._closed_ns = 0
-        self._awaited: dict[int, _Awaited] = {}
-        """Contexts that were evicted and have not registered since, by their ids."""
+        self._evicted: dict[int, _EvictedReceiver] = {}
+        """The evicted contexts that have not registered since, by their ids."""
         self._local_contexts: set[int] = set()
-        """Clients of which it was known once whether they live."""
+        """The ids of receiving contexts of this host: it is known whether they live."""
         self._changes = 0
         session_socket.add(self, reliable_sender.session_id)
-        # Who asks for an older session at this address is answered that it is gone.
+        # A receiver that asks for an older session at this address gets the answer that it has ended.
         session_socket.default_handler = self
         if not twin:
             self.start()
 
     @property
     def bit(self) -> int:
-        """Its bit in the masks of slots."""
+        """The bit of its slot in masks of slots."""
         return 1 << self.slot
 
     def start(self, at: int | None = None) -> None:
-        """Reads from now on what is published.
+        """Begins to read the ring.
 
         Args:
-            at: position of the first record to read, which another reader keeps in the ring; None: the next one.
+            at: the position of the first record to read, which another reader keeps in the ring; None for the next one.
         """
         with self._lock:
             if not self.active:
                 self._channel.slots.join(self.slot, self._reader, at)
                 self.active = True
-                # For good: whoever publishes is told, and carries on here what he has published.
+                # For good: each thread that publishes a record calls `send_published`.
                 self._reader.arm(True)
 
-    def take_over(self, position: int, who: Identity) -> None:
-        """Keeps what a receiver that is evicted has not read, until the receiver comes over UDP to get it.
+    def take_over(self, position: int, receiver: Identity) -> None:
+        """Reads on for a receiver that is evicted, and keeps the datagrams until it registers.
 
         Args:
-            position: where the receiver stands; it still holds its slot.
-            who: the receiver's context.
+            position: the position of the receiver, which still holds its slot.
+            receiver: the receiver's context.
         """
         with self._lock:
             now_ns = time.monotonic_ns()
             registered = next(
-                (each for each in self.reliable_sender.clients if each.context_id == who.context_id), None
+                (each for each in self.reliable_sender.clients if each.context_id == receiver.context_id), None
             )
-            self._awaited[who.context_id] = _Awaited(now_ns + self._return_timeout_ns, who.pid, registered)
-            self._note_local([who.context_id])
+            self._evicted[receiver.context_id] = _EvictedReceiver(
+                now_ns + self._return_timeout_ns, receiver.pid, registered
+            )
+            self._note_local([receiver.context_id])
             if not self.active:
-                # The receiver has read everything that is held from before. It resumes with the oldest datagram that is
-                # held: if those came first, the source could overwrite the missing ones before the receiver gets there.
+                # The receiver has read all datagrams that the window still holds. It resumes with the oldest one in the
+                # window: if it got those first, the source could overwrite the missing ones meanwhile.
                 self.reliable_sender.clear_window()
             self.start(position)
-            self._pump(now_ns)
+            self._send_published(now_ns)
         self._listener.turn_is_due()
 
     def stop(self) -> None:
-        """Reads no more; what is published keeps nobody waiting for it."""
+        """Stops reading the ring; sources do not wait for this reader any more."""
         with self._lock:
             if self.active:
                 self.active = False
@@ -167,36 +169,36 @@ class UdpSender:
                 if self._channel.slots.pause(self.slot):
                     self._listener.ring_has_room()
 
-    # ------------------------------------------------------------------ what goes out
+    # ------------------------------------------------------------------ sending
 
-    def pump(self) -> None:
-        """Sends what was published."""
+    def send_published(self) -> None:
+        """Sends all that is published over UDP, as far as the data rate allows it."""
         with self._lock:
             if self.active or self.closing:
                 now_ns = time.monotonic_ns()
-                self._pump(now_ns)
-                owed, following = self._stats_pending, self._show(now_ns)
-                if self.reliable_sender.blocked or (following is not None and not owed):
+                self._send_published(now_ns)
+                was_pending, following = self._stats_pending, self._show_stats(now_ns)
+                if self.reliable_sender.blocked or (following is not None and not was_pending):
                     self._listener.turn_is_due()
 
-    def _pump(self, now_ns: int) -> None:
+    def _send_published(self, now_ns: int) -> None:
         reliable_sender, reader = self.reliable_sender, self._reader
         room = False
         while not reliable_sender.blocked:
             found = take(reader)
             if found is None:
                 if reader.broken and reader.mend() is not None:
-                    continue  # clients find by the numbers of messages what was in the damaged part of the ring
+                    continue  # the numbers of messages show clients what was in the damaged part
                 break
             reliable_sender.send(*found, now_ns)
-            # Shown at once: a source that waits for room need not wait for all of it.
+            # Shown after each record: a source that waits for room need not wait for all of them.
             room |= reader.show()
-            self._flush()
-        self._flush()
+            self._send_packets()
+        self._send_packets()
         if room:
             self._listener.ring_has_room()
 
-    def _flush(self) -> None:
+    def _send_packets(self) -> None:
         pairs: list[tuple[bytes, Address]] = []
         for packet, to in self.reliable_sender.take():
             if to is not ALL:
@@ -208,32 +210,32 @@ class UdpSender:
         if pairs:
             self.session_socket.send(pairs)
 
-    # ------------------------------------------------------------------ what comes in, and time
+    # ------------------------------------------------------------------ receiving, timers
 
     def receive(self, packet: bytes, address: Hashable, now_ns: int) -> None:
-        """Takes a packet of a client."""
+        """Takes a packet from a client."""
         with self._lock:
             self.reliable_sender.receive(packet, address, now_ns)
-            self._look_at_clients(now_ns)
-            self._pump(now_ns) if self.active else self._flush()
+            self._update_clients(now_ns)
+            self._send_published(now_ns) if self.active else self._send_packets()
 
     def turn(self, now_ns: int) -> int | None:
-        """Does what is due; returns when to call again, None when nothing will be before something happens."""
+        """Runs the timers that have expired; returns when to call again, None when no timer runs."""
         with self._lock:
             self.reliable_sender.turn(now_ns)
-            self._look_at_clients(now_ns)
-            self._pump(now_ns) if self.active else self._flush()
+            self._update_clients(now_ns)
+            self._send_published(now_ns) if self.active else self._send_packets()
             if self.closing:
-                self._end(now_ns)
-                return now_ns + _LINGER_LOOK_NS
-            waited = min((each.until_ns for each in self._awaited.values()), default=None)
-            times = (self.reliable_sender.next_ns(now_ns), waited, self._show(now_ns))
+                self._announce_end(now_ns)
+                return now_ns + _LINGER_CHECK_NS
+            waited = min((each.until_ns for each in self._evicted.values()), default=None)
+            times = (self.reliable_sender.next_ns(now_ns), waited, self._show_stats(now_ns))
             return min((time for time in times if time is not None), default=None)
 
-    def _show(self, now_ns: int) -> int | None:
-        """Shows what statistics tell; when that is not due yet, says when it will be."""
+    def _show_stats(self, now_ns: int) -> int | None:
+        """Writes the stats block; when it is not due yet, returns when it will be."""
         if self.twin and not self.active and self.reliable_sender.changes == 0:
-            return None  # a twin that nobody has asked for shows nothing
+            return None  # a twin that never had a client shows nothing
         self._stats_block.limited(now_ns)
         due_ns = self._stats_block.due_ns
         self._stats_pending = now_ns < due_ns
@@ -242,17 +244,17 @@ class UdpSender:
         self._stats_block.show(self.session_socket, self.active, now_ns)
         return None
 
-    def _look_at_clients(self, now_ns: int) -> None:
-        # Before the answer goes out: what is published after it is sent to the one who was answered.
-        if self._awaited:
+    def _update_clients(self, now_ns: int) -> None:
+        # Before the answer goes out: records that are published after it are sent to the new client.
+        if self._evicted:
             came = {client.context_id: client for client in self.reliable_sender.clients}
-            self._awaited = {
-                who: each
-                for who, each in self._awaited.items()
-                if now_ns < each.until_ns and came.get(who) in (None, each.before)
+            self._evicted = {
+                context_id: each
+                for context_id, each in self._evicted.items()
+                if now_ns < each.until_ns and came.get(context_id) in (None, each.before)
             }
         if self.twin and not self.closing:
-            if self.reliable_sender.addresses or self._awaited:
+            if self.reliable_sender.addresses or self._evicted:
                 self.start()
             else:
                 self.stop()
@@ -268,28 +270,29 @@ class UdpSender:
     # ------------------------------------------------------------------ end
 
     def close(self) -> None:
-        """The session ends: all that is published is sent; `turn` goes on until `over`, to tell and to repair."""
+        """Sends all that is published and announces the end; `turn` is called until `over`, to send datagrams again."""
         with self._lock:
             if not self.closing:
                 self.closing = True
                 now_ns = self._closed_ns = time.monotonic_ns()
                 if self.active:
-                    self._pump(now_ns)
-                self._end(now_ns)
+                    self._send_published(now_ns)
+                self._announce_end(now_ns)
 
-    def _end(self, now_ns: int) -> None:
-        # What waits for the data rate goes first.
+    def _announce_end(self, now_ns: int) -> None:
+        # Datagrams that wait for the data rate go first.
         if not self.reliable_sender.blocked:
             self.reliable_sender.expects = self._expects(now_ns)
             self.reliable_sender.end(now_ns)
-            self._flush()
+            self._send_packets()
 
     def over(self, now_ns: int, *, context_closes: bool = False) -> bool:
-        """After `close`, whether all clients have everything, or those that have not are dead, or silent for too long.
+        """Returns whether, after `close`, each client has all datagrams, is dead, or is silent for too long.
 
         Args:
             now_ns: the time.
-            context_closes: the caller waits for it, and may be who drives clients of this process.
+            context_closes: whether the context closes: the calling thread waits, and may be the one that drives
+                clients of this process.
         """
         with self._lock:
             if self.reliable_sender.blocked or not self.closing:
@@ -297,16 +300,16 @@ class UdpSender:
             return not self._expects(now_ns, context_closes=context_closes)
 
     def _expects(self, now_ns: int, *, context_closes: bool = False) -> bool:
-        """Whether a receiver may still come and get what it misses: a receiver that has everything has left."""
+        """Returns whether a receiver may still ask for datagrams: one that has all of them has left."""
         if now_ns - self._closed_ns > _LINGER_NS:
             return False
-        # Counted from the end at least: a receiver that was cut off before it may be on its way back.
+        # Counted from the end at the earliest: a receiver that was cut off before may be about to return.
         silent_until_ns = self._closed_ns + self._return_timeout_ns
-        waited_for = [
+        expected = [
             (each.context_id, each.pid, each.heard_ns, silent_until_ns) for each in self.reliable_sender.clients
         ]
-        waited_for += [(who, each.pid, 0, each.until_ns) for who, each in self._awaited.items()]
-        for context_id, pid, heard_ns, until_ns in waited_for:
+        expected += [(context_id, each.pid, 0, each.until_ns) for context_id, each in self._evicted.items()]
+        for context_id, pid, heard_ns, until_ns in expected:
             if context_closes and pid == os.getpid():
                 until_ns = max(heard_ns, self._closed_ns) + _SILENT_NS
             if now_ns < until_ns and not self._is_dead(context_id):
@@ -318,13 +321,13 @@ class UdpSender:
         known.update(who for who in contexts if who not in known and self._listener.context_lives(who) is not None)
 
     def _is_dead(self, context_id: int) -> bool:
-        """Returns whether a context of this host does not live any more; what it left may have been removed."""
+        """Returns whether a context of this host has died; its objects may have been removed."""
         return context_id in self._local_contexts and not self._listener.context_lives(context_id)
 
-    def let_go(self) -> None:
-        """The last step: the socket goes."""
+    def detach(self) -> None:
+        """Removes it from its socket; the last step."""
         self.session_socket.remove(self)
 
     def abandon(self) -> None:
-        """For a child after a fork."""
+        """Closes descriptors only; for the child process after a fork."""
         self.session_socket.close()

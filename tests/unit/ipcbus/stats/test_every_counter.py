@@ -415,7 +415,7 @@ def a_slow_application_over_udp(domain: str) -> Iterator[Found]:
 
         bus.until(reception, "its board")
         reader = next(each for each in bus.contexts if each.name == "reader")
-        port = next(iter(reader._network._udp_receivers[0]._ports))
+        port = next(iter(reader._network._udp_receivers[0]._session_sockets))
         with_nobody = udp_packets.data(12345, 0, 0, 1, 0, b"x", 0)
 
         def sent() -> bool:

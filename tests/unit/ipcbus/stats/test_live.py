@@ -140,9 +140,9 @@ def test_two_threads_that_wait_are_shown_until_both_go_on(bus: Bus) -> None:
     for thread in threads:
         thread.start()
     session = one._session
-    while len(session._waiting) < 2:
+    while len(session._waiting_sends) < 2:
         os.sched_yield()
-    since = min(session._waiting.values())
+    since = min(session._waiting_sends.values())
     assert int(ring_header(one)["blocked_since"]) == since
     other.close()
     threads[1].join()

@@ -147,9 +147,9 @@ def test_a_topic_ends_when_what_was_published_is_read(pair: Pair) -> None:
     other.send(b"one of b", flush=True)
     pair.sending.remove_topic(advert.topic_number)
     session.stop_topic(advert.topic_number, drain=True)
-    assert not session.settle()
+    assert not session.end_drained_topics()
     session.demux.poll_once(10)
-    assert session.settle()
+    assert session.end_drained_topics()
     assert pair.got == ["BOS", "BOS", "last of a", "one of b", "EOS"]
     assert [controller.origin.topic for controller in session.topics()] == ["b"]
     assert pair.sending.joined_slots(advert.topic_number) == 0
@@ -164,7 +164,7 @@ def test_a_line_is_taken_until_its_topic_is_read_to_the_end(pair: Pair) -> None:
     session.stop_topic(advert.topic_number, drain=True)
     assert not session.can_receive(following)
     session.demux.poll_once(10)
-    session.settle()
+    session.end_drained_topics()
     assert session.can_receive(following)
     assert not session.can_receive(SourceAdvert(pair.sending.advert, "c", 1 << wire_layout.TOPIC_BITS))
 
@@ -257,7 +257,7 @@ def test_losses_at_the_end_of_a_topic_are_told_before_its_end(pair: Pair) -> Non
     pair.sending.remove_topic(advert.topic_number)
     session.stop_topic(advert.topic_number, drain=True)
     session.drain()
-    session.settle()
+    session.end_drained_topics()
     assert pair.got == ["BOS", f"UNRECOVERABLE_LOSS_BURST 0..{missed - 1}", "EOS"]
 
 

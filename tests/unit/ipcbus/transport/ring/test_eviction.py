@@ -48,15 +48,15 @@ def test_who_is_in_the_way_for_too_long_is_evicted_and_counted_and_called(pair: 
     writer = pair.sending.channel.writer
     while writer.write(bytes(1000)):
         pass
-    assert not evictor.look(0, 1000)
+    assert not evictor.evict_slow(0, 1000)
     for turn in range(1, 10):
-        assert not evictor.look(turn * 10 * MILLISECOND)
-    assert evictor.look(PATIENCE_MS * MILLISECOND)
+        assert not evictor.evict_slow(turn * 10 * MILLISECOND)
+    assert evictor.evict_slow(PATIENCE_MS * MILLISECOND)
     assert writer.has_room(1000)
     assert session.demux.ring.evicted
-    count, (who,) = evictor.since(0)
+    count, (who,) = evictor.evicted_since(0)
     assert (count, who.pid, who.context_name) == (1, os.getpid(), "joining")
-    assert evictor.since(1) == (1, [])
+    assert evictor.evicted_since(1) == (1, [])
     assert CALL in bell.drain()
     bell.close()
 
@@ -70,7 +70,7 @@ def test_a_receiver_that_reads_what_is_needed_stays(pair: Pair) -> None:
             pass
         for _ in range(9):
             now += 10 * MILLISECOND
-            assert not evictor.look(now, 1000)
+            assert not evictor.evict_slow(now, 1000)
         reader.read()
         reader.show()
     assert not reader.evicted
@@ -86,7 +86,7 @@ def test_an_impossible_position_is_nobody_in_the_way(pair: Pair) -> None:
         session.datagram_source.reader.show()
     pair.sending.channel.slots._slots["position"][0] = 0
     for turn in range(30):
-        assert not evictor.look(turn * 10 * MILLISECOND, writer.capacity // 4)
+        assert not evictor.evict_slow(turn * 10 * MILLISECOND, writer.capacity // 4)
 
 
 def test_what_was_published_and_not_read_is_lost_at_once(pair: Pair) -> None:
@@ -101,11 +101,11 @@ def test_what_was_published_and_not_read_is_lost_at_once(pair: Pair) -> None:
     session.demux.poll_once(10)
     assert session.demux.attention
     session.leave()
-    session.cut_off()
+    session.note_eviction()
     assert pair.got == ["BOS", "seen", "UNRECOVERABLE_LOSS_BURST 1..5"]
     source.send(b"missed", flush=True)
-    session.tell_lost()
-    session.tell_lost()
+    session.report_losses()
+    session.report_losses()
     assert pair.got[3:] == ["UNRECOVERABLE_LOSS 6..6"]
 
 
@@ -121,7 +121,7 @@ def test_a_message_of_which_only_a_part_was_read_is_lost_as_a_whole(pair: Pair, 
     evict(pair)
     session.demux.poll_once(10)
     session.leave()
-    session.cut_off()
+    session.note_eviction()
     assert pair.got == ["BOS", "seen"] + [f"UNRECOVERABLE_LOSS {number}..{number}" for number in (1, 2, 3)]
 
 
@@ -138,16 +138,16 @@ def test_what_was_sent_between_the_joins_is_lost_exactly_once(pair: Pair, found_
         pair.got.clear()
     evict(pair)
     first.leave()
-    first.cut_off()
+    first.note_eviction()
     at = source.sequence_number + 1
     for _ in range(5):
         source.send(b"missed", flush=True)
     second = pair.join()
-    second.go_on_from(first, {advert.topic_number})
+    second.continue_from(first, {advert.topic_number})
     pair.receive(second, advert, sink, delivery_control_maximum_burst_loss=2)
     assert pair.got == (["EOS", "BOS"] if begun else ["BOS"])
     pair.got.clear()
-    first.tell_lost()  # by a timer that came too late
+    first.report_losses()  # by a timer that came too late
     assert pair.got == []
     loss = f"UNRECOVERABLE_LOSS_BURST {at}..{at + 4}"
     if found_by == "message":
@@ -173,14 +173,14 @@ def test_a_topic_that_is_gone_by_then_is_told_of_its_last_losses_and_its_end(pai
     first.demux.poll_once(10)
     evict(pair)
     first.leave()
-    first.cut_off()
+    first.note_eviction()
     for _ in range(5):
         source.send(b"missed", flush=True)
     pair.sending.remove_topic(advert.topic_number)
     second = pair.join()
-    second.go_on_from(first, set())
+    second.continue_from(first, set())
     assert pair.got == ["BOS", "seen", "UNRECOVERABLE_LOSS_BURST 1..5", "EOS"]
-    first.tell_lost()
+    first.report_losses()
     assert len(pair.got) == 4
 
 

@@ -156,7 +156,7 @@ def test_no_child_gets_it_and_it_never_blocks(make: Callable[..., DatagramSocket
 
 @pytest.mark.parametrize("address", [("nowhere", 1), ("", 1), ("10.0.0.1.1", 1)])
 def test_addresses_are_numeric(make: Callable[..., DatagramSocket], address: Address) -> None:
-    with pytest.raises(ValueError, match="is no IPv"):
+    with pytest.raises(ValueError, match="is not an IPv"):
         make().send(b"x", address)
 
 
