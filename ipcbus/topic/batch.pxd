@@ -15,6 +15,7 @@ cdef class BatchWriter:
     cdef readonly RingWriter ring
     cdef Writer *w
     cdef object policy
+    cdef object published           # called with the slots whose readers wait for a record
     cdef uint64_t **touched         # pairs of words: on publication the second takes the value of the first
     cdef uint32_t touched_count, topics_max
     cdef uint64_t record_number     # changes with each record
@@ -64,5 +65,5 @@ cdef inline int batch_publish_at(BatchWriter batch, uint64_t now) except -1:
     batch.publication = NULL
     batch.record_number += 1
     if parked:
-        batch.policy.parked(parked)
+        batch.published(parked)
     return 0

@@ -1,6 +1,6 @@
 """The open datagram of a session: batching in place."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from ipcbus.topic.session_policy import SessionPolicy
 from ipcbus.topic.topic_source import TopicSource
@@ -27,6 +27,7 @@ class BatchWriter:
         self,
         ring: RingWriter,
         policy: SessionPolicy,
+        published: Callable[[int], object],
         *,
         minimum_length: int,
         datagram_max: int,
@@ -39,6 +40,7 @@ class BatchWriter:
         Args:
             ring: the writing end.
             policy: see `SessionPolicy`.
+            published: called after a record was published that readers wait for, with the mask of their slots.
             minimum_length: bytes of a datagram that publish it; 0 publishes each message.
             datagram_max: most bytes of a datagram, message headers included.
             topics_max: lines in the ring's user area; a power of two.

@@ -19,7 +19,7 @@ from ringbuf.ring cimport VIRTUAL_CLOCK, RingWriter, Writer, aligned, writer_dro
 
 cdef class BatchWriter:
     def __init__(
-        self, RingWriter ring, policy, *, uint64_t minimum_length, uint64_t datagram_max, uint32_t topics_max,
+        self, RingWriter ring, policy, published, *, uint64_t minimum_length, uint64_t datagram_max, uint32_t topics_max,
         uint64_t topics_offset, int64_t interval_ns=0,
     ):
         self.record_limit = RECORD_HEADER + aligned(datagram_max)
@@ -29,6 +29,7 @@ cdef class BatchWriter:
         self.w = &ring.w
         self.lender = Lender(ring.ring, ring.w.data - ring.ring.base, True)
         self.policy = policy
+        self.published = published
         self.minimum_length = minimum_length
         self.interval_ns = interval_ns
         self.stamps = minimum_length != 0

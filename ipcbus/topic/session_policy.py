@@ -27,8 +27,5 @@ class SessionPolicy(Protocol):
     def released(self) -> None:
         """A reservation, or a message in pieces, ended."""
 
-    def parked(self, mask: int) -> None:
-        """A record was published and these readers sleep."""
-
     def opened(self) -> None:
         """A batch was opened while nobody watched the batching interval."""

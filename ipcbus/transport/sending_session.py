@@ -151,6 +151,7 @@ class SendingSession:
         self.batch = BatchWriter(
             self.channel.writer,
             policy,
+            self.published,
             minimum_length=self.plan.batch_minimum,
             datagram_max=self.plan.datagram_max,
             topics_max=self.topics_max,
@@ -268,7 +269,7 @@ class SendingSession:
                 self.plan.explicit_batch_ms,
             )
 
-    def wake(self, mask: int) -> None:
+    def published(self, mask: int) -> None:
         """Sends what was published over UDP, and wakes the sleeping readers of these slots.
 
         The only place from which the datagrams of a session leave: the batch writer calls it for each record that has
@@ -342,7 +343,7 @@ class SendingSession:
 
     def wake_all(self) -> None:
         """Wakes all sleeping readers."""
-        self.wake(self._control_words.load64(_PARKED))
+        self.published(self._control_words.load64(_PARKED))
 
     def close(self) -> None:
         """Ends the session; joined receivers can still read what is published."""

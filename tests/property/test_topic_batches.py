@@ -34,8 +34,6 @@ class Calm:
 
     def released(self) -> None: ...
 
-    def parked(self, mask: int) -> None: ...
-
     def opened(self) -> None: ...
 
 
@@ -112,6 +110,7 @@ def test_what_comes_out_is_what_went_in(todo: list[tuple[str, int, int, bool, bo
         batch = BatchWriter(
             channel.writer,
             Calm(),
+            lambda mask: None,
             minimum_length=minimum,
             datagram_max=DATAGRAM_MAX,
             topics_max=2,

@@ -88,6 +88,7 @@ class Sender:
         self.batch = BatchWriter(
             self.channel.writer,
             self,
+            lambda mask: None,
             minimum_length=terms.minimum_length,
             datagram_max=terms.datagram_max,
             topics_max=TOPICS_MAX,
@@ -155,8 +156,6 @@ class Sender:
     def reserved(self, block: bool) -> None: ...
 
     def released(self) -> None: ...
-
-    def parked(self, mask: int) -> None: ...
 
     def opened(self) -> None:
         self.world.after(self.terms.batching_interval, self._flush_due)

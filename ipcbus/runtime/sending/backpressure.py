@@ -130,10 +130,6 @@ class Backpressure:
         with self._free:
             self._free.notify_all()
 
-    def parked(self, mask: int) -> None:
-        """Wakes sleeping receivers."""
-        self._session.wake(mask)
-
     def opened(self) -> None:
         """Somebody has to watch the batching interval from now on."""
         self._sending_sessions.batch_opened()

@@ -69,6 +69,7 @@ class Stand:
         self.batch = BatchWriter(
             channel.writer,
             self.policy,
+            self.policy.parked,
             minimum_length=minimum,
             datagram_max=DATAGRAM_MAX,
             topics_max=2,
@@ -314,6 +315,7 @@ def test_what_does_not_fit_the_ring_is_refused_at_once(domain: str) -> None:
                 BatchWriter(
                     channel.writer,
                     Answers(),
+                    lambda mask: None,
                     minimum_length=0,
                     datagram_max=datagram_max,
                     topics_max=topics_max,

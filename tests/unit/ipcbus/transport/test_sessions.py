@@ -12,6 +12,7 @@ from ipcbus.resolution.local.adverts import SourceAdvert
 from ipcbus.transport.ring.lbtipc import LBTIPC
 from ipcbus.transport.ring.lbtsmx import LBTSMX
 from ipcbus.wire import wire_layout
+from ringbuf.layout import control_view
 from ringbuf.ring_errors import SegmentGone, SegmentMismatch, SlotsFull
 from tests.kit.sessions import SMALL, SOURCE_PACED, Pair
 
@@ -46,6 +47,21 @@ def test_plans_come_from_the_options_of_their_transport() -> None:
     assert list(LBTIPC.pool(context)) == [20001, 20002, 20003, 20004, 20005]
     assert list(LBTSMX.pool(context)) == [30001, 30002, 30003, 30004, 30005]
     assert LBTIPC.explicit_id(source) == LBTSMX.explicit_id(source) == 0
+
+
+# Publishing.
+
+
+def test_the_session_wakes_its_readers_without_the_policy(pair: Pair) -> None:
+    """The policy of the tests does not know of readers that sleep."""
+    source, advert = pair.topic("a")
+    session = pair.join()
+    pair.receive(session, advert, pair.sink())
+    header = control_view(pair.sending.channel.control.view())[0]
+    session.datagram_source.reader.arm(True)
+    assert header["parked"] == 1 << session.datagram_source.index
+    source.send(b"x", flush=True)
+    assert header["parked"] == 0
 
 
 # Topics.
