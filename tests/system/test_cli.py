@@ -339,8 +339,8 @@ def test_replay_for_people(domain: str, tmp_path: Path) -> None:
     [
         (b"", (), 1, "holds no messages"),
         (b"text\n", ("--speed", "real"), 2, "has no time stamps"),
-        (b"text\n", ("--speed", "fast"), 2, "none of real, max"),
-        (b"text\n", ("--speed", "0x"), 2, "none of real, max"),
+        (b"text\n", ("--speed", "fast"), 2, "give real, max"),
+        (b"text\n", ("--speed", "0x"), 2, "give real, max"),
         (b'1 {"a":1}\ntext\n', (), 1, "line 2"),
         (b"text\n", ("--wait-receivers", "1", "--timeout", "0.05"), 1, "0 of 1 receiving contexts"),
     ],
@@ -368,4 +368,4 @@ def test_replay_tells_who_has_not_read(domain: str, context: Context, tmp_path: 
     result = run("replay", str(file), "--wait-receivers", "1", "--linger", "0.05", "--domain", domain, "--json")
     found = facts(result)
     assert (found["complete"], found["everything_read"]) == (True, False)
-    assert f"not everything is read yet (pid {os.getpid()})" in result.stderr
+    assert f"not all receivers have read everything (pid {os.getpid()})" in result.stderr

@@ -162,7 +162,7 @@ def test_replay_for_people(domain: str, archive: Archive) -> None:
     assert lines[0] == ["topic", "sent", "as", "messages", "payload"]
     assert lines[2:4] == [["a", "z", "10", "20", "B"], ["b", "b", "10", "20", "B"]]
     assert result.stdout.splitlines()[-2].startswith("20 messages, 40 B in ")
-    assert result.stdout.splitlines()[-1] == "1 sequence number had been lost when this was recorded"
+    assert result.stdout.splitlines()[-1] == "1 sequence number lost before the recording"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""How far a job of Spark is: a bar that moves on a terminal, else a line now and then."""
+"""Progress of a Spark job: a bar on a terminal, else a line every ten seconds."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
 LINE_S: Final = 10.0
-"""Seconds between two lines where standard error is no terminal, and before the first."""
+"""Seconds between two lines, and before the first, if standard error is not a terminal."""
 
 
 class JobProgress:
-    """Shows on standard error what a command computes and how far it is; a context manager."""
+    """Shows on standard error what a command computes and its progress; a context manager."""
 
     def __init__(self, *, quiet: bool = False) -> None:
-        """Shows nothing yet.
+        """Prepares the bar.
 
         Args:
             quiet: show nothing at all.
@@ -42,33 +42,33 @@ class JobProgress:
         self._began = self._last_line = time.monotonic()
 
     def __enter__(self) -> Self:
-        """Begins to show."""
+        """Shows the bar."""
         self._progress.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Takes the bar away."""
+        """Removes the bar."""
         self._progress.stop()
 
     def begin(self, name: str) -> None:
-        """Something begins, in place of what was shown before."""
+        """Begins a task in place of the one before."""
         self.end()
         self._name = name
         self._task = self._progress.add_task(name, total=None)
 
     def describe(self, name: str) -> None:
-        """A part of what was begun begins."""
+        """Names the part of the task that begins."""
         self._name = name
 
     def show(self, detail: str, done: int = 0, total: int | None = None) -> None:
-        """How far it is.
+        """Shows the progress of the task.
 
         Args:
-            detail: in words.
-            done: parts that are done.
-            total: of so many; None where that is not known.
+            detail: the progress in words.
+            done: finished parts.
+            total: number of parts; None when it is not known.
         """
         text = f"{self._name}: {detail}" if detail else self._name
         if self._task is not None:
@@ -79,24 +79,23 @@ class JobProgress:
             notes().print(safe(f"{text}, after {now - self._began:.0f} s"), soft_wrap=True)
 
     def end(self) -> None:
-        """What was begun is done."""
+        """Ends the task."""
         if self._task is not None:
             self._progress.remove_task(self._task)
             self._task = None
 
 
 class Stages:
-    """Counts what Spark has done since it was made: stages, tasks, and rows that were read."""
+    """Counts the stages, tasks and rows that Spark has processed since the object was made."""
 
     def __init__(self, context: SparkContext) -> None:
-        """Of the jobs of a Spark context from now on."""
         self._tracker = context.statusTracker()
         self._context = context
         self._rows: dict[int, int] = {}  # by stage
         self._active: set[int] = set()
 
     def progress(self) -> tuple[str, int, int | None]:
-        """Returns how far the jobs are, for `JobProgress.show`."""
+        """Returns the progress of the jobs, for `JobProgress.show`."""
         before, self._active = self._active, set(self._tracker.getActiveStageIds())
         for stage in before | self._active:
             self._rows[stage] = max(self._rows.get(stage, 0), self._read(stage))
@@ -108,7 +107,7 @@ class Stages:
         return ", ".join(parts), done, total or None
 
     def _read(self, stage: int) -> int:
-        """Rows that the tasks of a stage have read; Spark's own interface does not tell them, its store does."""
-        with contextlib.suppress(Exception):  # no such stage (yet, or any more), or another release of Spark
+        """Returns the rows that the tasks of a stage have read; only Spark's internal store has that number."""
+        with contextlib.suppress(Exception):  # the stage does not exist, or Spark is another release
             return int(self._context._jsc.sc().statusStore().lastStageAttempt(stage).inputRecords())
         return 0

@@ -1,4 +1,4 @@
-"""What `ipcbus pipeline` prints: the results of a run, in numbers for people and as JSON."""
+"""The output of `ipcbus pipeline`: the results of a run for people and as JSON."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _ALL = "(all)"
 
 @dataclass(frozen=True, slots=True)
 class TopicTotals:
-    """What a topic carried.
+    """The traffic of a topic.
 
     Attributes:
-        topic: its name; null for all topics.
-        sessions: transport sessions that carried it.
-        messages: messages of it.
-        bytes: of their values.
-        first_ns: when the first was received, ns since the epoch.
-        last_ns: when the last was.
-        seconds: between these.
-        messages_per_second: over these; null for a single moment.
-        bytes_per_second: the same in bytes.
-        peak_messages_per_second: of the busiest interval.
+        topic: name of the topic; null for all topics.
+        sessions: number of transport sessions that carried the topic.
+        messages: number of messages.
+        bytes: bytes of their values.
+        first_ns: time when the first message was received, ns since the epoch.
+        last_ns: time when the last message was received.
+        seconds: time between these.
+        messages_per_second: messages a second over that time; null if it is zero.
+        bytes_per_second: bytes a second over that time; null if it is zero.
+        peak_messages_per_second: messages a second in the busiest interval; in a report, in the busiest second or more.
     """
 
     topic: str | None
@@ -49,23 +49,23 @@ class TopicTotals:
 
 @dataclass(frozen=True, slots=True)
 class TopicLatency:
-    """How late the messages of a topic were received; percentiles are within 0.5 %, null where none are known.
+    """The latency of a topic's messages; percentiles are within 0.5 %, and null when no latency is known.
 
     Attributes:
-        topic: its name; null for all topics.
-        messages: messages of which it is known.
+        topic: name of the topic; null for all topics.
+        messages: messages whose latency is known.
         unstamped: messages whose time of sending is not known.
-        negative: messages that were received before they were sent, as the clocks of two hosts disagree.
-        min_ns: the shortest, exact.
-        p50_ns: half of the messages were not later than this.
-        p90_ns: 90 % of the messages.
-        p99_ns: 99 % of the messages.
-        p999_ns: 99.9 % of the messages.
-        max_ns: the longest, exact.
-        waits: messages of which the wait in the batch is known, from sending to the publication of the datagram.
+        negative: messages that were received before they were sent, because the clocks of two hosts disagree.
+        min_ns: the shortest latency, exact.
+        p50_ns: latency that half of the messages do not exceed.
+        p90_ns: latency that 90 % of the messages do not exceed.
+        p99_ns: latency that 99 % of the messages do not exceed.
+        p999_ns: latency that 99.9 % of the messages do not exceed.
+        max_ns: the longest latency, exact.
+        waits: messages whose wait in the batch is known: the time from sending to publishing the datagram.
         wait_mean_ns: mean of these waits.
-        wait_p50_ns: half of these messages did not wait longer than this.
-        wait_p99_ns: 99 % of them.
+        wait_p50_ns: wait that half of these messages do not exceed.
+        wait_p99_ns: wait that 99 % of these messages do not exceed.
         wait_max_ns: the longest wait, exact.
     """
 
@@ -88,28 +88,28 @@ class TopicLatency:
 
 @dataclass(frozen=True, slots=True)
 class AuditLine:
-    """The account of a topic of a session, as one recorder recorded it; counts are of sequence numbers.
+    """The account of a topic on a session, as one recorder recorded it; counts are of sequence numbers.
 
     Attributes:
         partition: number of the recorder's log in the archive.
-        source: source string of the session; empty where a damaged archive does not tell.
+        source: source string of the session; empty if a damaged archive does not have it.
         session: id of the session.
-        topic: topic; empty as `source`.
-        first: the lowest number that is accounted for; null for none.
-        last: the highest.
-        messages: messages that were recorded.
-        numbers: numbers of these; a message in fragments has several.
+        topic: name of the topic; empty if a damaged archive does not have it.
+        first: the lowest sequence number in the account; null without any.
+        last: the highest sequence number in the account.
+        messages: recorded messages.
+        numbers: sequence numbers of these; a message in fragments has several.
         lost_bus: reported lost by the bus.
-        lost_recorder: reported lost by the recorder, which had no room or was away.
-        lost_repair: rows that cannot be read any more, or that a repair took out.
-        missing: not there, and reported by nobody.
-        damaged: not there, where rows cannot be read or were taken out.
+        lost_recorder: reported lost by the recorder, which had a full buffer or did not run.
+        lost_repair: in rows that cannot be read any more, or that a repair removed.
+        missing: neither recorded nor reported lost.
+        damaged: not recorded, next to rows that cannot be read or were removed.
         absent: sent while no receiver of the recorder had joined.
         gaps: places where the numbers of messages jump.
         duplicates: recorded again.
-        late: recorded after a higher one; null where that was not looked at.
+        late: recorded after a higher number; null if the order was not checked.
         contradicted: reported lost but recorded, or reported twice.
-        begins: how often a receiver began.
+        begins: number of times that a receiver began.
         verdict: missing, lost, absent, duplicates or complete: the first that applies.
     """
 
@@ -140,20 +140,20 @@ class AuditSummary:
     """The account of everything; counts are the sums of all lines.
 
     Attributes:
-        lines: topics of sessions, as recorded.
-        messages: messages that were recorded.
-        numbers: numbers of these.
+        lines: number of lines: topics on sessions, by recorder.
+        messages: recorded messages.
+        numbers: sequence numbers of these.
         lost_bus: reported lost by the bus.
         lost_recorder: reported lost by the recorder.
-        lost_repair: rows that cannot be read any more.
-        missing: not there, and reported by nobody.
-        damaged: not there, where rows cannot be read.
+        lost_repair: in rows that cannot be read any more.
+        missing: neither recorded nor reported lost.
+        damaged: not recorded, next to rows that cannot be read.
         absent: sent while no recorder had joined.
         gaps: places where numbers jump.
         duplicates: recorded again.
-        late: recorded after a higher one; null where that was not looked at.
+        late: recorded after a higher number; null if the order was not checked.
         contradicted: reported lost but recorded, or reported twice.
-        verdict: the worst of all lines.
+        verdict: the worst verdict of all lines.
     """
 
     lines: int
@@ -174,18 +174,18 @@ class AuditSummary:
 
 @dataclass(frozen=True, slots=True)
 class SymbolBars:
-    """What was traded of a symbol.
+    """The trades of a symbol.
 
     Attributes:
-        symbol: as the exchange calls it; null where a message has none.
-        topic: on which it came.
+        symbol: name that the exchange uses; null if the messages have none.
+        topic: topic of the messages.
         session: id of the session.
-        bars: intervals with trades.
-        trades: how many.
-        low: lowest price, a decimal text as all prices and volumes.
+        bars: number of intervals with trades.
+        trades: number of trades.
+        low: lowest price, as decimal text like all prices and volumes.
         high: highest price.
         close: last price.
-        volume: what was traded.
+        volume: traded quantity.
     """
 
     symbol: str | None
@@ -201,24 +201,24 @@ class SymbolBars:
 
 @dataclass(frozen=True, slots=True)
 class PipelineRun:
-    """A run of a pipeline; what it does not compute is null.
+    """A run of a pipeline; results that the pipeline does not compute are null.
 
     Attributes:
-        pipeline: its name.
+        pipeline: name of the pipeline.
         archive: the archive's directory.
         archive_id: the archive's id.
-        seconds: how long it took, without the start of Spark.
-        out: directory of its results as Parquet; null when they were only shown.
-        report: the HTML page; null without.
-        throughput: all topics first, then each by messages; 200 at most.
-        latency: the same for latencies.
-        audit: the sum of the account.
-        account: its lines that are not complete, the worst first; 200 at most.
-        bars: what was traded.
-        quotes: intervals of which the best bid and ask are known.
-        rows: rows that were written by `compact`.
-        files: files of these.
-        bytes: of these files.
+        seconds: duration of the run, without the start of Spark.
+        out: directory of the results as Parquet; null if they were only printed.
+        report: path of the HTML page; null without a report.
+        throughput: traffic of all topics first, then of each topic by messages; 200 lines at most.
+        latency: latency of all topics first, then of each topic by messages; 200 lines at most.
+        audit: the sums of the account.
+        account: the lines of the account that are not complete, the worst first; 200 at most.
+        bars: trades by symbol.
+        quotes: number of intervals with a best bid and ask.
+        rows: rows that `compact` wrote.
+        files: files of these rows.
+        bytes: bytes of these files.
     """
 
     pipeline: str
@@ -238,13 +238,13 @@ class PipelineRun:
     bytes: int | None = None
 
 
-def of(kind: type[Any], line: Mapping[str, Any]) -> Any:  # noqa: ANN401 - one of the kinds above
-    """Returns a line of a result as one of the kinds above."""
+def from_row(kind: type[Any], line: Mapping[str, Any]) -> Any:  # noqa: ANN401 - one of the classes above
+    """Returns a row of a result as an object of one of the classes above."""
     return kind(**{each.name: line[each.name] for each in dataclasses.fields(kind)})
 
 
 def show(console: Console, run: PipelineRun) -> None:
-    """Prints it for people."""
+    """Prints a run for people."""
     if run.throughput is not None:
         show_table(console, "throughput", [_totals(each) for each in run.throughput])
     if run.latency is not None:
@@ -279,8 +279,8 @@ def _verdict(audit: AuditSummary) -> str:
         *(("lost", audit.lost_bus + audit.lost_recorder), ("missing without a report", audit.missing)),
         *(("damaged", audit.damaged), ("absent", audit.absent), ("duplicates", audit.duplicates)),
     )
-    told = ", ".join(f"{number(count)} {name}" for name, count in counts if count) or "nothing lost"
-    return f"{audit.verdict}: {plural(audit.messages, 'message')}, {plural(audit.lines, 'topic')} of sessions, {told}"
+    text = ", ".join(f"{number(count)} {name}" for name, count in counts if count) or "nothing lost"
+    return f"{audit.verdict}: {plural(audit.messages, 'message')}, {plural(audit.lines, 'topic')} of sessions, {text}"
 
 
 def _totals(line: TopicTotals) -> Row:

@@ -1,4 +1,4 @@
-"""Runs a pipeline over an archive, and takes of its results what is printed."""
+"""Runs a pipeline over an archive, and selects the results to print."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ipcbus_tools.pipeline.pipeline_output import (
     SymbolBars,
     TopicLatency,
     TopicTotals,
-    of,
+    from_row,
 )
 from ipcbus_tools.pipeline.spark_job import spark
 from ipcbus_tools.signals import Stopped
@@ -49,19 +49,19 @@ _REFRESH_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What was asked for on the command line.
+    """The options and arguments of the command line.
 
     Attributes:
         name: the pipeline, or `report`.
-        what: what of the archive.
-        master: where Spark runs.
-        confs: its settings.
+        what: the archive, and which of its rows to read.
+        master: the Spark master.
+        confs: settings of Spark.
         out: directory of the results.
-        interval_ns: of throughput and rollup; None: what fits.
-        order: of the audit.
-        events: of compact.
-        checkpoint: of the stream; None: a batch.
-        every_seconds: begin a micro-batch this often; None: read what there is, and end.
+        interval_ns: length of the intervals of throughput and rollup; None: the default, which a report chooses.
+        order: whether the audit checks the order of messages.
+        events: whether compact writes events too.
+        checkpoint: directory of the stream's checkpoint; None runs a batch.
+        every_seconds: seconds between two micro-batches; None reads the rows there are, and ends.
     """
 
     name: str
@@ -77,15 +77,15 @@ class Request:
 
 
 def run(request: Request, signals: SignalHandler, *, quiet: bool = False) -> tuple[PipelineRun, Stopped | None]:
-    """Does what was asked for.
+    """Runs the pipeline of a request.
 
     Returns:
-        What is to be printed, and the signal that ended a stream; its results are those of what was read before.
+        The results to print, and the signal that ended a stream, whose results cover the rows read until then.
 
     Raises:
         ArchiveError: there is no archive, or it cannot be read.
         Failure: Spark or Java is missing, or a job fails.
-        Stopped: a signal ended anything else.
+        Stopped: a signal ended a run that is not a stream.
     """
     archive = Archive(request.what.archive)
     _note(request, archive)
@@ -102,11 +102,11 @@ def run(request: Request, signals: SignalHandler, *, quiet: bool = False) -> tup
 
 
 def _note(request: Request, archive: Archive) -> None:
-    """Says what may count twice: of all pipelines the audit alone accounts for each log."""
+    """Prints a note when messages may count twice; only audit and compact treat each log on its own."""
     found = [] if request.name in ("audit", "compact") else several(archive, request.what)
     if found:
         more = f" and {len(found) - 1} more" if len(found) > 1 else ""
-        text = f"note: more than one log has session {found[0]}{more}; what two recorders have recorded counts twice"
+        text = f"note: more than one log has session {found[0]}{more}; messages of two recorders count twice"
         notes().print(safe(f"{text}: choose a log with --partition, 'ipcbus archive info' lists them"), soft_wrap=True)
 
 
@@ -142,13 +142,13 @@ def _batch(request: Request, job: Spark, empty: PipelineRun) -> PipelineRun:
             written = write_results(pipeline, tables, out)
             return _read_back(session, empty, written, out)
         kept = {name: table.persist() for name, table in tables.items()}
-        return replace(empty, **_taken(pipeline.results(kept)))
+        return replace(empty, **_printed(pipeline.results(kept)))
 
     return job.run(request.name, work)
 
 
 def _stream(request: Request, job: Spark, empty: PipelineRun) -> tuple[Stopped | None, PipelineRun]:
-    """Follows a stream to its end, or until a signal comes, which is returned to be raised when all is printed."""
+    """Follows a stream to its end or to a signal, which it returns so that the results are printed first."""
     out, checkpoint, session = _where(request), request.checkpoint, job.session
     if out is None or checkpoint is None:
         raise ValueError("a stream needs --out and --checkpoint")
@@ -201,21 +201,21 @@ def _report(request: Request, job: Spark, empty: PipelineRun) -> PipelineRun:
         empty,
         out=str(out),
         report=str(file),
-        throughput=tuple(of(TopicTotals, line) for line in totals),
-        latency=tuple(of(TopicLatency, line) for line in facts.percentiles.values()),
-        audit=of(AuditSummary, facts.summary),
-        account=tuple(of(AuditLine, line) for line in facts.account),
+        throughput=tuple(from_row(TopicTotals, line) for line in totals),
+        latency=tuple(from_row(TopicLatency, line) for line in facts.percentiles.values()),
+        audit=from_row(AuditSummary, facts.summary),
+        account=tuple(from_row(AuditLine, line) for line in facts.account),
         quotes=facts.quotes,
     )
 
 
 def _read_back(session: SparkSession, empty: PipelineRun, written: Mapping[str, Path], out: Path) -> PipelineRun:
     frames = {name: session.read.parquet(str(path)) for name, path in written.items()}
-    return replace(empty, out=str(out), **_taken(frames))
+    return replace(empty, out=str(out), **_printed(frames))
 
 
-def _taken(results: Mapping[str, DataFrame]) -> dict[str, Any]:
-    """What of some results is printed."""
+def _printed(results: Mapping[str, DataFrame]) -> dict[str, Any]:
+    """Returns the fields of `PipelineRun` that these results fill."""
     found: dict[str, Any] = {}
     if "totals" in results:
         lines = results["totals"].orderBy(F.desc(F.isnull("topic")), F.desc("messages"), "topic")
@@ -250,7 +250,7 @@ def _symbols(bars: DataFrame) -> DataFrame:
 
 
 def _lines(kind: type[Any], frame: DataFrame) -> tuple[Any, ...]:
-    return tuple(of(kind, row.asDict()) for row in frame.limit(LINES).collect())
+    return tuple(from_row(kind, row.asDict()) for row in frame.limit(LINES).collect())
 
 
 def _compacted(session: SparkSession, empty: PipelineRun, out: Path) -> PipelineRun:

@@ -1,4 +1,4 @@
-"""Spark from the command line: started with a note, watched while it works, its failures in one line."""
+"""Spark for the command line: shows its start and its progress, and reports a failure in one line."""
 
 from __future__ import annotations
 
@@ -26,32 +26,32 @@ _Result = TypeVar("_Result")
 
 _POLL_S: Final = 0.2
 
-_OURS: Final = re.compile(r"ipcbus\.errors\.(\w+): ([^\n]+)")
-_PYTHON: Final = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception): ([^\n]+)$", re.MULTILINE)
-_JAVA: Final = re.compile(r"^Caused by: [\w.$]+: ([^\n]+)$", re.MULTILINE)
-_AT: Final = re.compile(r"\s*\n\s*at .*", re.DOTALL)
-_LONGEST: Final = 500
+_IPCBUS_ERROR: Final = re.compile(r"ipcbus\.errors\.(\w+): ([^\n]+)")
+_PYTHON_ERROR: Final = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception): ([^\n]+)$", re.MULTILINE)
+_JAVA_ERROR: Final = re.compile(r"^Caused by: [\w.$]+: ([^\n]+)$", re.MULTILINE)
+_STACK: Final = re.compile(r"\s*\n\s*at .*", re.DOTALL)
+_LINE_MAX: Final = 500
 
 
 class Spark:
-    """A session, and what is shown of it.
+    """A Spark session whose progress is shown.
 
     Attributes:
         session: the session.
     """
 
     def __init__(self, session: SparkSession, signals: SignalHandler, progress: JobProgress) -> None:
-        """Use `spark`."""
+        """Wraps a session; use `spark` to make one."""
         self.session = session
         self._signals = signals
         self._progress = progress
-        self._followed = False  # a stream until a signal came: what is run now is to be done all the same
+        self._stream_ended = False  # by a signal; the jobs that write its results then run to their end
 
     def run(self, name: str, work: Callable[[], _Result]) -> _Result:
-        """Does something that runs jobs, and shows how far they are; a signal cancels them.
+        """Calls a function that runs jobs, and shows their progress; a signal cancels the jobs.
 
         Raises:
-            Whatever the work raises.
+            Exception: what the function raises.
         """
         from pyspark import InheritableThread
 
@@ -62,21 +62,21 @@ class Spark:
         def target() -> None:
             try:
                 done["result"] = work()
-            except BaseException as error:  # it is raised where it was asked for
+            except BaseException as error:  # the calling thread raises it
                 done["error"] = error
 
         thread = InheritableThread(target=target)
         thread.start()
         try:
             while thread.is_alive():
-                # Only the waiting may be cut off: what is cut off talking to the JVM leaves an answer unread there.
-                with contextlib.nullcontext() if self._followed else self._signals.interruptible():
+                # A signal may interrupt only the wait: an interrupted call to the JVM would leave its answer unread.
+                with contextlib.nullcontext() if self._stream_ended else self._signals.interruptible():
                     self._signals.wait(_POLL_S)
                 self._progress.show(*stages.progress())
         finally:
             while thread.is_alive():
-                with contextlib.suppress(Exception):  # the signal may have ended the JVM too; then the work fails
-                    self.session.sparkContext.cancelAllJobs()  # those of now; the next one may begin right after it
+                with contextlib.suppress(Exception):  # the signal may have ended the JVM too; then the function fails
+                    self.session.sparkContext.cancelAllJobs()  # in a loop, as the next job may begin right after it
                 thread.join(_POLL_S)
             self._progress.end()
         if "error" in done:
@@ -87,19 +87,19 @@ class Spark:
         return result
 
     def describe(self, name: str) -> None:
-        """Names what begins, while something runs."""
+        """Names the part that begins."""
         self._progress.describe(name)
 
     def follow(self, query: StreamingQuery, meanwhile: Callable[[], None] = lambda: None) -> None:
-        """Shows how far a stream is until it ends; a signal stops it after the micro-batch that it works on.
+        """Shows the progress of a stream until it ends; a signal stops it after its current micro-batch.
 
         Args:
             query: the stream.
-            meanwhile: is called now and then; a signal waits until it is done.
+            meanwhile: called several times a second; a signal waits until it returns.
 
         Raises:
-            Stopped: by a signal; nothing that is run from now on is cancelled by another one.
-            StreamingQueryException: it failed.
+            Stopped: a signal ended the stream; further signals do not cancel the jobs that follow.
+            StreamingQueryException: the stream failed.
         """
         self._progress.begin(query.name or "stream")
         try:
@@ -109,7 +109,7 @@ class Spark:
                 self._show_stream(query)
                 meanwhile()
         except Stopped:
-            self._followed = True
+            self._stream_ended = True
             raise
         finally:
             if query.isActive:
@@ -118,28 +118,28 @@ class Spark:
         query.awaitTermination()
 
     def _show_stream(self, query: StreamingQuery) -> None:
-        told = query.lastProgress
-        if told is None:
+        last = query.lastProgress
+        if last is None:
             self._progress.show("")
         else:
-            self._progress.show(f"micro-batch {told.batchId}, {number(told.processedRowsPerSecond or 0)} rows/s")
+            self._progress.show(f"micro-batch {last.batchId}, {number(last.processedRowsPerSecond or 0)} rows/s")
 
 
 @contextlib.contextmanager
 def spark(
     name: str, master: str, confs: Mapping[str, str], signals: SignalHandler, *, quiet: bool = False
 ) -> Iterator[Spark]:
-    """A session for a command; its log is kept only where something fails.
+    """Opens a Spark session for a command; its log file stays only after a failure.
 
     Args:
-        name: of the application.
-        master: where it runs.
+        name: name of the application.
+        master: the Spark master.
         confs: settings of Spark.
         signals: catches the signals.
-        quiet: do not show how far it is.
+        quiet: do not show the progress.
 
     Raises:
-        Stopped: by a signal, also where the signal has ended Spark's own processes first.
+        Stopped: a signal came, also when it has ended Spark's own processes first.
         Failure: pyspark or Java is missing, Spark does not start, or a job fails; one line with the cause.
     """
     from pyspark.errors import PySparkException
@@ -152,7 +152,7 @@ def spark(
         check_java()
     except ConfigError as error:
         raise Failure(str(error)) from error
-    # It logs each try to reach a JVM that has ended, with a traceback; what that means is told in one line here.
+    # py4j logs a traceback for each try to reach a JVM that has ended; the failure below says it in one line.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     handle, path = tempfile.mkstemp(prefix="ipcbus-spark-", suffix=".log")
     keep = False
@@ -173,8 +173,8 @@ def spark(
         if signals.signum:
             # A terminal, systemd and `timeout` send the signal to the JVM too, which ends at once.
             raise Stopped(signals.signum) from None
-        gone = isinstance(error, (ConnectionError, EOFError))
-        if gone or isinstance(error, PySparkException) or type(error).__module__.startswith("py4j"):
+        jvm_ended = isinstance(error, (ConnectionError, EOFError))
+        if jvm_ended or isinstance(error, PySparkException) or type(error).__module__.startswith("py4j"):
             keep = True
             raise _failure(error, path) from error
         raise
@@ -184,15 +184,15 @@ def spark(
 
 
 def cause(error: BaseException) -> tuple[str, str]:
-    """Name of our error in what Spark raised, empty where it is none of ours, and a line that says what happened."""
+    """Returns the name of the ipcbus error that Spark wraps, or an empty text, and a line that says what happened."""
     text = str(error)
-    ours = _OURS.findall(text)
-    if ours:
-        name, line = ours[-1]
+    own_errors = _IPCBUS_ERROR.findall(text)
+    if own_errors:
+        name, line = own_errors[-1]
         return name, line
-    found = _PYTHON.findall(text) or _JAVA.findall(text)
-    line = found[-1] if found else _AT.sub("", text).strip()
-    return "", " ".join(line.split())[:_LONGEST] or type(error).__name__
+    found = _PYTHON_ERROR.findall(text) or _JAVA_ERROR.findall(text)
+    line = found[-1] if found else _STACK.sub("", text).strip()
+    return "", " ".join(line.split())[:_LINE_MAX] or type(error).__name__
 
 
 def _failure(error: BaseException, log: str) -> Failure:

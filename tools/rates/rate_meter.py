@@ -1,4 +1,4 @@
-"""How fast messages come, reckoned from looks at their counters: for 0.1 a second as well as for 20 million."""
+"""Message rates, computed from snapshots of counters: for 0.1 messages a second as well as for 20 million."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 FEW: Final = 5
-"""With fewer messages than these, a rate is chance; the time is then made longer, until it holds as many."""
+"""Fewest messages for a rate that is not chance; with fewer, the time is extended until it holds as many."""
 
 LONGEST_S: Final = 120.0
-"""So much longer at most."""
+"""Longest extended time, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A rate, how it was of recent, and how it varied over a window.
+    """A rate of the last interval, and its spread over a window.
 
     Attributes:
-        now: a second, over the time between the last two looks, or over the last few messages where fewer came.
+        now: a second, over the time between the last two snapshots, or over the last few messages when few came.
         mean: a second, over the window.
         min: the lowest in the window.
         max: the highest in the window.
@@ -38,14 +38,14 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """How fast messages are sent.
+    """The message rate and the byte rate of a topic.
 
     Attributes:
         messages: messages a second.
-        bytes: bytes of payload a second.
+        bytes: bytes of payloads and message headers a second.
         message_bytes: mean size of these messages; null without any.
-        window_seconds: the time that mean, min, max and std are of.
-        count: messages that were sent in it.
+        window_seconds: the time that mean, min, max and std are over.
+        count: messages that were sent in that time.
     """
 
     messages: Spread
@@ -57,11 +57,11 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """By how much the counters of a source growth.
+    """The growth of a source's counters.
 
     Attributes:
-        messages: published ones.
-        bytes: of payload, those of the open batch included.
+        messages: published messages.
+        bytes: bytes of payloads and message headers, those of the open batch included.
         numbered: messages, those of the open batch included.
     """
 
@@ -70,13 +70,13 @@ class Growth:
     numbered: int = 0
 
     def __add__(self, other: Growth) -> Growth:
-        """Both together."""
+        """Returns the sum."""
         return Growth(self.messages + other.messages, self.bytes + other.bytes, self.numbered + other.numbered)
 
 
 @dataclass(frozen=True, slots=True)
 class _Interval:
-    """A time that ended at a look at which messages had come, or one of silence before many came at once."""
+    """A time that ended with a snapshot that showed new messages, or a silence before many messages came at once."""
 
     end_ns: int
     seconds: float
@@ -84,14 +84,14 @@ class _Interval:
 
 
 class RateMeter:
-    """Takes what came from look to look.
+    """Computes rates from the growth between snapshots.
 
-    Where few messages come, time is cut not at looks but where a message was seen: one every ten seconds is then 0.1 a
-    second, neither 1.0 once and then nine times 0, nor 0.1 and 0.2 by turns.
+    When few messages come, its intervals end where a message was seen, not at every snapshot: one message every ten
+    seconds is then 0.1 a second, neither 1.0 once and then nine times 0, nor 0.1 and 0.2 by turns.
     """
 
     def __init__(self, window: float, since_ns: int) -> None:
-        """Begins at a moment of the monotonic clock; `window` is in seconds."""
+        """Begins at `since_ns` of the monotonic clock; `window` is in seconds."""
         self._window = window
         self._begin_ns = self._polled_ns = self._message_ns = since_ns
         self._seen = 0
@@ -99,8 +99,8 @@ class RateMeter:
         self._intervals: deque[_Interval] = deque()
 
     def add(self, now_ns: int, growth: Growth) -> None:
-        """Takes what came since the look before; of one that is not later, it counts with the next."""
-        # The payload of an open batch comes before its messages.
+        """Adds the growth since the previous snapshot; with a time that is not later, it counts with the next one."""
+        # The bytes of an open batch are counted before its messages.
         self._pending += growth
         self._seen += growth.messages
         if now_ns <= self._polled_ns:
@@ -108,7 +108,7 @@ class RateMeter:
         if self._pending.messages:
             since = self._message_ns
             if self._pending.messages >= FEW and self._polled_ns > self._message_ns:
-                # It was silent until the look before, not a little busy all the time.
+                # The topic was silent until the previous snapshot, not a little busy all the time.
                 self._append(self._polled_ns, since, Growth())
                 since = self._polled_ns
             self._append(now_ns, since, self._pending)
@@ -121,13 +121,13 @@ class RateMeter:
     def _append(self, end_ns: int, since_ns: int, growth: Growth) -> None:
         first = self._intervals[0] if len(self._intervals) == 1 else None
         if first and first.growth.messages < FEW and first.end_ns - round(first.seconds * 1e9) == self._begin_ns:
-            # Nobody knows how long before the first look the message before the first one came.
+            # The time of the last message before the first snapshot is not known.
             self._intervals.clear()
         if end_ns > since_ns:
             self._intervals.append(_Interval(end_ns, (end_ns - since_ns) / 1e9, growth))
 
     def flow(self) -> Flow:
-        """Returns how fast they come."""
+        """Returns the rates of the last interval and of the window."""
         recent, chosen = self._last(0.0), self._last(self._window)
         total = sum((interval.growth for interval in chosen), start=Growth())
         mean_bytes = total.bytes / total.numbered if total.numbered else None
@@ -142,7 +142,7 @@ class RateMeter:
         )
 
     def _last(self, window: float) -> list[_Interval]:
-        """The intervals of the last so many seconds, and as many before them as it takes to have a few messages."""
+        """Returns the intervals of the last `window` seconds, and earlier ones until they hold a few messages."""
         found: list[_Interval] = []
         count = 0
         for interval in reversed(self._intervals):
@@ -163,9 +163,9 @@ class RateMeter:
         return Spread(now, mean, min(rates), max(rates), math.sqrt(square / seconds) if seconds else 0.0)
 
     def _parts(self, intervals: Sequence[_Interval], part: Callable[[Growth], int]) -> list[tuple[float, float]]:
-        """What came in which times, and the silence since: it counts when it is longer than it should be."""
+        """Returns amounts with their seconds, and the silence since the last one if it is longer than expected."""
         if intervals and self._seen < 2:
-            # One message tells no pace: it came once in all the time since the first look.
+            # One message has no pace: it came once in all the time since the first snapshot.
             return [(sum(part(interval.growth) for interval in intervals), (self._polled_ns - self._begin_ns) / 1e9)]
         found: list[tuple[float, float]] = [(part(interval.growth), interval.seconds) for interval in intervals]
         silence = (self._polled_ns - self._message_ns) / 1e9
@@ -173,13 +173,13 @@ class RateMeter:
         if silence and messages:
             many = self._intervals[-1].growth.messages >= FEW
             if many or silence * messages > sum(interval.seconds for interval in intervals):
-                # The next one of a few may come at once, of many it should have come long ago.
+                # With few messages the next may come now; with many it should have come long ago.
                 found.append((0.0 if many else sum(amount for amount, _ in found) / messages, silence))
         return found
 
 
 def _mean(parts: Iterable[tuple[float, float]]) -> tuple[float, float]:
-    """Amount a second, and in how many seconds."""
+    """Returns the amount a second, and the seconds."""
     amounts, lengths = zip(*parts, strict=True) if parts else ((), ())
     seconds = sum(lengths)
     return (sum(amounts) / seconds if seconds else 0.0), seconds

@@ -1,4 +1,4 @@
-"""How fast the messages of a topic are sent, from snapshots to lines: what `hz` and `bw` share."""
+"""The rates of a topic, from snapshots to printed lines: the common part of `hz` and `bw`."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _NUMBERS = 1 << 64
 
 @dataclass(frozen=True, slots=True)
 class SourceFlow:
-    """What one session sends of a topic.
+    """The rates of a topic on one session.
 
     Attributes:
-        source: its source string.
+        source: the session's source string.
         pid: the process that sends.
-        user: its user.
-        command: its command line; empty when it cannot be read.
-        state: as in `ipcbus info`; empty for one that lives.
-        reason: why its numbers are missing; empty when they are not.
-        flow: how fast; null while nothing can be read.
+        user: the user of the process.
+        command: the command line of the process; empty when it cannot be read.
+        state: state of the session as in `ipcbus info`; empty for one that lives.
+        reason: why the counters are missing; empty when they are not.
+        flow: the rates; null while the counters cannot be read.
     """
 
     source: str
@@ -45,14 +45,14 @@ class SourceFlow:
 
 @dataclass(frozen=True, slots=True)
 class TopicFlow:
-    """What is sent of a topic.
+    """The rates of a topic.
 
     Attributes:
         domain: the domain.
         topic: the topic.
-        taken_ns: when, ns since the epoch.
-        flow: how fast by all its sources together; null while none can be read.
-        sources: each of them.
+        taken_ns: time of the snapshot, ns since the epoch.
+        flow: the rates of all sources together; null while no source can be read.
+        sources: the rates of each source.
     """
 
     domain: str
@@ -63,14 +63,14 @@ class TopicFlow:
 
 
 _Key = tuple[int, str, int, int]
-"""Context, source string, when it began, number of the topic: a source string alone may be another's too."""
+"""Context, source string, start of the session, number of the topic; several contexts may have one source string."""
 
 
 class TopicMeter:
-    """Measures the sources of a topic, each and together, from snapshot to snapshot."""
+    """Measures the sources of a topic, each one and all together, from snapshot to snapshot."""
 
     def __init__(self, topic: str, window: float) -> None:
-        """Has seen nothing yet; `window` is in seconds."""
+        """Prepares for the first snapshot; `window` is in seconds."""
         self._topic = topic
         self._window = window
         self._last_ns: int | None = None
@@ -80,7 +80,7 @@ class TopicMeter:
         self._unread: frozenset[tuple[int, str]] = frozenset()
 
     def add(self, found: DomainSnapshot) -> TopicFlow:
-        """Takes a snapshot, later than those before; with the first one there are no rates."""
+        """Adds a snapshot, later than those before, and returns the rates; the first snapshot has none."""
         first = self._total is None
         total = self._total = self._total or RateMeter(self._window, found.read_ns)
         meters: dict[_Key, RateMeter] = {}
@@ -93,7 +93,7 @@ class TopicMeter:
                 continue
             key = (session.context_id, session.source, session.start_ns, source.number)
             if key in meters:
-                continue  # said twice by a damaged context
+                continue  # a duplicate of a damaged context
             begun = self._last_ns is not None and (session.context_id, session.source) not in self._unread
             known = self._meters.get(key)
             meters[key] = meter = known or RateMeter(
@@ -132,7 +132,7 @@ def _line(session: SessionStats, flow: Flow | None) -> SourceFlow:
 
 
 def show(
-    words: Callable[[Flow], str],
+    describe: Callable[[Flow], str],
     *,
     domain: str,
     topic: str,
@@ -142,7 +142,7 @@ def show(
     timeout: float | None,
     as_json: bool,
 ) -> None:
-    """Looks at a topic again and again and prints what it finds: all that `hz` and `bw` have in common.
+    """Prints the rates of a topic at each interval; `describe` formats them for people.
 
     Raises:
         Failure: the topic has no source for `timeout` seconds.
@@ -159,25 +159,25 @@ def show(
         if as_json:
             print_json(to_plain(line))
         else:
-            for text in lines(line, words):
+            for text in lines(line, describe):
                 console.print(safe(text), soft_wrap=True)
 
 
-def lines(line: TopicFlow, words: Callable[[Flow], str]) -> Iterable[str]:
-    """A look for people: the topic, and below it its sources where they are several or say something of their own."""
+def lines(line: TopicFlow, describe: Callable[[Flow], str]) -> Iterable[str]:
+    """Yields the line of a topic, and a line for each source if there are several or one has a state."""
     if not line.sources:
         yield f"{line.topic}  no source"
         return
-    yield f"{line.topic}  {words(line.flow) if line.flow else 'not readable'}"
+    yield f"{line.topic}  {describe(line.flow) if line.flow else 'not readable'}"
     if len(line.sources) > 1 or any(source.state for source in line.sources):
         for source in line.sources:
-            told = f"{source.state}: {source.reason}" if source.reason else source.state
-            numbers = words(source.flow) if source.flow else ""
-            yield f"    {source.source} pid {source.pid}  {'  '.join(filter(None, (told, numbers)))}"
+            status = f"{source.state}: {source.reason}" if source.reason else source.state
+            numbers = describe(source.flow) if source.flow else ""
+            yield f"    {source.source} pid {source.pid}  {'  '.join(filter(None, (status, numbers)))}"
 
 
 def figure(value: float) -> str:
-    """Returns a rate with four digits, or all of a whole number of more."""
+    """Returns a rate with four digits; a larger one as a whole number."""
     return f"{value:,.0f}" if abs(value) >= 999.95 else f"{value:.4g}"
 
 
@@ -189,5 +189,5 @@ def window_option() -> Callable[[Callable[..., None]], Callable[..., None]]:
         type=Seconds(SHORTEST_S, 86400),
         default=10.0,
         show_default=True,
-        help="Mean, min, max and deviation are of the last so many seconds; longer where few messages come.",
+        help="Compute mean, min, max and deviation over the last SECONDS; over more when few messages come.",
     )

@@ -1,4 +1,4 @@
-"""What `ipcbus archive` prints: an archive, its logs, and how far its consumers are."""
+"""The output of `ipcbus archive`: an archive, its logs, and the positions of its consumers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ipcbus.archive.log import leave_out
 from ipcbus.archive.repair import Repair  # noqa: TC001
 from ipcbus.archive.verify import Finding  # noqa: TC001
 from ipcbus.errors import OffsetsExpired
-from ipcbus_tools.common import age, duration, number, safe, size
+from ipcbus_tools.common import age, duration, number, plural, safe, size
 from ipcbus_tools.render.text_tables import Row, show_table
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ipcbus.archive import Archive, Log
 
 _DATA = 0
-_NEWEST: Final = 1 << 20  # rows, of which the waits in the batch are looked at
+_NEWEST: Final = 1 << 20  # rows from which the waits in the batch are computed
 _NONE = "-"
 
 
@@ -35,11 +35,11 @@ class TopicInfo:
     """A topic in a log; its numbers are null without `--count`.
 
     Attributes:
-        topic: its name.
-        messages: messages of it.
-        bytes: their values and headers.
-        losses: rows that tell of losses.
-        lost: sequence numbers that are lost by them.
+        topic: name of the topic.
+        messages: number of messages.
+        bytes: bytes of their values and headers.
+        losses: rows that record losses.
+        lost: sequence numbers lost in these rows.
     """
 
     topic: str
@@ -51,13 +51,13 @@ class TopicInfo:
 
 @dataclass(frozen=True, slots=True)
 class BatchWait:
-    """How long messages waited in batches, from their sending to the publication of their datagrams.
+    """The waits of messages in batches, from sending to publishing the datagram.
 
     Attributes:
-        rows: the newest rows of the log, which were looked at; 1,048,576 at most.
-        messages: messages among them whose wait is known.
+        rows: number of newest rows of the log that were read; 1,048,576 at most.
+        messages: messages among these rows whose wait is known.
         mean_ns: mean of their waits, in ns.
-        longest_ns: the longest, in ns.
+        longest_ns: the longest wait, in ns.
     """
 
     rows: int
@@ -67,7 +67,7 @@ class BatchWait:
 
     @classmethod
     def of(cls, log: Log, first: int, end: int) -> BatchWait | None:
-        """That of a log with these offsets; None where no wait is known."""
+        """Returns the waits in a log with these offsets; None if no wait is known."""
         rows = messages = total = longest = 0
         start = max(first, end - _NEWEST)
         with contextlib.suppress(OffsetsExpired):  # retention may be faster
@@ -86,27 +86,27 @@ class LogInfo:
     """A log of an archive.
 
     Attributes:
-        key: its stream and partition, as `stream/partition`.
-        stream: the stream.
-        partition: its number, of which the archive has no other.
-        writer: the process that writes it now, as it tells of itself; empty for none.
+        key: stream and partition of the log, as `stream/partition`.
+        stream: name of the stream.
+        partition: number of the log; no other log of the archive has it.
+        writer: the process that writes the log now, as it describes itself; empty without one.
         first_offset: the first offset that is kept.
         next_offset: the offset that the next row will have.
         rows: rows that are kept: messages, losses and other events.
-        bytes: of their messages, headers included.
-        disk_bytes: of its segments.
-        first_receive_ns: the least receive time of its rows, in ns since the epoch; null when it has none.
-        last_receive_ns: the greatest.
-        losses: rows that tell of losses.
-        lost: sequence numbers that are lost by them.
-        batch_wait: how long messages waited in batches, by the newest rows; null where that is not known of any.
+        bytes: bytes of the messages, headers included.
+        disk_bytes: bytes of the segments.
+        first_receive_ns: the earliest receive time of the rows, in ns since the epoch; null without rows.
+        last_receive_ns: the latest receive time of the rows.
+        losses: rows that record losses.
+        lost: sequence numbers lost in these rows.
+        batch_wait: waits of messages in batches, from the newest rows; null if no wait is known.
         holes: offsets between first and next that a power loss took, or may have taken.
         missing: offsets between first and next whose segments are missing, although neither retention nor a power loss
             took them; `ipcbus archive verify` names them.
-        damaged: blocks whose record is damaged; `ipcbus archive verify` looks closer.
-        topics: its topics.
+        damaged: blocks with a damaged record; `ipcbus archive verify` checks every byte.
+        topics: topics of the log.
         sessions: source strings of its transport sessions.
-        segments: its segments, oldest first.
+        segments: segments of the log, oldest first.
     """
 
     key: str
@@ -132,11 +132,11 @@ class LogInfo:
 
     @classmethod
     def of(cls, archive: Archive, log: Log, *, count: bool) -> LogInfo:
-        """What is known of a log."""
+        """Returns the facts about a log."""
         first, end = log.bounds()
         segments = tuple(log.segments())
         gaps = log.missing()
-        if segments:  # rows may have come, or gone, in between
+        if segments:  # rows may have been added or removed in between
             begins = [segments[0].base, *(begin for begin, _ in gaps)]
             first, end = max(first, min(begins)), max(end, segments[-1].end)
         missing = sum(stop - begin for begin, stop in gaps)
@@ -168,13 +168,13 @@ class LogInfo:
 
 @dataclass(frozen=True, slots=True)
 class CursorAt:
-    """Where a consumer is in a log.
+    """The position of a consumer in a log.
 
     Attributes:
         log: key of the log.
-        offset: the first offset that it still needs.
-        lag: how many offsets it is behind; null where the log is gone.
-        missed: how many offsets that it still needed are no longer kept; null where the log is gone.
+        offset: the first offset that the consumer still needs.
+        lag: number of offsets that it has not read; null if the log is gone.
+        missed: number of offsets that it has not read and that are no longer kept; null if the log is gone.
     """
 
     log: str
@@ -185,13 +185,13 @@ class CursorAt:
 
 @dataclass(frozen=True, slots=True)
 class CursorInfo:
-    """How far a consumer is.
+    """The positions of a consumer.
 
     Attributes:
-        group: its name.
-        committed_ns: when it said so last, in ns since the epoch; null where its cursor is damaged.
-        logs: where it is in each log.
-        reason: what is wrong with its cursor, which then holds nothing; empty for nothing.
+        group: name of the consumer.
+        committed_ns: time when it last committed its cursor, in ns since the epoch; null if the cursor is damaged.
+        logs: the consumer's position in each log.
+        reason: the damage of the cursor, which then has no positions; empty without damage.
     """
 
     group: str
@@ -205,11 +205,11 @@ class ArchiveInfo:
     """An archive at one moment.
 
     Attributes:
-        archive: its directory.
+        archive: directory of the archive.
         id: 32 hexadecimal digits that no other archive has.
-        taken_ns: when, in ns since the epoch.
-        logs: its logs, by partition.
-        cursors: how far its consumers are.
+        taken_ns: time of this state, in ns since the epoch.
+        logs: logs of the archive, by partition.
+        cursors: positions of its consumers.
     """
 
     archive: str
@@ -220,11 +220,11 @@ class ArchiveInfo:
 
     @classmethod
     def of(cls, archive: Archive, *, count: bool = False) -> ArchiveInfo:
-        """What is known of an archive.
+        """Returns the facts about an archive.
 
         Args:
             archive: the archive.
-            count: whether to count messages and bytes by topic, for which all rows are read.
+            count: whether to count messages and bytes by topic, which reads all rows.
         """
         logs = tuple(LogInfo.of(archive, log, count=count) for log in archive.logs())
         return cls(str(archive.path), archive.id, time.time_ns(), logs, _cursors(archive, logs))
@@ -232,12 +232,12 @@ class ArchiveInfo:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What is wrong with an archive.
+    """The damage of an archive.
 
     Attributes:
-        archive: its directory.
+        archive: directory of the archive.
         id: 32 hexadecimal digits that no other archive has.
-        findings: what is wrong; nothing when it is whole.
+        findings: the damaged places; empty without damage.
     """
 
     archive: str
@@ -247,12 +247,12 @@ class Findings:
 
 @dataclass(frozen=True, slots=True)
 class Repairs:
-    """What was mended in an archive.
+    """The repairs of an archive.
 
     Attributes:
-        archive: its directory.
+        archive: directory of the archive.
         id: 32 hexadecimal digits that no other archive has.
-        repairs: what was done; nothing where nothing had to be.
+        repairs: the repairs; empty if there was no damage.
     """
 
     archive: str
@@ -271,9 +271,14 @@ def _topics(log: Log, first: int, end: int, *, count: bool) -> tuple[TopicInfo, 
         lost = np.isin(rows["type"], LOSS_TYPES)
         data = rows["type"] == _DATA
         lengths = rows["length"].astype(np.int64) + rows["headers"]
-        for line, chosen, weights in ((0, data, None), (1, data, lengths), (2, lost, None), (3, lost, rows["numbers"])):
-            weighed = None if weights is None else weights[chosen]
-            found[line] += np.bincount(rows["topic"][chosen], weighed, minlength=width).astype(np.int64)
+        for line, which, weights in (
+            (0, data, None),
+            (1, data, lengths),
+            (2, lost, None),
+            (3, lost, rows["numbers"]),
+        ):
+            weight = None if weights is None else weights[which]
+            found[line] += np.bincount(rows["topic"][which], weight, minlength=width).astype(np.int64)
     return tuple(TopicInfo(name, *found[:, topic].tolist()) for topic, name in names.items())
 
 
@@ -295,10 +300,10 @@ def _at(key: str, offset: int, bounds: dict[str, tuple[int, int]]) -> CursorAt:
 
 
 def show(console: Console, found: ArchiveInfo) -> None:
-    """Prints it for people."""
+    """Prints the facts about an archive for people."""
     console.print(safe(found.archive), style="bold")
     total = sum(log.disk_bytes for log in found.logs)
-    console.print(f"  id {found.id}, {size(total)} in {len(found.logs)} logs", soft_wrap=True)
+    console.print(f"  id {found.id}, {size(total)} in {plural(len(found.logs), 'log')}", soft_wrap=True)
     show_table(console, "logs", [_log(log, found.taken_ns) for log in found.logs])
     for log in found.logs:
         show_table(console, f"topics of {log.key}", [_topic(topic) for topic in log.topics])
@@ -364,4 +369,4 @@ def _moment(time_ns: int | None) -> str:
     try:
         return datetime.datetime.fromtimestamp(time_ns // 1_000_000_000).strftime("%Y-%m-%d %H:%M:%S")
     except (OverflowError, ValueError, OSError):
-        return f"{time_ns} ns"  # no clock of this age shows it
+        return f"{time_ns} ns"  # out of the range of dates

@@ -1,4 +1,4 @@
-"""Recorders for people: how one is, and what it has done."""
+"""Recorders for people: state and counters."""
 
 from __future__ import annotations
 

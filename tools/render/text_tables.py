@@ -1,4 +1,4 @@
-"""Tables of rows for people: one line a row, and where the terminal is narrow nothing is cut without a sign."""
+"""Tables of rows for people: one line a row; on a narrow terminal a cut text ends with a sign."""
 
 from __future__ import annotations
 
@@ -15,47 +15,47 @@ if TYPE_CHECKING:
     from ipcbus.stats import SessionStats, SlotStats
 
 Row = dict[str, object]
-"""A line: what stands in which column."""
+"""A line of a table: the values by column."""
 
 _LEFT = (
     *("context", "name", "user", "command", "note", "topic", "source", "pacing", "state", "kind", "held up by"),
     *("wants", "reason", "counter", "unit", "meaning", "of", "layer", "why not the ring", "over UDP", "recorder"),
     *("log", "group", "file", "written by"),
 )
-_SHORTEST = {
+_MIN_WIDTHS = {
     **dict.fromkeys(("command", "note", "reason", "meaning", "wants", "name", "user", "why not the ring"), 8),
     **dict.fromkeys(("topic", "held up by", "recorder"), 16),
 }
-"""Columns of text that says something also when its end is missing, and how short it may become. All others are whole
-or not there: half a number is another number."""
+"""Columns of text that may be cut, each with its least width. All other columns are whole or left out, because half a
+number is another number."""
 
-_LEAVES_FIRST = (
+_DROP_ORDER = (
     *("command", "up", "pacing", "window", "number", "user", "overruns", "p90", "p99.9", "waited", "datagrams", "p50"),
     *("topics", "kind", "bytes", "unit", "blocked", "max", "context", "name", "meaning", "receivers", "wants"),
     *("next offset", "errors"),
     *("NAKs", "sent again", "rate limited", "unrecovered", "over UDP", "layer"),
     *("messages", "behind", "p99", "held up by", "note", "why not the ring", "reason"),
 )
-"""Columns that are left out where the shortest ones do not fit, in this order; then the last ones that are there."""
+"""Columns that are left out, in this order, if the least widths do not fit; then the last columns of the table."""
 
 _GAP = "  "
 
 
 def show_table(console: Console, title: str, rows: list[Row]) -> None:
-    """Prints a table as wide as the terminal allows; into a file or a pipe, as wide as it is."""
+    """Prints a table; on a terminal it is cut to the terminal's width."""
     width = console.width if console.file.isatty() else None
     for line in lines(title, rows, width, unicode=not console.options.ascii_only):
         console.print(line, soft_wrap=True)
 
 
 def lines(title: str, rows: list[Row], width: int | None, *, unicode: bool = True) -> Iterator[Text]:
-    """Yields a table of the columns in which something stands; nothing when there are no rows.
+    """Yields the lines of a table without its empty columns; no lines if there are no rows.
 
     Args:
-        title: what stands above it.
-        rows: all with the same columns.
-        width: columns of the terminal; None where nothing limits it.
-        unicode: whether what shows it knows more than ASCII.
+        title: the title above the table.
+        rows: the rows, all with the same columns.
+        width: columns of the terminal; None without a limit.
+        unicode: whether the terminal shows more than ASCII.
     """
     from rich.cells import cell_len
     from rich.text import Text
@@ -79,15 +79,15 @@ def lines(title: str, rows: list[Row], width: int | None, *, unicode: bool = Tru
 
 
 def fitted(natural: dict[str, int], width: int) -> dict[str, int]:
-    """Widths of the columns that a line of this width has room for.
+    """Returns the widths of the columns that fit into a line of this width.
 
-    First the longest text is shortened, then columns are left out.
+    It first shortens the longest texts, then leaves columns out.
     """
     widths = dict(natural)
     excess = sum(widths.values()) + len(_GAP) * (len(widths) - 1) - width
     while excess > 0:
-        name = max(widths, key=lambda each: widths[each] - _SHORTEST.get(each, widths[each]))
-        if widths[name] <= _SHORTEST.get(name, widths[name]):
+        name = max(widths, key=lambda each: widths[each] - _MIN_WIDTHS.get(each, widths[each]))
+        if widths[name] <= _MIN_WIDTHS.get(name, widths[name]):
             break
         widths[name] -= 1
         excess -= 1
@@ -95,7 +95,7 @@ def fitted(natural: dict[str, int], width: int) -> dict[str, int]:
         return widths
     if len(natural) == 1:
         return dict.fromkeys(natural, width)
-    left_out = next((name for name in _LEAVES_FIRST if name in natural), list(natural)[-1])
+    left_out = next((name for name in _DROP_ORDER if name in natural), list(natural)[-1])
     return fitted({name: each for name, each in natural.items() if name != left_out}, width)
 
 
@@ -107,7 +107,7 @@ def _cell(text: str, width: int, left: bool) -> str:
 
 
 def reader(session: SessionStats, slot: SlotStats) -> Row:
-    """Returns a receiving context on a session."""
+    """Returns the row of a receiving context on a session."""
     latency = slot.latency.percentiles()
     return {
         "pid": slot.pid,
@@ -127,7 +127,7 @@ def reader(session: SessionStats, slot: SlotStats) -> Row:
 
 
 def _received(slot: SlotStats) -> Row:
-    """Returns its counters, where it can be looked at."""
+    """Returns the counters of a receiving context, or dashes if they cannot be read."""
     found: Row = {
         name: number(slot.counters[counter]) if slot.counters else "-"
         for name, counter in (("messages", "lbm_msgs_rcved"), ("lost", "lost"), ("overruns", "overruns"))

@@ -1,7 +1,7 @@
-"""Recorded feeds as `ipcbus replay` reads them: captures with time stamps, and any other text.
+"""Recorded feeds that `ipcbus replay` reads: captures with time stamps, and any other text.
 
 A capture holds a line `<ns since the epoch> <JSON>` for each message, as received. Both kinds may be gzip files. A feed
-is read twice, once to learn what it holds and once to send it, so its size does not matter.
+is read twice, first to survey it and then to send it, and is never held in memory.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _GZIP_MAGIC = b"\x1f\x8b"
 _CAPTURE = re.compile(rb"\d+ [{\[]")
 
 Line = tuple[int, str, bytes]
-"""Time stamp in ns (0 without one), topic, payload."""
+"""A line of a feed: time stamp in ns (0 without one), topic, payload."""
 
 
 @dataclass(slots=True)
 class Survey:
-    """What a feed holds.
+    """The contents of a feed.
 
     Attributes:
-        messages: lines to send.
+        messages: number of messages.
         bytes: bytes of their payloads.
-        longest: bytes of the longest.
-        topics: messages by topic.
+        longest: bytes of the longest payload.
+        topics: number of messages by topic.
         first_ns: time stamp of the first line.
         last_ns: the latest time stamp.
     """
@@ -53,7 +53,7 @@ class FeedFile:
     """A file of messages."""
 
     def __init__(self, path: Path, *, key: str = "stream", topic: str = "feed") -> None:
-        """Looks at the first line to learn which kind the file is.
+        """Reads the first line to learn which kind the file is.
 
         Args:
             path: the file; read again for each pass.
@@ -61,21 +61,21 @@ class FeedFile:
             topic: topic of lines without that key, and of all lines of a text file.
 
         Raises:
-            Failure: it cannot be read more than once.
-            OSError: it cannot be read.
+            Failure: the file cannot be read more than once.
+            OSError: the file cannot be read.
         """
         if not path.is_file():
-            raise Failure(f"{path} is no regular file; replay reads it twice, so write the feed into a file first")
+            raise Failure(f"{path} is not a regular file; replay reads it twice, so write the feed into a file first")
         self.path = path
         self._topic = topic
         self._key = key
-        # The usual place of the key, at the very beginning, spares parsing the whole line.
+        # If the key is the first one, as usual, the line need not be parsed.
         self._fast = re.compile(rb'\{"' + re.escape(json.dumps(key)[1:-1].encode()) + rb'":"([^"\\]+)"')
         with self._readable(), self._open() as lines:
             self.is_capture = bool(_CAPTURE.match(lines.readline()))
 
     def survey(self) -> Survey:
-        """Reads the feed once and counts."""
+        """Reads the feed once and returns its survey."""
         found = Survey()
         topics = found.topics
         for at, topic, payload in self.lines():
@@ -118,8 +118,8 @@ class FeedFile:
                 if not line.strip():
                     continue
                 raise Failure(
-                    f"{self.path}, line {number}: no '<ns> <JSON>' as before ({line[:40]!r}...); mend the line, or cut "
-                    "the file off before it"
+                    f"{self.path}, line {number}: no '<ns> <JSON>' as before ({line[:40]!r}...); correct the line, or "
+                    "cut the file off before it"
                 )
             found = fast(payload)
             topic = found[1].decode(errors="replace") if found else self._slow_topic(payload)
@@ -136,5 +136,5 @@ class FeedFile:
     def _open(self) -> IO[bytes]:
         with self.path.open("rb") as file:
             packed = file.read(2) == _GZIP_MAGIC
-        # A gzip file hands out lines slowly by itself.
+        # A buffer makes reading lines of a gzip file much faster.
         return io.BufferedReader(gzip.open(self.path, "rb")) if packed else self.path.open("rb")

@@ -1,4 +1,4 @@
-"""Replays an archive."""
+"""`ipcbus replay` of an archive."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _SHOWN: Final = 40
-"""So many topics stand in the ledger for people."""
+"""Most topics in the table for people."""
 
 
 def replay(
@@ -76,28 +76,27 @@ def replay(
 
 
 class _Bar(Progress):
-    """Asks the player how far it is whenever it is drawn."""
+    """A bar that asks the player for its position whenever it is drawn."""
 
     player: Player
 
     def get_renderables(self) -> Iterable[RenderableType]:
-        """Returns the bar as it is now."""
+        """Returns the bar with the current position."""
         for task in self.task_ids:
             self.update(task, completed=self.player.loop * self.player.rows + self.player.position)
         return super().get_renderables()
 
 
 class Run:
-    """One replay and its ledger."""
+    """One replay and its counts."""
 
     def __init__(self, player: Player, loops: int) -> None:
-        """Has not begun."""
         self._player, self._loops = player, loops
         self._seconds = 0.0
         self._complete = False
 
     def play(self) -> None:
-        """Sends everything; what is known is right at any moment, also when a signal ends it."""
+        """Sends everything; the counts are right also when a signal ends it."""
         bar = progress(_Bar)
         bar.player = self._player
         begin = time.monotonic()
@@ -134,14 +133,12 @@ class Run:
         console = output()
         console.print(_totals_table(player))
         text = f"{number(sent)} messages, {size(bytes_)} in {self._seconds:.2f} s: {number(rate)} msg/s"
-        text += "" if self._complete else "; it was ended before everything was sent"
+        text += "" if self._complete else "; it ended before everything was sent"
         console.print(text, highlight=False)
         if player.lost:
-            console.print(
-                f"{plural(player.lost, 'sequence number')} had been lost when this was recorded", highlight=False
-            )
+            console.print(f"{plural(player.lost, 'sequence number')} lost before the recording", highlight=False)
         if player.missing:
-            console.print(f"{plural(player.missing, 'row')} of the archive itself are lost", highlight=False)
+            console.print(f"{plural(player.missing, 'row')} of the archive lost", highlight=False)
 
 
 def _totals_table(player: Player) -> Table:

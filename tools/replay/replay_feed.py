@@ -1,4 +1,4 @@
-"""Replays a feed: a text file of messages, captured with or without their times."""
+"""`ipcbus replay` of a feed: a text file of messages, with or without time stamps."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _STEP: Final = 2048
-"""Messages between two looks at the progress bar."""
+"""Messages between two updates of the progress bar."""
 _NEAR_S: Final = 0.0002
-"""A message due so soon is sent now: waiting for less is not exact anyway."""
+"""A message that is due within this time is sent now, because shorter waits are not exact."""
 
 
 @dataclasses.dataclass(slots=True)
 class Progressed:
-    """What was sent, and how long that took."""
+    """Counts of what was sent, and the time that it took."""
 
     messages: int = 0
     bytes: int = 0
     seconds: float = 0.0
     topics: Counter[str] = dataclasses.field(default_factory=Counter)
-    """Messages of each."""
+    """Messages by topic."""
 
 
 def replay(
@@ -76,26 +76,26 @@ def _survey(feed: FeedFile, speed: float) -> Survey:
     with notes().status(f"reading {feed.path.name}"):
         survey = feed.survey()
     if survey.messages == 0:
-        raise Failure(f"{feed.path} holds no messages; give a file with a line for each")
+        raise Failure(f"{feed.path} holds no messages; name a file with a line for each message")
     if speed != MAX_SPEED and not feed.is_capture:
-        raise Misuse(f"{feed.path} has no time stamps to follow; replay it with --speed max")
+        raise Misuse(f"{feed.path} has no time stamps; replay it with --speed max")
     return survey
 
 
 def _open_sources(
     context: ipcbus.Context, settings: Config, transport: str | None, survey: Survey
 ) -> dict[str, ipcbus.Source]:
-    """Returns a source for each topic, on sessions that can carry the longest message."""
+    """Returns a source for each topic, on sessions whose datagrams hold the longest message."""
     options = source_options(transport)
     options = fitting_options(settings.values("source", **options), options, lambda: survey.longest)
     return {topic: context.source(topic, **options) for topic in survey.topics}
 
 
 class ReplayPace:
-    """When the next message is due."""
+    """The time at which each message is due."""
 
     def __init__(self, speed: float, first_ns: int, signals: SignalHandler) -> None:
-        """The clock starts with the first message."""
+        """Starts the clock, at the time stamp of the first message."""
         self.as_fast_as_possible = speed == MAX_SPEED
         self._rate = speed * 1e9 or 1.0
         self._first_ns = first_ns
@@ -103,20 +103,20 @@ class ReplayPace:
         self._signals = signals
 
     def early(self, at_ns: int) -> float:
-        """Seconds until a message of this time stamp is due; negative when it is late."""
+        """Returns the seconds until a message with this time stamp is due; negative when it is late."""
         return self._begin + (at_ns - self._first_ns) / self._rate - time.monotonic()
 
     def wait(self, seconds: float) -> None:
-        """Lets the time pass."""
+        """Waits; a signal ends the wait."""
         self._signals.wait(seconds)
 
 
 def _send(
     feed: FeedFile, survey: Survey, sources: dict[str, ipcbus.Source], pace: ReplayPace, done: Progressed
 ) -> None:
-    """Sends everything; `done` is right at any moment, also when a signal ends it."""
+    """Sends everything; the counts in `done` are right also when a signal ends it."""
     begin = time.monotonic()
-    # Sources share sessions; one of each session is enough to publish what is batched.
+    # Sources share sessions; flushing one source of each session publishes all open batches.
     sessions = list({source.source: source for source in sources.values()}.values())
     with progress(Progress) as bar:
         task = bar.add_task("", total=survey.messages)
@@ -160,5 +160,5 @@ def _report(
         return
     text = f"{number(done.messages)} messages, {number(done.bytes)} bytes in {done.seconds:.2f} s: {number(rate)} msg/s"
     if done.messages < survey.messages:
-        text += f"; {number(survey.messages - done.messages)} were not sent"
+        text += f"; {number(survey.messages - done.messages)} messages were not sent"
     output().print(text, highlight=False)

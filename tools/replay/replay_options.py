@@ -1,4 +1,4 @@
-"""What replaying a feed and replaying an archive have in common."""
+"""The common part of replaying a feed and replaying an archive."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _POLL_S: Final = 0.02
 
 
 def speed_of(context: click.Context, option: click.Parameter, value: str) -> float:
-    """`real`, `max`, or a factor such as `10x`, as a factor."""
+    """Converts `real`, `max` or a factor such as `10x` into a factor."""
     text = value.lower()
     if text in ("max", "real"):
         return 1.0 if text == "real" else MAX_SPEED
@@ -34,19 +34,19 @@ def speed_of(context: click.Context, option: click.Parameter, value: str) -> flo
     except ValueError:
         factor = 0.0
     if not 0 < factor < float("inf"):
-        raise click.BadParameter(f"{value!r} is none of real, max, and a factor such as 10x or 0.5x", context, option)
+        raise click.BadParameter(f"{value!r} is not a speed; give real, max, or a factor such as 10x", context, option)
     return factor
 
 
 def wait_for_receivers(sources: Iterable[Source], count: int, timeout: float) -> None:
-    """Waits until so many contexts have joined each source, all of them together no longer than `timeout`."""
+    """Waits until `count` contexts have joined each source, at most `timeout` seconds for all sources."""
     deadline = time.monotonic() + timeout
     for source in sources:
         source.wait_for_receivers(count, max(0.0, deadline - time.monotonic()))
 
 
 def wait_until_read(domain: str, sources: Collection[Source], linger: float, signals: SignalHandler) -> bool:
-    """Waits until every reader of these sources' sessions is at the end; says whether they are."""
+    """Waits until the receivers of these sources have read everything; returns whether they have."""
     from ipcbus import stats
 
     mine = {source.source for source in sources}
@@ -58,13 +58,13 @@ def wait_until_read(domain: str, sources: Collection[Source], linger: float, sig
             return True
         if time.monotonic() >= deadline:
             pids = ", ".join(sorted({str(slot.pid) for slot in behind}))
-            click.echo(f"note: not everything is read yet (pid {pids}); it stays readable for them", err=True)
+            click.echo(f"note: not all receivers have read everything (pid {pids}); they can still read it", err=True)
             return False
         signals.wait(_POLL_S)
 
 
 def progress(kind: type[_Bar]) -> _Bar:
-    """Returns a bar on stderr, where that is a terminal."""
+    """Returns a progress bar on stderr; it is shown only on a terminal."""
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
     columns: tuple[Any, ...] = (

@@ -1,4 +1,4 @@
-"""The page of details, and the help: every counter with what it means, from the table of counters."""
+"""The page of details with every counter and its meaning, and the help page."""
 
 from __future__ import annotations
 
@@ -19,44 +19,44 @@ if TYPE_CHECKING:
     from ipcbus.stats import Histogram, SessionStats, SlotStats
     from ipcbus_tools.top.rows import Row
 
-_MEANS = 62
-"""Columns of a counter before its meaning."""
+_MEANING_AT = 62
+"""Screen columns of a counter before its meaning."""
 
 
 def help_lines() -> list[Text]:
-    """What keys do, and what the columns of numbers mean."""
+    """Returns the help page: the keys, and the meaning of the columns."""
     lines = [Text.assemble((f"  {keys:<12}", "bold"), what) for keys, what in KEYS]
     lines.append(Text())
-    for word, meaning in _WORDS:
+    for word, meaning in _COLUMN_HELP:
         lines.append(Text.assemble((f"  {word:<12}", "bold"), meaning))
     return lines
 
 
-_WORDS = (
-    ("msg/dg", "messages in a datagram: how well batching works"),
-    ("fill%", "share of the window that the reader furthest behind has not read"),
-    ("blkd%", "share of the time in which sends waited for room"),
-    ("lag", "bytes and about as many messages that it is behind"),
-    ("lost", "messages lost for good: above since top began, below since it joined"),
+_COLUMN_HELP = (
+    ("msg/dg", "messages in a datagram: a high figure means that batching works"),
+    ("fill%", "share of the window that the slowest receiver has not read"),
+    ("blkd%", "share of the time in which sends waited for room in the window"),
+    ("lag", "bytes, and about how many messages, that a receiver has not read"),
+    ("lost", "messages lost for good: above since top started, below since the receiver joined"),
     ("MiB/s", "2^20 bytes a second, headers included; KiB, MiB and GiB are powers of 1024 everywhere"),
-    ("p50 .. max", "from sending a message to reading it, since the last look"),
-    ("p99 and lag", "of a session: those of the receiver that is latest, and furthest behind"),
-    ("CPU0", "how busy this processor of the machine was, all programs together"),
+    ("p50 .. max", "latency from sending a message to reading it, since the previous snapshot"),
+    ("p99 and lag", "of a session: the highest of its receivers"),
+    ("CPU0", "load of this processor of the machine, by all programs together"),
     ("!", "this receiver holds the source up"),
-    ("layer", "what brings it: the ring, LBT-RU or LBT-RM;  reason: why it does not read the ring"),
-    ("NAK/s", "datagrams asked for again over UDP;  again/s: sent again;  unrec: given up"),
+    ("layer", "how the receiver gets messages: ring, LBT-RU or LBT-RM;  reason: why not the ring"),
+    ("NAK/s", "datagrams that receivers ask for again over UDP;  again/s: sent again;  unrec: given up"),
     ("lmtd%", "share of the time in which datagrams waited for the data rate over UDP"),
-    ("behind", "age of the oldest message that a recorder has not written;  buf%: how full its buffer is"),
-    ("dropped", "messages for which a recorder had no room;  its lost: on the way to it, or before it began"),
-    ("blocked", "a send waits for room;  refused: one found none"),
+    ("behind", "age of the oldest message that a recorder has not written;  buf%: fill of its buffer"),
+    ("dropped", "messages that a full recorder did not record;  lost: before they reached the recorder"),
+    ("blocked", "a send waits for room;  refused: a send found no room"),
     ("parked", "the receiver sleeps until something is published"),
-    ("absent", "wants a topic of the session and is not joined: the reason"),
-    ("gone", "has ended since the last look;  dead: without closing"),
+    ("absent", "has a receiver for a topic of the session and has not joined, with the reason"),
+    ("gone", "has ended since the previous snapshot;  dead: ended without closing"),
 )
 
 
 def session_lines(row: Row | None, width: int) -> list[Text]:
-    """Everything that is known of a session."""
+    """Returns the page of details of a session."""
     if row is None:
         return [Text("  no session", "dim")]
     session = row.session
@@ -66,7 +66,7 @@ def session_lines(row: Row | None, width: int) -> list[Text]:
     lines += [Text.assemble((f"  {name:<14}", "dim"), clean(value)) for name, value in _facts(session)]
     if session.reason:
         lines.append(Text.assemble(("  not readable  ", "dim"), clean(session.reason)))
-    wide = width > _MEANS + 20
+    wide = width > _MEANING_AT + 20
     lines += _block("counters of the session", "session", session.counters, session.per_second, wide)
     if session.uplink is not None and session.uplink.counters:
         lines.append(Text())
@@ -93,13 +93,13 @@ def _facts(session: SessionStats) -> Iterator[tuple[str, str]]:
     yield "transport", f"{session.transport}, {session.pacing.replace('_', '-')}"
     yield from udp_text.windows(session)
     yield "published", f"{number(session.tail)} bytes, headers and padding included"
-    fill = f"{figures.share(session.fill)} % unread by the reader furthest behind" if session.receivers else "no reader"
+    fill = f"{figures.share(session.fill)} % unread by the slowest receiver" if session.receivers else "no receiver"
     yield "fill", fill
     if session.counters.get("batch_wait_max"):
         wait = session.batch_wait_ns
         mean = duration(None if wait is None else round(wait))
         yield "batch wait", f"mean {mean} a message, longest {duration(session.counters['batch_wait_max'])}"
-    yield "blocked", f"{figures.share(session.blocked)} % of the time since the last look"
+    yield "blocked", f"{figures.share(session.blocked)} % of the time since the previous snapshot"
     yield from udp_text.facts(session)
     holder = session.held_up_by
     if session.held_up_by_rate and session.uplink is not None:
@@ -131,7 +131,7 @@ def _reader(slot: SlotStats) -> str:
 
 def _latencies(slot: SlotStats) -> Iterator[str]:
     if slot.recent is not None:
-        yield f"latency since the last look  {_percentiles(slot.recent)}"
+        yield f"latency since last snapshot  {_percentiles(slot.recent)}"
     yield f"latency since it joined      {_percentiles(slot.latency)}"
 
 

@@ -36,7 +36,7 @@ def whole(value: float | None) -> str:
 
 
 def mebibytes(value: float | None) -> str:
-    """Bytes in MiB, three digits of them: `0`, `0.02`, `1.3`, `205`, `1.21k`."""
+    """Returns bytes in MiB with three digits: `0`, `0.02`, `1.3`, `205`, `1.21k`."""
     if value is None:
         return NONE
     value /= 1 << 20
@@ -46,7 +46,7 @@ def mebibytes(value: float | None) -> str:
 
 
 def size(value: float | None) -> str:
-    """Bytes: `17B`, `4.0KiB`, `64KiB`, `1.2MiB`."""
+    """Returns bytes in the unit that fits: `17B`, `4.0KiB`, `64KiB`, `1.2MiB`."""
     if value is None:
         return NONE
     for unit in ("B", "KiB", "MiB", "GiB", "TiB", "PiB"):
@@ -62,7 +62,7 @@ def share(value: float | None) -> str:
         return NONE
     if 0 < value < 0.01:
         return "<1"
-    # Full is said only of what is full.
+    # 100 means full and nothing less.
     return f"{min(99, round(value * 100)) if value < 1 else 100}"
 
 
@@ -80,15 +80,15 @@ def time(ns: float | None) -> str:
 
 
 def program(command: str) -> str:
-    """Returns a command line without the directories of interpreter and script, which fill a narrow column."""
+    """Returns a command line without the directories of interpreter and script."""
     words = command.split(" ")
     return " ".join([word.rpartition("/")[2] or word for word in words[:2]] + words[2:])
 
 
 def sparkline(values: Sequence[float | None], width: int, *, unicode: bool) -> str:
-    """Returns the latest values as a line of bars, the highest of them all as high as the line; a blank where unknown.
+    """Returns the latest values as a line of bars, scaled to the highest of them; a blank for an unknown value.
 
-    A bar is the square root of its share of the highest, so that a trickle beside a burst is still seen.
+    The height of a bar is the square root of its share of the highest, so that a trickle beside a burst is visible.
     """
     marks = _BLOCKS if unicode else _ASCII
     shown = list(values)[-width:] if width > 0 else []
@@ -105,7 +105,7 @@ def _bar(value: float | None, highest: float, marks: str) -> str:
 
 
 def chart(values: Sequence[float | None], width: int, height: int, *, unicode: bool) -> list[str]:
-    """The latest values as bars over several lines, the highest of them as high as all lines; a blank where unknown."""
+    """Returns the latest values as bars over several lines, scaled to the highest; a blank for an unknown value."""
     marks = f" {_BLOCKS}" if unicode else " .:|"
     steps = len(marks) - 1
     shown = list(values)[-width:] if width > 0 else []

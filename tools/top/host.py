@@ -1,4 +1,4 @@
-"""What the header says of the machine."""
+"""The state of the machine for the header."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class Host:
     """The machine at one moment.
 
     Attributes:
-        name: its host name.
-        processors: how busy each processor was since the look before, in percent.
-        memory_used: bytes in use where shared memory lies.
-        memory_total: bytes that there are.
+        name: the host name.
+        processors: load of each processor since the previous snapshot, in percent.
+        memory_used: bytes in use in the file system of shared memory.
+        memory_total: size of that file system in bytes.
     """
 
     name: str
@@ -28,7 +28,7 @@ class Host:
 
 
 def current() -> Host:
-    """Returns the machine now."""
+    """Returns the current state of the machine."""
     try:
         usage = psutil.disk_usage(str(segment.ROOT))
         used, total = usage.used, usage.total

@@ -1,4 +1,4 @@
-"""What `ipcbus top` does for people: on the screen, on paper, as a picture."""
+"""`ipcbus top` for people: live on the screen, once as text, and as a picture."""
 
 from __future__ import annotations
 
@@ -33,26 +33,26 @@ _PICTURE = (130, 32)
 
 
 class LiveFrames:
-    """Takes frames at a domain, one after the other."""
+    """The frames of a live domain."""
 
     follows = True
-    """Whether time goes on while nobody frames."""
+    """Whether time goes on between two frames."""
     title = ""
-    """Where the frames are from, if not from the domain itself."""
+    """Origin of the frames; empty for the domain itself."""
 
     def __init__(self, domain: str, interval: float) -> None:
-        """Has seen nothing yet."""
+        """Prepares for the first frame; `interval` is in seconds."""
         self.domain = domain
         self._interval = interval
         self._processes, self._history, self._row_list = stats.Processes(), stats.History(), RowList()
         self._trends = SessionHistory()
 
     def next_frame(self) -> Frame | None:
-        """What is there now, with rates since the look before."""
+        """Takes a snapshot and returns its frame, with rates since the previous one; None without a further frame."""
         return self.frame(self._history.add(stats.take_snapshot(self.domain, self._processes)), host.current())
 
     def frame(self, found: DomainSnapshot, machine: host.Host | None) -> Frame:
-        """Returns a snapshot with its rates, as the screen wants it."""
+        """Returns the frame of a snapshot with rates."""
         rows = self._row_list.rows(found, round(self._interval * 1e9))
         trends = self._trends.add(found, self._history)
         others = () if found.contexts or machine is None else stats.domains()
@@ -64,12 +64,12 @@ class LiveFrames:
 
 
 class RecordedFrames(LiveFrames):
-    """The frames that `ipcbus monitor` has written to a file."""
+    """The frames of a file that `ipcbus monitor` has written."""
 
     follows = False
 
     def __init__(self, path: Path, interval: float) -> None:
-        """At the first of them."""
+        """Begins at the first snapshot of the file."""
         super().__init__("", interval)
         self.recording = Recording(path)
         self._rest = iter(self.recording)
@@ -77,7 +77,7 @@ class RecordedFrames(LiveFrames):
         self._name, self._number = path.name, 0
 
     def next_frame(self) -> Frame | None:
-        """Returns the next one; None at the end."""
+        """Returns the next frame; None at the end of the file."""
         found = next(self._rest, None)
         if found is None:
             return None
@@ -85,21 +85,21 @@ class RecordedFrames(LiveFrames):
             self._interval = (found.read_ns - self._before.read_ns) / 1e9
         self._before = found
         self._number += 1
-        self.title = f"replay of {self._name}, look {self._number}"
+        self.title = f"replay of {self._name}, snapshot {self._number}"
         return self.frame(self._history.add(found), None)
 
 
 class FrameHistory:
-    """The frames of late, the latest last, and which of them is shown."""
+    """The latest frames, the last one last, and which of them is shown."""
 
     def __init__(self, first: Frame) -> None:
-        """With one look."""
+        """Begins with one frame."""
         self._frames = deque([(first, _weight(first))])
         self._total = self._frames[0][1]
         self._frozen: list[Frame] = []
 
     def add(self, frame: Frame) -> None:
-        """One look more; the oldest go when there are many, or all together hold too much."""
+        """Adds a frame; removes the oldest when there are too many, or when they hold too much memory."""
         weight = _weight(frame)
         self._frames.append((frame, weight))
         self._total += weight
@@ -107,10 +107,10 @@ class FrameHistory:
             self._total -= self._frames.popleft()[1]
 
     def shown(self, view: View) -> tuple[Frame, View]:
-        """Returns the look that a view shows; paused, it goes back from the one at which it was paused.
+        """Returns the frame that a view shows; a paused view counts back from the frame at which it was paused.
 
         Returns:
-            The look, and the view, which has gone back no further than there are frames.
+            The frame, and the view, whose `back` is limited to the number of frames.
         """
         if not view.paused:
             self._frozen = []
@@ -120,25 +120,25 @@ class FrameHistory:
         return self._frozen[-1 - back], dataclasses.replace(view, back=back)
 
     def follow_latest(self) -> None:
-        """Paused, the latest look is the one to go back from."""
+        """Makes a paused view count back from the latest frame."""
         self._frozen = []
 
 
 _FRAMES_MAX = 600
 _WEIGHT_MAX = 60_000
-"""About 60 MiB: a KiB each."""
+"""Most weight of all frames: about 60 MiB, 1 KiB each."""
 
 
 def _weight(frame: Frame) -> int:
-    # Two histograms make a reader as heavy as ten topics.
+    # The two histograms of a receiver take as much memory as ten topics.
     return 1 + sum(3 + len(session.sources) + 10 * len(session.receivers) for session in frame.found.sessions)
 
 
 def run(frames: LiveFrames, interval: float, count: int | None) -> None:
-    """Shows frames live until `q`, or for so many of them.
+    """Shows frames live until `q`, or until `count` of them were shown.
 
     Raises:
-        Failure: there is nothing to show, as in an empty recording.
+        Failure: there is no frame, as in an empty recording.
     """
     first = frames.next_frame()
     if first is None:
@@ -150,7 +150,7 @@ def run(frames: LiveFrames, interval: float, count: int | None) -> None:
         contextlib.closing(PageData(frames)) as page_data,
     ):
         history = FrameHistory(first)
-        # The first rates come soon, whatever the interval: an empty screen tells nothing.
+        # The first rates come soon, whatever the interval, since a screen without rates is of little use.
         due = time.monotonic() + min(interval, 0.5)
         view, seen = View(), 0
         while not view.ended:
@@ -189,10 +189,10 @@ def _pressed(shown: Frame, view: View, key: str, size: Size) -> View:
 
 
 class PageData:
-    """What pages show that is in no snapshot: other domains, and messages."""
+    """Data of pages that is not in snapshots: other domains, and messages."""
 
     def __init__(self, frames: LiveFrames) -> None:
-        """LiveFrames at nothing yet."""
+        """Reads nothing before a page needs it."""
         self._frames_of_domain = frames
         self._watcher: MessageWatcher | None = None
         self._messages: Messages | None = None
@@ -201,11 +201,11 @@ class PageData:
 
     @property
     def poll_seconds(self) -> float:
-        """Seconds until there may be something new."""
+        """Seconds until there may be new data."""
         return INTERVAL_S if self._watcher is not None else math.inf
 
     def add_to(self, frame: Frame, view: View) -> Frame:
-        """Returns a look with what its page wants."""
+        """Returns a frame with the data that the page of the view needs."""
         if view.page == views.DOMAINS and self._page != views.DOMAINS:
             self._domains = stats.domains() if self._frames_of_domain.follows else ()
         self._page = view.page
@@ -225,19 +225,19 @@ class PageData:
         return dataclasses.replace(frame, messages=self._messages)
 
     def change_domain(self, frames: LiveFrames) -> None:
-        """Goes to another domain."""
+        """Drops the data of the previous domain."""
         self.close()
         self._frames_of_domain, self._page = frames, ""
 
     def close(self) -> None:
-        """LiveFrames at no messages any more."""
+        """Stops reading messages."""
         if self._watcher is not None:
             self._watcher.close()
         self._watcher = self._messages = None
 
 
 def _next(frames: LiveFrames, history: FrameHistory) -> bool:
-    """Takes the next look, if there is one."""
+    """Adds the next frame; returns whether there was one."""
     frame = frames.next_frame()
     if frame is not None:
         history.add(frame)
@@ -247,7 +247,7 @@ def _next(frames: LiveFrames, history: FrameHistory) -> bool:
 
 
 def once(domain: str, interval: float) -> None:
-    """Prints one look, all of it."""
+    """Prints one frame in full length."""
     frames = LiveFrames(domain, interval)
     console = output()
     for found in watch(domain, interval, 1):
@@ -255,7 +255,7 @@ def once(domain: str, interval: float) -> None:
 
 
 def picture(domain: str, interval: float, count: int, svg: str) -> None:
-    """Draws the last of so many frames to a file."""
+    """Draws the last of `count` frames into a file."""
     frames = LiveFrames(domain, interval)
     frames.next_frame()
     with SignalHandler() as signals, signals.interruptible():
@@ -268,7 +268,7 @@ def picture(domain: str, interval: float, count: int, svg: str) -> None:
     with Path("/dev/null").open("w") as nowhere:
         console = Console(file=nowhere, record=True, width=width, height=height, force_terminal=True, highlight=False)
         rows = views.shown(frame.rows, View())
-        # The session with the most receivers says most.
+        # The picture shows the session with the most receivers in detail.
         best = max(rows, key=lambda row: len(row.session.receivers) if row.session else 0, default=None)
         console.print(screen(frame, View(chosen=best.key if best else None), Size(width, height)))
         console.save_svg(svg, title="ipcbus top")

@@ -1,4 +1,4 @@
-"""The messages of a topic, live, without a receiver: they are looked at in the ring."""
+"""The messages of a topic, live: they are read from the ring without a receiver."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 
 KEPT: Final = 500
 INTERVAL_S: Final = 0.1
-"""So often the ring is looked at."""
+"""Seconds between two readings of the ring."""
 
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """What was seen of a topic.
+    """The messages of a topic that were read.
 
     Attributes:
-        topic: which.
-        latest: the messages of late, the latest last.
-        seen: how many were seen.
-        part: whether so many come that only a part of them was looked at.
-        reason: why none can be seen; empty when they can.
+        topic: the topic.
+        latest: the latest messages, the last one last.
+        seen: number of messages that were read.
+        part: whether messages come too fast, so that only a part of them was read.
+        reason: why messages cannot be read; empty when they can.
     """
 
     topic: Topic
@@ -46,10 +46,10 @@ class Messages:
 
 
 class MessageWatcher:
-    """LiveFrames at the messages of one topic until it is closed."""
+    """Reads the messages of one topic until it is closed."""
 
     def __init__(self, domain: str, topic: Topic) -> None:
-        """Begins with what is published next."""
+        """Begins with the next published message."""
         self.topic = topic
         self._latest: deque[Peeked] = deque(maxlen=KEPT)
         self._seen, self._part, self._reason = 0, False, ""
@@ -58,7 +58,7 @@ class MessageWatcher:
             self._peek = Peek(domain, topic.context_id, topic.source, topic.number)
 
     def poll(self) -> Messages:
-        """What was seen until now."""
+        """Reads new messages, and returns those that were read until now."""
         with self._errors_as_reason():
             found = self._peek.look() if self._peek is not None else []
             self._part = self._part or (self._peek is not None and self._peek.skipped)
@@ -67,7 +67,7 @@ class MessageWatcher:
         return Messages(self.topic, tuple(self._latest), self._seen, self._part, self._reason)
 
     def close(self) -> None:
-        """Lets go of the ring."""
+        """Unmaps the ring."""
         if self._peek is not None:
             self._peek.close()
             self._peek = None
@@ -84,24 +84,24 @@ def lines(found: Messages, width: int, room: int, *, unicode: bool) -> list[Text
     """Returns a page of the latest messages.
 
     Args:
-        found: what was seen.
+        found: the messages.
         width: columns of the screen.
         room: lines of the page.
-        unicode: whether the terminal knows more than ASCII.
+        unicode: whether the terminal shows more than ASCII.
     """
     topic = found.topic
-    told = [
+    head = [
         Text.assemble(("  messages of ", "dim"), (table.clean(topic.name), "bold"), f"  {table.clean(topic.source)}"),
-        Text("  Looked at in the ring without a receiver: the source does not notice.", "dim"),
-        Text(f"  {number(found.seen)} seen" + (", a part of them: more come than are looked at" if found.part else "")),
+        Text("  Read from the ring without a receiver; the source does not notice.", "dim"),
+        Text(f"  {number(found.seen)} seen" + (", only a part of all messages" if found.part else "")),
         Text(f"  {'number':>12}  {'sent':<15}  {'bytes':>9}  data".ljust(width), table.HEAD),
     ]
     if found.reason:
-        return [*told[:1], Text(f"  {table.clean(found.reason)}", "yellow")]
-    shown = found.latest[-max(0, room - len(told)) :] if room > len(told) else ()
+        return [*head[:1], Text(f"  {table.clean(found.reason)}", "yellow")]
+    shown = found.latest[-max(0, room - len(head)) :] if room > len(head) else ()
     if not shown:
-        told.append(Text("  no message yet", "dim"))
-    return told[:room] + [Text(table.cut(_line(each), width, unicode=unicode)) for each in shown]
+        head.append(Text("  no message yet", "dim"))
+    return head[:room] + [Text(table.cut(_line(each), width, unicode=unicode)) for each in shown]
 
 
 def _line(each: Peeked) -> str:
@@ -119,4 +119,4 @@ def _clock(time_ns: int) -> str:
     try:
         return datetime.datetime.fromtimestamp(time_ns / 1e9).strftime("%H:%M:%S.%f") if time_ns else "-".ljust(15)
     except (ValueError, OverflowError, OSError):
-        return "??:??:??.??????"  # what a damaged source says of its time
+        return "??:??:??.??????"  # the time of a damaged source

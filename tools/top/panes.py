@@ -1,4 +1,4 @@
-"""The tables of sessions, receivers and topics: what stands in which column."""
+"""The columns of the tables of sessions, receivers and topics."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from ipcbus_tools.top.rows import Row
     from ipcbus_tools.top.session_history import SessionTrend
 
-_SOURCE, _SOURCE_MOST = 22, 12
-"""Columns of a source string, in which one of a ring has room, and how many more it may get."""
+_SOURCE, _SOURCE_MORE = 22, 12
+"""Screen columns of a source string, enough for a ring session, and how many more it may get."""
 
-_TOPIC, _TOPIC_MOST = 16, 32
-"""Columns of a topic, and how many more it may get."""
+_TOPIC, _TOPIC_MORE = 16, 32
+"""Screen columns of a topic, and how many more it may get."""
 _LATER = 7
-"""Columns from this rank on come after topics that are written out."""
+"""Columns from this rank on get room only after topics are written out."""
 
 BAD, WARN, DIM = "bold red", "yellow", "dim"
 _STATES = {"dead": BAD, "gone": DIM, "blocked": WARN, "refused": WARN, "idle": DIM, "evicted": BAD, "stopped": BAD}
@@ -33,23 +33,23 @@ _STATES = {"dead": BAD, "gone": DIM, "blocked": WARN, "refused": WARN, "idle": D
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """A line of the table of receivers: a context on a session, or one that wants to be and is not.
+    """A line of the table of receivers: a context that has joined the session, or that should and has not.
 
     Attributes:
-        slot: its numbers; None when it is not joined.
-        held: whether it is the one that holds the source up.
+        slot: the context's slot; None if it has not joined.
+        holds_up: whether it holds the source up.
         capacity: bytes of the session's window.
-        pid: its process.
-        user: its user.
-        name: its context's name.
-        command: its command line.
-        layer: `ring`, the transport over which it receives else, or `none` when it is not joined.
-        reason: why it does not read the ring, or is not joined; else empty.
-        latency: of what it read between the last two looks; None without any.
+        pid: the process of the context.
+        user: the user of the process.
+        name: the name of the context.
+        command: the command line of the process.
+        layer: `ring`, the UDP transport over which it receives, or `none` if it has not joined.
+        reason: why it does not read the ring, or has not joined; else empty.
+        latency: latency of what it read between the last two snapshots; None without any.
     """
 
     slot: SlotStats | None
-    held: bool
+    holds_up: bool
     capacity: int
     pid: int
     user: str
@@ -61,10 +61,10 @@ class Reader:
 
     @classmethod
     def joined(cls, session: SessionStats, slot: SlotStats) -> Reader:
-        """One that has a slot."""
+        """Returns the line of a context that has a slot."""
         return cls(
             slot=slot,
-            held=session.held_up_by == slot,
+            holds_up=session.held_up_by == slot,
             capacity=session.capacity,
             pid=slot.pid,
             user=slot.user,
@@ -77,7 +77,7 @@ class Reader:
 
     @classmethod
     def absent(cls, found: Absent) -> Reader:
-        """One that is not joined."""
+        """Returns the line of a context that has not joined."""
         context = found.context
         return cls(None, False, 0, context.pid, context.user, context.name, "", "none", found.reason, None)
 
@@ -90,25 +90,25 @@ class Reader:
 def sessions(
     trends: dict[tuple[int, str], SessionTrend], rows: Sequence[Row], width: int, *, unicode: bool, wanted: str = ""
 ) -> list[Column[Row]]:
-    """Columns of the table of sessions.
+    """Returns the columns of the table of sessions.
 
-    Topics get the room that they need before columns that matter less than them get any.
+    Topics get the room that they need before less important columns get any.
 
     Args:
-        trends: how the sessions went over the last minute.
-        rows: what is to be shown; what concerns UDP alone has columns only where there is something over UDP.
-        width: columns of the screen for the table.
-        unicode: whether the terminal knows more than ASCII.
-        wanted: text of the filter; of several topics, one that has it is shown.
+        trends: the sessions' last minute.
+        rows: the lines of the table; the columns of UDP are left out if no session uses UDP.
+        width: screen columns of the table.
+        unicode: whether the terminal shows more than ASCII.
+        wanted: text of the filter; of several topics, the first that contains it is shown.
     """
     udp = any(row.session.uplink.counters for row in rows if row.session is not None and row.session.uplink is not None)
 
     def trail(row: Row, width: int) -> str:
-        found = trends.get((row.session.context_id, row.session.source)) if row.session and _runs(row) else None
+        found = trends.get((row.session.context_id, row.session.source)) if row.session and _is_live(row) else None
         return figures.sparkline(found.rate if found else (), width, unicode=unicode)
 
     columns: list[Column[Row]] = [
-        Column("session", _SOURCE, 0, lambda row, width: _ends(_source(row), width, unicode), left=True),
+        Column("session", _SOURCE, 0, lambda row, width: _beginning_and_end(_source(row), width, unicode), left=True),
         Column("state", 7, 1, lambda row, _: row.state, left=True, style=_state_style),
         Column("pid", 7, 7, lambda row, _: f"{row.session.pid}" if row.session else ""),
         Column("topic", _TOPIC, 1, lambda row, _: first_topic(row, wanted), left=True, spread=4),
@@ -126,9 +126,9 @@ def sessions(
         Column("rcv", 3, 6, lambda row, _: _count(row, "num_clients")),
         Column("msg/s", 6, 0, lambda row, _: _rate(row, "lbm_msgs_sent")),
         Column("MiB/s", 6, 4, lambda row, _: figures.mebibytes(_bytes(row))),
-        Column("p50", 6, 5, lambda row, _: figures.time(_worst(row, "p50"))),
-        Column("p99", 6, 2, lambda row, _: figures.time(_worst(row, "p99"))),
-        Column("lag", 6, 3, lambda row, _: figures.size(lag(row.session) if row.session and _runs(row) else None)),
+        Column("p50", 6, 5, lambda row, _: figures.time(_highest(row, "p50"))),
+        Column("p99", 6, 2, lambda row, _: figures.time(_highest(row, "p99"))),
+        Column("lag", 6, 3, lambda row, _: figures.size(lag(row.session) if row.session and _is_live(row) else None)),
         Column("dgram/s", 7, 9, lambda row, _: _rate(row, "msgs_sent")),
         Column("msg/dg", 6, 10, lambda row, _: figures.count(_session(row, "messages_per_datagram"))),
         Column("fill%", 5, 7, lambda row, _: figures.share(_session(row, "fill"))),
@@ -137,22 +137,22 @@ def sessions(
         *(_OVER_UDP if udp else ()),
         Column("last minute", 10, 8, trail, spread=2),
     ]
-    # What names a line is written out before columns that matter less: the topic, then the session.
+    # The topic, then the session, are written out before less important columns get room.
     spare = max(0, width - sum(column.width + 1 for column in columns if column.rank < _LATER) + 1)
-    topic = min(spare, max((cell_len(first_topic(row, wanted)) for row in rows), default=0) - _TOPIC, _TOPIC_MOST)
+    topic = min(spare, max((cell_len(first_topic(row, wanted)) for row in rows), default=0) - _TOPIC, _TOPIC_MORE)
     spare -= max(0, topic)
-    session = min(spare, max((len(_source(row)) for row in rows), default=0) - _SOURCE, _SOURCE_MOST)
+    session = min(spare, max((len(_source(row)) for row in rows), default=0) - _SOURCE, _SOURCE_MORE)
     more = {"topic": max(0, topic), "session": max(0, session)}
     return [dataclasses.replace(each, width=each.width + more.get(each.title, 0)) for each in columns]
 
 
 def _of_uplink(row: Row, name: str) -> float | None:
-    uplink = row.session.uplink if row.session and _runs(row) else None
+    uplink = row.session.uplink if row.session and _is_live(row) else None
     return uplink.per_second.get(name) if uplink else None
 
 
 def _limited(row: Row) -> float | None:
-    return row.session.uplink.limited if row.session and row.session.uplink and _runs(row) else None
+    return row.session.uplink.limited if row.session and row.session.uplink and _is_live(row) else None
 
 
 _OVER_UDP: tuple[Column[Row], ...] = (
@@ -175,7 +175,7 @@ _OVER_UDP: tuple[Column[Row], ...] = (
 
 
 def readers(found: Sequence[Reader]) -> list[Column[Reader]]:
-    """Columns of the table of receivers; some only where somebody receives over UDP, or for a reason."""
+    """Returns the columns of the table of receivers; some only if a receiver uses UDP, or has a reason to."""
     udp = any(reader.slot is not None and reader.layer != stats.RING for reader in found)
     reasons = any(reader.slot is not None and reader.reason for reader in found)
     columns = []
@@ -243,7 +243,7 @@ SOURCES: list[Column[tuple[Row, SourceStats]]] = [
 """Columns of the table of topics."""
 
 
-def _runs(row: Row) -> bool:
+def _is_live(row: Row) -> bool:
     return row.state not in ("dead", "gone")
 
 
@@ -251,14 +251,14 @@ def _source(row: Row) -> str:
     return row.session.source if row.session else f"context {row.context_id:08x}"
 
 
-def _ends(text: str, width: int, unicode: bool) -> str:
-    """Beginning and end of a source string that is too long: its end tells it from others."""
+def _beginning_and_end(text: str, width: int, unicode: bool) -> str:
+    """Returns the beginning and the end of a source string that is too long; its end makes it unique."""
     end = width // 2 - 1
     return text if len(text) <= width else text[: width - 1 - end] + ELLIPSIS[unicode] + text[len(text) - end :]
 
 
 def first_topic(row: Row, wanted: str = "") -> str:
-    """Returns a topic of a session, one that has the wanted text where there is one, and how many more there are."""
+    """Returns one topic of a session, if possible one that contains a text, and the number of the others."""
     topics = [source.topic for source in row.session.sources] if row.session else []
     fitting = [topic for topic in topics if wanted.casefold() in topic.casefold()] or topics
     return (fitting[0] + (f" +{len(topics) - 1}" if len(topics) > 1 else "")) if topics else ""
@@ -269,36 +269,36 @@ def _state_style(row: Row) -> str:
 
 
 def _session(row: Row, name: str) -> float | None:
-    value: float | None = getattr(row.session, name) if row.session and _runs(row) else None
+    value: float | None = getattr(row.session, name) if row.session and _is_live(row) else None
     return value
 
 
 def _count(row: Row, name: str) -> str:
-    counters = row.session.counters if row.session and _runs(row) else {}
+    counters = row.session.counters if row.session and _is_live(row) else {}
     return figures.whole(counters.get(name))
 
 
 def _rate(row: Row, name: str) -> str:
-    return figures.count(_per_second(row.session, name) if _runs(row) else None)
+    return figures.count(_per_second(row.session, name) if _is_live(row) else None)
 
 
 def _bytes(row: Row) -> float | None:
-    return _per_second(row.session, "bytes_sent") if _runs(row) else None
+    return _per_second(row.session, "bytes_sent") if _is_live(row) else None
 
 
 def lag(session: SessionStats) -> int | None:
-    """Bytes that the receiver furthest behind has not read; None without a receiver."""
+    """Returns the bytes that the slowest receiver has not read; None without a receiver."""
     return max((slot.lag for slot in session.receivers if slot.alive), default=None)
 
 
 def latency(session: SessionStats, name: str) -> int | None:
-    """A percentile of the receiver that reads latest, since the last look; None where nobody has read anything."""
+    """Returns the highest percentile of a session's receivers since the previous snapshot; None if none has read."""
     found = [slot.recent.percentiles() for slot in session.receivers if slot.recent is not None and slot.alive]
     return max((getattr(each, name) for each in found if each is not None), default=None)
 
 
-def _worst(row: Row, name: str) -> int | None:
-    return latency(row.session, name) if row.session and _runs(row) else None
+def _highest(row: Row, name: str) -> int | None:
+    return latency(row.session, name) if row.session and _is_live(row) else None
 
 
 def _per_second(session: SessionStats | None, name: str) -> float | None:
@@ -324,7 +324,7 @@ def _lost_of(row: Reader) -> int | None:
 
 
 def _lag_style(row: Reader) -> str:
-    return WARN if row.held or (row.slot and row.capacity and row.slot.lag > row.capacity // 2) else ""
+    return WARN if row.holds_up or (row.slot and row.capacity and row.slot.lag > row.capacity // 2) else ""
 
 
 def _reader_rate(row: Reader, name: str) -> float | None:
@@ -336,4 +336,4 @@ def _latency(row: Reader, name: str) -> int | None:
 
 
 def _topic_rate(pair: tuple[Row, SourceStats], name: str) -> float | None:
-    return pair[1].per_second.get(name) if _runs(pair[0]) else None
+    return pair[1].per_second.get(name) if _is_live(pair[0]) else None

@@ -1,4 +1,4 @@
-"""The table of recorders."""
+"""The columns of the table of recorders."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STATES = {"dead": BAD, "stopped": BAD, "hangs": BAD, "drops": BAD, "fails": BAD,
 
 
 def troubles(rows: Iterable[RecorderRow]) -> list[tuple[str, str]]:
-    """What the header says of recorders that do not just record, with its style; worst first."""
+    """Returns the texts of the header on recorders in trouble, each with its style; the worst first."""
     states = Counter(row.state for row in rows)
     return [
         (f"recorder {state}" if states[state] == 1 else f"{states[state]} recorders: {state}", style)
@@ -32,7 +32,7 @@ def _rate(row: RecorderRow, name: str) -> float | None:
 
 
 def _count(title: str, rank: int, *names: str, style: str) -> Column[RecorderRow]:
-    """Returns a number that should be 0."""
+    """Returns a column for a number that should be 0."""
 
     def total(row: RecorderRow) -> int:
         return sum(row.recorder.counters.get(name, 0) for name in names)
@@ -62,9 +62,9 @@ COLUMNS: list[Column[RecorderRow]] = [
     _count("dropped", 2, "dropped", style=BAD),
     _count("errors", 7, "errors", style=BAD),
 ]
-"""Its columns; lost are those lost on the way to it and those sent while it was not there."""
+"""The columns; `lost` counts messages lost before the recorder, and those sent while it did not run."""
 
 
 def _end(path: str, width: int) -> str:
-    """Returns the end of a path that is too long for its column: there it differs from others."""
+    """Returns the end of a path that is too long for its column; its end makes it unique."""
     return path if len(path) <= width else ".." + path[len(path) - width + 2 :]

@@ -1,7 +1,7 @@
-"""Which lines there are: what runs, what has just died, what may not be read.
+"""The lines of the tables: sessions that run, that have just ended, and that cannot be read.
 
-An owner that died is shown as dead for two intervals, one whose session vanished as gone, also when others have
-removed what it left before anybody looked. Then the line goes.
+A session whose process died is shown as dead for two intervals, a session that vanished as gone, also when another
+context has removed its objects before the next snapshot. Then the line disappears.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Lingers = Callable[["Key"], bool]
 
 LINGER = 2
-"""Intervals for which what has ended is still shown."""
+"""Intervals for which an ended session is still shown."""
 
 Key = tuple[object, ...]
 
@@ -30,11 +30,11 @@ class Row:
     """A line of the table of sessions.
 
     Attributes:
-        key: what it is chosen by; the same in each snapshot.
+        key: identifies the line in every snapshot.
         state: `sends`, `idle`, `blocked`, `refused`, `stopped`, `closed`, `dead`, `gone`, or `NOT_READABLE`.
-        session: its numbers; None for a context of which nothing is known.
+        session: the session; None for a context that cannot be read.
         context_id: the context that sends.
-        reason: why numbers are missing; empty when none is.
+        reason: why numbers are missing; empty when they are not.
     """
 
     key: Key
@@ -49,11 +49,11 @@ class RecorderRow:
     """A line of the table of recorders.
 
     Attributes:
-        state: what `RecorderStats.doing` says, or `gone`.
-        recorder: its numbers.
-        pid: its process.
-        user: its user.
-        command: its command line.
+        state: `RecorderStats.doing`, or `gone`.
+        recorder: the recorder.
+        pid: the process of the recorder.
+        user: the user of the process.
+        command: the command line of the process.
     """
 
     state: str
@@ -64,19 +64,19 @@ class RecorderRow:
 
 
 class RowList:
-    """Remembers who has ended, and when that was first seen."""
+    """The lines, with the ended sessions and the times when their end was first seen."""
 
     def __init__(self) -> None:
-        """Nobody yet."""
+        """Begins without lines."""
         self._ended: dict[Key, int] = {}
         self._shown: dict[Key, Row] = {}
         self._recorders: dict[Key, RecorderRow] = {}
         self.hidden_dead = 0
-        """Contexts that are dead for so long that they are not shown any more; what they left still lies there."""
+        """Number of dead contexts that are no longer shown, but whose objects are still in shared memory."""
         self._lost: dict[Key, int] = {}
         self._lost_by_gone = 0
         self.lost = 0
-        """Messages lost for good by all receivers that were seen, also by those that are gone."""
+        """Messages lost for good by all receivers of all snapshots, also by receivers that are gone."""
 
     def rows(self, found: DomainSnapshot, interval_ns: int) -> tuple[Row, ...]:
         """Returns the lines of a snapshot.
@@ -85,7 +85,7 @@ class RowList:
             found: the snapshot, later than those before.
             interval_ns: time between two of them.
         """
-        # Half an interval less, so that no look that comes early shows a line once more.
+        # Half an interval less, so that a snapshot that comes early does not show a line once more.
         limit = found.read_ns - LINGER * interval_ns + interval_ns // 2
         ended: dict[Key, int] = {}
 
@@ -101,15 +101,15 @@ class RowList:
             self.hidden_dead += not shown
             for row in _rows(context):
                 if not context.alive:
-                    ended[row.key] = ended[key]  # so that it does not begin to be gone once it is removed
+                    ended[row.key] = ended[key]  # so that the line does not become gone when the objects are removed
                 if shown:
                     rows[row.key] = _without_old_readers(_named(row, self._shown.get(row.key)), lingers)
             for each, line in _recorders(context):
                 if not context.alive:
                     ended[each] = ended[key]
                 if shown:
-                    was = self._recorders.get(each, line)
-                    recorders[each] = dataclasses.replace(line, command=line.command or was.command)
+                    before = self._recorders.get(each, line)
+                    recorders[each] = dataclasses.replace(line, command=line.command or before.command)
         for key, row in self._shown.items():
             if key not in rows and key not in ended and lingers(key):
                 rows[key] = dataclasses.replace(row, state="dead" if row.state == "dead" else "gone")
@@ -122,11 +122,11 @@ class RowList:
 
     @property
     def recorders(self) -> tuple[RecorderRow, ...]:
-        """The recorders of the snapshot that `rows` was given last, those in trouble first."""
+        """The recorders of the last snapshot, those in trouble first."""
         return tuple(sorted(self._recorders.values(), key=lambda row: (row.state == "records", row.recorder.log)))
 
     def _count_lost(self, found: DomainSnapshot) -> None:
-        """What a receiver has lost stays counted when it is gone itself."""
+        """Adds up losses; those of a receiver that is gone stay counted."""
         lost: dict[Key, int] = {
             (context.context_id, context.start_ns, receiver.topic, receiver.since_ns): receiver.counters["lost"]
             for context in found.contexts
@@ -144,11 +144,11 @@ def _recorders(context: ContextStats) -> Iterator[tuple[Key, RecorderRow]]:
 
 
 def _named(row: Row, before: Row | None) -> Row:
-    """With the command line that a process had before it died: now it matters whose it was."""
-    session, was = row.session, before.session if before else None
-    if session is None or session.command or was is None:
+    """Returns a row with the command line that its process had before it died."""
+    session, earlier = row.session, before.session if before else None
+    if session is None or session.command or earlier is None:
         return row
-    return dataclasses.replace(row, session=dataclasses.replace(session, command=was.command))
+    return dataclasses.replace(row, session=dataclasses.replace(session, command=earlier.command))
 
 
 def _rows(context: ContextStats) -> Iterator[Row]:
@@ -164,7 +164,7 @@ def _state(session: SessionStats) -> str:
 
 
 def _without_old_readers(row: Row, lingers: Lingers) -> Row:
-    """The row without readers that have been dead for too long; their source is stopped, or has not looked yet."""
+    """Returns a row without receivers that died long ago; their source is stopped, or has not noticed yet."""
     session = row.session
     if session is None or all(slot.alive for slot in session.receivers):
         return row

@@ -1,4 +1,4 @@
-"""The screen as a pure function: from what was seen, a view and a size to exactly as many lines of text."""
+"""The screen as a pure function: from a frame, a view and a size to lines of text that fill the screen."""
 
 from __future__ import annotations
 
@@ -29,32 +29,32 @@ if TYPE_CHECKING:
 
 HEADER = 3
 _WIDE = 100
-"""Columns from which the header tells how much of shared memory is in use, not only which share."""
+"""Columns from which the header shows the bytes of shared memory in use, not only the share."""
 _PROCESSORS = 4
-"""More processors than these are not shown one by one."""
+"""Most processors that are shown one by one."""
 _TREND_MIN_S = 10
-"""Fewer seconds than these are no trail."""
+"""Fewest seconds of a sparkline in the header."""
 SMALLEST = (30, 8)
-"""Columns and lines below which nothing useful fits."""
+"""Smallest screen, in columns and lines."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What was seen at one look.
+    """The data that one screen shows.
 
     Attributes:
-        host: the machine; None where a recorded log is shown.
+        host: the machine; None when a recorded log is shown.
         found: the snapshot with its rates.
         rows: the lines of the table of sessions.
-        trends: how each session went over the last minute.
-        interval: seconds between two looks.
-        lost: messages lost for good by all receivers since the first look, and before by those that are still there.
-        hidden_dead: contexts that are dead and not shown any more.
-        title: where the looks are from, if not from the domain itself.
-        others: domains that there are, where this one is empty.
+        trends: the last minute of each session.
+        interval: seconds between two snapshots.
+        lost: messages lost for good by all receivers since the first snapshot, and before by those that still run.
+        hidden_dead: number of dead contexts that are no longer shown.
+        title: origin of the snapshots; empty for the domain itself.
+        others: names of other domains, if this one is empty.
         recorders: the lines of the table of recorders.
         domains: the lines of the page of domains.
-        messages: what was seen of the topic whose messages are looked at.
+        messages: the messages of the page of messages.
     """
 
     host: Host | None
@@ -73,7 +73,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Of the screen, in characters; `unicode` says whether it knows more than ASCII."""
+    """The size of the screen in characters; `unicode` says whether it shows more than ASCII."""
 
     width: int
     height: int
@@ -81,12 +81,12 @@ class Size:
 
     @classmethod
     def of(cls, console: Console) -> Self:
-        """As it is now."""
+        """Returns the current size of a console."""
         return cls(*console.size, console.encoding.lower().startswith("utf"))
 
 
 def screen(frame: Frame, view: View, size: Size) -> Group:
-    """As many lines as the screen is high, none wider than it."""
+    """Returns the lines of the screen, as many as it has, none wider than it."""
     if size.width < SMALLEST[0] or size.height < SMALLEST[1]:
         return _group([Text("too small")], size)
     body = size.height - HEADER - 1
@@ -114,7 +114,7 @@ def screen(frame: Frame, view: View, size: Size) -> Group:
 
 
 def report(frame: Frame, size: Size) -> Group:
-    """Returns all of one look, as long as it is: sessions, the receivers of each, topics."""
+    """Returns a frame in full length: sessions, the receivers of each, topics."""
     view, everything = View(), 1 << 20
     rows = views.shown(frame.rows, view)
     lines = [*_header(frame, view, size), Text(), *_sessions(frame, rows, -1, size, everything)]
@@ -131,7 +131,7 @@ def report(frame: Frame, size: Size) -> Group:
 
 
 def page_rows(size: Size) -> int:
-    """Returns how far PgUp and PgDn go."""
+    """Returns the number of lines of PgUp and PgDn."""
     return max(1, size.height - HEADER - 3)
 
 
@@ -149,7 +149,7 @@ def _header(frame: Frame, view: View, size: Size) -> list[Text]:
     clock = _clock(found.taken_ns, dated=frame.host is None)
     first = Text("ipcbus top  ", "bold")
     if view.paused:
-        first.append("PAUSED" + (f" {view.back} looks ago" if view.back else ""), "reverse").append("  ")
+        first.append("PAUSED" + (f" {view.back} snapshots ago" if view.back else ""), "reverse").append("  ")
     first.append(Text.assemble((table.clean(host), ""), ("domain ", "dim"), table.clean(found.domain)))
     first.append(f"  {clock}")
     first.append(f"  every {frame.interval:.3g} s", "dim")
@@ -174,14 +174,14 @@ def _header(frame: Frame, view: View, size: Size) -> list[Text]:
 
 
 def _processors(busy: tuple[float, ...]) -> str:
-    """Returns how busy the processors of the machine are, each, or where they are many the mean and the busiest."""
+    """Returns the load of each processor, or, if there are many, the mean and the highest load."""
     if len(busy) <= _PROCESSORS:
         return " ".join(f"CPU{place} {share:.0f}%" for place, share in enumerate(busy))
     return f"{len(busy)} CPUs {sum(busy) / len(busy):.0f}%, busiest {max(busy):.0f}%"
 
 
 def _sum(trends: dict[SessionKey, SessionTrend]) -> list[float | None]:
-    """Returns the throughput of all sessions, second by second; unknown only where all are."""
+    """Returns the throughput of all sessions, second by second; unknown only if that of all sessions is."""
     rates = [trail.rate for trail in trends.values()]
     columns = [[value for value in column if value is not None] for column in zip(*rates, strict=False)]
     return [sum(column) if column else None for column in columns]
@@ -191,7 +191,7 @@ def _clock(time_ns: int, *, dated: bool) -> str:
     try:
         time = datetime.datetime.fromtimestamp(time_ns / 1e9)
     except (ValueError, OverflowError, OSError):
-        return "??:??:??"  # what a damaged recording says
+        return "??:??:??"  # the time of a damaged recording
     return time.strftime("%Y-%m-%d %H:%M:%S" if dated else "%H:%M:%S")
 
 
@@ -264,15 +264,15 @@ def _main(frame: Frame, rows: list[Row], view: View, size: Size, body: int) -> l
         free = body - len(lines) - parts[3]
         lines += charts.draw(order, frame.trends, size.width, free, unicode=size.unicode)
     if parts[3]:
-        # At the bottom, wherever what stands above it ends.
+        # The table of recorders stands at the bottom of the screen.
         lines += [Text()] * (body - len(lines) - parts[3])
         lines += _recorders(frame, size, parts[3])
     return lines
 
 
 def _parts(frame: Frame, rows: list[Row], readers: int, sources: int, body: int) -> list[int]:
-    """Lines of the tables of sessions, receivers, topics and recorders."""
-    wants = (1 + max(1, len(rows)), 2 + max(1, readers), 2 + max(1, sources), _high(frame))
+    """Returns the number of lines of the tables of sessions, receivers, topics and recorders."""
+    wants = (1 + max(1, len(rows)), 2 + max(1, readers), 2 + max(1, sources), _recorder_lines(frame))
     return _share(body, wants, (5, 4, 3, 3))
 
 
@@ -316,8 +316,8 @@ def _domains(frame: Frame, view: View, body: int) -> list[Text]:
     return lines
 
 
-def _high(frame: Frame) -> int:
-    """Lines that all recorders want."""
+def _recorder_lines(frame: Frame) -> int:
+    """Returns the lines that all recorders need."""
     return 1 + len(frame.recorders) if frame.recorders else 0
 
 
@@ -328,7 +328,7 @@ def _recorders(frame: Frame, size: Size, room: int) -> list[Text]:
 
 
 def _share(room: int, wants: tuple[int, ...], least: tuple[int, ...]) -> list[int]:
-    """Lines for each block: what it wants, or the least and a part of the rest; 0 for the last ones without room."""
+    """Returns the lines of each table: as many as it needs, or a share of the room; 0 for tables without room."""
     given = [min(want, low) for want, low in zip(wants, least, strict=True)]
     while sum(given) > room and len([part for part in given if part]) > 1:
         given[max(i for i, part in enumerate(given) if part)] = 0
@@ -357,8 +357,8 @@ def _sessions(frame: Frame, rows: list[Row], place: int, size: Size, room: int, 
             line = table.line(fitted, row, unicode=size.unicode)
         else:
             line = table.line(fitted[:1], row, unicode=size.unicode)
-            who = f"  pid {row.session.pid} ({row.session.user})" if row.session else ""
-            about = f" {row.state}{who}  {row.reason}"
+            owner = f"  pid {row.session.pid} ({row.session.user})" if row.session else ""
+            about = f" {row.state}{owner}  {row.reason}"
             line.append(table.cut(about, max(0, size.width - 2 - line.cell_len), unicode=size.unicode), "dim")
         if row.state in ("dead", "gone"):
             line.stylize("dim")
@@ -372,9 +372,9 @@ def _nothing(frame: Frame) -> str:
     if frame.rows:
         return "no session fits the filter"
     if frame.hidden_dead:
-        return f"no session; what {frame.hidden_dead} dead contexts left goes when a context opens in this domain"
+        return f"no session; the next context of this domain removes what {frame.hidden_dead} dead contexts left"
     others = ", ".join(table.clean(each) for each in frame.others)
-    return "no session in this domain" + (f"; there are others (--domain): {others}" if others else "")
+    return "no session in this domain" + (f"; other domains (--domain): {others}" if others else "")
 
 
 def _marked(line: Text, mark: str, style: str = "") -> Text:
@@ -389,7 +389,7 @@ def _readers(found: DomainSnapshot, session: SessionStats | None) -> list[panes.
     if session is None:
         return []
     joined = [panes.Reader.joined(session, slot) for slot in session.receivers]
-    joined.sort(key=lambda reader: (not reader.held, -(reader.slot.lag if reader.slot else 0), reader.pid))
+    joined.sort(key=lambda reader: (not reader.holds_up, -(reader.slot.lag if reader.slot else 0), reader.pid))
     return joined + [panes.Reader.absent(each) for each in stats.absent(found, session)]
 
 
@@ -400,7 +400,7 @@ def _receivers(
     lines = [_title(_about(session), size), _marked(table.head(fitted), "  ")]
     first = min(offset, max(0, len(readers) - (room - 2)))
     for reader in readers[first : first + room - 2]:
-        mark = "! " if reader.held else "  "
+        mark = "! " if reader.holds_up else "  "
         if reader.slot is not None:
             lines.append(_marked(table.line(fitted, reader, unicode=size.unicode), mark))
         else:
@@ -409,12 +409,12 @@ def _receivers(
             line.append(table.cut(about, max(0, size.width - 2 - line.cell_len), unicode=size.unicode), "dim")
             lines.append(_marked(line, mark))
     if not readers:
-        lines.append(Text("  nobody receives from it" if session else "", "dim"))
+        lines.append(Text("  no receiver" if session else "", "dim"))
     return lines
 
 
 def _about(session: SessionStats | None) -> Text:
-    """Returns the title above the receivers: whose they are, and who holds up whom."""
+    """Returns the title above the receivers: their session, and the receiver that holds it up."""
     if session is None:
         return Text("receivers")
     joined = session.counters.get("num_clients", 0)
@@ -478,7 +478,7 @@ def _topics(
 def _title(text: Text, size: Size) -> Text:
     rule = "──" if size.unicode else "--"
     title = Text.assemble((f"{rule} ", "dim"), text)
-    left = size.width - title.cell_len - 1
-    if left > 0:
-        title.append(" " + rule[0] * left, "dim")
+    rest = size.width - title.cell_len - 1
+    if rest > 0:
+        title.append(" " + rule[0] * rest, "dim")
     return title

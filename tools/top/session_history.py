@@ -1,4 +1,4 @@
-"""How the sessions went over the last minute: throughput, latency and lag, a value a second each."""
+"""The last minute of the sessions: throughput, latency and lag, one value a second each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ipcbus.stats import DomainSnapshot, History, SessionStats
 
 _SECOND_NS = 950_000_000
-"""A little less than a second counts as one, or each second look would be dropped for a jitter."""
+"""Least time that counts as a second; it allows for the jitter of snapshots."""
 
 Values = tuple[float | None, ...]
 SessionKey = tuple[int, str]
@@ -22,7 +22,7 @@ SessionKey = tuple[int, str]
 
 @dataclass(frozen=True, slots=True)
 class SessionTrend:
-    """The last minute of a session, the latest value last; None where unknown.
+    """The last minute of a session, the latest value last; None for an unknown value.
 
     Attributes:
         rate: messages a second.
@@ -36,27 +36,27 @@ class SessionTrend:
 
 
 class SessionHistory:
-    """Gathers what looks say of latency and lag; `History` does so for throughput."""
+    """Collects latency and lag from snapshots; `History` does so for throughput."""
 
     def __init__(self) -> None:
-        """Has seen nothing yet."""
+        """Begins without values."""
         self._seen: dict[tuple[int, str, int], _SessionValues] = {}
 
     def add(self, found: DomainSnapshot, history: History) -> dict[SessionKey, SessionTrend]:
-        """Takes a snapshot with its rates, later than those before; says how each session went."""
+        """Adds a snapshot with rates, later than those before; returns the last minute of each session."""
         seen: dict[tuple[int, str, int], _SessionValues] = {}
         trends: dict[SessionKey, SessionTrend] = {}
         for session in found.sessions:
             key = (session.context_id, session.source, session.start_ns)
             seen[key] = one = self._seen.get(key) or _SessionValues(session.read_ns)
             one.add(session)
-            trends[key[:2]] = SessionTrend(history.trail(session), one.trail(0), one.trail(1))
+            trends[key[:2]] = SessionTrend(history.trail(session), one.values(0), one.values(1))
         self._seen = seen
         return trends
 
 
 class _SessionValues:
-    """The highest values of the second that goes on, and those of the seconds before."""
+    """The highest values of the current second, and those of the seconds before."""
 
     def __init__(self, now_ns: int) -> None:
         self._since = now_ns
@@ -64,17 +64,17 @@ class _SessionValues:
         self._values: deque[tuple[float | None, float | None]] = deque(maxlen=stats.SPAN_S)
 
     def add(self, session: SessionStats) -> None:
-        """Takes what a look says."""
+        """Adds the values of a snapshot."""
         late, behind = self._now
         self._now = (_higher(late, latency(session, "p99")), _higher(behind, lag(session)))
         elapsed = session.read_ns - self._since
         if elapsed >= _SECOND_NS:
-            # A screen that was paused has one value for all the seconds that it missed.
+            # After a pause of the snapshots, one value stands for all seconds of the pause.
             self._values.extend([self._now] * min(stats.SPAN_S, max(1, round(elapsed / 1e9))))
             self._since, self._now = session.read_ns, (None, None)
 
-    def trail(self, which: int) -> Values:
-        """Latency (0) or lag (1)."""
+    def values(self, which: int) -> Values:
+        """Returns the values of latency (0) or lag (1)."""
         found = tuple(each[which] for each in self._values)
         return (None,) * (stats.SPAN_S - len(found)) + found
 

@@ -1,4 +1,4 @@
-"""Tables that fit: what matters least goes first when the screen is narrow, and each line is one line."""
+"""Tables that fit the screen: a narrow screen drops the least important columns first."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class Column(Generic[_T]):
     """A column.
 
     Attributes:
-        title: what stands above it.
-        width: its columns on the screen.
-        rank: the columns of the highest rank go first when there is no room for all.
-        cell: text of a row; for one that spreads, of a width.
-        left: whether it is text, which begins at the left, or a number.
-        spread: how much of the room left over it takes, as a weight.
-        style: of a cell; empty for none.
+        title: the title.
+        width: width in characters.
+        rank: the columns of the highest rank are dropped first when there is no room for all.
+        cell: returns the text of a row for a width.
+        left: whether the text is aligned to the left, as numbers are not.
+        spread: weight with which the column shares spare room.
+        style: returns the style of a cell; empty for the default.
     """
 
     title: str
@@ -44,7 +44,7 @@ class Column(Generic[_T]):
 
 
 def fit(columns: Sequence[Column[_T]], width: int) -> list[tuple[Column[_T], int]]:
-    """Returns the columns that there is room for, with their widths, which fill the screen if one of them spreads."""
+    """Returns the columns that fit, with their widths, which fill the screen if one of them spreads."""
     kept = list(columns)
     while len(kept) > 1 and sum(column.width + 1 for column in kept) - 1 > width:
         kept.remove(max(kept, key=lambda column: column.rank))
@@ -59,7 +59,7 @@ def fit(columns: Sequence[Column[_T]], width: int) -> list[tuple[Column[_T], int
 
 
 def head(fitted: Sequence[tuple[Column[_T], int]], marked: str = "") -> Text:
-    """Returns the line above; the title of one column may be marked."""
+    """Returns the line of titles; the title of one column may be marked."""
     text = Text(end="")
     for i, (column, width) in enumerate(fitted):
         text.append(" " if i else "", HEAD)
@@ -68,7 +68,7 @@ def head(fitted: Sequence[tuple[Column[_T], int]], marked: str = "") -> Text:
 
 
 def title_at(fitted: Sequence[tuple[Column[_T], int]], place: int) -> str:
-    """Title of the column at a place of the line; empty between columns and behind them."""
+    """Returns the title of the column at a place of the line; empty between and behind the columns."""
     begin = 0
     for column, width in fitted:
         if begin <= place < begin + width:
@@ -89,7 +89,7 @@ def line(fitted: Sequence[tuple[Column[_T], int]], row: _T, *, unicode: bool) ->
 
 
 def cut(text: str, width: int, *, unicode: bool = True) -> str:
-    """As much of a text as fits, with a sign that there is more."""
+    """Returns the part of a text that fits, with a sign at its end if it is cut."""
     text = clean(text)
     if cell_len(text) <= width:
         return text
@@ -97,12 +97,12 @@ def cut(text: str, width: int, *, unicode: bool = True) -> str:
 
 
 def clean(text: str) -> str:
-    """What others named, as text that can do nothing to a terminal."""
+    """Returns text of other processes without control characters for the terminal."""
     return visible(text.encode(errors="surrogateescape"))
 
 
 def window(chosen: int, offset: int, rows: int, total: int) -> int:
-    """Returns the first row to show, so that the chosen one is seen and no room is wasted."""
+    """Returns the first row to show, so that the chosen row is visible and no line is wasted."""
     if rows <= 0:
         return 0
     offset = min(max(offset, chosen - rows + 1), chosen)

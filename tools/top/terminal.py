@@ -1,4 +1,4 @@
-"""The terminal: keys one by one, the other screen, and everything as it was before at the end."""
+"""The terminal: single keys, the alternate screen, and the previous state at the end."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ _SEQUENCES: Final = {
 _NAMES: Final = {"\r": "enter", "\n": "enter", "\x7f": "backspace", "\x08": "backspace"}
 _CLICK: Final = re.compile(rb"\[<(\d{1,3});(\d{1,5});(\d{1,5})M")
 _BUTTONS: Final = {0: "click", 64: "up", 65: "down"}
-"""The left button and the wheel; other buttons do nothing."""
+"""The left button and the mouse's scrolling; other buttons do nothing."""
 _MOUSE: Final = {True: "\x1b[?1000h\x1b[?1006h", False: "\x1b[?1006l\x1b[?1000l"}
-"""Clicks come as sequences with decimal numbers, or not at all (xterm, modes 1000 and 1006)."""
+"""Switches reports of clicks on or off (xterm, modes 1000 and 1006)."""
 _SETTLE_S: Final = 0.1
 _ESCAPE_S: Final = 0.05
-"""A lone escape key is one after which nothing has come for so long; slow lines send sequences in pieces."""
+"""Silence after an escape character that makes it an escape key; slow lines send sequences in pieces."""
 
 
 def decode(data: bytes) -> tuple[list[str], bytes]:
-    """Names of the keys in what a terminal sent, and the beginning of a sequence that is not all there yet."""
+    """Returns the names of the keys in bytes of a terminal, and the unfinished sequence at their end."""
     keys: list[str] = []
     while data:
         if data[0] == 0x1B:
@@ -62,7 +62,7 @@ def decode(data: bytes) -> tuple[list[str], bytes]:
 
 
 def _clicked(sequence: bytes) -> str:
-    """What the mouse has done: `click COLUMN LINE`, both from 0, or a key that a wheel stands for."""
+    """Returns an action of the mouse: `click COLUMN LINE`, both from 0, or the key that scrolling stands for."""
     found = _CLICK.fullmatch(sequence)
     if found is None:
         return ""
@@ -71,13 +71,13 @@ def _clicked(sequence: bytes) -> str:
 
 
 def _utf8_length(data: bytes) -> int:
-    """Length of the character at the beginning, as its first byte says; 1 where the rest is none of it."""
+    """Returns the length of the first character, as its first byte says; 1 if it is not UTF-8."""
     length = 1 if data[0] < 0xC2 else 2 if data[0] < 0xE0 else 3 if data[0] < 0xF0 else 4 if data[0] < 0xF5 else 1
     return length if all(0x80 <= byte < 0xC0 for byte in data[1:length]) else 1
 
 
 def _sequence_length(data: bytes) -> int:
-    """Length of the escape sequence at the beginning; 0 when more of it is to come."""
+    """Returns the length of the first escape sequence; 0 when it is unfinished."""
     if len(data) == 1:
         return 0
     if data[1] == ord("O"):
@@ -88,82 +88,82 @@ def _sequence_length(data: bytes) -> int:
 
 
 class Terminal:
-    """Use it as a context manager; in between, the screen belongs to the program."""
+    """The terminal while the program has its screen; a context manager."""
 
     def __init__(self) -> None:
-        """On standard input and output.
+        """Uses standard input and output.
 
         Raises:
-            Misuse: one of them is no terminal, or one that cannot place its cursor.
+            Misuse: one of them is not a terminal, or the terminal cannot place its cursor.
         """
         if not (sys.stdin.isatty() and sys.stdout.isatty()):
-            raise Misuse("top needs a terminal; --once prints one look, --json one line a look for programs")
+            raise Misuse("top needs a terminal; --once prints one screen, --json one line a snapshot for programs")
         self.console = Console(highlight=False, markup=False, emoji=False)
         if self.console.is_dumb_terminal:
             raise Misuse(f"the terminal (TERM={os.environ.get('TERM', '')!r}) cannot place its cursor; use --once")
         self._fd = sys.stdin.fileno()
         self._rest = b""
-        self._wake, self._woken = -1, -1
-        self._before: dict[int, Any] = {}
+        self._wake_write, self._wake_read = -1, -1
+        self._previous: dict[int, Any] = {}
         self._wakeup = -1
         self._suspend = False
         self._settling = False
         self._mouse = False
 
     def __enter__(self) -> Self:
-        """Takes the screen, and keys without waiting for the end of a line."""
+        """Switches to the alternate screen and to single keys."""
         self._modes = termios.tcgetattr(self._fd)
-        self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        # Each signal puts a byte there, so that one that comes between a look and a sleep still ends the sleep.
-        self._wakeup = signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
+        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        # Each signal writes a byte there, so that a signal right before the sleep ends it too.
+        self._wakeup = signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
         for number, handler in ((signal.SIGWINCH, self._resized), (signal.SIGTSTP, self._suspended)):
-            self._before[number] = signal.signal(number, handler)
-        self._take()
+            self._previous[number] = signal.signal(number, handler)
+        self._enter_screen()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Gives the terminal back as it was."""
-        for number, handler in self._before.items():
+        """Restores the terminal."""
+        for number, handler in self._previous.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(self._wakeup)
-        self._give_back()
-        os.close(self._wake)
-        os.close(self._woken)
+        self._leave_screen()
+        os.close(self._wake_write)
+        os.close(self._wake_read)
 
     def show(self, lines: RenderableType) -> None:
-        """Draws a screen full of lines."""
+        """Draws the lines of a screen."""
         self._screen.update(lines)
 
     def use_mouse(self, wanted: bool) -> None:
-        """Has clicks come as keys, or leaves the mouse to the terminal, which marks text with it."""
+        """Reports clicks as keys, or leaves the mouse to the terminal, which marks text with it."""
         if wanted != self._mouse:
             self._mouse = wanted
-            self._tell_mouse(wanted)
+            self._report_mouse(wanted)
 
     def keys(self, timeout: float) -> list[str] | None:
-        """Keys that were pressed, as soon as there are any.
+        """Returns the pressed keys, as soon as there are any.
 
         Args:
             timeout: seconds to wait at most.
 
         Returns:
-            Their names; none when the time is over or the size of the screen has changed; None when the terminal
+            Their names; empty when the time is over or the size of the screen has changed; None when the terminal
             has gone.
         """
         wait = min(timeout, _ESCAPE_S) if self._rest else timeout
-        # What was drawn while the terminal itself still changed its size may have gone astray: it is drawn once more.
+        # A screen drawn while the terminal changed its size may be wrong, so it is drawn once more.
         settling, self._settling = self._settling, False
         wait = min(wait, _SETTLE_S) if settling else wait
-        ready, _, _ = select.select([self._fd, self._woken], [], [], max(0.0, wait))
-        if self._woken in ready:
+        ready, _, _ = select.select([self._fd, self._wake_read], [], [], max(0.0, wait))
+        if self._wake_read in ready:
             with contextlib.suppress(BlockingIOError):
-                os.read(self._woken, 4096)
+                os.read(self._wake_read, 4096)
         if self._suspend:
             self._stop()
             return []
         if self._fd not in ready:
-            lone, self._rest = self._rest, b""
-            return ["escape"] if lone == b"\x1b" else []
+            pending, self._rest = self._rest, b""
+            return ["escape"] if pending == b"\x1b" else []
         try:
             data = os.read(self._fd, 4096)
         except OSError:
@@ -173,37 +173,37 @@ class Terminal:
         found, self._rest = decode(self._rest + data)
         return found
 
-    def _take(self) -> None:
+    def _enter_screen(self) -> None:
         tty.setcbreak(self._fd, termios.TCSADRAIN)
         self._screen = self.console.screen(hide_cursor=True)
         self._screen.__enter__()
         if self._mouse:
-            self._tell_mouse(True)
+            self._report_mouse(True)
 
-    def _give_back(self) -> None:
+    def _leave_screen(self) -> None:
         with contextlib.suppress(OSError, termios.error):
             if self._mouse:
-                self._tell_mouse(False)
+                self._report_mouse(False)
             self._screen.__exit__(None, None, None)
             termios.tcsetattr(self._fd, termios.TCSADRAIN, self._modes)
 
-    def _tell_mouse(self, wanted: bool) -> None:
+    def _report_mouse(self, wanted: bool) -> None:
         self.console.file.write(_MOUSE[wanted])
         self.console.file.flush()
 
     def _resized(self, _number: int, _frame: FrameType | None) -> None:
-        """The wait has ended, and the next drawing asks for the size."""
+        """Notes a new size; the signal has ended the wait, and the next drawing reads the size."""
         self._settling = True
 
     def _suspended(self, _number: int, _frame: FrameType | None) -> None:
-        """Ctrl-Z: only remembered, as it may come in the middle of a drawing; the wait for keys has ended."""
+        """Notes Ctrl-Z, which may come in the middle of a drawing; the signal has ended the wait for keys."""
         self._suspend = True
 
     def _stop(self) -> None:
-        """The shell gets its screen, and `fg` brings ours back."""
+        """Stops the process with the shell's screen; `fg` brings the program's screen back."""
         self._suspend = False
-        self._give_back()
+        self._leave_screen()
         signal.signal(signal.SIGTSTP, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTSTP)
         signal.signal(signal.SIGTSTP, self._suspended)
-        self._take()
+        self._enter_screen()

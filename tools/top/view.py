@@ -1,4 +1,4 @@
-"""What is looked at, and what a key does to it. Pure: from a view, a key and the lines to the next view."""
+"""The view of the screen, and what a key changes in it. Pure: from a view, a key and the lines to the next view."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SORTS: Final = {
     "rcv": "R",
     "NAK/s": "K",
 }
-"""Titles of the columns that sessions can be sorted by, with the key of each; `s` or `>` goes through them."""
+"""Titles of the columns that sessions can be sorted by, with the key of each; `s` or `>` selects the next one."""
 
 SESSIONS: Final = "sessions"
 TOPICS: Final = "topics"
@@ -36,24 +36,24 @@ DOMAINS: Final = "domains"
 HELP: Final = "help"
 
 KEYS: Final = (
-    ("up down", "choose a line; PgUp, PgDn, Home, End go further; a click or the wheel does so too"),
+    ("up down", "choose a line; PgUp, PgDn, Home, End go further; a click or scrolling does so too"),
     ("left right", "scroll the receivers of the chosen session"),
-    ("Enter", "messages of the chosen topic, live; of a session with several topics these first"),
-    ("d", "all counters of the chosen session, or the way back"),
-    ("t", "topics of all sessions, or sessions again"),
-    ("D", "another domain"),
-    ("f, /", "filter: source, topic, command, user, pid or context has the text"),
-    ("> <", "sort by the next column, or the one before; s is as >"),
+    ("Enter", "show messages of the chosen topic live; for a session with several topics, its topics"),
+    ("d", "show all counters of the chosen session, or go back"),
+    ("t", "show the topics of all sessions, or the sessions again"),
+    ("D", "choose another domain"),
+    ("f, /", "show only lines whose source, topic, command, user, pid or context contains a text"),
+    ("> <", "sort by the next column, or the previous one; s does as >"),
     *(
         (" ".join(SORTS[title] for title in titles), f"sort by {', '.join(titles)}")
         for titles in (list(SORTS)[:6], list(SORTS)[6:])
     ),
-    ("S, I", "the other way round, as the same key again does; a click on a title sorts too"),
-    ("p, Space", "pause, or go on"),
-    ("[ ]", "pause, and go back and forth through the looks of late"),
-    ("m", "leave the mouse to the terminal, to mark and copy text, or take it again"),
-    ("?", "this help"),
-    ("Esc", "back; without a way back, drop the filter"),
+    ("S, I", "reverse the order, as the same sort key again does; a click on a title sorts too"),
+    ("p, Space", "pause, or continue"),
+    ("[ ]", "pause, and step back or forward through the last snapshots"),
+    ("m", "leave the mouse to the terminal, to mark and copy text, or use it again"),
+    ("?", "show this help"),
+    ("Esc", "go back; on the first page, remove the filter"),
     ("q", "quit"),
 )
 """Keys and what they do, for the help."""
@@ -61,7 +61,7 @@ KEYS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic whose messages are looked at.
+    """A topic whose messages are shown.
 
     Attributes:
         context_id: the context that sends.
@@ -78,26 +78,26 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What is looked at.
+    """What the screen shows.
 
     Attributes:
         page: `sessions`, `topics`, `details`, `messages`, `domains` or `help`.
-        chosen: key of the session that is chosen; None for the first.
-        topic: number of the topic line that is chosen on the page of topics.
-        receivers: how far the receivers are scrolled.
-        scroll: how far the details are scrolled.
-        sort: one of `SORTS`.
-        reverse: the other way round.
+        chosen: key of the chosen session; None for the first.
+        topic: number of the chosen line on the page of topics.
+        receivers: lines by which the receivers are scrolled.
+        scroll: lines by which the details are scrolled.
+        sort: column of the order, one of `SORTS`.
+        reverse: whether the order is reversed.
         filter: text that lines have to contain.
         typing: whether keys go into the filter.
         paused: whether the screen stands still.
-        back: how many looks before the pause the one is that is shown.
-        only: key of the session whose topics alone stand on the page of topics; None for all.
-        message_topic: the topic whose messages are looked at.
-        before: the page from which the messages were reached.
-        line: which domain is chosen on the page of domains.
-        switch: the domain to go to; empty for the one that is shown.
-        mouse: whether clicks come here.
+        back: number of snapshots between the one that is shown and the pause.
+        only: key of the only session on the page of topics; None for all sessions.
+        message_topic: the topic on the page of messages.
+        before: the page before the page of messages.
+        line: number of the chosen line on the page of domains.
+        switch: the domain to change to; empty for no change.
+        mouse: whether the program gets clicks.
         ended: whether to quit.
     """
 
@@ -128,8 +128,8 @@ def press(view: View, key: str, rows: Sequence[Row], page_rows: int = 10, domain
         view: the view before.
         key: a character, or the name of a key: `up`, `down`, `left`, `right`, `pageup`, `pagedown`, `home`, `end`,
             `enter`, `escape`, `backspace`.
-        rows: the lines there are, of `shown(rows, view)`.
-        page_rows: how far a page goes.
+        rows: the lines of the table, from `shown(rows, view)`.
+        page_rows: number of lines of a page.
         domains: the lines of the page of domains.
     """
     if view.typing:
@@ -147,7 +147,7 @@ def press(view: View, key: str, rows: Sequence[Row], page_rows: int = 10, domain
 
 
 def shown(rows: Sequence[Row], view: View) -> list[Row]:
-    """Returns the lines that the filter lets through, in their order; those without numbers come last."""
+    """Returns the lines that match the filter, in the order of the view; those without numbers come last."""
     found = [row for row in rows if not view.filter or view.filter.casefold() in filter_text(row)]
     measure = _MEASURES[view.sort]
     ascending = view.sort in _ASCENDING
@@ -159,14 +159,14 @@ def shown(rows: Sequence[Row], view: View) -> list[Row]:
 
 
 def position(rows: Sequence[Row], view: View) -> int:
-    """Returns where the chosen line is among those shown; the first where it is gone or none was chosen."""
+    """Returns the index of the chosen line among those shown; 0 if it is gone or no line was chosen."""
     return next((i for i, row in enumerate(rows) if row.key == view.chosen), 0)
 
 
 def topics(rows: Sequence[Row], view: View) -> list[tuple[Row, SourceStats]]:
-    """Returns the topics of the sessions, those with most messages first, or the other way round.
+    """Returns the topics of the sessions, by messages a second.
 
-    Of a session that has topics with the text of the filter, those; of one that has the text itself, all.
+    A filter selects the topics that contain its text; if only the session contains it, all topics of the session.
     """
     found = [
         (row, source)
@@ -181,13 +181,13 @@ def topics(rows: Sequence[Row], view: View) -> list[tuple[Row, SourceStats]]:
 
 
 def fitting(session: SessionStats, wanted: str) -> tuple[SourceStats, ...]:
-    """Returns the topics of a session that have a text, or all where none has it."""
+    """Returns the topics of a session that contain a text, or all topics if none does."""
     text = wanted.casefold()
     return tuple(source for source in session.sources if text in source.topic.casefold()) or session.sources
 
 
 def filter_text(row: Row) -> str:
-    """What the filter looks into."""
+    """Returns the text of a row that the filter searches."""
     if row.session is None:
         return f"{row.context_id:08x} {row.reason}".casefold()
     topics = " ".join(source.topic for source in row.session.sources)
@@ -226,11 +226,11 @@ _STEPS: dict[str, Callable[[int], tuple[int, int]]] = {
     "home": lambda page: (-(1 << 30), 0),
     "end": lambda page: (1 << 30, 0),
 }
-"""Down and to the right by how much; a page is as long as the screen lets it."""
+"""Steps down and to the right for each key, from the lines of a page."""
 
 
 def sorted_by(view: View, title: str) -> View:
-    """Sorted by a column; the other way round if it was sorted by that one already."""
+    """Returns the view sorted by a column; reversed if it was sorted by that column already."""
     if title not in SORTS:
         return view
     return dataclasses.replace(view, sort=title, reverse=not view.reverse if view.sort == title else False)
@@ -380,4 +380,4 @@ _MEASURES: Final[dict[str, Callable[[SessionStats], float | str]]] = {
     "NAK/s": lambda session: session.uplink.per_second.get("naks_rcved", 0.0) if session.uplink else 0.0,
 }
 _ASCENDING: Final = ("session", "topic", "pid")
-"""Columns that begin with the least."""
+"""Columns that are sorted from the lowest value up."""

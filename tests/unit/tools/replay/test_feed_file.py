@@ -98,5 +98,5 @@ def test_damaged_gzip(tmp_path: Path) -> None:
 
 
 def test_not_a_file(tmp_path: Path) -> None:
-    with pytest.raises(Failure, match="no regular file"):
+    with pytest.raises(Failure, match="is not a regular file"):
         FeedFile(tmp_path)

@@ -152,7 +152,7 @@ def test_what_a_recording_may_say() -> None:
 
 def test_other_domains_are_named() -> None:
     empty = DomainSnapshot("empty", TRADING.taken_ns, TRADING.read_ns, ())
-    assert "others (--domain): trading" in text(dataclasses.replace(frame(empty), others=("trading",)))
+    assert "other domains (--domain): trading" in text(dataclasses.replace(frame(empty), others=("trading",)))
 
 
 def test_what_the_dead_left_is_said() -> None:
@@ -308,7 +308,7 @@ def test_domains_and_messages_are_pages() -> None:
     shown = dataclasses.replace(frame(), messages=Messages(topic, latest, 30, part=True))
     found = text(shown, View(page=views.MESSAGES, message_topic=topic))
     assert "without a receiver" in found
-    assert "a part of them" in found
+    assert "only a part of all messages" in found
     assert "abc\\x1b" in found.split("\n")[-2]
     assert " 29 " in found.split("\n")[-2]
     refused = dataclasses.replace(frame(), messages=Messages(topic, reason="belongs to bob"))
