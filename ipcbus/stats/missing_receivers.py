@@ -44,8 +44,10 @@ def absent(found: DomainSnapshot, session: SessionStats) -> tuple[Absent, ...]:
 
 
 def _reason(session: SessionStats, context: ContextStats) -> str:
+    if context.stopped:
+        return "its process is stopped"
     if session.uplink is None and context.uid != session.uid and context.uid != 0:
         return f"another user: the ring may be read by {session.user} only, see shared_memory_group"
     if session.uplink is None and len(session.receivers) >= session.slots_max:
         return f"all {session.slots_max} slots are taken"
-    return "not joined, or about to"
+    return "not joined yet"

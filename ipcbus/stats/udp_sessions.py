@@ -37,7 +37,10 @@ _UNSHOWN = 128
 _MOST = 1024
 """So many sessions of one context are looked at."""
 _JOINING = (b"", b"connecting", b"proving")
-ELSEWHERE = "its source is on another host, or in another container: only who receives it here can be looked at"
+ELSEWHERE = (
+    "no context of this host sends it: its source is on another host or in another container, or has just ended; "
+    "only its receivers on this host are shown"
+)
 
 
 @dataclass(frozen=True, slots=True)

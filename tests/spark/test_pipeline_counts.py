@@ -68,6 +68,19 @@ def test_throughput(spark: SparkSession, rows: list[Row], messages: list[Row]) -
         assert line["start"].timestamp() == pytest.approx(line["start_ns"] / SECOND_NS)
 
 
+@pytest.mark.parametrize(
+    ("peak_ns", "span_ns"), [(1, INTERVAL_NS), (120_000_000, 3 * INTERVAL_NS), (SECOND_NS, SECOND_NS)]
+)
+def test_peak_over_more_than_an_interval(
+    spark: SparkSession, rows: list[Row], messages: list[Row], peak_ns: int, span_ns: int
+) -> None:
+    results = merged(spark, rows, throughput.pipeline(INTERVAL_NS, peak_ns))["totals"].collect()
+    for line in results:
+        times = [row["receiveTimeNs"] for row in messages if line["topic"] in (None, row["topic"])]
+        busiest = max(Counter(time // span_ns for time in times).values())
+        assert line["peak_messages_per_second"] == pytest.approx(busiest * SECOND_NS / span_ns)
+
+
 def test_totals(spark: SparkSession, rows: list[Row], messages: list[Row]) -> None:
     found = {line["topic"]: line for line in merged(spark, rows, throughput.pipeline(INTERVAL_NS))["totals"].collect()}
     assert set(found) == {None, *(row["topic"] for row in messages)}

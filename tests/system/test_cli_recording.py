@@ -102,6 +102,7 @@ def test_record(domain: str, context: ipcbus.Context, tmp_path: Path, as_json: b
         assert result.exit_code == 0, result.output
         assert result.stdout.startswith("3 messages, 11 B in ")
         assert result.stdout.endswith(f"offsets 0-3 of stream desk in {tmp_path / 'new'}\nnothing lost\n")
+        assert " in 1 log\n" in run("archive", "info", str(tmp_path / "new")).stdout
     assert values(rows_of(Archive(tmp_path / "new"))) == [b"one", b"two", b"three"]
 
 

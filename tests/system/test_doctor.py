@@ -106,6 +106,14 @@ def test_what_killed_processes_left_in_several_domains_is_found_and_reclaimed(
         peer.end()
 
 
+def test_a_domain_without_a_context_is_said(domain: str, domains: list[str], peers: Peers) -> None:
+    peer = open_peer(peers, domain)
+    said = doctor(domains=[domain, domains[0]]).stdout
+    assert f"domain '{domains[0]}' has no context; 'ipcbus list --all'" in said
+    assert f"domain '{domain}' has no context" not in said
+    peer.end()
+
+
 def host_findings(found: dict[str, Any]) -> list[str]:
     """What it found of the host, which a test cannot choose."""
     return [check["name"] for check in found["checks"] if check["state"] == "finding"]

@@ -94,7 +94,7 @@ def command(ctx: click.Context, reclaim: bool, domains: tuple[str, ...], as_json
 
         print_json(to_plain(found))
     else:
-        _show(output(), found, reclaim=reclaim)
+        _show(output(), found, domains, reclaim=reclaim)
     ctx.exit(found.exit_code)
 
 
@@ -146,7 +146,7 @@ def diagnose(domains: tuple[str, ...], *, reclaim: bool) -> Diagnosis:
     )
 
 
-def _show(console: Console, found: Diagnosis, *, reclaim: bool) -> None:
+def _show(console: Console, found: Diagnosis, domains: tuple[str, ...], *, reclaim: bool) -> None:
     console.print(
         safe(
             f"{found.host}: Linux {found.kernel}, Python {found.python}, ipcbus {found.release} (layout "
@@ -162,6 +162,11 @@ def _show(console: Console, found: Diagnosis, *, reclaim: bool) -> None:
     show_table(console, "leftovers of dead contexts", [_leftover(each) for each in found.leftovers])
     show_table(console, "live contexts of other layouts", [_other_layout(each) for each in found.other_layouts])
     show_table(console, "live, but not readable", [_unreadable(each) for each in found.unreadable])
+    for domain in dict.fromkeys(domains):
+        if domain not in found.domains:
+            console.print(
+                safe(f"domain {domain!r} has no context; 'ipcbus list --all' shows every domain"), soft_wrap=True
+            )
     _sum_up(console, found)
 
 

@@ -42,7 +42,12 @@ if TYPE_CHECKING:
     help="Start when N contexts receive the topic, so that they miss nothing; 0 starts at once.",
 )
 @click.option(
-    "--timeout", metavar="SECONDS", type=Seconds(), default=10, show_default=True, help="Wait at most SECONDS for them."
+    "--timeout",
+    metavar="SECONDS",
+    type=Seconds(),
+    default=10,
+    show_default=True,
+    help="Wait SECONDS at most for receivers.",
 )
 @click.option(
     "--repeat",

@@ -102,7 +102,12 @@ def _renamed(_context: click.Context, option: click.Parameter, given: tuple[str,
     help="Start when N contexts receive each topic, so that they miss nothing.",
 )
 @click.option(
-    "--timeout", metavar="SECONDS", type=Seconds(), default=30, show_default=True, help="Wait at most SECONDS for them."
+    "--timeout",
+    metavar="SECONDS",
+    type=Seconds(),
+    default=30,
+    show_default=True,
+    help="Wait SECONDS at most for receivers.",
 )
 @click.option(
     "--linger",

@@ -188,6 +188,8 @@ def _report(request: Request, job: Spark, empty: PipelineRun) -> PipelineRun:
             request.what,
             out,
             interval_ns=request.interval_ns or fitting_interval_ns(Archive(request.what.archive)),
+            # The report chooses short intervals for its charts; over a few ms a peak says nothing.
+            peak_ns=request.interval_ns or SECOND_NS,
             order=request.order,
             step=job.describe,
         ),

@@ -96,6 +96,7 @@ def gather(
     out: Path,
     *,
     interval_ns: int = SECOND_NS,
+    peak_ns: int = 0,
     order: bool = False,
     step: Callable[[str], None] = lambda name: None,
 ) -> ReportData:
@@ -106,6 +107,7 @@ def gather(
         what: what of the archive.
         out: results go to `out/<pipeline>/<result>`.
         interval_ns: of throughput and rollup; the latter runs over topics only that have a feed as it knows.
+        peak_ns: the peak of throughput is over at least this time.
         order: as of `audit.pipeline`.
         step: is told the name of what begins.
     """
@@ -117,7 +119,7 @@ def gather(
         written = write_results(pipeline, pipeline.partials(rows), out / pipeline.name)
         return {name: spark.read.parquet(str(path)) for name, path in written.items()}
 
-    _add_throughput(facts, run(throughput.pipeline(interval_ns)), interval_ns)
+    _add_throughput(facts, run(throughput.pipeline(interval_ns, peak_ns)), interval_ns)
     _add_latency(facts, run(latency.pipeline()))
     _add_audit(facts, run(audit.pipeline(order=order)))
     step("looking for a feed")

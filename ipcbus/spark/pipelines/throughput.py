@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 KEY: Final = ("session", "topic")
 
 
-def pipeline(interval_ns: int = SECOND_NS) -> Pipeline:
-    """Returns the pipeline `throughput` with intervals of this length."""
+def pipeline(interval_ns: int = SECOND_NS, peak_ns: int = 0) -> Pipeline:
+    """Returns the pipeline `throughput` with intervals of this length; the peak is over at least `peak_ns`."""
     return Pipeline(
         name="throughput",
         columns=(*KEY, "value", "receiveTimeNs"),
         events=False,
         partials=lambda rows: {"counts": counts(rows, interval_ns)},
         merge={"counts": merge},
-        results=partial(_results, interval_ns=interval_ns),
+        results=partial(_results, interval_ns=interval_ns, peak_ns=peak_ns),
         parameters=f"intervals of {interval_ns} ns",
     )
 
@@ -78,8 +78,13 @@ def intervals(counted: DataFrame, interval_ns: int = SECOND_NS) -> DataFrame:
     ).orderBy("start_ns", *KEY)
 
 
-def totals(counted: DataFrame, interval_ns: int = SECOND_NS) -> DataFrame:
-    """What each topic carried, and all of them.
+def totals(counted: DataFrame, interval_ns: int = SECOND_NS, peak_ns: int = 0) -> DataFrame:
+    """Returns the traffic of each topic, and of all topics.
+
+    Args:
+        counted: what `counts` or `merge` returned.
+        interval_ns: length of its intervals.
+        peak_ns: the peak is over as many intervals as reach this time; over one interval if that is longer.
 
     Returns:
         topic (null: all), sessions, messages, bytes, first_ns, last_ns, seconds (between these), messages_per_second
@@ -88,8 +93,10 @@ def totals(counted: DataFrame, interval_ns: int = SECOND_NS) -> DataFrame:
     """
     everything = counted.withColumn("topic", F.lit(None).cast("string"))
     both = counted.unionByName(everything)
-    busiest = both.groupBy("topic", "start_ns").agg(F.sum("messages").alias("messages")).groupBy("topic")
-    peak = busiest.agg((F.max("messages") / (interval_ns / SECOND_NS)).alias("peak_messages_per_second"))
+    span_ns = interval_ns * max(1, -(-peak_ns // interval_ns))
+    start = start_of_interval(F.col("start_ns"), span_ns).alias("start_ns")
+    busiest = both.groupBy("topic", start).agg(F.sum("messages").alias("messages")).groupBy("topic")
+    peak = busiest.agg((F.max("messages") / (span_ns / SECOND_NS)).alias("peak_messages_per_second"))
     summed = both.groupBy("topic").agg(F.size(F.collect_set("session")).alias("sessions"), *_summed())
     seconds = (F.col("last_ns") - F.col("first_ns")) / SECOND_NS
     return (
@@ -110,9 +117,9 @@ def totals(counted: DataFrame, interval_ns: int = SECOND_NS) -> DataFrame:
     )
 
 
-def _results(tables: Tables, interval_ns: int) -> Tables:
+def _results(tables: Tables, interval_ns: int, peak_ns: int) -> Tables:
     counted = tables["counts"]
-    return {"intervals": intervals(counted, interval_ns), "totals": totals(counted, interval_ns)}
+    return {"intervals": intervals(counted, interval_ns), "totals": totals(counted, interval_ns, peak_ns)}
 
 
 def _summed() -> list[Column]:

@@ -9,9 +9,10 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from ipcbus.config import SCOPES
 from ipcbus_tools.cli import COMMANDS as NAMES
 from ipcbus_tools.cli import Commands, cli
-from ipcbus_tools.common import Seconds
+from ipcbus_tools.common import ZONE_HELP, Seconds
 
 COMMANDS = {name: command for name in NAMES if (command := Commands().get_command(click.Context(cli), name))}
 TIMES = [
@@ -68,3 +69,19 @@ def test_streams_that_were_closed_are_the_null_device(domain: str, closed: str, 
     done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
     assert (done.returncode, done.stderr) == (0, "")
     assert bool(done.stdout) == (">&-" not in closed.replace("2>&-", ""))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "texts"),
+    [
+        (["bw"], ["the messages' own headers"]),
+        (["pub"], [f"{name} (" for name in SCOPES["source"].rows["transport"].choices or ()]),
+        (["replay"], [f"{name} (" for name in SCOPES["source"].rows["transport"].choices or ()]),
+        (["replay"], [f"before that; {ZONE_HELP}", f"begin there; {ZONE_HELP}"]),
+        (["pipeline"], [f"from TIME on; {ZONE_HELP}", f"before TIME; {ZONE_HELP}"]),
+        (["record"], ["Start a new segment at this size (default 256M)."]),
+    ],
+)
+def test_help_says(arguments: list[str], texts: list[str]) -> None:
+    said = " ".join(CliRunner().invoke(cli, [*arguments, "--help"]).stdout.split())
+    assert [text for text in texts if text not in said] == []

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import time
+
 import click
 import pytest
 
-from ipcbus_tools.common import Failure, Misuse, age, as_size, duration, number, size, source_options, visible
+from ipcbus_tools.common import Failure, Misuse, age, as_size, as_time, duration, number, size, source_options, visible
 
 OPTION = click.Option(["--size"])
 CONTEXT = click.Context(click.Command("made"))
@@ -76,3 +78,27 @@ def test_a_size_is_read(text: str, size: int) -> None:
 def test_what_is_no_size_is_refused(text: str) -> None:
     with pytest.raises(click.BadParameter, match="is not a size"):
         as_size(CONTEXT, OPTION, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("1970-01-02T00:00", 79200),
+        ("1970-01-02T00:00Z", 86400),
+        ("1970-01-02T00:00-01:00", 90000),
+        ("1970-01-02", 79200),
+    ],
+)
+def test_a_time_without_zone_is_local(text: str, seconds: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "Test-2")  # two hours before UTC
+        time.tzset()
+        at = as_time(text)
+    time.tzset()
+    assert at is not None
+    assert at.timestamp() == seconds
+
+
+@pytest.mark.parametrize("text", ["", "soon", "25:00", "0001-01-01"])
+def test_what_is_not_a_time(text: str) -> None:
+    assert as_time(text) is None

@@ -7,7 +7,7 @@ import pytest
 
 from ipcbus.stats.snapshot_model import NO_COUNTERS
 from ipcbus_tools.common import Failure
-from ipcbus_tools.name_lookup import full_name, pick_session, state, wait_for_topic
+from ipcbus_tools.name_lookup import full_name, pick_session, session_again, state, wait_for_topic
 from tests.unit.tools.top.recorded import FAST, SLOW, SMX, TRADING, changed
 
 if TYPE_CHECKING:
@@ -75,6 +75,13 @@ def test_no_session_tells_that_some_cannot_be_read() -> None:
     context = dataclasses.replace(TRADING.contexts[0], pid=0, sessions=(), reason="permission denied")
     with pytest.raises(Failure, match="1 context cannot be read: permission denied"):
         pick_session(dataclasses.replace(TRADING, contexts=(context,)), "x")
+
+
+def test_a_session_that_has_ended_is_named_by_what_was_typed() -> None:
+    picked = pick_session(TRADING, "orders")
+    assert session_again(TRADING, full_name(picked), "orders") is picked
+    with pytest.raises(Failure, match=rf"'orders': session {picked.source} ended between two snapshots"):
+        session_again(NOBODY, full_name(picked), "orders")
 
 
 def test_names_of_others_do_nothing_to_the_terminal() -> None:

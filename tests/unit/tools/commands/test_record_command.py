@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from ipcbus.archive.recorder import RecorderStats
-from ipcbus_tools.commands.record_command import not_recorded, progress_line
+from ipcbus_tools.commands.record_command import not_recorded, offsets, progress_line
 
 QUIET = RecorderStats("recording", 1_234_567, 5 << 20, 0, 0, 0, 0, 0, 0, 1 << 20, 4 << 20, 1_000_000, 9, 0, "")
 
@@ -40,3 +40,8 @@ def test_a_recorder_that_does_not() -> None:
 
 def test_an_error_is_never_nothing() -> None:
     assert not_recorded(dataclasses.replace(QUIET, error="no room")) == ["the disk refuses: no room"]
+
+
+def test_offsets_are_shown_as_archive_info_shows_them() -> None:
+    assert offsets(0, 15008) == "offsets 0-15007"
+    assert offsets(3, 3) == "no offsets"

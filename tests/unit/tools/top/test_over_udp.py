@@ -9,6 +9,7 @@ import pytest
 from rich.cells import cell_len
 
 from ipcbus.stats import COUNTERS, RING, DomainSnapshot, SessionStats, SlotStats
+from ipcbus_tools.common import size as size_text
 from ipcbus_tools.render import udp_text
 from ipcbus_tools.top import view as views
 from ipcbus_tools.top.view import View
@@ -22,6 +23,17 @@ def session(source: str) -> SessionStats:
     found = UDP.session(source)
     assert found is not None
     return found
+
+
+def test_window_is_what_the_source_can_send_again() -> None:
+    fed, ring = (next(each for each in UDP.sessions if each.source == source) for source in (FEED, ORDERS))
+    assert fed.uplink is not None
+    held = size_text(fed.uplink.counters["txw_bytes"])
+    shown = dict(udp_text.windows(fed))
+    assert (udp_text.window(fed), shown["send buffer"].split(",")[0]) == (f"{held} held", size_text(fed.capacity))
+    assert shown["window"].endswith(f"{held} held for retransmission")
+    assert udp_text.window(ring) == size_text(ring.capacity)
+    assert dict(udp_text.windows(ring))["window"].startswith(size_text(ring.capacity))
 
 
 @pytest.mark.parametrize("page", [views.SESSIONS, views.TOPICS, views.DETAILS])
