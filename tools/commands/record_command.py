@@ -59,7 +59,7 @@ _MAX_H: Final = 24 * 366 * 100
     "--segment-bytes", metavar="SIZE", callback=as_size, help="Start a new segment at this size (default 256M)."
 )
 @click.option(
-    "--segment-seconds", metavar="SECONDS", type=Seconds(), help="Start a new segment at this age (default 3600)."
+    "--segment-seconds", metavar="SECONDS", type=Seconds(), help="Start a new segment at this age (default 3600 s)."
 )
 @click.option(
     "--retain-bytes",

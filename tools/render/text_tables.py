@@ -60,7 +60,7 @@ def lines(title: str, rows: list[Row], width: int | None, *, unicode: bool = Tru
     from rich.cells import cell_len
     from rich.text import Text
 
-    from ipcbus_tools.top.table import clean, cut
+    from ipcbus_tools.top.table import cell, clean, cut
 
     names = [name for name in (rows[0] if rows else {}) if any(str(row[name]) for row in rows)]
     if not names:
@@ -71,10 +71,7 @@ def lines(title: str, rows: list[Row], width: int | None, *, unicode: bool = Tru
         widths, title = fitted(widths, width), cut(title, width, unicode=unicode)
     yield Text(clean(title), "italic")
     for place in range(len(rows) + 1):
-        cells = (
-            _cell(cut(columns[name][place], each, unicode=unicode), each, name in _LEFT)
-            for name, each in widths.items()
-        )
+        cells = (cell(columns[name][place], each, name in _LEFT, unicode=unicode) for name, each in widths.items())
         yield Text(_GAP.join(cells).rstrip(), "" if place else "bold")
 
 
@@ -97,13 +94,6 @@ def fitted(natural: dict[str, int], width: int) -> dict[str, int]:
         return dict.fromkeys(natural, width)
     left_out = next((name for name in _DROP_ORDER if name in natural), list(natural)[-1])
     return fitted({name: each for name, each in natural.items() if name != left_out}, width)
-
-
-def _cell(text: str, width: int, left: bool) -> str:
-    from rich.cells import cell_len
-
-    space = " " * (width - cell_len(text))
-    return text + space if left else space + text
 
 
 def reader(session: SessionStats, slot: SlotStats) -> Row:

@@ -63,7 +63,7 @@ def head(fitted: Sequence[tuple[Column[_T], int]], marked: str = "") -> Text:
     text = Text(end="")
     for i, (column, width) in enumerate(fitted):
         text.append(" " if i else "", HEAD)
-        text.append(_cell(column.title, width, column.left), f"{HEAD} reverse" if column.title == marked else HEAD)
+        text.append(cell(column.title, width, column.left), f"{HEAD} reverse" if column.title == marked else HEAD)
     return text
 
 
@@ -84,7 +84,7 @@ def line(fitted: Sequence[tuple[Column[_T], int]], row: _T, *, unicode: bool) ->
         if i:
             text.append(" ")
         style = column.style(row) if column.style else ""
-        text.append(_cell(clean(column.cell(row, width)), width, column.left, unicode=unicode), style)
+        text.append(cell(clean(column.cell(row, width)), width, column.left, unicode=unicode), style)
     return text
 
 
@@ -109,7 +109,8 @@ def window(chosen: int, offset: int, rows: int, total: int) -> int:
     return max(0, min(offset, total - rows))
 
 
-def _cell(text: str, width: int, left: bool, *, unicode: bool = True) -> str:
+def cell(text: str, width: int, left: bool, *, unicode: bool = True) -> str:
+    """Returns a text cut or filled up to a width."""
     text = cut(text, width, unicode=unicode)
     space = " " * (width - cell_len(text))
     return text + space if left else space + text
