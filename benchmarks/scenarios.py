@@ -89,7 +89,7 @@ def send_rows(station: Station) -> Figures:
 def _until_read(source: ipcbus.Source) -> None:
     """Waits until the receivers have left, which they do when they have everything."""
     while source.receivers:
-        source._context._wait_a_little(0.01)
+        source._context._wait_for_change(0.01)
 
 
 def count_in_callback(station: Station) -> Figures:

@@ -18,7 +18,7 @@ from ipcbus.lingering import linger, may_linger, warn_of_unheard
 from ipcbus.receiver import Receiver
 from ipcbus.resolution.local import object_names
 from ipcbus.resolution.local.stale_cleanup import OTHERS_OFF, sweep, sweep_others
-from ipcbus.runtime.bootstrap import open_driver, open_registry
+from ipcbus.runtime.bootstrap import open_event_loop, open_registry
 from ipcbus.runtime.discovery.recorder_stats_block import RecorderStatsBlock
 from ipcbus.runtime.error_mapping import check_callbacks, check_count, check_topic, not_a_value, typed
 from ipcbus.runtime.loop.aio import AsyncWaiters
@@ -116,32 +116,32 @@ class Context:
         with contextlib.ExitStack() as made:  # there may be no descriptor left, or a socket cannot be opened
             made.callback(self._registry.close)
             made.callback(self._bell.close)
-            self._event_loop: EventLoop = open_driver(self._bell, self._timers, options)
+            self._event_loop: EventLoop = open_event_loop(self._bell, self._timers, options)
             made.callback(self._event_loop.close)
             self._network = UdpEndpoints(
-                domain, who, options, self._registry, self._event_loop, self._timers.call, self._config
+                domain, who, options, self._registry, self._event_loop, self._timers.peers_changed, self._config
             )
             made.pop_all()
         self._quick, self._loops = self._event_loop.pump.quick, self._event_loop.loops
         self._receiving_sessions = ReceivingSessions(
             domain, who, options, self._registry, self._event_loop, self._network
         )
-        timers = self._timers
+        timers, loop = self._timers, self._event_loop
         self._sending_sessions = SendingSessions(
-            domain, self._id, options, self._registry, self._event_loop, self._network, timers.announce, timers.call
+            domain, self._id, options, self._registry, loop, self._network, timers.announce, timers.peers_changed
         )
         self._processes = self._sequential or self._event_loop.split
         self._waiters = AsyncWaiters(self._event_loop, (lambda: self.process_events(0)) if self._processes else None)
         self._timers.attach(
             self._event_loop, self._receiving_sessions, self._sending_sessions, self._waiters, self._network
         )
-        self._over = threading.Event()
+        self._close_done = threading.Event()
         self._thread: threading.Thread | None = None
-        self._own = OwnThread(weakref.ref(self._event_loop), options, domain)
+        self._own_thread = OwnThread(weakref.ref(self._event_loop), options, domain)
         _contexts.add(self)
         self._made = True
         if not self._sequential:
-            self._thread = threading.Thread(target=self._own.run, name=f"ipcbus {name or domain}", daemon=True)
+            self._thread = threading.Thread(target=self._own_thread.run, name=f"ipcbus {name or domain}", daemon=True)
             self._start()
 
     def _start(self) -> None:
@@ -362,17 +362,17 @@ class Context:
             raise WrongThread(_NOT_DRIVEN.format("fileno"))
         return self._event_loop.fileno()
 
-    def _wheel_of(self, sink: Sink, timeout: float | None = None) -> AbstractContextManager[EventLoop | None]:
+    def _driver_for(self, sink: Sink, timeout: float | None = None) -> AbstractContextManager[EventLoop | None]:
         """Gives the driver lock to a thread that pulls; None if another thread filled or closed the queue meanwhile."""
         return self._event_loop.guest(lambda: sink.queue or sink.closed or self._closed, timeout)
 
-    def _wait_a_little(self, seconds: float) -> None:
+    def _wait_for_change(self, seconds: float) -> None:
         """Lets the context work for at most this time, for a thread that waits for a change."""
         event_loop = self._event_loop
         if event_loop.is_driver():
-            raise WrongThread("this call waits and cannot be made inside a callback of the same context")
+            raise WrongThread("this call cannot wait inside a callback of the same context; make it in another thread")
         if self._sequential:
-            with event_loop.alone():
+            with event_loop.drive_alone():
                 event_loop.drive(int(min(seconds, 0.01) * 1e9), once=True)
                 event_loop.rearm()
         else:
@@ -404,7 +404,7 @@ class Context:
                     f"{said(f'{found} of {n}')} after {seconds} s; start the others, check that they use the same "
                     f"domain, or wait longer{hint}"
                 )
-            self._wait_a_little(min(LOOK_S, left))
+            self._wait_for_change(min(LOOK_S, left))
 
     def _refresh(self) -> None:
         """Joins the sources of this context to its own receivers after a change of its registry."""
@@ -459,7 +459,7 @@ class Context:
 
     def _forget(self) -> None:
         _contexts.discard(self)
-        self._over.set()
+        self._close_done.set()
 
     def _check(self) -> None:
         if self._forked:

@@ -146,7 +146,7 @@ def drop(context: Context) -> None:
     closing = functools.partial(_close_dropped, context)
     thread = context._thread
     if thread is not None and thread.is_alive():
-        context._own.handed.append(closing)
+        context._own_thread.handed.append(closing)
         context._event_loop.interrupt()
     else:
         with contextlib.suppress(RuntimeError):  # a thread cannot be started: the context is closed at exit
@@ -157,7 +157,7 @@ def drop(context: Context) -> None:
 def await_dropped() -> None:
     """Waits at exit until the contexts in `dropped` are closed."""
     for context in list(dropped):
-        context._over.wait(_PATIENCE_S)
+        context._close_done.wait(_PATIENCE_S)
 
 
 def _start(closing: Callable[[], object]) -> None:

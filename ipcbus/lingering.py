@@ -55,7 +55,7 @@ def linger(context: Context, sources: Iterable[Source], leave_out: Collection[in
             if not waiting:
                 return
             try:
-                context._wait_a_little(_LOOK_S)
+                context._wait_for_change(_LOOK_S)
             except WrongThread:  # in sequential mode another thread drives the context, and lets the receivers join
                 context._event_loop.wait_changed(_LOOK_S)
 

@@ -57,14 +57,14 @@ class Receiver:
         event_buffer = event_buffer_of(event_queue, context._event_loop, on_message)
         self._sink = Sink(on_message, options.receive_queue_maximum, event_buffer)
         self._sink.owner = self
-        self._half = options.receive_queue_maximum // 2
+        self._half_maximum = options.receive_queue_maximum // 2
         self._subscription = Subscription(topic, self._sink, options)
         if source_notification is not None:
-            self._subscription.following = SourceNotifications(
+            self._subscription.notifications = SourceNotifications(
                 self._sink, context._receiving_sessions.notifier, on_source=source_notification
             )
         self._rows_lock = threading.Lock()
-        self._owed: BaseException | None = None
+        self._pending_error: BaseException | None = None
 
     @property
     def sessions(self) -> list[SessionInfo]:
@@ -201,7 +201,7 @@ class Receiver:
         try:
             self._check_pull()
             timeout = bounded(timeout)
-            with self._rows_lock, self._context._wheel_of(self._sink, timeout) as event_loop:
+            with self._rows_lock, self._context._driver_for(self._sink, timeout) as event_loop:
                 rows = self._sink.rows_from(array)
                 try:
                     filled = self._queued_rows()
@@ -213,9 +213,9 @@ class Receiver:
                     self._sink.rows_done()
                     filled = self._sink.rows_filled()
                     if event_loop is not None:
-                        event_loop.hurry_attend()
+                        event_loop.attend_now()
                         if filled:  # the call returns these rows first, and the next one raises
-                            self._owed = event_loop.take_pending()
+                            self._pending_error = event_loop.take_pending()
                 refused = self._refused_row() if filled == 0 else None
             self._made_room()
             if filled == 0 and not self._sink.queue:
@@ -350,9 +350,9 @@ class Receiver:
         return self._context._sources_of(self._subscription)
 
     def _check_pull(self) -> None:
-        if self._owed is not None:
-            owed, self._owed = self._owed, None
-            raise owed
+        if self._pending_error is not None:
+            error, self._pending_error = self._pending_error, None
+            raise error
         self._check_process()
         if not self._sink.pulls or self._sink.event_queue is not None:
             raise IpcBusError(f"the receiver of {self._named()} has a callback; make one without a callback to pull")
@@ -366,7 +366,7 @@ class Receiver:
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            with self._context._wheel_of(self._sink, left) as event_loop:
+            with self._context._driver_for(self._sink, left) as event_loop:
                 if event_loop is not None:
                     event_loop.drive(FOREVER_NS if left is None else int(left * 1e9), once=True)
             if queue or self._sink.closed or (deadline is not None and time.monotonic() >= deadline):
@@ -382,5 +382,5 @@ class Receiver:
         return message
 
     def _made_room(self) -> None:
-        if self._context._receiving_sessions.blocked and len(self._sink.queue) <= self._half:
+        if self._context._receiving_sessions.blocked and len(self._sink.queue) <= self._half_maximum:
             self._context._event_loop.kick()

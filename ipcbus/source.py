@@ -53,10 +53,10 @@ class Source(TopicSource):
         self._on_event = on_event
         self._linger_ns = linger_ms * 1_000_000
         self._opened_ns = time.time_ns()
-        self._met = False
+        self._was_joined = False
         self._unheard: int | None = None
-        self._claims = session.membership_changes()
-        self._errors_told: set[str] = set()
+        self._claims_before = session.membership_changes()
+        self._logged_errors: set[str] = set()
         self._known_receivers: dict[Hashable, tuple[int, str]] = {}
         self._known_evictions = session.evictor.count if session.evictor is not None else 0
 
@@ -69,7 +69,7 @@ class Source(TopicSource):
     def receivers(self) -> int:
         """The number of receiving contexts that are joined to this topic now."""
         joined = self._session.receivers(self._number)
-        self._met = self._met or joined > 0
+        self._was_joined = self._was_joined or joined > 0
         return joined
 
     @property
@@ -78,7 +78,7 @@ class Source(TopicSource):
         if self._unheard is not None:
             return self._unheard
         # Joins are seen by chance only: a context that joined the session and left again may have received the topic.
-        known = self._met or self.receivers > 0 or self._claims != self._session.membership_changes()
+        known = self._was_joined or self.receivers > 0 or self._claims_before != self._session.membership_changes()
         return 0 if known else self.sequence_number + 1
 
     def _unpublished(self) -> int:
@@ -156,23 +156,23 @@ class Source(TopicSource):
             self._on_event(event)
         except BaseException as error:
             kind = type(error).__name__
-            if not self._context._event_loop.pass_on(error) and kind not in self._errors_told:
-                self._errors_told.add(kind)
+            if not self._context._event_loop.pass_on(error) and kind not in self._logged_errors:
+                self._logged_errors.add(kind)
                 log.exception("on_event of the source of %r raised; more of this kind are not logged", self.topic)
 
-    def _notice_room(self) -> None:
+    def _notify_room(self) -> None:
         """Notifies the application that there is room again."""
         self._notify(SourceEvent(SourceEventType.WAKEUP))
 
-    def _notice_receivers(self) -> None:
+    def _notify_receivers(self) -> None:
         """Compares the joined contexts with those before, and notifies the application of the differences."""
-        if not self._met:
-            self._met = self.receivers > 0
+        if not self._was_joined:
+            self._was_joined = self.receivers > 0
         if self._on_event is None:
             return
         joined = self._session.joined_receivers(self._number)
         before, self._known_receivers = self._known_receivers, joined
-        self._tell_evictions()
+        self._notify_evictions()
         for which, (pid, name) in before.items():
             if joined.get(which) != (pid, name):
                 self._notify(SourceEvent(SourceEventType.DISCONNECT, pid, name))
@@ -180,7 +180,7 @@ class Source(TopicSource):
             if before.get(which) != (pid, name):
                 self._notify(SourceEvent(SourceEventType.CONNECT, pid, name))
 
-    def _tell_evictions(self) -> None:
+    def _notify_evictions(self) -> None:
         """Notifies the application of evicted contexts; their DISCONNECT events follow."""
         evictor = self._session.evictor
         if evictor is None:

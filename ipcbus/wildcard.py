@@ -47,7 +47,7 @@ class WildcardReceiver(Receiver):
         )
         self._subscription.pattern = compiled
         if on_create or on_delete:
-            self._subscription.following = SourceNotifications(
+            self._subscription.notifications = SourceNotifications(
                 self._sink,
                 context._receiving_sessions.notifier,
                 on_source=source_notification,

@@ -1,1 +1,1 @@
-"""What makes a context run: who drives it, what it sends on, what it has joined."""
+"""The parts of a context: its event loop, sending sessions, receiving sessions and discovery."""

@@ -1,4 +1,4 @@
-"""What a context begins with: its registry, its doorbell, its driver, and the thread of its own."""
+"""The first parts of a new context: its registry, its doorbell and its event loop."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def open_registry(domain: str, options: ContextOptions, release: str) -> tuple[i
 
     Args:
         domain: the bus domain.
-        options: of the context.
+        options: the options of the context.
         release: the version of this package.
 
     Returns:
-        The context's id, which nobody else has, and both objects.
+        The unique id of the context, and both objects.
 
     Raises:
-        ipcbus.TransportError: they cannot be made; nothing is left behind.
+        ipcbus.TransportError: they cannot be made; nothing stays behind.
     """
     while True:
         context_id = secrets.randbelow(0xFFFFFFFF) + 1
@@ -58,8 +58,8 @@ def open_registry(domain: str, options: ContextOptions, release: str) -> tuple[i
         raise
 
 
-def open_driver(bell: Doorbell, work: LoopTasks, options: ContextOptions) -> EventLoop:
-    """Makes the driver of a new context.
+def open_event_loop(bell: Doorbell, work: LoopTasks, options: ContextOptions) -> EventLoop:
+    """Makes the event loop of a new context.
 
     Raises:
         OSError: the process has no descriptor left.
@@ -76,7 +76,7 @@ def open_driver(bell: Doorbell, work: LoopTasks, options: ContextOptions) -> Eve
 
 
 def _spins(options: ContextOptions) -> bool:
-    """Returns whether the thread that delivers keeps its processor while it waits."""
+    """Returns whether the thread that delivers spins while it waits (`busy_wait`)."""
     return "busy_wait" in (
         options.transport_lbtipc_receiver_thread_behavior,
         options.transport_lbtsmx_receiver_thread_behavior,

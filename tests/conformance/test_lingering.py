@@ -256,7 +256,7 @@ def test_a_sequential_context_may_be_driven_by_another_thread_while_it_waits(
     inside = threading.Event()
 
     def drive() -> None:
-        with context._event_loop.alone():  # as inside process_events
+        with context._event_loop.drive_alone():  # as inside process_events
             inside.set()
             while len(looks) < 3:
                 context._event_loop.drive(1_000_000, once=False)

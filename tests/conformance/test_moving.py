@@ -229,7 +229,7 @@ def test_a_receiver_evicted_on_its_way_back_stays_on_udp(bus: Bus, monkeypatch: 
     slow = Slow(bus)
     bus.joined(source)
     evict(bus, source, slow)
-    bus.until(lambda: slow.context._receiving_sessions._moves._returning, "the way back")
+    bus.until(lambda: slow.context._receiving_sessions._failover._returning, "the way back")
     sent = evict(bus, source, slow)
     bus.until(lambda: slow.receiver.sessions[0].counters["evictions"] >= 2, "the second eviction")
     assert slow.receiver.sessions[0].layer == "LBT-RU"

@@ -46,20 +46,20 @@ def own_turns(context: Context, turns: int = 3) -> None:
     """Waits until the context's own thread has looked after everything so many times."""
     driver = context._event_loop
     seen = threading.Semaphore(0)
-    look_after = driver._look_after
+    look_after = driver._run_split_turn
 
     def counted() -> None:
         look_after()
         seen.release()
 
-    driver._look_after = counted  # type: ignore[method-assign]
+    driver._run_split_turn = counted  # type: ignore[method-assign]
     try:
         for _ in range(turns):
             driver.hurry()
             driver.kick()
             assert seen.acquire(timeout=GIVE_UP_S)
     finally:
-        driver._look_after = look_after  # type: ignore[method-assign]
+        driver._run_split_turn = look_after  # type: ignore[method-assign]
 
 
 def test_callbacks_run_in_the_thread_that_processes_events_only(bus: Bus) -> None:

@@ -55,8 +55,8 @@ class Meddling:
 def tell_now(context: Context) -> None:
     """Tells the sources of a context what there is to tell, as a turn of its driver does."""
     with context._event_loop.driver_lock():
-        context._timers.call()
-        context._timers.timers(time.monotonic_ns())
+        context._timers.peers_changed()
+        context._timers.run_timers(time.monotonic_ns())
 
 
 def filled(bus: Bus, wakeups: Wakeups) -> tuple[Source, ReceiveTaker, int]:

@@ -283,7 +283,7 @@ def test_a_default_context_is_reached_on_loopback_only(domain: str) -> None:
 
 def heard(context: Context) -> set[str]:
     """Topics that it knows from the network."""
-    return {each.topic for topics in context._network.resolving.sources().values() for each in topics.values()}
+    return {each.topic for topics in context._network.resolution.sources().values() for each in topics.values()}
 
 
 def dropped(counts: ResolutionCounts) -> int:
@@ -305,11 +305,11 @@ def test_resolution_hears_only_who_has_the_key(bus: Bus, tmp_path: Path) -> None
         bus.until(lambda: heard(with_key) == {"of the sealed"}, "the sealed source")
         bus.until(lambda: heard(without) == {"of the open"}, "the open source")
         for context in (with_key, sealed):
-            (way,) = context._network.resolving.ways
+            (way,) = context._network.resolution.paths
             assert way._seal is not None
             bus.until(lambda way=way: way._seal.dropped > 2, "what is not sealed to be dropped")  # type: ignore[misc]
         for context in (without, open_one):
-            counts = context._network.resolving.ways[0].resolution.counts
+            counts = context._network.resolution.paths[0].resolution.counts
             bus.until(lambda counts=counts: dropped(counts) > 2, "what is sealed to be dropped")  # type: ignore[misc]
         assert (heard(with_key), heard(without)) == ({"of the sealed"}, {"of the open"})
         assert (heard(sealed), heard(open_one)) == (set(), set())
@@ -338,7 +338,7 @@ def test_changed_packets_at_every_socket_stop_no_stream(
         stream = Stream(bus, **asks)
         way, end = udp_sender(stream.source), udp_receiver(stream.receiver)
         contexts = (stream.sending, stream.receiving)
-        resolving = [at(each.ports[0]) for context in contexts for each in context._network.resolving.ways]
+        resolving = [at(each.ports[0]) for context in contexts for each in context._network.resolution.paths]
         targets = [at(way.session_socket), at(end._session_sockets[0]), *resolving, address]
         said: list[bytes] = [
             *spoken(domain),

@@ -1,4 +1,4 @@
-"""The registries of a domain's contexts, and what they offer."""
+"""The registries of a domain's contexts, and the sessions and topics that they offer."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from ipcbus.runtime.discovery.topic_resolution import TopicResolution
 
     Offers = dict[SessionAdvert, dict[int, SourceAdvert]]
-    """Topics by their numbers, by session."""
+    """The topics of each session, by their numbers."""
 
 log = logging.getLogger("ipcbus")
 
-_GONE_MAX = 1024
+_ENDED_MAX = 1024
 
 
 @dataclass(slots=True)
@@ -32,48 +32,48 @@ class _Peer:
 
 
 class Peers:
-    """What other contexts offer, and the own one, as far as they have been looked at."""
+    """The offers of the contexts of a domain, this one included, as their registries showed them at the last look."""
 
-    def __init__(self, domain: str, resolving: TopicResolution) -> None:
-        """Knows nobody yet.
+    def __init__(self, domain: str, resolution: TopicResolution) -> None:
+        """Begins without registries.
 
         Args:
             domain: the bus domain.
-            resolving: what is known over the network.
+            resolution: knows the offers of the network.
         """
-        self._domain, self._resolving = domain, resolving
+        self._domain, self._resolution = domain, resolution
         self._network_changes = 0
         self._peers: dict[str, _Peer] = {}
-        # Contexts of this host that are gone, the latest last; the network may still tell of them for a while.
-        self._gone: dict[int, None] = {}
+        # Contexts of this host that are gone, the latest last; the network may still offer them for a while.
+        self._ended_contexts: dict[int, None] = {}
         self._unusable: set[str] = set()
-        self._unlisted = False
+        self._scan_failed = False
 
     def scan(self) -> bool:
-        """Looks for new and vanished registries; says whether one vanished. `refresh` reads what the new ones say."""
+        """Opens new and closes vanished registries; returns whether one vanished. `refresh` reads the new ones."""
         try:
             found = segment.names(object_names.domain_prefix(self._domain))
-        except OSError as error:  # as without a descriptor; what is known stays
-            if not self._unlisted:
+        except OSError as error:  # for example without a free descriptor; known registries stay
+            if not self._scan_failed:
                 log.warning("%s", segment.refusal(error, f"look for contexts of domain {self._domain!r}") or error)
-            self._unlisted = True
+            self._scan_failed = True
             return False
-        self._unlisted = False
+        self._scan_failed = False
         present = set(object_names.of_kind(found, object_names.REGISTRY))
         for name in self._peers.keys() - present:
             if (advert := self._peers[name].advert) is not None:
-                self._gone[advert.context_id] = None
-        while len(self._gone) > _GONE_MAX:
-            del self._gone[next(iter(self._gone))]
+                self._ended_contexts[advert.context_id] = None
+        while len(self._ended_contexts) > _ENDED_MAX:
+            del self._ended_contexts[next(iter(self._ended_contexts))]
         vanished = self._forget(present)
         for name in present - self._peers.keys():
-            self._meet(name)
+            self._open(name)
         return vanished
 
     def refresh(self) -> bool:
-        """Reads the registries that changed; says whether there were any."""
-        changed = self._network_changes != self._resolving.changes
-        self._network_changes = self._resolving.changes
+        """Reads the registries that changed; returns whether there were any."""
+        changed = self._network_changes != self._resolution.changes
+        self._network_changes = self._resolution.changes
         for peer in self._peers.values():
             if peer.registry.version() == peer.version:
                 continue
@@ -91,12 +91,12 @@ class Peers:
                 offered.setdefault(session, {})
             for source in advert.sources:
                 offered[source.session][source.topic_number] = source
-        here = self._gone.keys() | {advert.context_id for advert in self._adverts()}
-        # Several that say what one session is are not all right, and each would be joined for itself: the first counts.
+        here = self._ended_contexts.keys() | {advert.context_id for advert in self._adverts()}
+        # Of several offers of one session not all can be true, and each would be joined: the first one counts.
         known = {(session.session_id, session.endpoint) for session in offered}
-        for elsewhere, topics in self._resolving.sources().items():
+        for elsewhere, topics in self._resolution.sources().items():
             where = (elsewhere.session_id, elsewhere.endpoint)
-            # Who is on this host is known better from his registry.
+            # For a context of this host its registry knows better.
             if elsewhere.context_id not in here and (elsewhere.endpoint is None or where not in known):
                 known.add(where)
                 offered.setdefault(elsewhere, topics)
@@ -107,12 +107,14 @@ class Peers:
         return [source for sources in self.offers().values() for source in sources.values()]
 
     def contexts(self) -> dict[int, int]:
-        """Processes of the contexts that are known, by the contexts' ids."""
-        elsewhere = {number: pid for number, pid in self._resolving.contexts().items() if number not in self._gone}
+        """Returns the process ids of the known contexts, by context id."""
+        elsewhere = {
+            number: pid for number, pid in self._resolution.contexts().items() if number not in self._ended_contexts
+        }
         return elsewhere | {advert.context_id: advert.pid for advert in self._adverts()}
 
     def registry_of(self, session: SessionAdvert) -> PeerRegistry | None:
-        """Returns the registry that offers a session; None when none does now."""
+        """Returns the registry that offers a session; None without one."""
         for peer in self._peers.values():
             if peer.advert is not None and session in peer.advert.sessions:
                 return peer.registry
@@ -123,19 +125,19 @@ class Peers:
         ring_once(object_names.bell(self._domain, context_id), CALL)
 
     def forget_all(self) -> bool:
-        """Lets go of every registry; says whether there were any."""
+        """Closes every registry; returns whether there were any."""
         return self._forget(set())
 
     def _adverts(self) -> list[ContextAdvert]:
         return [peer.advert for peer in self._peers.values() if peer.advert is not None]
 
-    def _meet(self, name: str) -> None:
+    def _open(self, name: str) -> None:
         try:
             self._peers[name] = _Peer(PeerRegistry(name))
             self._unusable.discard(name)
         except SegmentGone:
             pass
-        except (RingError, OSError) as error:  # OSError: somebody put a link or a directory there
+        except (RingError, OSError) as error:  # OSError: there is a link or a directory instead
             if name not in self._unusable:
                 self._unusable.add(name)
                 log.warning("a context of domain %r cannot be read: %s", self._domain, error)

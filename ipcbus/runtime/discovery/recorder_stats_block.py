@@ -1,4 +1,4 @@
-"""What a recorder shows of itself, for statistics."""
+"""The stats block of a recorder."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 class RecorderStatsBlock:
     """A recorder's entry in the registry of its context; made by `Context._recorder_board`.
 
-    It is there from the beginning until `close`, or the end of the context. May be used from any thread, and costs no
-    system call. Shown several times a second it is as good as live; a recorder that does not show anything for seconds
-    is said to hang, so `show` is to be called also when nothing has changed.
+    The entry exists until `close`, or until the end of the context. Any thread may use it, and no method makes a system
+    call. Statistics report that a recorder hangs when it has not called `show` for seconds, so call `show` several
+    times a second, also without a change.
     """
 
     def __init__(self, registry: Registry, name: str) -> None:
-        """Shows a recorder that has done nothing yet.
+        """Adds the entry of a new recorder.
 
         Args:
-            registry: of its context.
-            name: path of its log, that is, of the archive and in it the stream; of a long one the end is shown.
+            registry: the registry of its context.
+            name: the path of its log: the archive and the stream in it. A long path is shown by its end.
 
         Raises:
             ipcbus.SharedMemoryFull: the registry cannot grow.
@@ -45,13 +45,13 @@ class RecorderStatsBlock:
         self.show()
 
     def show(self, **values: int) -> None:
-        """Shows what has changed; does nothing after `close`, the end of the context, or in the child of a fork.
+        """Writes changed counters; does nothing after `close`, the end of the context, or in the child of a fork.
 
         Args:
             **values: by the names of the counters of kind `recorder` (`ipcbus.stats.counters_of`): `messages`, `bytes`,
                 `losses`, `lost`, `dropped`, `missed`, `next_offset`, `buffered_bytes`, `buffer_bytes`, `behind_ns`,
-                `errors`; and `failing`, 1 while the disk refuses. Each is the whole count so far, or the value now;
-                none is negative.
+                `errors`; and `failing`, 1 while the disk refuses. Each value is the whole count so far, or the value
+                now, and is not negative.
         """
         with self._lock:
             if self._entry is None or self._registry.fd < 0:
@@ -61,7 +61,7 @@ class RecorderStatsBlock:
             self._values["shown_ns"] = time.monotonic_ns()
 
     def close(self) -> None:
-        """The recorder is no more. Closing twice does nothing."""
+        """Removes the entry. Closing twice does nothing."""
         with self._lock:
             entry, self._entry = self._entry, None
             if entry is not None and self._registry.fd >= 0:

@@ -1,4 +1,4 @@
-"""A context's part in topic resolution over the network: its sockets, and what it offers and looks for."""
+"""Topic resolution of a context over the network: its sockets, its offers and its queries."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ _UDP_MAX = 65_000
 
 
 class ResolutionPath:
-    """One way to others: a multicast group, or resolver daemons (transport.udp.session_socket.PacketHandler)."""
+    """A path to other contexts: a multicast group, or resolver daemons (transport.udp.session_socket.PacketHandler)."""
 
     def __init__(self, resolution: NetworkResolution, interface: Interface, seal: Seal | None) -> None:
-        """Without a socket; `sends_to` or `heard_through` follows.
+        """Begins without a socket; `use_group` or `use_daemons` follows.
 
         Args:
-            resolution: what it speaks.
-            interface: by which it leaves.
-            seal: of the domain, if it has a key.
+            resolution: reads and makes the packets.
+            interface: the network interface of the path.
+            seal: the seal of the domain; None without a key.
         """
         self.resolution = resolution
         self.ports: list[SessionSocket] = []
@@ -54,21 +54,21 @@ class ResolutionPath:
         self._group: Address | None = None
         self._changes = 0
 
-    def sends_to(self, port: SessionSocket, group: Address) -> None:
-        """Everything goes to a group; a port that hears it belongs to `ports` too."""
+    def use_group(self, port: SessionSocket, group: Address) -> None:
+        """Sends all packets to a group; `ports` also needs a port that is a member of the group."""
         self.ports, self._group = [port], group
 
-    def heard_through(self, port: SessionSocket, clients: ResolverClients) -> None:
-        """Everything goes to daemons, and comes from them."""
+    def use_daemons(self, port: SessionSocket, clients: ResolverClients) -> None:
+        """Sends all packets to daemons, and receives from them."""
         self.ports, self._clients = [port], clients
 
     def reaches(self, source: SourceAdvert) -> bool:
-        """Whether who is told of a source this way can reach it: what is on the loopback interface stays there."""
+        """Returns whether contexts on this path can reach a source: a loopback address stays on its host."""
         endpoint = source.session.endpoint
         return endpoint is not None and ipaddress.ip_address(endpoint.host).is_loopback == self._loopback
 
     def receive(self, packet: bytes, address: Hashable, now_ns: int) -> None:
-        """Takes a packet, whatever it is."""
+        """Reads a packet of any content."""
         inner = packet if self._clients is None else self._clients.receive(packet, address, now_ns)
         if inner is not None and self._seal is not None:
             inner = self._seal.open(inner)
@@ -76,7 +76,7 @@ class ResolutionPath:
             self.resolution.receive(inner, address, now_ns)
 
     def turn(self, now_ns: int) -> int | None:
-        """Does what is due; returns when to call again."""
+        """Does the work that is due; returns when to call again, in ns of the monotonic clock."""
         clients = self._clients
         if clients is not None:
             clients.turn(now_ns)
@@ -89,7 +89,7 @@ class ResolutionPath:
         return min((time for time in times if time is not None), default=None)
 
     def close(self, now_ns: int) -> None:
-        """Tells that all ends."""
+        """Announces the end of all offers."""
         self._send(self.resolution.close(now_ns))
 
     def _send(self, packets: list[bytes]) -> None:
@@ -106,7 +106,7 @@ class ResolutionPath:
 
 
 class TopicResolution:
-    """All ways of a context. Runs on the driver, but for what says otherwise."""
+    """All paths of a context. Runs on the driver, except where a text says not."""
 
     def __init__(
         self,
@@ -116,19 +116,19 @@ class TopicResolution:
         seal: Seal | None,
         hurry: Callable[[], None],
     ) -> None:
-        """Opens the ways that the options ask for; none is the default.
+        """Opens the paths that the options ask for; by default there is no path.
 
         Args:
             domain: the bus domain.
-            who: how the context introduces itself.
-            options: of the context, and those of its sources and receivers that nobody overrides.
-            seal: of the domain, if it has a key.
-            hurry: has `turn` called soon; any thread may call it.
+            who: the identity of the context.
+            options: the options of the context, and those of its sources and receivers without overrides.
+            seal: the seal of the domain; None without a key.
+            hurry: makes the event loop call `turn` soon; any thread may call it.
 
         Raises:
-            ConfigError, ipcbus.TransportError: a socket cannot be had.
+            ConfigError, ipcbus.TransportError: a socket cannot be opened.
         """
-        self.ways: list[ResolutionPath] = []
+        self.paths: list[ResolutionPath] = []
         self._hurry = hurry
         self._todo: deque[Callable[[int], None]] = deque()
         context = options[0]
@@ -139,8 +139,8 @@ class TopicResolution:
             if context.resolver_unicast_daemon:
                 self._open_unicast(domain, me, options, seal)
         except BaseException:
-            for way in self.ways:
-                for port in way.ports:
+            for path in self.paths:
+                for port in path.ports:
                     port.close()
             raise
 
@@ -150,7 +150,7 @@ class TopicResolution:
         context = options[0]
         option = "resolver_multicast_interface"
         interface = network_interface.find(context.resolver_multicast_interface, option)
-        way = self._way(domain, me, terms_of(*options, check_address=True), interface, seal)
+        path = self._add_path(domain, me, settings_of(*options, check_address=True), interface, seal)
         sends = datagram_socket.unicast(interface, Ports(0, 0, ephemeral=True, cure=option), Buffers())
         sends.send_multicast_from(interface, context.resolver_multicast_ttl)
         group, number = context.resolver_multicast_address, context.resolver_multicast_port
@@ -158,9 +158,9 @@ class TopicResolution:
             receive=context.resolver_multicast_receiver_socket_buffer,
             receive_option="resolver_multicast_receiver_socket_buffer",
         )
-        way.sends_to(SessionSocket(sends, default_handler=way), sends.peer(group, number))
-        way.ports.append(
-            SessionSocket(datagram_socket.group_member(group, number, interface, buffers), default_handler=way)
+        path.use_group(SessionSocket(sends, default_handler=path), sends.peer(group, number))
+        path.ports.append(
+            SessionSocket(datagram_socket.group_member(group, number, interface, buffers), default_handler=path)
         )
 
     def _open_unicast(
@@ -168,7 +168,7 @@ class TopicResolution:
     ) -> None:
         context = options[0]
         interface = network_interface.find(context.resolver_unicast_interface, "resolver_unicast_interface")
-        way = self._way(domain, me, terms_of(*options, check_address=False), interface, seal)
+        path = self._add_path(domain, me, settings_of(*options, check_address=False), interface, seal)
         ports = Ports(
             context.resolver_unicast_port_low,
             context.resolver_unicast_port_high,
@@ -185,39 +185,39 @@ class TopicResolution:
         )
         daemons = [socket.peer(*daemon) for daemon in addresses.daemons(context.resolver_unicast_daemon)]
         clients = ResolverClients(daemons, terms, SystemRandom(), time.monotonic_ns())
-        way.heard_through(SessionSocket(socket, default_handler=way), clients)
+        path.use_daemons(SessionSocket(socket, default_handler=path), clients)
 
-    def _way(
+    def _add_path(
         self, domain: str, me: Who, terms: ResolutionSettings, interface: Interface, seal: Seal | None
     ) -> ResolutionPath:
         resolution = NetworkResolution(terms, me, domain, SystemRandom(), time.monotonic_ns())
-        way = ResolutionPath(resolution, interface, seal)
-        self.ways.append(way)
-        return way
+        path = ResolutionPath(resolution, interface, seal)
+        self.paths.append(path)
+        return path
 
     # ------------------------------------------------------------------ what the context offers and looks for
 
     def offer(self, source: SourceAdvert) -> None:
-        """A topic is published; any thread may say so."""
-        for way in self.ways:
-            if way.reaches(source):
-                self._later(functools.partial(way.resolution.offer, source))
+        """Offers a topic; any thread may call this."""
+        for path in self.paths:
+            if path.reaches(source):
+                self._later(functools.partial(path.resolution.offer, source))
 
     def withdraw(self, source: SourceAdvert) -> None:
-        """A topic is not published any more; any thread may say so."""
-        for way in self.ways:
-            if way.reaches(source):
-                self._later(functools.partial(way.resolution.withdraw, source))
+        """Withdraws the offer of a topic; any thread may call this."""
+        for path in self.paths:
+            if path.reaches(source):
+                self._later(functools.partial(path.resolution.withdraw, source))
 
     def want(self, name: str, *, wildcard: bool) -> None:
-        """A topic, or all that match a pattern, are looked for."""
-        for way in self.ways:
-            self._later(functools.partial(way.resolution.want_pattern if wildcard else way.resolution.want, name))
+        """Looks for a topic, or for all topics that match a pattern, from now on."""
+        for path in self.paths:
+            self._later(functools.partial(path.resolution.want_pattern if wildcard else path.resolution.want, name))
 
     def unwant(self, name: str, *, wildcard: bool) -> None:
-        """Nobody looks for them any more."""
-        for way in self.ways:
-            unwant = way.resolution.unwant_pattern if wildcard else way.resolution.unwant
+        """Stops looking for a topic or a pattern."""
+        for path in self.paths:
+            unwant = path.resolution.unwant_pattern if wildcard else path.resolution.unwant
             self._later(lambda _, unwant=unwant: unwant(name))  # type: ignore[misc]
 
     def _later(self, step: Callable[[int], None]) -> None:
@@ -227,37 +227,37 @@ class TopicResolution:
     # ------------------------------------------------------------------ driving
 
     def turn(self, now_ns: int) -> int:
-        """Does what is due; returns when to call again."""
+        """Does the work that is due; returns when to call again, in ns of the monotonic clock."""
         while self._todo:
             self._todo.popleft()(now_ns)
-        return min((due for way in self.ways if (due := way.turn(now_ns)) is not None), default=FOREVER_NS)
+        return min((due for path in self.paths if (due := path.turn(now_ns)) is not None), default=FOREVER_NS)
 
     @property
     def changes(self) -> int:
-        """Moves when others offer something else."""
-        return sum(way.resolution.changes for way in self.ways)
+        """A number that increases when the offers of other contexts change."""
+        return sum(path.resolution.changes for path in self.paths)
 
     def sources(self) -> Offers:
-        """What others offer."""
+        """Returns the offers of other contexts."""
         found: Offers = {}
-        for way in self.ways:
-            for session, topics in way.resolution.sources().items():
+        for path in self.paths:
+            for session, topics in path.resolution.sources().items():
                 found.setdefault(session, {}).update(topics)
         return found
 
     def contexts(self) -> dict[int, int]:
-        """Processes of those that offer something, by the contexts' ids."""
+        """Returns the process ids of contexts with offers, by context id."""
         found: dict[int, int] = {}
-        for way in self.ways:
-            found |= way.resolution.contexts()
+        for path in self.paths:
+            found |= path.resolution.contexts()
         return found
 
     def counters(self) -> dict[str, int]:
-        """What all ways have counted, by the names in the statistics; nothing without a way."""
+        """Returns the counters of all paths together, by their names in the statistics; empty without a path."""
         found: dict[str, int] = {}
-        for way in self.ways:
-            counts = dataclasses.asdict(way.resolution.counts)
-            sockets = [port.socket.counts for port in way.ports]
+        for path in self.paths:
+            counts = dataclasses.asdict(path.resolution.counts)
+            sockets = [port.socket.counts for port in path.ports]
             counts["tr_dgrams_send_failed"] = sum(
                 each.send_blocked + each.send_refused + each.send_too_large for each in sockets
             )
@@ -265,16 +265,16 @@ class TopicResolution:
         return found
 
     def close(self) -> None:
-        """Tells that all ends."""
+        """Announces the end of all offers on all paths."""
         self._todo.clear()
-        for way in self.ways:
-            way.close(time.monotonic_ns())
+        for path in self.paths:
+            path.close(time.monotonic_ns())
 
 
-def terms_of(
+def settings_of(
     context: ContextOptions, source: SourceOptions, receiver: ReceiverOptions, *, check_address: bool
 ) -> ResolutionSettings:
-    """Returns how a context takes part, from its options."""
+    """Returns the settings of resolution from the options of a context."""
     values: dict[str, int] = {}
     for options in (context, source, receiver):
         for name, row in options.rows.items():

@@ -1,10 +1,10 @@
 """Waiting for messages in asyncio, without a thread of its own.
 
-In embedded mode the context's thread tells the loop; where the application reads the rings, the loop watches the
-context's descriptor and drives the context itself.
+In embedded mode the context's thread wakes the asyncio loop. Otherwise the asyncio loop watches the context's
+descriptor and drives the context itself.
 
-asyncio is imported where a loop runs, that is, where it is loaded already: importing it takes half as long as all of
-ipcbus, and most programs never need it.
+This module imports asyncio only in functions that run in an asyncio loop, where asyncio is loaded already: its import
+takes half as long as that of ipcbus, and most programs never need it.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class AsyncWaiters:
     """The tasks that wait for a message of one context."""
 
     def __init__(self, event_loop: EventLoop, work: Callable[[], object] | None) -> None:
-        """Without waiters.
+        """Begins without waiting tasks.
 
         Args:
-            event_loop: the context's driver.
-            work: does the context's work without waiting; None where its own thread does it.
+            event_loop: the event loop of the context.
+            work: does the context's work without waiting; None if the context's own thread does the work.
         """
         self._event_loop = event_loop
         self._work = work
@@ -48,13 +48,13 @@ class AsyncWaiters:
                 self.wake(sink)
 
     def wake(self, sink: Sink) -> None:
-        """Wakes the tasks that wait for this sink, as when it is closed."""
+        """Wakes the tasks that wait for this sink, for example when the sink is closed."""
         for loop, future in list(self._waiting.get(sink, ())):
             with contextlib.suppress(RuntimeError):  # the loop was closed
                 loop.call_soon_threadsafe(_resolve, future)
 
     async def wait(self, sink: Sink) -> None:
-        """Waits until something is in the sink's queue, or it is closed."""
+        """Waits until the sink's queue is not empty, or the sink is closed."""
         import asyncio
 
         loop = asyncio.get_running_loop()
@@ -82,7 +82,7 @@ class AsyncWaiters:
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._watching is None:
-            # A copy, so that the loop may let go of it later, when the context has closed its own.
+            # A copy, which the asyncio loop may close later than the context closes its descriptor.
             self._watching, self._watched = loop, os.dup(self._event_loop.fileno())
             loop.add_reader(self._watched, self._turn)
         self._turn()

@@ -1,4 +1,4 @@
-"""What is left to be told to receivers as long as the driver may not call them back."""
+"""Events that wait for receivers while the driver may not call back."""
 
 from __future__ import annotations
 
@@ -13,29 +13,28 @@ if TYPE_CHECKING:
 
 
 class DeferredEvents:
-    """Those of one context. Runs on the driver."""
+    """The deferred events of one context. Runs on the driver."""
 
     def __init__(self, event_loop: EventLoop, notifier: Notifier) -> None:
-        """Nothing is owed."""
         self._event_loop, self._notifier = event_loop, notifier
-        self.any = False
+        self.pending = False
 
-    def owe(self) -> bool:
-        """Leaves what would call receivers back to the next `attend`, as long as the driver is quiet."""
+    def defer(self) -> bool:
+        """Defers callbacks to the next `attend` if the driver is quiet; returns whether it is."""
         if self._event_loop.quiet:
-            self.any = self._event_loop.pump.attention = True
+            self.pending = self._event_loop.pump.attention = True
         return self._event_loop.quiet
 
-    def pay(self, sessions: Iterable[ReceivingSession]) -> None:
-        """Tells what was left to be told; comes before everything else that is told.
+    def deliver(self, sessions: Iterable[ReceivingSession]) -> None:
+        """Calls back for the deferred events, before any other event.
 
         Args:
-            sessions: those that are joined; asked for one by one, as callbacks may have some left.
+            sessions: the joined sessions; taken one by one, because callbacks may leave some of them.
         """
-        if not self.any:
+        if not self.pending:
             return
-        self.any = False
+        self.pending = False
         for session in sessions:
-            self._notifier.introduce_all(session)
+            self._notifier.notify_all_sources(session)
             session.begin_topics()
-        self._notifier.tell_missing()
+        self._notifier.notify_missing()

@@ -1,7 +1,7 @@
-"""The loop of a context, and how it sleeps.
+"""The event loop of a context, and its sleep.
 
 In a split context (`transport_lbtipc_receiver_operational_mode`) the context's own thread is quiet: it never reads
-rings nor calls receivers back, and sleeps without the wheel, so that a guest has it at once.
+rings nor calls receivers back. It sleeps without the driver lock, so that a guest gets the lock at once.
 """
 
 from __future__ import annotations
@@ -29,43 +29,43 @@ if TYPE_CHECKING:
     from ringbuf.poller import Poller
 
     Rest = Callable[[], object]
-    """Waits for something to do."""
+    """Waits until there is work for the event loop."""
 
 log = logging.getLogger("ipcbus")
 
 SLICE_NS = 10_000_000
-"""A spinning wait looks up after so long: for signals, and for threads that want in."""
+"""Time in ns after which a spinning wait returns: for signals, and for threads that want the driver lock."""
 _LONGEST_SPIN_NS = 100_000_000
 NETWORK_SLICE_NS = 50_000
-"""The same where there are sockets, at which a spinning wait does not look."""
+"""As `SLICE_NS` for a context with sockets, which a spinning wait does not read."""
 
 
 class LoopTasks(Protocol):
-    """What the driver does besides reading rings."""
+    """The tasks of the driver besides reading rings."""
 
     def attend(self) -> bool:
-        """Looks after sessions that ended, broke, or wait; says whether one still waits."""
+        """Handles sessions that ended, broke, or wait for room; returns whether a session still waits."""
 
-    def news(self) -> None:
-        """Another context's registry changed."""
+    def registry_changed(self) -> None:
+        """Notes that the registry of another context changed."""
 
-    def call(self) -> None:
-        """A receiver joined, left, or made room."""
+    def peers_changed(self) -> None:
+        """Notes that a receiver joined, left, or made room."""
 
-    def events(self) -> int:
-        """Events told to receivers since the last call."""
+    def take_event_count(self) -> int:
+        """Returns the number of events that receivers got since the last call."""
 
-    def someone_waits(self) -> bool:
-        """Returns whether messages in a queue have to be told to somebody outside."""
+    def has_waiters(self) -> bool:
+        """Returns whether an asyncio task waits for a message."""
 
     def delivered(self) -> None:
-        """Tells them."""
+        """Wakes asyncio tasks whose messages have come."""
 
-    def timers(self, now_ns: int) -> int:
-        """Runs what is due; returns when something will be next, in ns of the monotonic clock."""
+    def run_timers(self, now_ns: int) -> int:
+        """Runs the tasks that are due; returns when the next one is due, in ns of the monotonic clock."""
 
-    def network(self) -> int:
-        """Takes what has come over the network; returns when its timers will have something to do."""
+    def read_network(self) -> int:
+        """Reads the sockets; returns when the timers of the network are due, in ns of the monotonic clock."""
 
 
 class EventLoop(DriverLock):
@@ -81,15 +81,15 @@ class EventLoop(DriverLock):
         sequential: bool = False,
         split: bool = False,
     ) -> None:
-        """A driver that nobody drives yet.
+        """Makes an event loop that no thread drives yet.
 
         Args:
             bell: wakes the context from other processes.
-            work: what else there is to do.
-            spins: never sleep while waiting (`busy_wait`).
-            linger: looks at the rings before sleeping (`pend`).
-            sequential: the context has no thread of its own.
-            split: the context's own thread leaves the rings to the threads of the application.
+            work: the other tasks of the driver.
+            spins: whether waits never sleep (`busy_wait`).
+            linger: polls of the rings before a sleep (`pend`).
+            sequential: whether the context has no thread of its own.
+            split: whether the context's own thread leaves the rings to the threads of the application.
         """
         super().__init__(sequential=sequential, split=split)
         self._bell = bell
@@ -97,44 +97,44 @@ class EventLoop(DriverLock):
         self._spins = spins
         self.loops = 1 << 62 if spins else linger
         self._readers: list[RingReader] = []
-        # One for who drives, and in a split context one for its own thread, which sleeps beside a guest.
+        # One for the driver, and in a split context one for the own thread, which sleeps while a guest drives.
         try:
-            self._epolls = [select.epoll() for _ in self._kicks]
+            self._epolls = [select.epoll() for _ in self._kick_fds]
             self._epoll = self._epolls[0]
-            for epoll, kick in zip(self._epolls, self._kicks, strict=True):
+            for epoll, kick in zip(self._epolls, self._kick_fds, strict=True):
                 epoll.register(bell.fd, select.EPOLLIN)
                 epoll.register(kick, select.EPOLLIN)
         except BaseException:
-            self._drop_kicks()
+            self._close_kick_fds()
             raise
         self._timer_fd = -1
         self._ready_fd = -1
         self._network_fd = -1
-        self._hear_again_ns = 0
+        self._read_network_at_ns = 0
         self.network_is_busy = False
-        """Something is sent or received over the network; else its sockets are looked at rarely between rings."""
+        """Whether sessions run over the network; otherwise the loop reads the sockets rarely while it polls rings."""
         self._outer: select.epoll | None = None
-        self._rests = False
-        """The context's own thread waits for something to do, with the wheel; `rouse` ends that."""
+        self._resting = False
+        """Whether the context's own thread rests with the driver lock; `rouse` ends the rest."""
         self._hurried = False
         self._next_timer_ns = 0
-        self._looks = 0
+        self._polls = 0
 
     def listen(self, fd: int) -> None:
-        """Wakes for what comes over the network, which makes a descriptor readable; any thread may say so."""
+        """Wakes the loop when a descriptor of the network is readable; any thread may call this."""
         for epoll in self._epolls:
             epoll.register(fd, select.EPOLLIN)
         self._network_fd = fd
 
-    def _hear(self, *, rarely: bool = False) -> None:
-        """Takes what has come over the network.
+    def _read_network(self, *, rarely: bool = False) -> None:
+        """Reads the sockets.
 
         Args:
-            rarely: not while there is nothing to be expected: it takes a system call.
+            rarely: skip the system call while no session runs over the network.
         """
         if self._network_fd >= 0 and (self.network_is_busy or not rarely):
-            self._hear_again_ns = time.monotonic_ns() + SLICE_NS
-            due_ns = self._work.network()
+            self._read_network_at_ns = time.monotonic_ns() + SLICE_NS
+            due_ns = self._work.read_network()
             if due_ns < self._next_timer_ns:
                 self._next_timer_ns = due_ns
                 self.pump.set_timer(max(0, due_ns - time.monotonic_ns()))
@@ -142,69 +142,70 @@ class EventLoop(DriverLock):
     # ------------------------------------------------------------------ driving
 
     def watch(self, sessions: Sequence[ReceivingSession]) -> None:
-        """Sets the sessions to read; for the driver only."""
+        """Sets the sessions that the pump reads; for the driver only."""
         self._readers = [session.datagram_source.reader for session in sessions if not session.demux.blocked]
         self.pump.attention = True
         self.pump.watch([session.demux for session in sessions])
 
     def poll(self) -> int:
-        """Delivers what is there without waiting; for the driver only."""
+        """Delivers the messages that are there, without waiting; for the driver only."""
         if self.split:
-            self._attend()  # what the context's own thread left comes before messages
-        self._looks += 1
-        self._hear(rarely=self._looks & 1023 > 0)
+            self._attend()  # events that the context's own thread deferred come before messages
+        self._polls += 1
+        self._read_network(rarely=self._polls & 1023 > 0)
         handled = self.pump.run(0, 0, True)
-        if handled == 0 or not self._looks & 1023:
+        if handled == 0 or not self._polls & 1023:
             self._housekeeping(time.monotonic_ns())
-        handled += self._work.events()
-        if handled and (self._guests or self._work.someone_waits()):
+        handled += self._work.take_event_count()
+        if handled and (self._guests or self._work.has_waiters()):
             self._delivered()
         return handled
 
     def drive(self, timeout_ns: int, *, once: bool) -> int:
-        """Delivers what comes within the time; for the driver only.
+        """Delivers the messages that come within a time; for the driver only.
 
         Args:
-            timeout_ns: how long at most; `FOREVER_NS` for no limit.
-            once: return as soon as something was delivered.
+            timeout_ns: the longest time; `FOREVER_NS` for no limit.
+            once: whether to return after the first delivery.
 
         Returns:
-            Messages delivered. Returns early when another thread needs the wheel or the context closes.
+            The number of messages and events delivered. The call ends early when another thread needs the driver lock
+            or the context closes.
         """
         total = 0
         now = time.monotonic_ns()
         deadline = now + timeout_ns
         while True:
-            brief = once or self._brief()
-            handled = self._pass(now, deadline, brief)
+            awaited = once or self._is_awaited()
+            handled = self._run_turn(now, deadline, awaited)
             total += handled
             now = time.monotonic_ns()
             if self._must_stop() or (once and total) or now >= deadline:
                 return total
             if not self._spins and not handled:
-                total += self._account(self._sleep(min(self._due(), deadline) - now), brief)
+                total += self._finish_turn(self._sleep(min(self._due(), deadline) - now), awaited)
                 if once and total:
                     return total
                 now = time.monotonic_ns()
 
-    def _brief(self) -> bool:
-        """Returns whether somebody wants to know soon what a turn brings."""
-        return self._work.someone_waits() or self._guests > 0
+    def _is_awaited(self) -> bool:
+        """Returns whether a task or another thread waits for the messages of a turn."""
+        return self._work.has_waiters() or self._guests > 0
 
-    def _pass(self, now: int, deadline: int, brief: bool) -> int:
-        """One turn of driving; returns messages and events."""
+    def _run_turn(self, now: int, deadline: int, awaited: bool) -> int:
+        """Runs one turn of the loop; returns the number of messages and events."""
         self._housekeeping(now)
         left = max(0, min(self._due(), deadline) - now)
-        self._hear(rarely=now < self._hear_again_ns)
+        self._read_network(rarely=now < self._read_network_at_ns)
         slice_ns = NETWORK_SLICE_NS if self.network_is_busy else SLICE_NS
-        return self._account(self.pump.run(min(left, slice_ns), self.loops, brief), brief)
+        return self._finish_turn(self.pump.run(min(left, slice_ns), self.loops, awaited), awaited)
 
-    def _account(self, handled: int, brief: bool) -> int:
-        """What is to be done after each turn; returns messages and events."""
+    def _finish_turn(self, handled: int, awaited: bool) -> int:
+        """Does the work after each turn; returns the number of messages and events."""
         self._attend()
-        handled += self._work.events()
-        # Asked again: who began to wait while this turn was under way wants to know what it brought.
-        if handled and (brief or self._guests or self._work.someone_waits()):
+        handled += self._work.take_event_count()
+        # Asked again: a thread may have begun to wait during this turn.
+        if handled and (awaited or self._guests or self._work.has_waiters()):
             self._delivered()
         return handled
 
@@ -218,52 +219,51 @@ class EventLoop(DriverLock):
             self.notify()
 
     def run(self) -> None:
-        """The loop of the context's own thread; returns when the context closes."""
+        """Runs turns in the context's own thread until the context closes."""
         rest: Rest | None = None
         while not self.closing:
             rest = self.turn(rest() if rest is not None else None)
         self.rouse()
 
     def turn(self, woken: object) -> Rest | None:
-        """One turn of the context's own thread.
+        """Runs one turn of the context's own thread.
 
         Args:
-            woken: what the rest after the turn before has returned; None without one.
+            woken: the result of the rest before this turn; None without a rest.
 
         Returns:
-            What to do before the next turn: it waits for something to do, and has no hold on this driver. None when
-            there is nothing to wait for.
+            The rest before the next turn, which waits for work and does not refer to this object; None for no rest.
         """
         me = self._own_thread = threading.get_ident()
-        rested, self._rests = self._rests, False
-        if not rested and not self._take_own_turn(me):
+        rested, self._resting = self._resting, False
+        if not rested and not self._take_as_own_thread(me):
             return None
         try:
             if self.split:
-                self._look_after()
+                self._run_split_turn()
             else:
                 rest = self._drive_until_rest(woken if rested else None)
-                self._rests = rest is not None
+                self._resting = rest is not None
         finally:
-            if not self._rests:
-                self.give()
-        # A split context rests without the wheel, so that a guest has it at once.
+            if not self._resting:
+                self.give_back()
+        # A split context rests without the driver lock, so that a guest gets the lock at once.
         return functools.partial(_poll, self._epolls[1], self._due()) if self.split else rest
 
     def rouse(self) -> None:
         """Ends the rest of the context's own thread; for that thread only."""
-        if self._rests:
-            self._rests = False
+        if self._resting:
+            self._resting = False
             self._disarm()
-            self.give()
+            self.give_back()
 
     def _drive_until_rest(self, woken: Any) -> Rest | None:  # noqa: ANN401 - whatever the rest returned
-        """Delivers until there is nothing to do, or somebody else needs the wheel."""
+        """Delivers until there is no work, or another thread needs the driver lock."""
         if woken is not None:
-            self._account(self._rise(woken), self._brief())
+            self._finish_turn(self._wake_up(woken), self._is_awaited())
         now = time.monotonic_ns()
         while not self._must_stop():
-            handled = self._pass(now, FOREVER_NS, self._brief())
+            handled = self._run_turn(now, FOREVER_NS, self._is_awaited())
             now = time.monotonic_ns()
             if handled or self._must_stop():
                 continue
@@ -271,32 +271,32 @@ class EventLoop(DriverLock):
                 if not self.network_is_busy:
                     return functools.partial(_spin, self.pump.poller, self.loops, self._due())
                 continue
-            seconds = self._doze(self._due() - now)
+            seconds = self._prepare_sleep(self._due() - now)
             if seconds is not None:
                 return functools.partial(self._epoll.poll, seconds)
             now = time.monotonic_ns()
         return None
 
-    def _look_after(self) -> None:
-        """The context's own work without a look at the rings."""
+    def _run_split_turn(self) -> None:
+        """Does the work of a split context's own thread, which reads no ring."""
         woken = self._epolls[1].poll(0)
         self._answer(woken)
-        self._hear()
+        self._read_network()
         self._housekeeping(time.monotonic_ns())
         if self._outer is not None and not (self._arm() and not woken and not self.pump.attention):
             os.eventfd_write(self._ready_fd, 1)
 
     def process(self, timeout: float | None) -> int:
-        """Drives for a caller of the application until something was delivered; returns messages and events.
+        """Drives for a caller of the application until a delivery; returns the number of messages and events.
 
         Raises:
-            WrongThread: in sequential mode, another thread drives the context just now.
+            WrongThread: in sequential mode, another thread drives the context.
             IpcBusError: the caller is inside a callback.
         """
         timeout = bounded(timeout)
         wait_ns = FOREVER_NS if timeout is None else int(timeout * 1e9)
         if self.sequential:
-            with self.alone():
+            with self.drive_alone():
                 handled = self.poll() if timeout == 0 else self.drive(wait_ns, once=True)
                 self.rearm()
             return handled
@@ -307,36 +307,36 @@ class EventLoop(DriverLock):
                 if event_loop is not None:
                     handled = self.poll() if timeout == 0 else self.drive(left, once=True)
             left = deadline - time.monotonic_ns()
-            # What needs the wheel urgently, such as a new receiver, cuts driving short.
+            # An urgent change, such as a new receiver, ends the drive early.
             if handled or self.closing or left <= 0:
                 return handled
 
     @contextlib.contextmanager
     def guest(self, until: Callable[[], object], timeout: float | None) -> Iterator[EventLoop | None]:
-        """The wheel for a thread of the application; None when `until` came true or the time ran out before.
+        """Gives the driver lock to a thread of the application; None if `until` came true or the time ran out first.
 
         Raises:
-            WrongThread, IpcBusError: as `alone` and `take`.
+            WrongThread, IpcBusError: as in `drive_alone` and `take_as_guest`.
         """
         if self.sequential:
-            with self.alone():
+            with self.drive_alone():
                 yield self
                 self.rearm()
-        elif self.take(until, timeout):
+        elif self.take_as_guest(until, timeout):
             error = None
             try:
                 yield self
                 self.rearm()
                 error = self.take_pending()
             finally:
-                self.give()
+                self.give_back()
             if error is not None:
                 raise error
         else:
             yield None
 
     def help(self) -> None:
-        """Delivers what is there, for a thread blocked in a send, which may wait for this context's own receivers."""
+        """Delivers messages in a thread that is blocked in a send, which may wait for this context's own receivers."""
         with self.guest(lambda: self.closing, 0) as event_loop:
             if event_loop is not None:
                 self.poll()
@@ -347,7 +347,7 @@ class EventLoop(DriverLock):
     def _housekeeping(self, now: int) -> None:
         if self._hurried or now >= self._next_timer_ns:
             self._hurried = False
-            self._next_timer_ns = self._work.timers(now)
+            self._next_timer_ns = self._work.run_timers(now)
             self.pump.set_timer(0 if self._hurried else max(0, self._next_timer_ns - now))
         self._attend()
 
@@ -355,23 +355,23 @@ class EventLoop(DriverLock):
         if self.pump.attention and not self.quiet:
             self.pump.attention = self._work.attend()
 
-    def hurry_attend(self) -> None:
-        """Looks after the sessions at once, as when a full receiver got room; for the driver only."""
+    def attend_now(self) -> None:
+        """Handles sessions at once, for example when a full receiver got room; for the driver only."""
         self._attend()
 
-    def call_attention(self) -> None:
-        """Has the sessions looked after when what there is has been read; for the driver only."""
+    def request_attention(self) -> None:
+        """Makes the loop handle sessions after the messages that are there; for the driver only."""
         self.pump.attention = True
 
     def hurry(self) -> None:
-        """Makes the timers run at the next turn; any thread may ask for it, also while they run."""
+        """Makes the timers run in the next turn; any thread may call this, also while the timers run."""
         self._hurried = True
         self.pump.set_timer(0)
 
     # ------------------------------------------------------------------ sleeping
 
     def _arm(self) -> bool:
-        """Shows every session that this context sleeps; False when there is something to do already."""
+        """Shows every session that this context sleeps; False when a ring has messages already."""
         for reader in self._readers:
             reader.arm(True)
         self._fenced = wake.barrier()  # SYNC park
@@ -382,8 +382,8 @@ class EventLoop(DriverLock):
             reader.arm(False)
 
     def _sleep(self, timeout_ns: int) -> int:
-        """Sleeps until woken; delivers first what it was woken for, then clears up. Returns messages delivered."""
-        seconds = self._doze(timeout_ns)
+        """Sleeps until a wake-up or a time; returns the number of messages that the wake-up brought."""
+        seconds = self._prepare_sleep(timeout_ns)
         if seconds is None:
             return 0
         try:
@@ -391,10 +391,10 @@ class EventLoop(DriverLock):
         except BaseException:
             self._disarm()
             raise
-        return self._rise(woken)
+        return self._wake_up(woken)
 
-    def _doze(self, timeout_ns: int) -> float | None:
-        """Shows every session that this context sleeps, for so many seconds; None when there is something to do."""
+    def _prepare_sleep(self, timeout_ns: int) -> float | None:
+        """Shows every session that this context sleeps; returns the seconds to sleep, None when there is work."""
         if timeout_ns <= 0:
             return None
         armed = False
@@ -403,16 +403,16 @@ class EventLoop(DriverLock):
         finally:
             if not armed:
                 self._disarm()
-        # Without the system's fence nothing promises that a source saw this context fall asleep.
+        # Without the system's fence a source may not have seen that this context sleeps: sleep for 1 ms at most.
         return (timeout_ns if self._fenced else min(timeout_ns, 1_000_000)) / 1e9 if armed else None
 
-    def _rise(self, woken: Any) -> int:  # noqa: ANN401 - what the poll returned; a spin returns no list
-        """Delivers what the context was woken for, then clears up; returns messages delivered."""
+    def _wake_up(self, woken: Any) -> int:  # noqa: ANN401 - the result of the poll; a spin returns a bool
+        """Delivers the messages after a wake-up, then shows that the context is awake; returns their number."""
         if isinstance(woken, bool):
             return 0
         try:
             if woken:
-                self._hear()
+                self._read_network()
             handled = self.pump.run(0, 0, True) if woken else 0
         finally:
             self._disarm()
@@ -420,7 +420,7 @@ class EventLoop(DriverLock):
         return handled
 
     def fileno(self) -> int:
-        """Returns a descriptor that is readable when there is something to do; arms the wake-up from now on."""
+        """Returns a descriptor that is readable when there is work; from now on, the context arms its wake-up."""
         if self.split:
             if self._outer is None:
                 with self.driver_lock():
@@ -431,18 +431,18 @@ class EventLoop(DriverLock):
                     self._outer = outer
             return self._outer.fileno()
         if self._timer_fd < 0:
-            self.pump.open = False  # every call has to arm the wake-up again
+            self.pump.open = False  # from now on every call has to arm the wake-up
             self._timer_fd = timerfd.create()
             self._epoll.register(self._timer_fd, select.EPOLLIN)
             self.rearm()
         return self._epoll.fileno()
 
     def rearm(self) -> None:
-        """Makes `fileno` readable for what comes next; only once it was asked for."""
+        """Arms the wake-up of `fileno`; does nothing before its first call."""
         if self._timer_fd < 0 and self._outer is None:
             return
         self._answer(self._epoll.poll(0))
-        self._hear()
+        self._read_network()
         self._housekeeping(time.monotonic_ns())
         if self._outer is None:
             timerfd.arm(self._timer_fd, max(1, self._due() - time.monotonic_ns()))
@@ -455,14 +455,14 @@ class EventLoop(DriverLock):
 
     def _answer(self, woken: list[tuple[int, int]]) -> None:
         for fd, _ in woken:
-            if fd in self._kicks:
+            if fd in self._kick_fds:
                 _clear(fd)
             elif fd == self._bell.fd:
                 rung = self._bell.drain()
                 if NEWS in rung:
-                    self._work.news()
+                    self._work.registry_changed()
                 elif CALL in rung:
-                    self._work.call()
+                    self._work.peers_changed()
                 if NEWS in rung or CALL in rung:
                     self.hurry()
             elif fd == self._timer_fd:
@@ -472,7 +472,7 @@ class EventLoop(DriverLock):
     def close(self) -> None:
         """Closes the descriptors."""
         self.closing = True
-        kicks, self._kicks = self._kicks, []
+        kicks, self._kick_fds = self._kick_fds, []
         if kicks:
             outer, self._outer = self._outer, None
             for epoll in (*self._epolls, *([outer] if outer else [])):
@@ -489,11 +489,11 @@ def _clear(fd: int) -> None:
 
 
 def _poll(epoll: select.epoll, until_ns: int) -> None:
-    """Rests until something happens or the time is come."""
+    """Rests until a wake-up or a time."""
     with contextlib.suppress(OSError, ValueError):  # ValueError: closed
         epoll.poll(max(0, until_ns - time.monotonic_ns()) / 1e9)
 
 
 def _spin(poller: Poller, loops: int, until_ns: int) -> bool:
-    """Looks at the rings until one has something, or the time is come."""
+    """Polls the rings until one has a message, or until a time."""
     return poller.spin(loops, max(0, min(until_ns - time.monotonic_ns(), _LONGEST_SPIN_NS)))

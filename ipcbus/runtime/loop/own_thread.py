@@ -1,8 +1,8 @@
-"""The thread of a context's own, which keeps nothing of the context alive while it rests.
+"""The context's own thread, which keeps no part of the context alive while it rests.
 
-Whatever the thread has in hand when the garbage collector looks counts as in use. So between two turns it has in hand
-only what it rests on: an epoll descriptor, or the readers of the rings. A context that nobody else refers to is found
-then, and hands itself to this thread to be closed.
+The garbage collector treats each object that the thread refers to as in use. So between two turns the thread refers
+only to the object on which it rests: an epoll descriptor, or the readers of the rings. The garbage collector then finds
+a context to which nothing else refers, and the context's finalizer hands the context to this thread to be closed.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ _RETRY_S = 0.001
 
 
 class OwnThread:
-    """What the thread does until its context is closed, or handed to it."""
+    """The loop of the thread, until its context is closed or handed to it."""
 
     def __init__(self, find: Callable[[], EventLoop | None], options: ContextOptions, domain: str) -> None:
-        """Not running yet.
+        """Begins without a thread.
 
         Args:
-            find: gives the driver, or None when it is not in use any more.
-            options: of the context.
+            find: returns the event loop; None when the application does not use the context any more.
+            options: the options of the context.
             domain: the bus domain.
         """
         self._find, self._options, self._domain = find, options, domain
         self.handed: list[Callable[[], object]] = []
-        """Closes the context; put there by its finalizer, which takes no lock."""
+        """A function that closes the context; put here by the finalizer, which takes no lock."""
 
     def run(self) -> None:
-        """The thread's whole life."""
+        """Runs turns until the context is closed; the target of the thread."""
         self._pin()
         rest: Rest | None = None
         while True:
@@ -52,7 +52,7 @@ class OwnThread:
                 return
 
     def _turn(self, woken: object) -> tuple[bool, Rest | None]:
-        """One turn; whether another follows, and what comes in between. Its frame is gone before the rest."""
+        """Runs one turn; returns whether another follows, and the rest before it. The frame is gone before the rest."""
         event_loop = self._find()
         if event_loop is None:
             return True, _a_moment  # the finalizer is under way, in another thread
@@ -61,9 +61,9 @@ class OwnThread:
             return False, None
         try:
             return True, event_loop.turn(woken)
-        except BaseException:  # none that a callback raised; only its own context's end stops this thread
+        except BaseException:  # not of a callback; only the end of its context stops this thread
             name = self._options.context_name
-            log.exception("the thread of context %r in domain %r goes on after", name, self._domain)
+            log.exception("an error in the thread of context %r in domain %r; the thread goes on", name, self._domain)
             event_loop.wait_changed(0.01)
             return True, None
 

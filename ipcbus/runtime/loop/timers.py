@@ -1,4 +1,4 @@
-"""What a context does besides moving messages: timers, resolution, news for sources (`LoopTasks`)."""
+"""The tasks of a context besides moving messages: timers, resolution, events of sources (`LoopTasks`)."""
 
 from __future__ import annotations
 
@@ -26,32 +26,32 @@ SWEEP_NS = 5 * SECOND_NS
 
 
 class NotifiedSource(Protocol):
-    """A source, as far as it is told things."""
+    """A source, as far as it gets events."""
 
     @property
     def _session(self) -> SendingSession:
-        """What it sends on."""
+        """The sending session."""
 
-    def _notice_receivers(self) -> None:
-        """Compares who is joined with who was."""
+    def _notify_receivers(self) -> None:
+        """Notifies the source of receiving contexts that joined or left."""
 
-    def _notice_room(self) -> None:
-        """There is room again after a send that found none."""
+    def _notify_room(self) -> None:
+        """Notifies the source of room after a send that was refused."""
 
 
 class Timers:
-    """The timers of one context and everything that hangs on them. Runs on the driver."""
+    """The timers of one context, and their tasks. Runs on the driver."""
 
     def __init__(
         self, domain: str, context_id: int, options: ContextOptions, sources: Callable[[], Iterable[NotifiedSource]]
     ) -> None:
-        """Duties without anything to look after yet; `attach` gives it.
+        """Begins without the other parts of the context; `attach` gives them.
 
         Args:
             domain: the bus domain.
             context_id: id of the context.
-            options: its options.
-            sources: gives the context's sources.
+            options: the options of the context.
+            sources: returns the sources of the context.
         """
         self._domain, self._context_id = domain, context_id
         self._sources = sources
@@ -63,8 +63,8 @@ class Timers:
             "sweep": SWEEP_NS,
         }
         self._next = dict.fromkeys(self._every, 0)
-        self._called = True
-        self._owed_ns = FOREVER_NS
+        self._notify_soon = True
+        self._wakeups_due_ns = FOREVER_NS
 
     def attach(
         self,
@@ -74,7 +74,7 @@ class Timers:
         waiters: AsyncWaiters,
         network: UdpEndpoints,
     ) -> None:
-        """Gives what is to be looked after."""
+        """Sets the parts of the context for which the timers run."""
         self._event_loop, self._receiving_sessions, self._sending_sessions, self._waiters = (
             event_loop,
             receiving_sessions,
@@ -83,28 +83,28 @@ class Timers:
         )
         self._network = network
 
-    def network(self) -> int:
-        """Takes what has come over the network; returns when its timers will have something to do."""
+    def read_network(self) -> int:
+        """Reads the sockets; returns when the timers of the network are due, in ns of the monotonic clock."""
         return self._network.read()
 
     def attend(self) -> bool:
-        """Looks after sessions that ended, broke, or wait; says whether one still waits."""
+        """Handles sessions that ended, broke, or wait for room; returns whether a session still waits."""
         return self._receiving_sessions.attend()
 
-    def events(self) -> int:
-        """Events told to receivers since the last call."""
-        return self._receiving_sessions.notifier.take_told()
+    def take_event_count(self) -> int:
+        """Returns the number of events that receivers got since the last call."""
+        return self._receiving_sessions.notifier.take_count()
 
-    def news(self) -> None:
-        """Another context's registry changed."""
+    def registry_changed(self) -> None:
+        """Scans registries soon, because the registry of another context changed."""
         self._next["scan"] = 0
-        self._called = True
+        self._notify_soon = True
 
-    def call(self) -> None:
-        """A receiver joined, left, or made room, or a refused send is dealt with; any thread may say so."""
-        self._called = True
+    def peers_changed(self) -> None:
+        """Notifies sources soon: a receiver joined, left or made room, or a `WouldBlock` is gone; from any thread."""
+        self._notify_soon = True
 
-    def someone_waits(self) -> bool:
+    def has_waiters(self) -> bool:
         """Returns whether an asyncio task waits for a message."""
         return self._waiters.any()
 
@@ -112,48 +112,48 @@ class Timers:
         """Wakes asyncio tasks whose messages have come."""
         self._waiters.delivered()
 
-    def timers(self, now_ns: int) -> int:
-        """Runs what is due; returns when something will be next."""
+    def run_timers(self, now_ns: int) -> int:
+        """Runs the tasks that are due; returns when the next one is due, in ns of the monotonic clock."""
         for task, interval in self._every.items():
             if now_ns >= self._next[task]:
-                # On a common grid, so that a sleeping context wakes once for several tasks.
+                # All tasks run on a common grid, so that a sleeping context wakes once for several of them.
                 self._next[task] = (now_ns // interval + 1) * interval
                 getattr(self, f"_do_{task}")()
         look_in = self._sending_sessions.evict_due()
-        if self._called or now_ns >= self._owed_ns:
-            self._called = False
+        if self._notify_soon or now_ns >= self._wakeups_due_ns:
+            self._notify_soon = False
             self._receiving_sessions.refresh()
-            self._tell_sources(now_ns)
+            self._notify_sources(now_ns)
             self._event_loop.notify()
         flush_in = self._sending_sessions.flush_due()
         soon = [now_ns + wait for wait in (flush_in, look_in) if wait is not None]
         soon.append(self._network.turn(now_ns))
-        soon += [self._owed_ns, self._sending_sessions.inform_due(now_ns), self._show_life(now_ns)]
+        soon += [self._wakeups_due_ns, self._sending_sessions.inform_due(now_ns), self._touch_sessions(now_ns)]
         return min(*self._next.values(), *soon, self._receiving_sessions.check_losses(now_ns))
 
     def announce(self) -> None:
-        """Tells every other context of the domain that this one's registry changed."""
+        """Rings the doorbells of the other contexts of the domain after a change of this context's registry."""
         own = object_names.bell(self._domain, self._context_id)
         try:
             found = segment.names(object_names.domain_prefix(self._domain))
         except OSError:
-            return  # no descriptor left: others look by themselves once a scan interval
+            return  # there is no descriptor left: the others scan by themselves once in a scan interval
         for name in object_names.of_kind(found, object_names.BELL):
             if name != own:
                 ring_once(name, NEWS)
 
     def _do_liveness(self) -> None:
         if self._sending_sessions.reclaim():
-            self._called = True
+            self._notify_soon = True
         self._receiving_sessions.check()
 
     def _do_scan(self) -> None:
         self._receiving_sessions.scan()
         self._receiving_sessions.retry()
-        self._called = True
+        self._notify_soon = True
 
-    def _show_life(self, now_ns: int) -> int:
-        """Gives the signs of life of sessions that are due; returns when the next may be."""
+    def _touch_sessions(self, now_ns: int) -> int:
+        """Updates the signs of life of sessions; returns when the next one is due."""
         return min((session.show_activity(now_ns) for session in self._sending_sessions.sessions()), default=FOREVER_NS)
 
     def _do_clock(self) -> None:
@@ -166,10 +166,10 @@ class Timers:
     def _do_sweep(self) -> None:
         sweep(self._domain)
 
-    def _tell_sources(self, now_ns: int) -> None:
-        served, again = self._sending_sessions.pending_wakeups.served(now_ns)
-        self._owed_ns = FOREVER_NS if again is None else again
+    def _notify_sources(self, now_ns: int) -> None:
+        ready, again = self._sending_sessions.pending_wakeups.take_ready(now_ns)
+        self._wakeups_due_ns = FOREVER_NS if again is None else again
         for source in self._sources():
-            source._notice_receivers()
-            if source._session in served:
-                source._notice_room()
+            source._notify_receivers()
+            if source._session in ready:
+                source._notify_room()

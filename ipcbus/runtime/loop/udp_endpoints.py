@@ -1,4 +1,4 @@
-"""The sockets of a context: what goes out and comes in over UDP, and its timers."""
+"""The UDP endpoints of a context: its sockets, its sessions over UDP, and their timers."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ if TYPE_CHECKING:
 log = logging.getLogger("ipcbus")
 
 _FIRST_LOCAL = 0x8000
-"""Numbers of own rings for what comes over UDP; those below are of the sessions that are sent."""
+"""The lowest number of rings for messages that come over UDP; lower numbers are of sending sessions."""
 _TURNS = 16
 _UDP_RECEIVERS_MAX = 1024
-"""Sessions that a context joins over UDP at most: each has a ring, and who may speak in resolution may offer any."""
+"""The most sessions that a context joins over UDP: each has a ring, and resolution may offer any number of sessions."""
 _PATIENCE_NS = 5_000_000
-"""So long nothing is taken from the network while a ring that it was put into is being read."""
+"""Time in ns for which the sockets are not read while the pump reads a full ring."""
 _LINGER_S = 0.02
 _LONG_NS = 500_000_000
-"""What was not read for so long is read before anybody is taken for silent."""
+"""Time in ns without a read, after which the sockets are read before a peer counts as silent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class _Listener:
 
 
 class UdpEndpoints:
-    """What of a context is sent and received over UDP. Everything runs on the driver, but for what says otherwise."""
+    """The sending and receiving over UDP of a context. Everything runs on the driver, except where a text says not."""
 
     def __init__(
         self,
@@ -72,36 +72,36 @@ class UdpEndpoints:
         changed: Callable[[], None],
         config: Config,
     ) -> None:
-        """Without a socket, but for those of resolution over the network.
+        """Opens only the sockets of topic resolution over the network.
 
         Args:
             domain: the bus domain.
-            who: how the context introduces itself.
-            options: of the context.
-            registry: of the context.
-            event_loop: the context's driver.
-            changed: has the sources told soon of receivers that came or went, and receivers of sources.
-            config: has the options of sources and receivers that nobody overrides.
+            who: the identity of the context.
+            options: the options of the context.
+            registry: the registry of the context.
+            event_loop: the event loop of the context.
+            changed: makes the loop notify sources and receivers soon of receivers and sources that came or went.
+            config: the options of sources and receivers without overrides.
 
         Raises:
-            ConfigError, ipcbus.TransportError: the key cannot be read, or a socket cannot be had.
+            ConfigError, ipcbus.TransportError: the key cannot be read, or a socket cannot be opened.
         """
         self._domain, self._who, self._options, self._registry = domain, who, options, registry
         self._event_loop, self._changed = event_loop, changed
         self._lock = threading.Lock()
         self._random = SystemRandom()
         self._epoll: select.epoll | None = None
-        self._ports: dict[int, SessionSocket] = {}
+        self._sockets: dict[int, SessionSocket] = {}
         self._udp_senders: list[UdpSender] = []
         self._udp_receivers: list[UdpReceiver] = []
         self._shared: dict[tuple[str, ...], SessionSocket] = {}
-        self._locals = itertools.count()
+        self._local_numbers = itertools.count()
         self._due_ns = FOREVER_NS
-        self._crowded: UdpReceiver | None = None
+        self._full_receiver: UdpReceiver | None = None
         self._read_ns = 0
         self._hurried = False
         self.seals = Seals(domain, options.network_key_file, options.network_replay_window)
-        self.resolving = TopicResolution(
+        self.resolution = TopicResolution(
             domain,
             who,
             (options, config.values("source"), config.values("receiver")),
@@ -109,8 +109,8 @@ class UdpEndpoints:
             self.hurry,
         )
         self._known_changes = 0
-        for way in self.resolving.ways:
-            for port in way.ports:
+        for path in self.resolution.paths:
+            for port in path.ports:
                 self._listen(port)
 
     # ------------------------------------------------------------------ sending
@@ -120,21 +120,21 @@ class UdpEndpoints:
         return _Listener(self._changed_soon, ring_has_room, self.hurry, functools.partial(lives, self._domain))
 
     def add(self, udp_sender: UdpSender) -> None:
-        """Looks after a session that is sent; any thread may say so."""
+        """Takes care of a sending session from now on; any thread may call this."""
         with self._lock:
             self._udp_senders.append(udp_sender)
             self._listen(udp_sender.session_socket)
         self.hurry()
 
     def hurry(self) -> None:
-        """Has `turn` called soon; any thread may say so."""
+        """Makes the loop call `turn` soon; any thread may call this."""
         self._hurried = True
         self._event_loop.hurry()
         if not self._event_loop.is_driver():
             self._event_loop.kick()
 
     def _changed_soon(self) -> None:
-        self._tell_driver()
+        self._note_activity()
         self._changed()
         self._event_loop.hurry()
 
@@ -145,29 +145,28 @@ class UdpEndpoints:
 
         Args:
             advert: the session; it has an endpoint.
-            options: of the first receiver that wants it.
-            resume: everything is wanted that the source still holds.
+            options: the options of the first receiver of the session.
+            resume: whether the source sends everything that it still holds.
 
         Raises:
-            ConfigError, ipcbus.TransportError: no socket can be had.
-            ringbuf.ring_errors.RingError: no ring can be made.
+            ConfigError, ipcbus.TransportError: a socket cannot be opened.
+            ringbuf.ring_errors.RingError: a ring cannot be made.
         """
         endpoint = advert.endpoint
         lines = advert.topics_max
         if endpoint is None or not 1 <= lines <= 1 << (TOPIC_BITS // 2) or lines & (lines - 1):
             raise ConfigError(
-                f"{advert.source_string} has no endpoint over UDP, or {lines} lines; its source is damaged"
+                f"{advert.source_string} has no endpoint over UDP, or {lines} lines; its advert is damaged"
             )
         if len(self._udp_receivers) >= _UDP_RECEIVERS_MAX:
             raise ConfigError(
-                f"{advert.source_string}: this context has joined {_UDP_RECEIVERS_MAX} sessions over UDP already, "
-                "the most that it may join; receive in several contexts, and set network_key_file if strangers may "
-                "offer sessions"
+                f"{advert.source_string}: this context has joined {_UDP_RECEIVERS_MAX} sessions over UDP, "
+                "the maximum; receive in several contexts, and set network_key_file if strangers may offer sessions"
             )
         kind: Kind = "lbtrm" if endpoint.group else "lbtru"
         own = self._own_port(kind, endpoint.host, options)
         ports = (own, self._group_port(endpoint.group, endpoint.group_port)) if endpoint.group else (own,)
-        local = _FIRST_LOCAL | next(self._locals) & (_FIRST_LOCAL - 1)
+        local = _FIRST_LOCAL | next(self._local_numbers) & (_FIRST_LOCAL - 1)
         entries: list[int] = []
 
         def left() -> None:
@@ -182,14 +181,14 @@ class UdpEndpoints:
             ports,
             own.socket.peer(endpoint.host, endpoint.port),
             receiver_settings(kind, options),
-            # Of its own: what one source is shown tells nothing of what others are. The system's costs a call a draw.
+            # One generator a session, so that a source cannot guess the numbers that others see; SystemRandom is slow.
             Random(self._random.getrandbits(256)),
             multicast=bool(endpoint.group),
             resume=resume,
             group=self._options.shared_memory_group,
             sample_every=self._options.latency_sampling_interval,
             on_leave=left,
-            on_mark=self._event_loop.call_attention,
+            on_mark=self._event_loop.request_attention,
         )
         try:
             entries.append(self._registry.add_reception(advert, local))
@@ -201,7 +200,7 @@ class UdpEndpoints:
         return udp_receiver
 
     def _own_port(self, kind: Kind, host: str, options: ReceiverOptions) -> SessionSocket:
-        """Returns the socket for what is sent to this context alone."""
+        """Returns the socket for unicast to this context."""
         of_multicast = kind == "lbtrm"
         option = "resolver_multicast_interface" if of_multicast else "transport_lbtru_interface"
         text = self._options.resolver_multicast_interface if of_multicast else options.transport_lbtru_interface
@@ -256,11 +255,11 @@ class UdpEndpoints:
             self._event_loop.listen(self._epoll.fileno())
         number = port.socket.fileno()
         self._epoll.register(number, select.EPOLLIN)
-        self._ports[number] = port
+        self._sockets[number] = port
 
         def unused() -> None:
             with self._lock:
-                self._ports.pop(number, None)
+                self._sockets.pop(number, None)
             port.close()
 
         port.on_unused = unused
@@ -268,45 +267,45 @@ class UdpEndpoints:
     # ------------------------------------------------------------------ driving
 
     def read(self) -> int:
-        """Takes what has come; returns when `turn` will have something to do."""
-        if self._crowded and time.monotonic_ns() < self._read_ns + _PATIENCE_NS and self._crowded.congested:
+        """Reads the sockets; returns when `turn` is due, in ns of the monotonic clock."""
+        if self._full_receiver and time.monotonic_ns() < self._read_ns + _PATIENCE_NS and self._full_receiver.congested:
             return self._due_ns
         for _ in range(_TURNS):
-            ready = [port for number, _ in self._poll() if (port := self._ports.get(number)) is not None]
+            ready = [port for number, _ in self._poll() if (port := self._sockets.get(number)) is not None]
             if not ready:
                 break
             now_ns = self._read_ns = time.monotonic_ns()
-            self._crowded = None
+            self._full_receiver = None
             for addressee in set().union(*(port.read(now_ns) for port in ready)):
                 following = addressee.turn(now_ns)
                 if following is not None:
                     self._due_ns = min(self._due_ns, following)
                 if isinstance(addressee, UdpReceiver) and addressee.congested:
-                    self._crowded = addressee
-            # What is left waits with the kernel, until the ring has been read that it goes to.
-            if self._crowded or not any(port.may_have_more for port in ready):
+                    self._full_receiver = addressee
+            # The rest waits in the kernel until the pump has read the ring.
+            if self._full_receiver or not any(port.may_have_more for port in ready):
                 break
         self._look_for_news()
         return 0 if self._hurried else self._due_ns
 
     def _look_for_news(self) -> None:
-        if self.resolving.changes != self._known_changes:
-            self._known_changes = self.resolving.changes
+        if self.resolution.changes != self._known_changes:
+            self._known_changes = self.resolution.changes
             self._changed_soon()
 
     def _poll(self) -> list[tuple[int, int]]:
         return self._epoll.poll(0) if self._epoll is not None else []
 
     def turn(self, now_ns: int) -> int:
-        """Does what is due; returns when something will be next."""
+        """Does the work that is due; returns when to call again, in ns of the monotonic clock."""
         if now_ns < self._due_ns and not self._hurried:
             return self._due_ns
-        self._hurried = False  # first: what is done may hurry, and so may other threads at any time
+        self._hurried = False  # first: the work below, and any other thread, may call `hurry`
         if now_ns - self._read_ns > _LONG_NS:
-            # A callback took long: nobody is silent whose packets wait in a socket.
+            # A callback took long: a peer whose packets wait in a socket is not silent.
             self.read()
             now_ns = time.monotonic_ns()
-        soon = self.resolving.turn(now_ns)
+        soon = self.resolution.turn(now_ns)
         self._look_for_news()
         for udp_sender in list(self._udp_senders):
             following = udp_sender.turn(now_ns)
@@ -319,26 +318,26 @@ class UdpEndpoints:
                 continue
             following = udp_receiver.turn(now_ns)
             soon = soon if following is None else min(soon, following)
-        self._tell_driver()
+        self._note_activity()
         self._due_ns = soon
         return 0 if self._hurried else soon
 
-    def _tell_driver(self) -> None:
-        """Sockets of twins that nobody has asked for are not worth many looks."""
+    def _note_activity(self) -> None:
+        """Sets whether the event loop reads the sockets often: not for UDP twins without a receiver."""
         active = any(udp_sender.active for udp_sender in list(self._udp_senders))
-        self._event_loop.network_is_busy = active or bool(self._udp_receivers or self.resolving.ways)
+        self._event_loop.network_is_busy = active or bool(self._udp_receivers or self.resolution.paths)
 
     def show_counters(self) -> None:
-        """Shows what topic resolution has counted in the registry."""
-        if self.resolving.ways:
-            self._registry.show_counters(self.resolving.counters())
+        """Writes the counters of topic resolution into the registry."""
+        if self.resolution.paths:
+            self._registry.show_counters(self.resolution.counters())
 
     def _drop(self, udp_sender: UdpSender) -> None:
         self._udp_senders.remove(udp_sender)
         udp_sender.detach()
 
     def close(self) -> None:
-        """Lets go of every socket, after clients of the ended sessions have got what they miss."""
+        """Closes every socket, after the clients of ended sessions have got what they miss."""
         while self._epoll is not None and any(
             not udp_sender.over(time.monotonic_ns(), context_closes=True) for udp_sender in list(self._udp_senders)
         ):
@@ -349,17 +348,17 @@ class UdpEndpoints:
             self._epoll.poll(_LINGER_S)
         for udp_sender in list(self._udp_senders):
             self._drop(udp_sender)
-        self.resolving.close()
-        for port in list(self._ports.values()):
+        self.resolution.close()
+        for port in list(self._sockets.values()):
             port.close()
-        self._ports.clear()
+        self._sockets.clear()
         if self._epoll is not None:
             self._epoll.close()
             self._epoll = None
 
     def abandon(self) -> None:
-        """For a child after a fork."""
-        for port in list(self._ports.values()):
+        """Closes the descriptors in the child of a fork."""
+        for port in list(self._sockets.values()):
             port.close()
         if self._epoll is not None:
             self._epoll.close()

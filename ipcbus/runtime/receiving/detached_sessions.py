@@ -1,4 +1,4 @@
-"""Sessions that this context had to leave, from then on until they are joined again or over."""
+"""Sessions that this context had to leave, until it joins them again or they end."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ log = logging.getLogger("ipcbus")
 
 
 class DetachedSessions:
-    """Their source has evicted this context, or shows no life. Runs on the driver.
+    """Sessions that evicted this context, or whose source shows no life. Runs on the driver.
 
-    They are not read any more, but still say how many messages are published.
+    The context does not read them any more, but still sees how many messages their sources publish.
     """
 
     def __init__(self) -> None:
-        """There are none."""
         self._sessions: dict[SessionAdvert, ReceivingSession] = {}
 
     def add_evicted(self, session: ReceivingSession) -> None:
-        """A session was left because it evicted this context; its receivers are told what that costs them so far."""
+        """Adds a session that evicted this context, and reports the loss so far to its receivers."""
         self._sessions[session.advert] = session
         log.warning(
-            "%s (pid %d) has evicted this context, which kept it waiting; what it sends until the session is joined "
-            "again is lost, and counted. Receive faster, or raise slow_receiver_timeout or the window of the source",
+            "%s (pid %d) has evicted this context, which kept it waiting; its messages are lost, and counted, until "
+            "this context joins again. Receive faster, or raise slow_receiver_timeout or the window of the source",
             session.source_string,
             session.owner_pid,
         )
         session.note_eviction()
 
     def add_silent(self, session: ReceivingSession) -> None:
-        """A session was left because it shows no life; its receivers are told of its end."""
+        """Adds a session that shows no life, and notifies its receivers of its end."""
         self._sessions[session.advert] = session
         log.warning(
-            "%s (pid %d) has shown no sign of life for %g s: it has ended for its receivers until it shows one. If "
-            "the process is well, raise transport_*_activity_timeout or lower transport_*_sm_interval of the source",
+            "%s (pid %d) has shown no sign of life for %g s: the session has ended for its receivers until it shows "
+            "one. If the process is well, raise transport_*_activity_timeout, or lower transport_*_sm_interval of the "
+            "source",
             session.source_string,
             session.owner_pid,
             session.activity_timeout.timeout_ns / 1e9,
@@ -48,46 +48,45 @@ class DetachedSessions:
         session.finish()
 
     def sessions(self) -> list[ReceivingSession]:
-        """Those that are not joined again."""
+        """Returns the detached sessions."""
         return list(self._sessions.values())
 
     def __contains__(self, advert: SessionAdvert) -> bool:
-        """Returns whether a session is one of them."""
         return advert in self._sessions
 
     def must_wait(self, advert: SessionAdvert) -> bool:
-        """Returns whether one of them is not to be joined yet.
+        """Returns whether a detached session must not be joined yet.
 
-        It is silent still, or would be held up by this context at once, because a receiver has no room.
+        It is still silent, or this context would keep it waiting at once, because a receiver has no room.
         """
         session = self._sessions[advert]
         if session.over:
             return not session.shows_life()
         return not session.has_room()
 
-    def some_show_life(self) -> bool:
-        """Returns whether a silent one is silent no more."""
+    def any_shows_life(self) -> bool:
+        """Returns whether a silent session shows life again."""
         return any(session.over and session.shows_life() for session in self._sessions.values())
 
     def joined_again(self, session: ReceivingSession, numbers: Container[int]) -> bool:
-        """A session was joined; it still carries the topics of these numbers. Says whether it was one of these."""
+        """Continues a session after a new join, with the topics of these numbers; returns whether it was detached."""
         before = self._sessions.pop(session.advert, None)
         if before is not None:
             session.continue_from(before, numbers)
         return before is not None
 
-    def take_over(
+    def take_finished(
         self,
         offered: Mapping[SessionAdvert, Mapping[int, SourceAdvert]],
         wanted: Callable[[str], object],
         contexts: Container[int],
     ) -> list[ReceivingSession]:
-        """Those that nobody will join again, which are none of these from now on.
+        """Removes and returns the sessions that this context will not join again.
 
         Args:
-            offered: what can be joined.
-            wanted: says whether a topic has receivers.
-            contexts: those that live.
+            offered: sessions that can be joined.
+            wanted: returns whether a topic has receivers.
+            contexts: ids of the live contexts.
         """
         found = []
         for advert, session in self._sessions.items():
@@ -95,7 +94,7 @@ class DetachedSessions:
                 numbers = offered[advert]
                 over = not any(each.topic_number in numbers and wanted(each.origin.topic) for each in session.topics())
             else:
-                # Before it is closed its last messages may not be published.
+                # Until the session is closed, its source may publish more messages.
                 over = session.closed or advert.context_id not in contexts
             if over:
                 found.append(session)
@@ -104,14 +103,14 @@ class DetachedSessions:
         return found
 
     def unsettled(self, offered: Container[SessionAdvert]) -> bool:
-        """Returns whether some may be joined again, or be over, without a registry that says so."""
+        """Returns whether sessions may become joinable, or end, without a change of a registry."""
         return any(not session.over or advert not in offered for advert, session in self._sessions.items())
 
     def tell_lost(self) -> None:
-        """By timer: tells what those that evicted this context have published meanwhile."""
+        """Reports, by timer, messages published meanwhile by sessions that evicted this context."""
         for session in self.sessions():
             session.report_losses()
 
     def close(self) -> None:
-        """Forgets them all."""
+        """Forgets all sessions."""
         self._sessions.clear()

@@ -1,4 +1,4 @@
-"""What a context's receivers are told besides messages: sources that come, go or are missing; and what they raise."""
+"""Notifications of receivers: sources that come, go or are missing. And the errors of their callbacks."""
 
 from __future__ import annotations
 
@@ -20,39 +20,40 @@ log = logging.getLogger("ipcbus")
 
 
 class Notifier:
-    """Tells the receivers of one context (delivery.slow_path.Failures). No clock: the time is passed in."""
+    """Notifies the receivers of one context (delivery.slow_path.Failures). No clock: the time is passed in."""
 
     def __init__(self, subscriptions: Subscriptions, pass_on: Callable[[BaseException], bool]) -> None:
-        """Has told nothing yet.
+        """Begins without notifications.
 
         Args:
             subscriptions: the receivers.
-            pass_on: says whether what a callback raised goes on to the thread that drives (`Wheel.pass_on`).
+            pass_on: keeps an error of a callback for the thread that drives, if that has to raise it
+                (`DriverLock.pass_on`).
         """
         self._subscriptions = subscriptions
         self._pass_on = pass_on
-        self._sourceless: list[Subscription] = []
-        self._errors_told: set[tuple[int, str]] = set()
-        self._told = 0
+        self._without_source: list[Subscription] = []
+        self._logged_errors: set[tuple[int, str]] = set()
+        self._count = 0
 
-    def count(self, told: int) -> None:
-        """So many events, or messages read outside of the pump, were given to receivers."""
-        self._told += told
+    def count(self, events: int) -> None:
+        """Counts events, and messages read outside of the pump, that receivers got."""
+        self._count += events
 
-    def take_told(self) -> int:
-        """Returns how many were counted since the last call."""
-        told, self._told = self._told, 0
-        return told
+    def take_count(self) -> int:
+        """Returns the number of events since the last call."""
+        count, self._count = self._count, 0
+        return count
 
     def failed(self, sink: Sink, error: BaseException) -> None:
-        """Counts what a callback raised and logs it once a kind and receiver, unless the driving call raises it."""
+        """Logs an error of a callback, once a kind and receiver, unless the call that drives raises the error."""
         if self._pass_on(error):
             return
         key = (id(sink), type(error).__name__)
-        if key not in self._errors_told:
-            self._errors_told.add(key)
+        if key not in self._logged_errors:
+            self._logged_errors.add(key)
             log.error(
-                "callback of the receiver of %r raised %r; delivery goes on, more of this kind are only counted",
+                "callback of the receiver of %r raised %r; delivery goes on; more errors of this kind are only counted",
                 getattr(sink.owner, "topic", "?"),
                 error,
                 exc_info=error,
@@ -61,48 +62,50 @@ class Notifier:
     # ------------------------------------------------------------------ sources that come and go
 
     @staticmethod
-    def introduce(session: ReceivingSession, source: SourceAdvert, users: Iterable[Subscription]) -> None:
-        """Tells receivers of a source whose messages they will get, unless they know of it."""
+    def notify_source(session: ReceivingSession, source: SourceAdvert, users: Iterable[Subscription]) -> None:
+        """Notifies receivers of a source whose messages they will get, unless they know the source."""
         for user in users:
-            if user.following is not None:
-                user.following.begin(source, session.owner_pid)
+            if user.notifications is not None:
+                user.notifications.begin(source, session.owner_pid)
 
-    def introduce_all(self, session: ReceivingSession) -> None:
-        """Tells the receivers of a session of all its sources."""
+    def notify_all_sources(self, session: ReceivingSession) -> None:
+        """Notifies the receivers of a session of all its sources."""
         for each in session.topics():
             users = [user for user in self._subscriptions.of(each.origin.topic) if user.sink in each.sinks]
-            self.introduce(session, SourceAdvert(session.advert, each.origin.topic, each.topic_number), users)
+            self.notify_source(session, SourceAdvert(session.advert, each.origin.topic, each.topic_number), users)
 
-    def tell_gone(self, sessions: Iterable[ReceivingSession], now_ns: int) -> None:
-        """Tells receivers of sources that they get no more messages from; these are the sessions there are."""
-        following = {each.sink: each.following for each in self._subscriptions if each.following is not None}
-        if not following:
+    def notify_gone(self, sessions: Iterable[ReceivingSession], now_ns: int) -> None:
+        """Notifies receivers of sources that are not in any of these sessions any more."""
+        notifications = {
+            each.sink: each.notifications for each in self._subscriptions if each.notifications is not None
+        }
+        if not notifications:
             return
-        received: dict[Sink, set[SourceAdvert]] = {sink: set() for sink in following}
+        received: dict[Sink, set[SourceAdvert]] = {sink: set() for sink in notifications}
         for session in sessions:
             for each in session.topics():
                 source = SourceAdvert(session.advert, each.origin.topic, each.topic_number)
-                for sink in following.keys() & each.sinks:
+                for sink in notifications.keys() & each.sinks:
                     received[sink].add(source)
-        for sink, told in following.items():
-            told.keep(received[sink], now_ns)
+        for sink, known in notifications.items():
+            known.keep(received[sink], now_ns)
 
     # ------------------------------------------------------------------ sources that are missing
 
-    def miss(self, topics: Iterable[str]) -> bool:
-        """Notes that these topics have sources now; says whether a receiver is to be told that it has none."""
+    def note_sources(self, topics: Iterable[str]) -> bool:
+        """Notes that these topics have sources now; returns whether a receiver without a source gets an event."""
         watching = [each for each in self._subscriptions if each.options.resolution_no_source_notification_threshold]
         if watching:
             found = {subscription for topic in topics for subscription in self._subscriptions.of(topic)}
-            self._sourceless += [
-                subscription for subscription in watching if subscription.looked(subscription in found)
+            self._without_source += [
+                subscription for subscription in watching if subscription.note_scan(subscription in found)
             ]
-        return bool(self._sourceless)
+        return bool(self._without_source)
 
-    def tell_missing(self) -> None:
-        """Tells them."""
-        sourceless, self._sourceless = self._sourceless, []
+    def notify_missing(self) -> None:
+        """Sends NO_SOURCE_NOTIFICATION to the receivers that `note_sources` found."""
+        sourceless, self._without_source = self._without_source, []
         for subscription in sourceless:
-            self._told += 1
+            self._count += 1
             message = event(Origin(subscription.name, ""), MessageType.NO_SOURCE_NOTIFICATION, -1, -1)
             subscription.sink.event(message, self)

@@ -1,4 +1,4 @@
-"""What a context receives: its receivers' topics and the sessions it has joined for them."""
+"""The receiving sessions of a context: it joins and leaves them for the topics of its receivers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class ReceivingSessions:
         event_loop: EventLoop,
         network: UdpEndpoints,
     ) -> None:
-        """An inbox without receivers."""
+        """Begins without receivers."""
         self._domain, self._registry, self._event_loop = domain, registry, event_loop
         budget = ReassemblyBudget(
             options.delivery_control_maximum_total_map_entries, options.delivery_control_maximum_reassembly_bytes
@@ -56,30 +56,29 @@ class ReceivingSessions:
         self._subscriptions = Subscriptions()
         self.notifier = Notifier(self._subscriptions, event_loop.pass_on)
         self._joiner = SessionJoiner(domain, who, options, network, budget, self.notifier.failed, self.notifier.count)
-        self._moves = Failover(self._joiner)
-        self._resolving = network.resolving
-        self._peers = Peers(domain, self._resolving)
-        self._left = DetachedSessions()
+        self._failover = Failover(self._joiner)
+        self._resolution = network.resolution
+        self._peers = Peers(domain, self._resolution)
+        self._detached = DetachedSessions()
         self._ended: set[SessionAdvert] = set()
         self._sessions: dict[SessionAdvert, ReceivingSession] = {}
-        self._unsettled = False
+        self._needs_reconcile = False
         self._reconciling = False
-        self._again = False
-        self._gone = False
+        self._reconcile_again = False
+        self._sources_gone = False
         self._deferred_events = DeferredEvents(event_loop, self.notifier)
         self._losses_due_ns = 0
         self.blocked = False
 
     def sessions(self) -> list[ReceivingSession]:
-        """Returns the joined sessions."""
         return list(self._sessions.values())
 
     def open(self, subscription: Subscription) -> None:
-        """Receives for one more receiver; `scan` has to follow.
+        """Adds the subscription of a new receiver; call `scan` afterwards.
 
         Raises:
             ConfigError: its options contradict those of another receiver of the same topic.
-            ipcbus.TransportError: the registry cannot show it.
+            ipcbus.TransportError: the registry has no room for the receiver.
         """
         self._subscriptions.check(subscription)
         try:
@@ -90,72 +89,72 @@ class ReceivingSessions:
             raise as_ipcbus_error(error) from error
         subscription.sink.count_into(self._registry.mapping, self._registry.entry_offset(subscription.entry))
         self._subscriptions.add(subscription)
-        self._resolving.want(subscription.name, wildcard=subscription.pattern is not None)
-        self._unsettled = True
+        self._resolution.want(subscription.name, wildcard=subscription.pattern is not None)
+        self._needs_reconcile = True
 
     def remove(self, subscription: Subscription) -> None:
-        """Stops receiving for one receiver."""
+        """Removes the subscription of a receiver."""
         subscription.sink.closed = True
         if subscription in self._subscriptions:
             self._subscriptions.remove(subscription)
             if not any(
                 each.name == subscription.name and each.pattern == subscription.pattern for each in self._subscriptions
             ):
-                self._resolving.unwant(subscription.name, wildcard=subscription.pattern is not None)
-            if subscription.following is not None:
-                subscription.following.end()
+                self._resolution.unwant(subscription.name, wildcard=subscription.pattern is not None)
+            if subscription.notifications is not None:
+                subscription.notifications.end()
             self._reconcile()
-            subscription.sink.stop_counting()  # first, or it might count in the entry's next use
+            subscription.sink.stop_counting()  # first, or the sink might count in the next receiver's entry
             self._registry.remove(subscription.entry)
 
     # ------------------------------------------------------------------ resolution
 
     def scan(self) -> None:
-        """Looks for new and vanished registries, then as `refresh`."""
+        """Looks for new and vanished registries, then calls `refresh`."""
         if not self._subscriptions:
-            self._unsettled |= self._peers.forget_all()
+            self._needs_reconcile |= self._peers.forget_all()
             return
-        self._unsettled |= self._peers.scan()
+        self._needs_reconcile |= self._peers.scan()
         self.refresh()
 
     def refresh(self) -> None:
         """Reads the registries that changed and joins or leaves accordingly."""
-        if self._peers.refresh() or self._unsettled:
+        if self._peers.refresh() or self._needs_reconcile:
             self._reconcile()
 
     def look_for_sources(self) -> None:
-        """By timer, once a scan interval: tells receivers whose topics have had no source for too long."""
+        """Notifies, once in a scan interval, receivers whose topics have had no source for too long."""
         topics = {source.topic for source in self._peers.sources()}
-        if self.notifier.miss(topics) and not self._deferred_events.owe():
-            self.notifier.tell_missing()
+        if self.notifier.note_sources(topics) and not self._deferred_events.defer():
+            self.notifier.notify_missing()
 
     # ------------------------------------------------------------------ joining and leaving
 
     def _reconcile(self) -> None:
-        """Joins and leaves until what is received is what is wanted and offered."""
-        # A callback of this round may want another round. That follows: it must not act on what was looked at before.
-        self._again = True
+        """Joins and leaves sessions until the subscriptions receive all that is offered."""
+        # A callback of this round may ask for another round, which follows and reads the offers again.
+        self._reconcile_again = True
         if self._reconciling:
             return
         self._reconciling = True
         try:
             if not self._event_loop.quiet:
-                self._deferred_events.pay(filter(self._has, self.sessions()))
-            while self._again:
-                self._again = self._unsettled = False
+                self._deferred_events.deliver(filter(self._has, self.sessions()))
+            while self._reconcile_again:
+                self._reconcile_again = self._needs_reconcile = False
                 self._reconcile_once()
         finally:
             self._reconciling = False
-        if self._gone and not self._deferred_events.owe():
-            self._tell_gone()
+        if self._sources_gone and not self._deferred_events.defer():
+            self._notify_gone()
 
     def _reconcile_once(self) -> None:
         offered = self._peers.offers()
         for advert, sources in offered.items():
             if advert not in self._ended:
                 self._take(advert, sources.values())
-        if self._left.sessions():
-            self._settle_left(offered)
+        if self._detached.sessions():
+            self._settle_detached(offered)
         for session in filter(self._has, self.sessions()):
             self._prune(session, offered.get(session.advert))
         self._ended &= offered.keys()
@@ -164,17 +163,17 @@ class ReceivingSessions:
         topics.update(each.origin.topic for session in self.sessions() for each in session.topics())
         self._subscriptions.keep(topics)
 
-    def _settle_left(self, offered: Offers) -> None:
-        """Ends those of the sessions that had to be left to which nobody will come back."""
-        if self._deferred_events.owe():
-            self._unsettled = True
+    def _settle_detached(self, offered: Offers) -> None:
+        """Ends the detached sessions that this context will not join again."""
+        if self._deferred_events.defer():
+            self._needs_reconcile = True
             return
-        for session in self._left.take_over(offered, self._subscriptions.of, self._peers.contexts()):
+        for session in self._detached.take_finished(offered, self._subscriptions.of, self._peers.contexts()):
             if session.has_unreported_losses():
-                self.notifier.introduce_all(session)  # a silent one had been told to be gone
+                self.notifier.notify_all_sources(session)  # receivers of a silent session got its end
             session.finish()
-            self._gone = True
-        self._unsettled |= self._left.unsettled(offered)
+            self._sources_gone = True
+        self._needs_reconcile |= self._detached.unsettled(offered)
 
     def _take(self, advert: SessionAdvert, sources: Iterable[SourceAdvert]) -> None:
         wanted = {source: users for source in sources if (users := self._subscriptions.users(advert, source.topic))}
@@ -182,9 +181,7 @@ class ReceivingSessions:
             return
         session = self._sessions.get(advert) or self._join(advert, wanted)
         for source in wanted:
-            users = self._subscriptions.users(
-                advert, source.topic
-            )  # again: what was called meanwhile may have closed some
+            users = self._subscriptions.users(advert, source.topic)  # again: callbacks may have closed some receivers
             if session is None or not users or not self._has(session):
                 continue
             known = session.demux.controller(source.topic_number)
@@ -193,12 +190,12 @@ class ReceivingSessions:
             if session.can_receive(source):
                 self._receive(session, source, users)
             else:
-                # The line is free once the topic that had it before is read to its end.
-                self._unsettled = True
+                # The line is free when the earlier topic on it is read to its end.
+                self._needs_reconcile = True
 
     def _join(self, advert: SessionAdvert, wanted: dict[SourceAdvert, list[Subscription]]) -> ReceivingSession | None:
-        """Joins a session of which topics are wanted, unless it cannot or must not be joined now."""
-        if advert in self._left and (self._deferred_events.owe() or self._left.must_wait(advert)):
+        """Joins a session with subscribed topics; None if that is not possible now."""
+        if advert in self._detached and (self._deferred_events.defer() or self._detached.must_wait(advert)):
             return None
         registry = self._peers.registry_of(advert)
         options = next(iter(wanted.values()))[0].options
@@ -206,36 +203,36 @@ class ReceivingSessions:
         if session is not None:
             self._sessions[advert] = session
             self._event_loop.watch(self.sessions())
-            if self._left.joined_again(session, {source.topic_number for source in wanted}):
-                self._tell_gone()
+            if self._detached.joined_again(session, {source.topic_number for source in wanted}):
+                self._notify_gone()
         return session
 
     def _receive(self, session: ReceivingSession, source: SourceAdvert, users: list[Subscription]) -> None:
-        """Gives a topic's messages to these receivers from now on."""
+        """Delivers a topic's messages to these receivers from now on."""
         options = users[0].options
         for user in users:
-            user.looked(found=True)  # also a source that is gone before the next look
+            user.note_scan(found=True)  # also for a source that is gone before the next scan
         warn_of_differences(source.topic, users)
         if not self._event_loop.quiet:
-            self.notifier.introduce(session, source, users)
+            self.notifier.notify_source(session, source, users)
         sinks = [user.sink for user in users if not user.sink.closed]
         if not sinks or not self._has(session):
-            return  # closed by what was called just now
+            return  # a callback has closed it
         session.receive(source, sinks, options, begin=not self._event_loop.quiet)
         self._losses_due_ns = 0
-        self._gone = True  # so that the end is told of a topic that was not there any more
-        self._deferred_events.owe()
+        self._sources_gone = True  # so that a topic that is gone already gets its end
+        self._deferred_events.defer()
         self._peers.ring(session.advert.context_id)
 
-    def _tell_gone(self) -> None:
-        self._gone = False
-        # The receivers of an evicted session are told of its end when it is joined again, or over.
-        evicted = [session for session in self._left.sessions() if not session.over]
-        self.notifier.tell_gone(self.sessions() + evicted, time.monotonic_ns())
+    def _notify_gone(self) -> None:
+        self._sources_gone = False
+        # The receivers of an evicted session get its end when it is joined again, or over.
+        evicted = [session for session in self._detached.sessions() if not session.over]
+        self.notifier.notify_gone(self.sessions() + evicted, time.monotonic_ns())
 
     def _prune(self, session: ReceivingSession, offered: dict[int, SourceAdvert] | None) -> None:
         for controller in session.topics():
-            # Only who had its beginning gets the rest: a receiver made after the source has ended does not.
+            # Only receivers that got the beginning get the rest, not receivers made after the end of the source.
             users = {user.sink for user in self._subscriptions.users(session.advert, controller.origin.topic)}
             sinks = [sink for sink in controller.sinks if sink in users]
             if not sinks:
@@ -243,13 +240,13 @@ class ReceivingSessions:
                 continue
             if controller.sinks != sinks:
                 controller.set_sinks(sinks)
-            # A session that is no longer offered has been closed: its own end mark says when it is read out.
+            # A session that is no longer offered is closed: the end mark in its ring shows when it is read out.
             if offered is None:
                 session.datagram_source.note_withdrawn()
             elif controller.topic_number not in offered:
                 session.stop_topic(controller.topic_number, drain=True)
         if not self._event_loop.quiet and session.end_drained_topics():
-            self._gone = True
+            self._sources_gone = True
         if not session.topics():
             self._leave(session)
 
@@ -259,27 +256,27 @@ class ReceivingSessions:
             self._peers.ring(session.advert.context_id)
 
     def _has(self, session: ReceivingSession) -> bool:
-        """Returns whether it is still joined; the callbacks of an event may have closed its last receiver."""
+        """Returns whether a session is still joined; a callback may have closed its last receiver."""
         return self._sessions.get(session.advert) is session
 
     def _drop(self, session: ReceivingSession) -> bool:
-        """Reads a session no more; False when that is done already."""
+        """Stops reading a session; False when the context does not read it any more."""
         if not self._has(session):
             return False
         del self._sessions[session.advert]
-        self._gone = True
+        self._sources_gone = True
         self._event_loop.watch(self.sessions())
         return True
 
-    # ------------------------------------------------------------------ looking after sessions
+    # ------------------------------------------------------------------ attending to sessions
 
     def attend(self) -> bool:
-        """Looks after sessions that ended, broke, have a full receiver, or whose source wants an event.
+        """Handles sessions that ended, broke, have a full receiver, or whose source waits for room.
 
         Returns:
             Whether a session still waits for room in a receiver's queue.
         """
-        if self._deferred_events.any:
+        if self._deferred_events.pending:
             self.check()
             self.check_losses(time.monotonic_ns())
         for session in filter(self._has, self.sessions()):
@@ -299,11 +296,11 @@ class ReceivingSessions:
             elif attention and demux.ring.ended and not demux.blocked:
                 self._end(session)
             elif session.end_drained_topics():
-                self._gone = self._unsettled = True
+                self._sources_gone = self._needs_reconcile = True
                 if not session.topics():
                     self._leave(session)
-        if self._gone:
-            self._tell_gone()
+        if self._sources_gone:
+            self._notify_gone()
         self.blocked = any(session.demux.blocked for session in self.sessions())
         if any(session.demux.blocked == session.demux.watched for session in self.sessions()):
             self._event_loop.watch(self.sessions())
@@ -311,8 +308,8 @@ class ReceivingSessions:
 
     def _cut_short(self, session: ReceivingSession) -> None:
         log.error(
-            "the shared memory of %s (pid %d) was cut short by another program; the session has ended for its "
-            "receivers, and what is known to be published and was not received is reported lost",
+            "another program has cut the shared memory of %s (pid %d) short; the session has ended for its receivers, "
+            "and messages that were published and not received are reported lost",
             session.source_string,
             session.owner_pid,
         )
@@ -329,24 +326,24 @@ class ReceivingSessions:
 
     def _evicted(self, session: ReceivingSession) -> None:
         if session.demux.holds and can_fall_back(session.advert, session.options):
-            return  # what is in hand comes first; it is a copy
+            return  # the datagram in hand, a copy, comes first
         reason = "its source has evicted this context, which kept it waiting"
-        if self._moves.to_udp(session, session.options, reason):
+        if self._failover.to_udp(session, session.options, reason):
             session.evictions += 1
-            self._losses_due_ns = 0  # over UDP messages may be lost without others following them
+            self._losses_due_ns = 0  # over UDP, messages may be lost without later messages
             self._event_loop.watch(self.sessions())
             return
         self._leave(session)
-        self._left.add_evicted(session)
+        self._detached.add_evicted(session)
         self._reconcile()
 
     def check(self) -> None:
-        """By timer: sources that died, losses with nothing behind them, topics that are drained."""
-        if self._deferred_events.owe():
+        """Handles, by timer, sources that died, losses without later messages, and topics that are read out."""
+        if self._deferred_events.defer():
             return
-        self._deferred_events.pay(filter(self._has, self.sessions()))
+        self._deferred_events.deliver(filter(self._has, self.sessions()))
         now_ns = time.monotonic_ns()
-        self._joiner.bury(self.sessions(), self._peers.registry_of)
+        self._joiner.withdraw_dead(self.sessions(), self._peers.registry_of)
         for session in filter(self._has, self.sessions()):
             if session.demux.ring.cut_short:
                 self._cut_short(session)
@@ -358,7 +355,7 @@ class ReceivingSessions:
                 self._mend(session)
                 if not self._has(session):
                     continue
-            if session.demux.show():  # again, as another program may have changed the words of the slot
+            if session.demux.show():  # again, because another program may have changed the words of the slot
                 self._peers.ring(session.advert.context_id)
             if session.owner_died() and not self._joiner.hears(session):
                 if session.drain():
@@ -366,42 +363,42 @@ class ReceivingSessions:
                 continue
             if session.is_silent(now_ns) and session.drain() and session.is_silent(now_ns):
                 self._leave(session)
-                self._left.add_silent(session)
+                self._detached.add_silent(session)
                 continue
             if session.end_drained_topics() and not session.topics():
                 self._leave(session)
-        self._left.tell_lost()
-        if self._unsettled or self._left.some_show_life():
+        self._detached.tell_lost()
+        if self._needs_reconcile or self._detached.any_shows_life():
             self._reconcile()
-        self._tell_gone()
+        self._notify_gone()
 
     def check_losses(self, now_ns: int) -> int:
-        """By timer: losses with nothing behind them; returns when to look again, in ns of the monotonic clock."""
+        """Finds losses without later messages; returns when to call again, in ns of the monotonic clock."""
         if self._event_loop.quiet:
             return FOREVER_NS
         if now_ns >= self._losses_due_ns:
-            self._deferred_events.pay(filter(self._has, self.sessions()))
-            self._losses_due_ns = FOREVER_NS  # before the checks: what they call may add topics
-            if self._moves.arrive(filter(self._has, self.sessions())):
+            self._deferred_events.deliver(filter(self._has, self.sessions()))
+            self._losses_due_ns = FOREVER_NS  # before the checks: their callbacks may add topics
+            if self._failover.finish_returns(filter(self._has, self.sessions())):
                 self._event_loop.watch(self.sessions())
             due = [session.check(now_ns) for session in filter(self._has, self.sessions())]
-            due.append(self._moves.next_ns(now_ns))
+            due.append(self._failover.next_ns(now_ns))
             self._losses_due_ns = min([self._losses_due_ns, *(at_ns for at_ns in due if at_ns is not None)])
         return self._losses_due_ns
 
     def retry(self) -> None:
-        """Tries again to join what was refused, and to go back to rings that were lost."""
+        """Tries again to join refused sessions, and to go back to rings that were lost."""
         if self._joiner.refused:
             self._reconcile()
-        self._moves.keep(self.sessions())
-        if not self._event_loop.quiet and self._moves.to_rings(self.sessions(), self._peers.registry_of):
+        self._failover.keep(self.sessions())
+        if not self._event_loop.quiet and self._failover.begin_returns(self.sessions(), self._peers.registry_of):
             self._losses_due_ns = 0
 
     def _end(self, session: ReceivingSession) -> None:
         if session.datagram_source.for_good:
             self._ended.add(session.advert)
         else:
-            self._unsettled = True  # it is offered still: perhaps it can be joined again
+            self._needs_reconcile = True  # the session is still offered: perhaps it can be joined again
         if self._drop(session):
             try:
                 session.finish()
@@ -409,45 +406,46 @@ class ReceivingSessions:
                 session.leave()
 
     def sources_of(self, subscription: Subscription) -> int:
-        """Returns how many sources' messages a receiver gets."""
+        """Returns the number of sources that a receiver has joined."""
         return sum(subscription.sink in each.sinks for session in self.sessions() for each in session.topics())
 
     def drain(self) -> None:
-        """Delivers what is published now, as far as receivers have room, and the ends of sessions behind it."""
+        """Delivers published messages as far as receivers have room, and the ends of sessions after them."""
         for session in filter(self._has, self.sessions()):
             session.drain()
         self.attend()
 
     def info(self, subscription: Subscription) -> list[SessionInfo]:
         """Returns the sessions that carry one of a receiver's topics, joined or not."""
-        left, refused = self._left.sessions(), self._joiner.refused
-        return sessions_of(subscription, self.sessions(), left, refused, self._peers.sources(), self._peers.contexts())
+        detached, refused = self._detached.sessions(), self._joiner.refused
+        sources, pids = self._peers.sources(), self._peers.contexts()
+        return sessions_of(subscription, self.sessions(), detached, refused, sources, pids)
 
     def close(self) -> None:
-        """Leaves everything; the receivers are closed."""
+        """Leaves all sessions; the receivers are closed."""
         subscriptions = list(self._subscriptions)
         self._subscriptions.clear()
         for subscription in subscriptions:
-            if subscription.following is not None:
-                subscription.following.end()
+            if subscription.notifications is not None:
+                subscription.notifications.end()
         for session in self.sessions():
             self._leave(session)
-        self._left.close()
-        self._moves.keep(())
+        self._detached.close()
+        self._failover.keep(())
         self._peers.forget_all()
 
     def before_fork(self) -> None:
-        """Inside a callback that forks: the child goes on with it, and no source waits for the child."""
+        """Prepares sessions for a fork inside a callback, so that no source waits for the child."""
         for session in self.sessions():
             session.demux.before_fork()
 
     def after_fork(self) -> None:
-        """The same in the parent, afterwards."""
+        """Undoes `before_fork` in the parent."""
         for session in self.sessions():
             session.demux.after_fork()
 
     def abandon(self) -> None:
-        """For a child after a fork."""
+        """Gives up the sessions in the child of a fork."""
         for session in self._sessions.values():
             session.abandon()
         self._peers.forget_all()

@@ -1,4 +1,4 @@
-"""What a receiver is told of the sessions that carry its topics."""
+"""The sessions that carry a receiver's topics, as the application sees them."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SessionInfo:
-    """What a receiver knows of a session that carries its topic.
+    """A session that carries a topic of a receiver.
 
     Attributes:
-        source: source string.
-        transport: name of the transport.
-        owner_pid: process that sends.
-        state: `joined`, `evicted`, `ended` (its owner shows no life; joined again when it does), or `refused`.
+        source: the source string of the session.
+        transport: the name of the transport.
+        owner_pid: process id of the source.
+        state: `joined`, `evicted`, `ended` (the owner shows no life; the receiver joins again when it does), or
+            `refused`.
         counters: this context's counters on the session, by their names in the statistics, and `evictions`.
-        reason: why it is not joined, or, where it is, why it is not its ring that is read, or
-            what is damaged in its shared memory; else empty.
-        layer: what brings its messages: `ring`, or `LBT-RU` or `LBT-RM`; empty when it is not joined.
+        reason: why the session is not joined, why a joined session does not use its ring, or what is damaged in its
+            shared memory; otherwise empty.
+        layer: `ring`, `LBT-RU` or `LBT-RM`, by which the messages come; empty if the session is not joined.
     """
 
     source: str
@@ -41,7 +42,12 @@ class SessionInfo:
 
 
 class SourceNotificationType(IntEnum):
-    """Kind of a source notification."""
+    """The kind of a source notification.
+
+    Attributes:
+        CREATE: comes before the first message or BOS of a source.
+        DELETE: comes after the last message or EOS of a source.
+    """
 
     CREATE = 1
     DELETE = 2
@@ -49,13 +55,13 @@ class SourceNotificationType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class SourceNotification:
-    """A source of one of a receiver's topics has been met, or is gone.
+    """A notification that a receiver has found a source of its topic, or that a source is gone.
 
     Attributes:
-        type: CREATE comes before the source's first message or BOS, DELETE after its last message or EOS.
-        topic: name of the topic.
-        source: source string of the session.
-        pid: process that sends.
+        type: the kind of the notification.
+        topic: the name of the topic.
+        source: the source string of the session.
+        pid: process id of the source.
     """
 
     type: SourceNotificationType
@@ -67,20 +73,20 @@ class SourceNotification:
 def sessions_of(
     subscription: Subscription,
     joined: Iterable[ReceivingSession],
-    left: Iterable[ReceivingSession],
+    detached: Iterable[ReceivingSession],
     refused: Mapping[SessionAdvert, tuple[int, str]],
     offered: Iterable[SourceAdvert],
     pids: Mapping[int, int],
 ) -> list[SessionInfo]:
-    """What is known of the sessions that carry a receiver's topics.
+    """Returns the sessions that carry a receiver's topics, joined or not.
 
     Args:
-        subscription: the receiver's.
+        subscription: the subscription of the receiver.
         joined: all joined sessions.
-        left: those that this context was evicted from, or that showed no life.
-        refused: process and reason for those that could not be joined.
+        detached: sessions that evicted this context or show no life.
+        refused: process id and reason of sessions that could not be joined.
         offered: all sources.
-        pids: the processes of the contexts.
+        pids: the process ids of the contexts, by context id.
     """
     found = [
         _info(session.advert, session.owner_pid, *_how_joined(session), session.datagram_source.layer)
@@ -88,8 +94,8 @@ def sessions_of(
         if _carries(session, subscription)
     ]
     found += [
-        _info(session.advert, session.owner_pid, *_why_left(session))
-        for session in left
+        _info(session.advert, session.owner_pid, *_why_detached(session))
+        for session in detached
         if _carries(session, subscription)
     ]
     for advert in {source.session: None for source in offered if subscription.wants(source.topic)}:
@@ -112,12 +118,12 @@ def _how_joined(session: ReceivingSession) -> tuple[str, dict[str, int], str]:
     return "joined", session.counters(), session.damage() or session.reason
 
 
-def _why_left(session: ReceivingSession) -> tuple[str, dict[str, int], str]:
+def _why_detached(session: ReceivingSession) -> tuple[str, dict[str, int], str]:
     evictions = {"evictions": session.evictions}
     if session.over:
         silence = session.activity_timeout.timeout_ns / 1e9
         return "ended", evictions, f"its owner has shown no sign of life for {silence:g} s"
-    return "evicted", evictions, "its source has evicted this context; it is joined again when all receivers have room"
+    return "evicted", evictions, "its source has evicted this context; it joins again when all its receivers have room"
 
 
 def _info(

@@ -1,4 +1,4 @@
-"""Joining sessions, and remembering those that cannot be joined."""
+"""Joins sessions, and remembers sessions that cannot be joined."""
 
 from __future__ import annotations
 
@@ -45,23 +45,23 @@ class SessionJoiner:
         network: UdpEndpoints,
         budget: ReassemblyBudget,
         failed: Callable[[Sink, BaseException], None],
-        told: Callable[[int], None],
+        count: Callable[[int], None],
     ) -> None:
-        """For a context.
+        """Begins without refused sessions.
 
         Args:
             domain: the bus domain.
-            who: how the context introduces itself.
-            options: of the context.
-            network: joins what comes over UDP.
-            budget: what its delivery controllers may hold together.
-            failed: told of exceptions in callbacks.
-            told: told how many events and messages read by the way were given to receivers.
+            who: the identity of the context.
+            options: the options of the context.
+            network: joins sessions over UDP.
+            budget: limits the memory of the context's delivery controllers together.
+            failed: gets errors of callbacks.
+            count: counts events, and messages read outside of the pump, that receivers got.
         """
         self._domain, self._who, self._options, self._network = domain, who, options, network
-        self._budget, self._failed, self._told = budget, failed, told
+        self._budget, self._failed, self._count = budget, failed, count
         self.refused: dict[SessionAdvert, tuple[int, str]] = {}
-        self._gone: dict[SessionAdvert, int] = {}
+        self._missing_since: dict[SessionAdvert, int] = {}
 
     def join(
         self, advert: SessionAdvert, registry: PeerRegistry | None, options: ReceiverOptions, pid: int
@@ -70,21 +70,21 @@ class SessionJoiner:
 
         Args:
             advert: the session.
-            registry: the one that offers it; None when it is offered over the network only.
-            options: of the first receiver that wants it.
-            pid: process that sends; 0 when that is not known.
+            registry: the registry that offers the session; None when only the network offers it.
+            options: the options of the first receiver of the session.
+            pid: process id of the source; 0 when that is not known.
 
         Returns:
-            The session; None when it cannot be joined, with the reason in `refused`, or ends just now.
+            The session; None when it cannot be joined, with the reason in `refused`, or when it is ending.
         """
         try:
             if advert.over_udp:
                 return self._over_udp_from_now(advert, registry, options, pid)
             try:
-                return self._made(advert, self.over_ring(advert, registry), options, pid)
+                return self._make_session(advert, self.over_ring(advert, registry), options, pid)
             except SegmentGone as error:
-                # The source closes just now, and its registry will say so; or somebody has removed the ring.
-                if self._gone.setdefault(advert, time.monotonic_ns()) > time.monotonic_ns() - _GONE_NS:
+                # The source is closing, and its registry will show that; or a user has removed the ring.
+                if self._missing_since.setdefault(advert, time.monotonic_ns()) > time.monotonic_ns() - _GONE_NS:
                     self.refused[advert] = (pid, str(error))
                     return None
                 return self._fall_back(advert, registry, options, pid, error)
@@ -104,7 +104,7 @@ class SessionJoiner:
         pid: int,
         error: RingError,
     ) -> ReceivingSession:
-        """Joins the twin of a ring that cannot be joined, or raises why that cannot be."""
+        """Joins the UDP twin of a ring that cannot be joined, or raises the reason."""
         if not can_fall_back(advert, options):
             raise error
         log.warning("%s is received over UDP: %s", advert.source_string, error)
@@ -120,36 +120,36 @@ class SessionJoiner:
     ) -> ReceivingSession:
         udp_receiver = self.over_udp(advert, options)
         if registry is not None:
-            # How far its source has come is known then, however the session ends. It may not be mapped to be read.
+            # The lines show the last numbers of the source, however the session ends. Not every ring can be mapped.
             with contextlib.suppress(RingError, OSError):
                 self._check_uid(registry)
                 udp_receiver.lines = topic_lines.find(self._domain, advert, registry.uid)
-        return self._made(advert, udp_receiver, options, pid, reason)
+        return self._make_session(advert, udp_receiver, options, pid, reason)
 
     def over_ring(self, advert: SessionAdvert, registry: PeerRegistry | None) -> RingReceiver:
         """Joins a session by its ring.
 
         Raises:
-            ringbuf.ring_errors.RingError: it cannot be mapped, or has no slot.
+            ringbuf.ring_errors.RingError: the ring cannot be mapped, or has no free slot.
         """
         if registry is None:
             raise SegmentRefused(
-                f"the memory of {advert.source_string} cannot be mapped: its source is on another host, or in another "
-                "container"
+                f"this context cannot map the memory of {advert.source_string}: the source is on another host, or in "
+                "another container"
             )
         self._check_uid(registry)
         every = self._options.latency_sampling_interval
         return RingReceiver(self._domain, advert, self._who, owner_uid=registry.uid, sample_every=every)
 
     def over_udp(self, advert: SessionAdvert, options: ReceiverOptions, *, resume: bool = False) -> UdpReceiver:
-        """Joins a session, or the twin of one over a ring, over UDP.
+        """Joins a session, or the UDP twin of a ring session, over UDP.
 
         Raises:
-            IpcBusError, ringbuf.ring_errors.RingError: as `UdpEndpoints.join`.
+            IpcBusError, ringbuf.ring_errors.RingError: as in `UdpEndpoints.join`.
         """
         return self._network.join(advert, options, resume=resume)
 
-    def _made(
+    def _make_session(
         self,
         advert: SessionAdvert,
         datagram_source: DatagramSource,
@@ -158,7 +158,7 @@ class SessionJoiner:
         reason: str = "",
     ) -> ReceivingSession:
         self.refused.pop(advert, None)
-        self._gone.pop(advert, None)
+        self._missing_since.pop(advert, None)
         return ReceivingSession(
             advert,
             datagram_source,
@@ -166,24 +166,24 @@ class SessionJoiner:
             begun=datagram_source.begun,
             budget=self._budget,
             failed=self._failed,
-            delivered=self._told,
+            delivered=self._count,
             activity_timeout_ns=_activity_timeout_ns(advert, options),
             options=options,
             reason=reason,
         )
 
-    def bury(
+    def withdraw_dead(
         self, sessions: Iterable[ReceivingSession], registry_of: Callable[[SessionAdvert], PeerRegistry | None]
     ) -> None:
-        """By timer: the sources of sessions over UDP that died on this host are known to be dead.
+        """Ends, by timer, sessions over UDP whose sources died on this host.
 
-        Over the network nothing says so, and nobody takes their registries away for a while.
+        No packet shows that a source is dead, and its registry stays for a while.
         """
         for session in sessions:
             if isinstance(session.datagram_source, UdpReceiver):
                 registry = registry_of(session.advert)
                 if registry is not None and not registry.alive():
-                    self._network.read()  # what had been sent before is there
+                    self._network.read()  # first, the packets that the source sent before its death
                     session.datagram_source.note_withdrawn(died=True)
 
     def hears(self, session: ReceivingSession) -> bool:
@@ -193,27 +193,27 @@ class SessionJoiner:
         return not session.owner_died()
 
     def keep(self, offered: Collection[SessionAdvert]) -> None:
-        """Forgets sessions that are not offered any more."""
+        """Forgets sessions that are no longer offered."""
         for advert in [advert for advert in self.refused if advert not in offered]:
             del self.refused[advert]
-            self._gone.pop(advert, None)
+            self._missing_since.pop(advert, None)
 
     def _check_uid(self, registry: PeerRegistry) -> None:
-        """Refuses the memory of another user, who could cut it short under us, unless a group was agreed on.
+        """Checks the owner of shared memory: another user could cut the memory short while this process uses it.
 
         Raises:
-            SegmentRefused: another user's, and no group.
+            SegmentRefused: another user owns the memory, and option shared_memory_group is not set.
         """
         if registry.uid != os.geteuid() and not self._options.shared_memory_group:
             raise SegmentRefused(
                 f"no permission to map the sessions of {registry.name}: owner uid {registry.uid}, this process uid "
-                f"{os.geteuid()}; "
-                "run both sides as one user, or set shared_memory_group to a group of both, here and there"
+                f"{os.geteuid()}; run both sides as one user, or set shared_memory_group to a group of both users on "
+                "both sides"
             )
 
 
 def can_fall_back(advert: SessionAdvert, options: ReceiverOptions) -> bool:
-    """Returns whether a session over a ring has a way over UDP that its receivers want."""
+    """Returns whether a ring session has a UDP twin that its receivers may use."""
     return advert.endpoint is not None and options.use_udp_fallback
 
 
@@ -222,5 +222,5 @@ def _activity_timeout_ns(advert: SessionAdvert, options: ReceiverOptions) -> int
         TRANSPORT_LBTIPC: options.transport_lbtipc_activity_timeout,
         TRANSPORT_LBTSMX: options.transport_lbtsmx_activity_timeout,
     }
-    # Over UDP the receiver's end has it, which knows packets.
+    # Over UDP the UDP receiver has this timeout, because it sees packets.
     return ms[advert.transport] * 1_000_000 if advert.transport in ms else FOREVER_NS

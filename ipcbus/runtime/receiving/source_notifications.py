@@ -1,4 +1,4 @@
-"""What one receiver is told of its topics and their sources coming and going: each beginning has its end."""
+"""Notifications of one receiver about its topics and sources that come and go; each beginning gets its end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class SourceNotifications:
-    """The sources that one receiver was told of. No clock: the time is passed in."""
+    """The sources that one receiver knows. No clock: the time is passed in."""
 
     def __init__(
         self,
@@ -30,15 +30,15 @@ class SourceNotifications:
         on_delete: OnTopic | None = None,
         linger_ns: int = 0,
     ) -> None:
-        """Nothing is known yet.
+        """Begins without sources.
 
         Args:
-            sink: the receiver's; exceptions of the callbacks are counted there.
-            failures: told of these exceptions.
+            sink: the sink of the receiver; counts errors of the callbacks.
+            failures: gets these errors.
             on_source: called with source notifications.
-            on_create: called with a topic before its first source is.
+            on_create: called with a topic, before `on_source` for its first source.
             on_delete: called with a topic whose last source has been gone for `linger_ns`.
-            linger_ns: how long a topic without sources is kept.
+            linger_ns: time in ns for which a topic without sources is kept.
         """
         self._sink, self._failures = sink, failures
         self._on_source, self._on_create, self._on_delete = on_source, on_create, on_delete
@@ -48,7 +48,7 @@ class SourceNotifications:
         self._ended = False
 
     def begin(self, source: SourceAdvert, pid: int) -> None:
-        """A source is met; tells of it, and of its topic, unless that was done before."""
+        """Notifies the receiver of a source, and of its topic, unless the receiver knows them."""
         if self._silent() or source in self._sources:
             return
         new = source.topic not in self._topics
@@ -60,7 +60,7 @@ class SourceNotifications:
             self._tell(SourceNotificationType.CREATE, source, pid)
 
     def keep(self, live: Collection[SourceAdvert], now_ns: int) -> None:
-        """Tells of the sources that are not among the live ones any more, and of topics without any for too long."""
+        """Notifies the receiver of sources that are no longer live, and of topics without a source for too long."""
         for source in [source for source in self._sources if source not in live]:
             if self._silent():
                 return
@@ -77,7 +77,7 @@ class SourceNotifications:
                 self._drop(topic)
 
     def end(self) -> None:
-        """The receiver is closed: tells of the end of everything it knew."""
+        """Notifies the receiver, which is being closed, of the end of all its sources and topics."""
         self._ended = True
         for source in list(self._sources):
             self._forget(source)
@@ -85,11 +85,11 @@ class SourceNotifications:
             self._drop(topic)
 
     def _silent(self) -> bool:
-        """Returns whether only `end` calls back any more: the receiver is being closed, or is closed."""
+        """Returns whether only `end` may call back: the receiver is being closed, or is closed."""
         return self._ended or bool(self._sink.closed)
 
     def _forget(self, source: SourceAdvert) -> None:
-        # Not there any more when a callback before this one has closed the receiver.
+        # It is gone if an earlier callback has closed the receiver.
         pid = self._sources.pop(source, None)
         if pid is not None:
             self._tell(SourceNotificationType.DELETE, source, pid)

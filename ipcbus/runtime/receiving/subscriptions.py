@@ -1,4 +1,4 @@
-"""What the receivers of a context want: topics and patterns, and with which options."""
+"""Subscriptions: the topics and patterns of the receivers of a context, with their options."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ SHARED = (
 
 @dataclass(slots=True, eq=False)
 class Subscription:
-    """One receiver's wish: a topic or a pattern, where its messages go, and how.
+    """The subscription of one receiver: a topic or a pattern, a sink and options.
 
     Attributes:
         name: the topic, or the pattern as it was given.
-        sink: where the messages go.
-        options: the receiver's.
-        following: whom to tell of sources; None when nobody asked.
-        pattern: the compiled pattern of a wildcard receiver.
-        entry: number of the receiver's entry in the context's registry.
+        sink: takes the messages.
+        options: the options of the receiver.
+        notifications: notifies the receiver of sources; None if it gave no callbacks for them.
+        pattern: the compiled pattern of a wildcard receiver; otherwise None.
+        entry: the number of the receiver's entry in the context's registry.
     """
 
     name: str
     sink: Sink
     options: ReceiverOptions
-    following: SourceNotifications | None = None
+    notifications: SourceNotifications | None = None
     pattern: re.Pattern[str] | None = None
     entry: int = field(default=-1, init=False)
     _serial: int = field(default=0, init=False)
-    _fruitless: int = field(default=0, init=False)
+    _scans_without_source: int = field(default=0, init=False)
     _warned: set[str] = field(default_factory=set, init=False)
 
     def wants(self, topic: str) -> bool:
@@ -58,7 +58,7 @@ class Subscription:
         return topic == self.name if self.pattern is None else self.pattern.fullmatch(topic) is not None
 
     def refuses(self, session: SessionAdvert) -> str:
-        """Why the receiver's options do not allow it a session; empty when they do."""
+        """Returns why the receiver's options do not allow a session; empty if they allow it."""
         if session.transport == TRANSPORT_LBTSMX and self.options.ordered_delivery == 0:
             return (
                 "option ordered_delivery = 0 delivers fragments, which LBT-SMX does not have; receive it with "
@@ -66,10 +66,10 @@ class Subscription:
             )
         return ""
 
-    def looked(self, found: bool) -> bool:
-        """Notes a look at the registries; says whether the receiver is to be told now that it has no source."""
-        self._fruitless = 0 if found else self._fruitless + 1
-        return not found and self._fruitless == self.options.resolution_no_source_notification_threshold
+    def note_scan(self, found: bool) -> bool:
+        """Notes a scan of the registries; returns whether the receiver now gets NO_SOURCE_NOTIFICATION."""
+        self._scans_without_source = 0 if found else self._scans_without_source + 1
+        return not found and self._scans_without_source == self.options.resolution_no_source_notification_threshold
 
     def warn(self, kind: str, text: str) -> None:
         """Logs a warning that this receiver gets once."""
@@ -79,10 +79,9 @@ class Subscription:
 
 
 class Subscriptions:
-    """Those of all receivers of a context, in the order in which they were made."""
+    """The subscriptions of all receivers of a context, in the order in which the receivers were made."""
 
     def __init__(self) -> None:
-        """Nothing is wanted."""
         self._serials = itertools.count()
         self._all: dict[Subscription, None] = {}
         self._exact: dict[str, list[Subscription]] = {}
@@ -90,19 +89,15 @@ class Subscriptions:
         self._known: dict[str, list[Subscription]] = {}
 
     def __iter__(self) -> Iterator[Subscription]:
-        """All of them."""
         return iter(list(self._all))
 
     def __len__(self) -> int:
-        """Returns how many there are."""
         return len(self._all)
 
     def __contains__(self, subscription: object) -> bool:
-        """Returns whether it was added and not removed."""
         return subscription in self._all
 
     def add(self, subscription: Subscription) -> None:
-        """One more."""
         subscription._serial = next(self._serials)
         self._all[subscription] = None
         if subscription.pattern is None:
@@ -113,7 +108,6 @@ class Subscriptions:
             self._known.clear()
 
     def remove(self, subscription: Subscription) -> None:
-        """One less."""
         del self._all[subscription]
         if subscription.pattern is None:
             self._exact[subscription.name].remove(subscription)
@@ -125,12 +119,11 @@ class Subscriptions:
             self._known.clear()
 
     def clear(self) -> None:
-        """Nothing is wanted any more."""
         for subscription in self:
             self.remove(subscription)
 
     def of(self, topic: str) -> list[Subscription]:
-        """Who wants a topic."""
+        """Returns the subscriptions to a topic."""
         found = self._known.get(topic)
         if found is None:
             matching = [subscription for subscription in self._patterns if subscription.wants(topic)]
@@ -139,7 +132,7 @@ class Subscriptions:
         return found
 
     def users(self, advert: SessionAdvert, topic: str) -> list[Subscription]:
-        """Returns the receivers that get a topic's messages from a session; who refuses it is warned of that."""
+        """Returns the receivers that get a topic's messages from a session; warns receivers that cannot use it."""
         wanting = [subscription for subscription in self.of(topic) if not subscription.sink.closed]
         for subscription in wanting:
             if reason := subscription.refuses(advert):
@@ -149,15 +142,15 @@ class Subscriptions:
         return [subscription for subscription in wanting if not subscription.refuses(advert)]
 
     def keep(self, topics: Container[str]) -> None:
-        """Forgets what it has found out about topics that nobody offers any more."""
+        """Forgets the subscriptions found for topics that are no longer offered."""
         for topic in [topic for topic in self._known if topic not in topics]:
             del self._known[topic]
 
     def check(self, subscription: Subscription) -> None:
-        """Refuses a receiver that cannot share the delivery controllers of its topic.
+        """Checks that a receiver can share the delivery controllers of its topic.
 
         Raises:
-            ConfigError: another receiver of the topic has another value of an option that acts on them.
+            ConfigError: another receiver of the topic has another value of a shared option.
         """
         if subscription.pattern is not None:
             return
@@ -165,23 +158,23 @@ class Subscriptions:
             for name in differing(other, subscription):
                 raise ConfigError(
                     f"topic {subscription.name!r}: option {name} = {subscription.options[name]!r}, but another "
-                    f"receiver of this topic in this context has {other.options[name]!r}, and both share what the "
-                    "option acts on; give both the same value, or use a context of its own"
+                    f"receiver of this topic in this context has {other.options[name]!r}, and the receivers of a topic "
+                    "share this option; give both the same value, or make one in a context of its own"
                 )
 
 
 def differing(one: Subscription, other: Subscription) -> list[str]:
-    """Names of the shared options in which two receivers do not agree."""
+    """Returns the names of the shared options in which two receivers differ."""
     return [name for name in SHARED if one.options[name] != other.options[name]]
 
 
 def warn_of_differences(topic: str, users: Sequence[Subscription]) -> None:
-    """Warns receivers of a topic whose shared options are not those of the first."""
+    """Warns receivers of a topic whose shared options differ from those of the first receiver."""
     for user in users[1:]:
         for name in differing(users[0], user):
             user.warn(
                 "differs",
                 f"receiver of {user.name!r}: topic {topic!r} is delivered with {name} = {users[0].options[name]!r} of "
                 f"the receiver of {users[0].name!r}, not with its own {user.options[name]!r}: receivers of a topic in "
-                "one context share it; give both the same value, or use a context of its own",
+                "one context share the option; give both the same value, or make one in a context of its own",
             )

@@ -1,4 +1,4 @@
-"""Receivers of a domain that may be about to join a source: their contexts show them, and have not joined it yet."""
+"""Receivers that may be about to join a source: registries show them, but their contexts have not joined yet."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ExpectedReceivers:
     """The receivers of a domain, as their registries show them at one moment."""
 
     def __init__(self, domain: str, leave_out: Container[int]) -> None:
-        """Looks at the registries.
+        """Reads the registries.
 
         Args:
             domain: the bus domain.
@@ -30,7 +30,7 @@ class ExpectedReceivers:
         self._contexts = [each for each in _contexts(domain) if each[0].context_id not in leave_out]
 
     def of(self, topic: str) -> dict[int, int]:
-        """Returns the contexts that receive a topic, by their ids: since when, in ns of the wall clock."""
+        """Returns the contexts that receive a topic: their ids, and since when, in ns of the wall clock."""
         found: dict[int, int] = {}
         for advert, trusted in self._contexts:
             since = [
@@ -44,7 +44,7 @@ class ExpectedReceivers:
 
 
 def _contexts(domain: str) -> Iterator[tuple[ContextAdvert, bool]]:
-    """The live contexts, and whether each is of this user; a pattern of another one might take for ever to match."""
+    """Yields the live contexts, and whether each belongs to this user: a stranger's pattern may match for ever."""
     for name in object_names.of_kind(segment.names(object_names.domain_prefix(domain)), object_names.REGISTRY):
         try:
             registry = PeerRegistry(name)
@@ -62,4 +62,4 @@ def _matches(pattern: str, topic: str) -> bool:
     try:
         return re.fullmatch(pattern, topic) is not None
     except (re.error, OverflowError, RecursionError):
-        return False  # a longer pattern than a registry has room for is cut short there
+        return False  # a registry cuts a pattern that is too long for it

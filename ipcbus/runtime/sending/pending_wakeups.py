@@ -1,8 +1,8 @@
-"""Sends that were refused for want of room, and the WAKEUP events that are owed for them.
+"""WAKEUP events that sources get after sends that raised `WouldBlock`.
 
-In Ultra Messaging the event may come before the send has returned LBM_EWOULDBLOCK. Here it comes once every
-`WouldBlock` of the session is dealt with, that is, once its exception is gone, so that whoever sets a flag in the
-`except` block never misses the event.
+In Ultra Messaging the event may come before the send has returned LBM_EWOULDBLOCK. Here the event comes when every
+`WouldBlock` exception of the session is gone, so that an application that sets a flag in the `except` block never
+misses the event.
 """
 
 from __future__ import annotations
@@ -19,74 +19,74 @@ if TYPE_CHECKING:
     from ipcbus.transport.sending_session import SendingSession
 
 GRACE_NS = 100_000_000
-"""So long after it was raised an exception counts as dealt with, as somebody may keep it."""
+"""Time in ns after which an exception counts as gone, because an application may keep it."""
 
 
 class PendingWakeups:
-    """Those of a context's sessions.
+    """The pending WAKEUP events of a context's sessions.
 
-    Senders add to it from any thread and exceptions vanish in any thread, so there is no lock: the order of the steps
-    keeps an event from being lost, and each step is one operation of a dict or a set.
+    Senders add to it in any thread, and exceptions end in any thread. There is no lock: each step is one operation of a
+    dict or a set, and their order keeps events from being lost.
     """
 
     def __init__(self, wake: Callable[[], None]) -> None:
-        """Without refusals.
+        """Begins without pending events.
 
         Args:
-            wake: has the driver ask `served` soon; called from any thread.
+            wake: makes the driver call `take_ready` soon; called in any thread.
         """
         self._wake = wake
-        self._wanting: set[SendingSession] = set()
-        self._held: set[SendingSession] = set()
+        self._refused: set[SendingSession] = set()
+        self._awaiting: set[SendingSession] = set()
         self._raised: dict[SendingSession, dict[weakref.ref[WouldBlock], int]] = {}
         self._swept_ns = 0
 
     def expect(self, session: SendingSession, error: WouldBlock) -> None:
-        """Owes an event for an error about to be raised; to be called before the ring is asked for the event."""
+        """Notes an error that is about to be raised; call it before the ring is asked for the event."""
         now = time.monotonic_ns()
         if now - self._swept_ns > GRACE_NS:
             self._swept_ns = now
             self._sweep(now)
         raised = self._raised.setdefault(session, {})
-        raised[weakref.ref(error, functools.partial(self._gone, session))] = now
-        self._wanting.add(session)
+        raised[weakref.ref(error, functools.partial(self._forget_error, session))] = now
+        self._refused.add(session)
 
-    def served(self, now_ns: int) -> tuple[set[SendingSession], int | None]:
-        """Sessions that have room again and whose refusals are dealt with; each is told once.
+    def take_ready(self, now_ns: int) -> tuple[set[SendingSession], int | None]:
+        """Returns each session once that has room again and whose exceptions are gone.
 
         Returns:
-            The sessions, and when to ask again for those whose exceptions somebody keeps; None without such.
+            The sessions, and when to call again for sessions whose exceptions still exist; None without such.
         """
         done: set[SendingSession] = set()
         again: int | None = None
-        for session in list(self._wanting):
-            # Taken away first and put back: a refusal in between adds it again.
-            self._wanting.discard(session)
+        for session in list(self._refused):
+            # First removed, then put back: an error in between adds the session again.
+            self._refused.discard(session)
             if session.writer_waits():
-                self._wanting.add(session)
+                self._refused.add(session)
                 continue
-            # Held first and looked at then: an exception that vanishes in between either is seen or wakes.
-            self._held.add(session)
+            # First added, then checked: an exception that ends in between is either seen here or calls `wake`.
+            self._awaiting.add(session)
             until = max(list(self._raised.get(session, {}).values()), default=0) + GRACE_NS
             if until > GRACE_NS and until > now_ns:
-                self._wanting.add(session)
+                self._refused.add(session)
                 again = until if again is None else min(again, until)
             else:
-                self._held.discard(session)
+                self._awaiting.discard(session)
                 done.add(session)
         return done, again
 
     def forget(self, session: SendingSession) -> None:
-        """The session ends."""
-        for owed in (self._wanting, self._held):
+        """Forgets a session that ends."""
+        for owed in (self._refused, self._awaiting):
             owed.discard(session)
         self._raised.pop(session, None)
 
-    def _gone(self, session: SendingSession, error: weakref.ref[WouldBlock]) -> None:
+    def _forget_error(self, session: SendingSession, error: weakref.ref[WouldBlock]) -> None:
         raised = self._raised.get(session)
         if raised is not None:
             raised.pop(error, None)
-            if not raised and session in self._held:
+            if not raised and session in self._awaiting:
                 self._wake()
 
     def _sweep(self, now_ns: int) -> None:

@@ -1,4 +1,4 @@
-"""What a context sends on: its sessions, and which source goes to which."""
+"""The sending sessions of a context, and the choice of a session for each source."""
 
 from __future__ import annotations
 
@@ -54,45 +54,44 @@ class SendingSessions:
         announce: Callable[[], None],
         called: Callable[[], None],
     ) -> None:
-        """An outbox without sessions.
+        """Begins without sessions.
 
         Args:
             domain: the bus domain.
             context_id: id of the context.
-            options: its options.
-            registry: where sessions and sources are offered.
-            event_loop: the context's driver.
-            network: where sessions over UDP are looked after.
-            announce: tells the other contexts that the registry changed.
-            called: has the sources told soon of what changed on their sessions.
+            options: the options of the context.
+            registry: offers sessions and sources to other contexts.
+            event_loop: the event loop of the context.
+            network: takes care of sessions over UDP.
+            announce: notifies the other contexts of a change of the registry.
+            called: makes the loop notify the sources soon of changes on their sessions.
         """
         self._domain, self._context_id, self._options = domain, context_id, options
         self._registry = registry
         self._event_loop, self._network = event_loop, network
-        self._announce, self._called = announce, called
+        self._announce, self._notify_soon = announce, called
         self._lock = threading.Lock()
         self._closed = False
         self._inform_at_ns = FOREVER_NS
-        self._informs_more = False
+        self._infos_changed = False
         self._sessions: dict[tuple[int, int], SendingSession] = {}
         self._entries: dict[SendingSession, int] = {}
         self._locals = itertools.count()
-        self._turn = dict.fromkeys(TRANSPORTS, 0)
+        self._pool_turns = dict.fromkeys(TRANSPORTS, 0)
         self.liveness_ns = options.liveness_check_interval * 1_000_000
-        self.pending_wakeups = PendingWakeups(self._ask_for_served)
+        self.pending_wakeups = PendingWakeups(self._schedule_notifications)
 
     def sessions(self) -> list[SendingSession]:
-        """Returns all sessions."""
         return list(self._sessions.values())
 
     def open_topic(self, topic: str, options: SourceOptions) -> tuple[SendingSession, int, int]:
-        """Places a new source.
+        """Chooses or makes the session of a new source.
 
         Returns:
-            Its session, its topic's number there, and its entry in the registry.
+            The session, the number of the topic on the session, and the entry of the source in the registry.
 
         Raises:
-            ConfigError: no session with these options can be had.
+            ConfigError: no session can have these options.
             ClosedError: the context was closed meanwhile.
             ipcbus.TransportError: the session cannot be made.
         """
@@ -100,29 +99,29 @@ class SendingSessions:
         plan = kind.plan(self._options, options)
         with self._lock:
             if self._closed:
-                raise ClosedError(f"topic {topic!r}: its context is closed; make a new one")
+                raise ClosedError(f"topic {topic!r}: its context is closed; make a new Context")
             session = self._choose(kind, plan, options)
             number = session.add_topic()
             try:
                 entry = self._registry.add_source(session.local, topic, number)
             except RingError as error:
-                self._take_topic(session, number)
+                self._remove_topic(session, number)
                 raise as_ipcbus_error(error) from error
         self._announce()
-        self._network.resolving.offer(SourceAdvert(session.advert, topic, number))
+        self._network.resolution.offer(SourceAdvert(session.advert, topic, number))
         return session, number, entry
 
     def close_topic(self, session: SendingSession, topic: str, number: int, entry: int) -> None:
-        """Takes a source away, and its session when it was the last one."""
+        """Removes a source, and its session after the last source."""
         with self._lock:
             if session not in self._entries:
                 return  # the context is being closed, and its sessions are gone already
             self._registry.remove(entry)
-            self._take_topic(session, number)
-        self._network.resolving.withdraw(SourceAdvert(session.advert, topic, number))
+            self._remove_topic(session, number)
+        self._network.resolution.withdraw(SourceAdvert(session.advert, topic, number))
         self._announce()
 
-    def _take_topic(self, session: SendingSession, number: int) -> None:
+    def _remove_topic(self, session: SendingSession, number: int) -> None:
         session.remove_topic(number)
         if session.sources == 0:
             self._drop(session)
@@ -154,21 +153,21 @@ class SendingSessions:
         if not fitting:
             raise ConfigError(
                 f"all {len(pool)} sessions of the pool transport_{kind.option}_id_low {pool[0]} to "
-                f"transport_{kind.option}_id_high {pool[-1]} are taken by sources with other options or are full; give "
-                f"this source its own transport_{kind.option}_id, widen the pool, or use the options of the others"
+                f"transport_{kind.option}_id_high {pool[-1]} have sources with other options or are full; give this "
+                f"source its own transport_{kind.option}_id, widen the pool, or use the options of the other sources"
             )
-        turn = self._turn[kind.option]
-        self._turn[kind.option] = turn + 1
+        turn = self._pool_turns[kind.option]
+        self._pool_turns[kind.option] = turn + 1
         return fitting[turn % len(fitting)]
 
     def _make(self, kind: Transport, number: int, plan: SessionPlan) -> SendingSession:
-        """Makes a session; `number` is its id, or what stands for one in the pool."""
+        """Makes a session; `number` is its id, or its place in the pool."""
         plan = kind.placed(plan, number)
         session_id = secrets.randbelow(0xFFFFFFFF) + 1
         local = next(self._locals) & 0x7FFF
         session_socket = self._open_socket(plan)
         group = self._options.shared_memory_group
-        listener = self._network.listener(self._ask_for_served)
+        listener = self._network.listener(self._schedule_notifications)
         try:
             session = SendingSession(
                 self._domain,
@@ -199,7 +198,7 @@ class SendingSessions:
         return session
 
     def _open_socket(self, plan: SessionPlan) -> SessionSocket | None:
-        """The socket of a session over UDP, or of a ring's twin: that one is done without where there is none."""
+        """Returns the socket of a session over UDP or of a UDP twin; None, with a warning, for a twin without one."""
         if plan.udp is None:
             return None
         try:
@@ -207,7 +206,9 @@ class SendingSessions:
         except (ConfigError, TransportError) as error:
             if plan.over_udp:
                 raise
-            log.warning("sessions are not offered over UDP to who cannot map their memory (udp_fallback): %s", error)
+            log.warning(
+                "receivers that cannot map the memory of sessions get no messages over UDP (udp_fallback): %s", error
+            )
             return None
 
     def _drop(self, session: SendingSession) -> None:
@@ -229,12 +230,12 @@ class SendingSessions:
         for session in self._sessions.values():
             session.abandon()
 
-    # ------------------------------------------------------------------ for the room policy
+    # ------------------------------------------------------------------ backpressure
 
     def reclaim(self) -> int:
-        """Takes back the slots of dead receivers; returns how many."""
+        """Frees the slots of dead receivers; returns their number."""
         freed = 0
-        with self._lock:  # no session is closed meanwhile
+        with self._lock:  # so that no session is closed meanwhile
             for session in self.sessions():
                 session.give_up_if_cut_short()
                 for _ in session.channel.slots.reclaim():
@@ -246,39 +247,39 @@ class SendingSessions:
         """Returns whether the calling thread is inside a callback of this context."""
         return self._event_loop.is_driver()
 
-    def _ask_for_served(self) -> None:
-        self._called()
+    def _schedule_notifications(self) -> None:
+        self._notify_soon()
         self._event_loop.hurry()
         self._event_loop.interrupt()
 
-    def drives_itself(self) -> bool:
-        """Returns whether nobody reads this context's rings while the calling thread is blocked in a send."""
+    def must_drive(self) -> bool:
+        """Returns whether the calling thread, blocked in a send, has to read this context's rings itself."""
         return self._event_loop.sequential or (self._event_loop.split and self._event_loop.may_help())
 
-    def held_up(self, session: SendingSession, need: int | None = None) -> None:
-        """A send finds no room for `need` bytes, or still none: evicts who has been in its way for too long."""
+    def evict_slow_receivers(self, session: SendingSession, need: int | None = None) -> None:
+        """Evicts receivers that have kept a send of `need` bytes waiting for too long."""
         if session.evictor is None:
             return
         with self._lock:
-            # Closed by another thread otherwise.
+            # Otherwise another thread has closed the session.
             evicted = session.evictor.evict_slow(time.monotonic_ns(), need) if session in self._entries else []
         if evicted:
-            self._ask_for_served()
+            self._schedule_notifications()
             session.evictor.warn(evicted)
 
-    def drive_a_little(self) -> None:
-        """Delivers to this context's own receivers, which may be what the send waits for."""
+    def drive_briefly(self) -> None:
+        """Delivers to this context's own receivers, for which the send may wait."""
         self._event_loop.help()
 
     def batch_opened(self) -> None:
-        """Has the driver watch the batching interval."""
+        """Makes the driver watch the batching interval."""
         event_loop = self._event_loop
         event_loop.hurry()
         if not event_loop.sequential and not event_loop.is_driver():
             event_loop.kick()
 
     def slowest(self, session: SendingSession) -> str:
-        """Words for the receiver that holds a session up."""
+        """Returns a text that names the slowest receiver of a session."""
         slots = session.channel.slots
         positions = slots.positions()
         if not positions:
@@ -291,38 +292,38 @@ class SendingSessions:
     # ------------------------------------------------------------------ timers
 
     def inform_of(self, source: TopicSource, session: SendingSession, options: SourceOptions) -> None:
-        """Lets a source say which number was its last when it is silent."""
+        """Makes a silent source send the number of its last message (TSNI)."""
         session.infos.add(
             source,
             options.transport_topic_sequence_number_info_interval * 1_000_000,
             options.transport_topic_sequence_number_info_active_threshold * 1_000_000_000,
         )
-        self._informs_more = True
+        self._infos_changed = True
 
     def inform_due(self, now_ns: int) -> int:
-        """Sends topic sequence number info that is due; returns when to look again, in ns of the monotonic clock."""
-        if self._informs_more or now_ns >= self._inform_at_ns:
-            self._informs_more = False  # before the look: another thread may add a source meanwhile
+        """Sends topic sequence number info that is due; returns when to call again, in ns of the monotonic clock."""
+        if self._infos_changed or now_ns >= self._inform_at_ns:
+            self._infos_changed = False  # before the loop: another thread may add a source meanwhile
             now = clock.ticks()
             left = [rest for session in self.sessions() if (rest := session.infos.tell(now)) is not None]
             self._inform_at_ns = now_ns + min(left) if left else FOREVER_NS
         return self._inform_at_ns
 
     def evict_due(self) -> int | None:
-        """Looks who is in the way of sends that were refused; returns the ns until the next look, None without one."""
+        """Evicts slow receivers in the way of refused sends; returns the ns until the next call, None for no call."""
         left = []
         for session in self.sessions():
             if session.evictor is None:
                 continue
             if session.writer_waits():
-                self.held_up(session)
+                self.evict_slow_receivers(session)
                 left.append(session.evictor.next_check_ns)
             else:
                 session.evictor.stop_waiting()
         return min(left, default=None)
 
     def flush_due(self) -> int | None:
-        """Publishes batches older than their interval; returns the ns until the next is due, None without one."""
+        """Publishes batches older than their interval; returns the ns until the next is due, None without a batch."""
         left = []
         now = clock.ticks()
         for session in self.sessions():
@@ -347,5 +348,5 @@ def _disagreement(kind: Transport, transport_id: int, has: SessionPlan, wants: S
     ]
     return (
         f"session {kind.name} {transport_id} was made by its first source with other options: {', '.join(differing)}; "
-        f"use the same ones, or another transport_{kind.option}_id"
+        f"use the same options, or another transport_{kind.option}_id"
     )

@@ -506,6 +506,6 @@ def a_query_that_the_system_refuses(domain: str) -> Iterator[Found]:
     with bus_of(domain) as bus:
         daemon = {"resolver_unicast_daemon": "127.0.0.1:9", "resolver_unicast_interface": "127.0.0.1"}
         context = bus.context("looking", **daemon)
-        context._network.resolving.ways[0].ports[0].socket.send(b"x", ("127.0.0.1", 0))
+        context._network.resolution.paths[0].ports[0].socket.send(b"x", ("127.0.0.1", 0))
         bus.until(lambda: context_of(bus, "looking").counters["tr_dgrams_send_failed"], "the count")
         yield {"context": context_of(bus, "looking").counters}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def driver_lock() -> Iterator[DriverLock]:
     made = DriverLock(sequential=False, split=True)
     yield made
-    for fd in made._kicks:
+    for fd in made._kick_fds:
         os.close(fd)
 
 
@@ -27,11 +27,11 @@ def test_only_a_guest_makes_a_noise(driver_lock: DriverLock) -> None:
     quiet = [driver_lock.quiet]
     with driver_lock.driver_lock():
         quiet.append(driver_lock.quiet)
-    assert driver_lock.take(lambda: False, 0)
+    assert driver_lock.take_as_guest(lambda: False, 0)
     quiet.append(driver_lock.quiet)
     with driver_lock.driver_lock():  # inside a callback
         quiet.append(driver_lock.quiet)
-    driver_lock.give()
+    driver_lock.give_back()
     quiet.append(driver_lock.quiet)
     assert quiet == [True, True, False, False, True]
 
@@ -40,8 +40,8 @@ def test_a_blocked_send_helps_out_unless_another_thread_reads(driver_lock: Drive
     done = threading.Event()
 
     def read() -> None:
-        assert driver_lock.take(lambda: False, GIVE_UP_S)
-        driver_lock.give()
+        assert driver_lock.take_as_guest(lambda: False, GIVE_UP_S)
+        driver_lock.give_back()
         assert driver_lock.may_help()
         done.wait(GIVE_UP_S)
 
@@ -62,7 +62,7 @@ def test_who_drives_again_and_again_in_sequential_mode_lets_a_change_through() -
 
     def drive() -> None:
         while not changed.is_set():
-            with driver_lock.alone():
+            with driver_lock.drive_alone():
                 changed.wait(0.01)
 
     thread = threading.Thread(target=drive)
@@ -75,7 +75,7 @@ def test_who_drives_again_and_again_in_sequential_mode_lets_a_change_through() -
     changed.set()
     thread.join(GIVE_UP_S)
     change.join(GIVE_UP_S)
-    for fd in driver_lock._kicks:
+    for fd in driver_lock._kick_fds:
         os.close(fd)
     assert came
 
@@ -86,7 +86,7 @@ def test_the_compiled_shortcut_lets_a_change_through() -> None:
     with driver_lock.driver_lock():
         seen.append(driver_lock.pump.wanted)
     seen.append(driver_lock.pump.wanted)
-    for fd in driver_lock._kicks:
+    for fd in driver_lock._kick_fds:
         os.close(fd)
     assert seen == [False, True, False]
 

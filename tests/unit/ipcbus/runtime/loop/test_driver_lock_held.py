@@ -4,15 +4,15 @@ import threading
 
 import pytest
 
-from ipcbus.runtime.loop.driver_lock import _held
+from ipcbus.runtime.loop.driver_lock import _locked
 
 
 def test_an_interrupt_without_the_lock_stays_an_interrupt() -> None:
     condition = threading.Condition()
-    with pytest.raises(KeyboardInterrupt), _held(condition):
+    with pytest.raises(KeyboardInterrupt), _locked(condition):
         condition.release()  # as wait() does before it sleeps
         raise KeyboardInterrupt
-    with _held(condition):
+    with _locked(condition):
         assert not _other_gets(condition)
     assert _other_gets(condition)
 

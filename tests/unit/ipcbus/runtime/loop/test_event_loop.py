@@ -36,22 +36,22 @@ class Work:
     def attend(self) -> bool:
         return False
 
-    def called(self) -> None: ...
+    def peers_changed(self) -> None: ...
 
-    def news(self) -> None:
+    def registry_changed(self) -> None:
         self.news_came.set()
 
-    def events(self) -> int:
+    def take_event_count(self) -> int:
         told, self.told = self.told, 0
         return told
 
-    def someone_waits(self) -> bool:
+    def has_waiters(self) -> bool:
         return self.waiting
 
     def delivered(self) -> None:
         self.delivered_calls += 1
 
-    def timers(self, now_ns: int) -> int:
+    def run_timers(self, now_ns: int) -> int:
         self.timers_ran.release()
         return now_ns + self.every_ns
 
@@ -117,14 +117,14 @@ def test_who_waits_elsewhere_is_told_of_what_came(event_loop: EventLoop, work: W
 
 
 def test_who_begins_to_wait_during_a_turn_is_told_of_what_it_brought(event_loop: EventLoop, work: Work) -> None:
-    real = work.events
+    real = work.take_event_count
 
     def begins_to_wait() -> int:
         work.waiting = True
         return real()
 
     work.told = 1
-    work.events = begins_to_wait  # type: ignore[method-assign]
+    work.take_event_count = begins_to_wait  # type: ignore[method-assign]
     event_loop.drive(0, once=False)
     assert work.delivered_calls == 1
 
@@ -172,13 +172,13 @@ def test_the_wheel_is_free_again_after_an_error(running: EventLoop) -> None:
 
 
 def test_a_guest_gets_the_wheel_from_the_sleeping_thread(running: EventLoop) -> None:
-    assert running.take(lambda: False, GIVE_UP_S)
+    assert running.take_as_guest(lambda: False, GIVE_UP_S)
     assert running.is_driver()
-    running.give()
+    running.give_back()
 
 
 def test_a_guest_that_need_not_drive_any_more_does_not(running: EventLoop) -> None:
-    assert not running.take(lambda: True, GIVE_UP_S)
+    assert not running.take_as_guest(lambda: True, GIVE_UP_S)
     assert not running.is_driver()
 
 
@@ -193,8 +193,8 @@ def test_a_guest_waits_no_longer_than_it_says(running: EventLoop) -> None:
     thread = threading.Thread(target=hold)
     thread.start()
     assert holding.wait(GIVE_UP_S)
-    assert not running.take(lambda: False, 0.01)
-    assert not running.take(lambda: False, 0)
+    assert not running.take_as_guest(lambda: False, 0.01)
+    assert not running.take_as_guest(lambda: False, 0)
     go_on.set()
     thread.join(GIVE_UP_S)
 
@@ -204,9 +204,9 @@ def test_an_urgent_change_gets_the_wheel_from_guests_that_come_again_and_again(r
 
     def come_again() -> None:
         while not stop.is_set():
-            if running.take(stop.is_set, GIVE_UP_S):
+            if running.take_as_guest(stop.is_set, GIVE_UP_S):
                 running.drive(SECOND_NS, once=True)
-                running.give()
+                running.give_back()
 
     guests = [threading.Thread(target=come_again) for _ in range(2)]
     for guest in guests:
@@ -240,19 +240,19 @@ def test_only_one_thread_drives_in_sequential_mode(event_loop: EventLoop) -> Non
 
     def intrude() -> None:
         try:
-            with event_loop.alone():
+            with event_loop.drive_alone():
                 pass
         except ipcbus.IpcBusError as error:
             raised.append(error)
 
-    with event_loop.alone():
+    with event_loop.drive_alone():
         thread = threading.Thread(target=intrude)
         thread.start()
         thread.join(GIVE_UP_S)
-        with pytest.raises(ipcbus.IpcBusError, match="inside"), event_loop.alone():
+        with pytest.raises(ipcbus.IpcBusError, match="inside"), event_loop.drive_alone():
             pass
     assert [type(error) for error in raised] == [ipcbus.WrongThread]
-    with event_loop.alone():
+    with event_loop.drive_alone():
         pass
 
 

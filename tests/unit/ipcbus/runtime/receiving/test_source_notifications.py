@@ -27,7 +27,7 @@ class Told:
         self.errors: list[str] = []
         self.does: dict[str, Callable[[], object]] = {}
         self.sink = Sink(None, 1)
-        self.following = SourceNotifications(
+        self.notifications = SourceNotifications(
             self.sink,
             self,
             on_source=lambda told: self._note(f"{told.type.name} {told.topic} {told.pid}"),
@@ -54,64 +54,64 @@ def told() -> Told:
 
 
 def test_a_topic_comes_before_its_first_source_and_goes_after_its_last(told: Told) -> None:
-    told.following.begin(A, 5)
+    told.notifications.begin(A, 5)
     assert told.take() == ["create a", "CREATE a 5"]
-    told.following.begin(OTHER_A, 6)
-    told.following.begin(B, 7)
+    told.notifications.begin(OTHER_A, 6)
+    told.notifications.begin(B, 7)
     assert told.take() == ["CREATE a 6", "create b", "CREATE b 7"]
-    told.following.keep({OTHER_A, B}, 0)
+    told.notifications.keep({OTHER_A, B}, 0)
     assert told.take() == ["DELETE a 5"]
-    told.following.keep({B}, 0)
+    told.notifications.keep({B}, 0)
     assert told.take() == ["DELETE a 6", "delete a"]
-    told.following.end()
+    told.notifications.end()
     assert told.take() == ["DELETE b 7", "delete b"]
 
 
 def test_what_is_known_is_not_told_again(told: Told) -> None:
     for _ in range(3):
-        told.following.begin(A, 5)
-        told.following.keep({A}, 0)
+        told.notifications.begin(A, 5)
+        told.notifications.keep({A}, 0)
     assert told.take() == ["create a", "CREATE a 5"]
     for _ in range(3):
-        told.following.end()
+        told.notifications.end()
     assert told.take() == ["DELETE a 5", "delete a"]
 
 
 def test_a_topic_lingers() -> None:
     told = Told(linger_ns=100)
-    told.following.begin(A, 5)
+    told.notifications.begin(A, 5)
     told.take()
-    told.following.keep((), 1000)
+    told.notifications.keep((), 1000)
     assert told.take() == ["DELETE a 5"]
-    told.following.keep((), 1099)
+    told.notifications.keep((), 1099)
     assert told.take() == []
-    told.following.keep((), 1100)
+    told.notifications.keep((), 1100)
     assert told.take() == ["delete a"]
-    told.following.keep((), 9999)
+    told.notifications.keep((), 9999)
     assert told.take() == []
 
 
 def test_a_source_that_comes_back_in_time_keeps_its_topic() -> None:
     told = Told(linger_ns=100)
-    told.following.begin(A, 5)
-    told.following.keep((), 0)
-    told.following.begin(OTHER_A, 6)
-    told.following.keep({OTHER_A}, 200)
+    told.notifications.begin(A, 5)
+    told.notifications.keep((), 0)
+    told.notifications.begin(OTHER_A, 6)
+    told.notifications.keep({OTHER_A}, 200)
     assert told.take() == ["create a", "CREATE a 5", "DELETE a 5", "CREATE a 6"]
-    told.following.keep((), 300)  # lingers for the whole time again
-    told.following.keep((), 399)
+    told.notifications.keep((), 300)  # lingers for the whole time again
+    told.notifications.keep((), 399)
     assert told.take() == ["DELETE a 6"]
-    told.following.keep((), 400)
+    told.notifications.keep((), 400)
     assert told.take() == ["delete a"]
 
 
 def test_the_end_waits_for_nothing() -> None:
     told = Told(linger_ns=100)
-    told.following.begin(A, 5)
-    told.following.keep((), 0)
-    told.following.end()
+    told.notifications.begin(A, 5)
+    told.notifications.keep((), 0)
+    told.notifications.end()
     assert told.take() == ["create a", "CREATE a 5", "DELETE a 5", "delete a"]
-    told.following.begin(B, 7)
+    told.notifications.begin(B, 7)
     assert told.take() == []
 
 
@@ -123,18 +123,18 @@ def test_the_end_waits_for_nothing() -> None:
     ],
 )
 def test_a_callback_may_close_its_receiver_at_the_beginning(told: Told, when: str, got: list[str]) -> None:
-    told.does[when] = told.following.end
-    told.following.begin(A, 5)
+    told.does[when] = told.notifications.end
+    told.notifications.begin(A, 5)
     assert told.take() == got
 
 
 @pytest.mark.parametrize("when", ["DELETE a 5", "DELETE b 7", "delete a"])
 def test_a_callback_may_close_its_receiver_at_the_end(told: Told, when: str) -> None:
-    told.following.begin(A, 5)
-    told.following.begin(B, 7)
+    told.notifications.begin(A, 5)
+    told.notifications.begin(B, 7)
     told.take()
-    told.does[when] = told.following.end
-    told.following.keep((), 0)
+    told.does[when] = told.notifications.end
+    told.notifications.keep((), 0)
     assert sorted(told.take()) == ["DELETE a 5", "DELETE b 7", "delete a", "delete b"]
 
 
@@ -144,8 +144,8 @@ def test_an_exception_is_counted_and_keeps_nothing_back(told: Told) -> None:
 
     for what in ("create a", "CREATE a 5", "DELETE a 5", "delete a"):
         told.does[what] = fail
-    told.following.begin(A, 5)
-    told.following.end()
+    told.notifications.begin(A, 5)
+    told.notifications.end()
     assert told.take() == ["create a", "CREATE a 5", "DELETE a 5", "delete a"]
     assert told.errors == ["no"] * 4
     assert told.sink.callback_errors == 4
@@ -153,9 +153,9 @@ def test_an_exception_is_counted_and_keeps_nothing_back(told: Told) -> None:
 
 def test_a_notification_says_which_source_it_was(told: Told) -> None:
     got: list[SourceNotification] = []
-    following = SourceNotifications(told.sink, told, on_source=got.append)
-    following.begin(A, 5)
-    following.end()
+    notifications = SourceNotifications(told.sink, told, on_source=got.append)
+    notifications.begin(A, 5)
+    notifications.end()
     assert got == [
         SourceNotification(SourceNotificationType.CREATE, "a", "LBT-IPC:00000abc:20001", 5),
         SourceNotification(SourceNotificationType.DELETE, "a", "LBT-IPC:00000abc:20001", 5),

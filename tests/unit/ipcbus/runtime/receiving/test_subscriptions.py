@@ -102,13 +102,13 @@ def test_fragments_are_not_had_from_lbtsmx() -> None:
 def test_a_receiver_without_sources_is_told_once_after_so_many_looks() -> None:
     subscription = exact("a", resolution_no_source_notification_threshold=3)
     looks = [False] * 5 + [True] + [False] * 5
-    assert [subscription.looked(found) for found in looks] == [
+    assert [subscription.note_scan(found) for found in looks] == [
         *(False, False, True, False, False),
         False,
         *(False, False, True, False, False),
     ]
     never = exact("a")
-    assert not any(never.looked(False) for _ in range(10))
+    assert not any(never.note_scan(False) for _ in range(10))
 
 
 def test_a_warning_comes_once_of_a_kind(caplog: pytest.LogCaptureFixture) -> None:

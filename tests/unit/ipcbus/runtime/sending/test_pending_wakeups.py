@@ -48,24 +48,24 @@ def expect(owed: PendingWakeups, session: Session) -> WouldBlock:
     return error
 
 
-def served(owed: PendingWakeups, now_ns: int | None = None) -> tuple[set[Any], int | None]:
-    done, again = owed.served(time.monotonic_ns() if now_ns is None else now_ns)
+def take_ready(owed: PendingWakeups, now_ns: int | None = None) -> tuple[set[Any], int | None]:
+    done, again = owed.take_ready(time.monotonic_ns() if now_ns is None else now_ns)
     return set(done), again
 
 
 def test_an_event_waits_for_room_and_for_its_exception(owed: PendingWakeups, woken: Woken) -> None:
     session = Session()
     error = expect(owed, session)
-    assert served(owed) == (set(), None)
+    assert take_ready(owed) == (set(), None)
     session.full = False
-    done, again = served(owed)
+    done, again = take_ready(owed)
     assert done == set()
     assert again is not None
     assert woken.count == 0
     del error
     assert woken.count == 1
-    assert served(owed) == ({session}, None)
-    assert served(owed) == (set(), None)
+    assert take_ready(owed) == ({session}, None)
+    assert take_ready(owed) == (set(), None)
 
 
 def test_an_exception_that_goes_before_there_is_room_wakes_nobody(owed: PendingWakeups, woken: Woken) -> None:
@@ -73,7 +73,7 @@ def test_an_exception_that_goes_before_there_is_room_wakes_nobody(owed: PendingW
     expect(owed, session)
     assert woken.count == 0
     session.full = False
-    assert served(owed) == ({session}, None)
+    assert take_ready(owed) == ({session}, None)
 
 
 def test_all_exceptions_of_a_session_have_to_be_gone(owed: PendingWakeups, woken: Woken) -> None:
@@ -81,21 +81,21 @@ def test_all_exceptions_of_a_session_have_to_be_gone(owed: PendingWakeups, woken
     errors = [expect(owed, session) for _ in range(3)]
     session.full = False
     while errors:
-        assert served(owed)[0] == set()
+        assert take_ready(owed)[0] == set()
         assert woken.count == 0
         del errors[0]
     assert woken.count == 1
-    assert served(owed)[0] == {session}
+    assert take_ready(owed)[0] == {session}
 
 
 def test_a_kept_exception_counts_for_its_time_only(owed: PendingWakeups) -> None:
     session = Session()
     kept = expect(owed, session)
     session.full = False
-    _, again = served(owed)
+    _, again = take_ready(owed)
     assert again is not None
-    assert served(owed, again - 1) == (set(), again)
-    assert served(owed, again) == ({session}, None)
+    assert take_ready(owed, again - 1) == (set(), again)
+    assert take_ready(owed, again) == ({session}, None)
     del kept
 
 
@@ -110,9 +110,9 @@ def test_a_refusal_while_the_driver_looks_is_not_lost(owed: PendingWakeups) -> N
         expect(owed, session)
 
     session.asked.append(refused_again)
-    served(owed)
+    take_ready(owed)
     session.full = False
-    assert served(owed)[0] == {session}
+    assert take_ready(owed)[0] == {session}
 
 
 def test_an_exception_that_vanishes_while_the_driver_looks_is_seen_or_wakes(owed: PendingWakeups, woken: Woken) -> None:
@@ -120,7 +120,7 @@ def test_an_exception_that_vanishes_while_the_driver_looks_is_seen_or_wakes(owed
     errors = [expect(owed, session)]
     session.full = False
     session.asked.append(errors.clear)
-    done, _ = served(owed)
+    done, _ = take_ready(owed)
     assert done == {session} or woken.count == 1
 
 
@@ -143,8 +143,8 @@ def test_a_session_that_ended_is_owed_nothing(owed: PendingWakeups, woken: Woken
     session = Session()
     error = expect(owed, session)
     session.full = False
-    served(owed)
+    take_ready(owed)
     owed.forget(cast("Any", session))
     del error
     assert woken.count == 0
-    assert served(owed) == (set(), None)
+    assert take_ready(owed) == (set(), None)
