@@ -289,8 +289,8 @@ class ReliableReceiver:
     def _admit(self, found: udp_packets.SessionMessage, now_ns: int) -> None:
         """Takes how far the source has sent, from a packet that proves its source."""
         receive_state = self._receive_state
-        astray = receive_state is not None and (receive_state.first or 0) > found.lead + self._settings.jump_max
-        if receive_state is None or (astray and self.state is State.PROVING):
+        is_implausible = receive_state is not None and (receive_state.first or 0) > found.lead + self._settings.jump_max
+        if receive_state is None or (is_implausible and self.state is State.PROVING):
             # A receiver that began this far above its source began with a forged datagram.
             first = found.trail if self._resume else found.lead
             self._receive_state = receive_state = ReceiveState(

@@ -241,9 +241,9 @@ class SendingSession:
         found: dict[Hashable, tuple[int, str]] = {}
         for slot in range(slots.slots_max):
             if mask >> slot & 1:
-                who = slots.identity(slot)
+                identity = slots.identity(slot)
                 # With the generation, a context that left and came back at once has another key.
-                found[slot, slots.generation(slot)] = (who.pid, who.context_name)
+                found[slot, slots.generation(slot)] = (identity.pid, identity.context_name)
         for client in self.udp_sender.joined(number) if self.udp_sender is not None else ():
             found[client.address, client.cookie] = (client.pid, client.name)
         return found

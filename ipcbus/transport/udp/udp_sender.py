@@ -100,8 +100,8 @@ class UdpSender:
         self._return_timeout_ns = return_timeout_ns
         self._stats_block, self._listener = stats_block, listener
         self._channel = channel
-        who = Identity(os.getpid(), os.geteuid(), UPLINK, name)
-        self.slot = channel.slots.claim(who, time.time_ns(), only=channel.slots.slots_max - 1)
+        identity = Identity(os.getpid(), os.geteuid(), UPLINK, name)
+        self.slot = channel.slots.claim(identity, time.time_ns(), only=channel.slots.slots_max - 1)
         self._reader = RingReader(channel.ring, channel.control, self.slot)
         self._lock = threading.RLock()
         self.active = self.closing = False
@@ -318,7 +318,7 @@ class UdpSender:
 
     def _note_local(self, contexts: Iterable[int]) -> None:
         known = self._local_contexts
-        known.update(who for who in contexts if who not in known and self._listener.context_lives(who) is not None)
+        known.update(each for each in contexts if each not in known and self._listener.context_lives(each) is not None)
 
     def _is_dead(self, context_id: int) -> bool:
         """Returns whether a context of this host has died; its objects may have been removed."""
