@@ -1,7 +1,6 @@
-"""The data source `ipcbus`: what `spark.read.format("ipcbus")` and `spark.readStream.format("ipcbus")` lead to.
+"""The data source `ipcbus`, which `spark.read.format("ipcbus")` and `spark.readStream.format("ipcbus")` use.
 
-Spark imports this module to look for data sources whatever format it was asked for, so what costs time is imported
-where it is used.
+Spark imports this module whenever it looks for data sources, so slow imports stand in the functions that need them.
 """
 
 from __future__ import annotations
@@ -21,15 +20,18 @@ if TYPE_CHECKING:
 
 
 class IpcbusDataSource(DataSource):
-    """Recorded traffic as rows, and rows as traffic. Options and columns: docs/how-to/spark.md, spark-sink.md."""
+    """Recorded messages as rows, and rows as messages.
+
+    Options and columns: docs/how-to/spark.md, docs/how-to/spark-sink.md.
+    """
 
     @classmethod
     def name(cls) -> str:
-        """What `format` takes."""
+        """Returns the name of the format."""
         return "ipcbus"
 
     def schema(self) -> StructType:
-        """Returns the columns of a reader who does not name them.
+        """Returns the columns that a reader gets by default.
 
         Raises:
             ConfigError: an option is wrong.
@@ -40,7 +42,7 @@ class IpcbusDataSource(DataSource):
         return schema(ReadOptions.of(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Reads what an archive holds now.
+        """Returns a reader of what an archive holds now.
 
         Raises:
             ConfigError: an option or a column is wrong.
@@ -52,7 +54,7 @@ class IpcbusDataSource(DataSource):
         return reader(ReadOptions.of(self.options, "batch"), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Reads what an archive holds and what will come into it.
+        """Returns a reader of what an archive holds and of what is recorded later.
 
         Raises:
             ConfigError: an option or a column is wrong.
@@ -64,7 +66,7 @@ class IpcbusDataSource(DataSource):
         return StreamReader(ReadOptions.of(self.options, "stream"), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Publishes the rows of a frame.
+        """Returns a writer that publishes the rows of a frame.
 
         Raises:
             ConfigError: an option, a column or the mode is wrong.
@@ -74,7 +76,7 @@ class IpcbusDataSource(DataSource):
         return BatchWriter(schema, overwrite, self.options)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """Publishes the rows of each micro-batch.
+        """Returns a writer that publishes the rows of each micro-batch.
 
         Raises:
             ConfigError: an option or a column is wrong.

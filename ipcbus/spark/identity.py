@@ -1,4 +1,4 @@
-"""Who sent a message: the headers with which the sink marks each row, and what drops doubles by them.
+"""The identity of a message: headers with which the sink marks each row, and a filter that drops duplicates by them.
 
 Needs no Spark: a plain receiver imports it.
 
@@ -19,35 +19,35 @@ if TYPE_CHECKING:
     from ipcbus.message import Message
 
 PREFIX: Final = "ipcbus."
-"""Headers whose names begin so are the sink's own."""
+"""The prefix of the names of the sink's own headers."""
 
 QUERY: Final = "ipcbus.query"
-"""Whose row it is: `txnAppId` of the sink, else the id of the streaming query or of the batch job. At least once it is
-`<txnAppId>/<id of the streaming query>`, as with a new checkpoint the batches of another query count anew."""
+"""Header with the writer: `txnAppId` of the sink, else the id of the streaming query or of the batch job. With
+`at-least-once` it is `<txnAppId>/<id of the streaming query>`, as a new query counts its batches from 0 again."""
 BATCH: Final = "ipcbus.batch"
-"""The micro-batch; of a batch job `txnVersion`, or 0."""
+"""Header with the number of the micro-batch; in a batch job `txnVersion`, or 0."""
 PARTITION: Final = "ipcbus.partition"
-"""The partition of the frame that was written."""
+"""Header with the partition of the frame."""
 ROW: Final = "ipcbus.row"
-"""Number of the row among those of its partition that go to its topic; from 0, without gaps."""
+"""Header with the number of the row among the rows of its partition and topic; from 0, without gaps."""
 POSSIBLE_DUPLICATE: Final = "ipcbus.possible_duplicate"
-"""`1` on a message that may have been sent before: whoever sent it was killed at that moment."""
-DOUBT: Final = (POSSIBLE_DUPLICATE, b"1")
-"""That header."""
+"""Header with `1` on a message that may have been sent before, because its sender was killed at that moment."""
+POSSIBLE_DUPLICATE_HEADER: Final = (POSSIBLE_DUPLICATE, b"1")
+"""The header POSSIBLE_DUPLICATE with its value."""
 
-_DIGITS_MAX: Final = 18  # so that each number fits into 64 bits
+_DIGITS_MAX: Final = 18  # each number fits into 64 bits
 _QUERY_MAX: Final = 255
 _SPANS_MAX: Final = 64
 
 
 class Identity(NamedTuple):
-    """Which row of which write a message is; with its topic, a row has it once.
+    """The row and the write of a message; within a topic, each row has its own identity.
 
     Attributes:
-        query: see `QUERY`; likewise the others.
-        batch: the micro-batch.
-        partition: the partition.
-        row: the row's number.
+        query: see `QUERY`.
+        batch: see `BATCH`.
+        partition: see `PARTITION`.
+        row: see `ROW`.
     """
 
     query: str
@@ -57,7 +57,7 @@ class Identity(NamedTuple):
 
 
 def identity_of(headers: Iterable[tuple[str, bytes]]) -> Identity | None:
-    """The identity that the headers of a message carry; None where they carry none, or none that makes sense."""
+    """Returns the identity in the headers of a message; None where it is missing or invalid."""
     query, batch, partition, row = "", -1, -1, -1
     for name, value in headers:
         if name == ROW:
@@ -74,60 +74,59 @@ def identity_of(headers: Iterable[tuple[str, bytes]]) -> Identity | None:
 
 
 def _number(value: bytes) -> int:
-    """Returns a number from 0, or -1 for anything else."""
+    """Returns a number from 0, or -1 for any other text."""
     return int(value) if value.isdigit() and len(value) <= _DIGITS_MAX else -1
 
 
 class Deduplicator:
     """A callback around another one, which gets no row of the sink twice.
 
-    Events and messages without an identity pass. It remembers rows as ranges, so that a row that comes late (from the
-    session of a process that was killed and replaced, while the receiver was behind) is not taken for a double. What
-    it remembers is bounded: by `batches` for each topic, query and partition, and by `writers` of these; who wrote
-    least recently is forgotten first. A double of something forgotten passes; a message that is no double never stays
-    behind.
+    Events and messages without an identity pass. Rows are remembered as ranges, so that a late row (from the session of
+    a process that was killed and replaced, while the receiver was behind) does not count as a duplicate. Memory is
+    bounded: `batches` for each topic, query and partition, and `writers` of these; the one that wrote least recently is
+    forgotten first. A duplicate of a forgotten row passes; a message that is not a duplicate always passes.
 
-    Not for several threads: make one for each context.
+    One thread at a time may use it: make one for each context.
 
     Attributes:
         delivered: messages with an identity that passed.
-        dropped: doubles.
+        dropped: duplicates.
         unmarked: messages without an identity, which passed.
     """
 
     def __init__(
         self, on_message: Callable[[Message], object] | None = None, *, batches: int = 64, writers: int = 65536
     ) -> None:
-        """Has seen nothing yet.
+        """Makes a filter that has seen no rows.
 
         Args:
-            on_message: gets what is no double; None where only `is_new` is asked.
-            batches: so many of the newest batches are remembered, from 1.
-            writers: and for so many topics, queries and partitions together, from 1.
+            on_message: called with each message that is not a duplicate; None where only `is_new` is used.
+            batches: how many of the newest batches to remember, from 1.
+            writers: for how many topics, queries and partitions together to remember batches, from 1.
 
         Raises:
-            ValueError: less than 1 of either.
+            ValueError: `batches` or `writers` is less than 1.
         """
         if batches < 1 or writers < 1:
-            raise ValueError(f"batches={batches}, writers={writers}: a Deduplicator has to remember 1 of each at least")
+            raise ValueError(f"batches={batches}, writers={writers}: give 1 or more of each")
         self._on_message = on_message
         self._batches, self._writers = batches, writers
-        self._seen: OrderedDict[tuple[str, str, int], dict[int, _Rows]] = OrderedDict()
+        self._seen: OrderedDict[tuple[str, str, int], dict[int, _RowRanges]] = OrderedDict()
         self.delivered = self.dropped = self.unmarked = 0
 
     def __call__(self, message: Message) -> None:
-        """Hands a message or event on, unless it is a double."""
+        """Passes a message or event on, unless it is a duplicate."""
         if self.is_new(message) and self._on_message is not None:
             self._on_message(message)
 
     def is_new(self, message: Message) -> bool:
-        """Returns whether a message or event is none that was asked for before; for receivers that pull."""
+        """Returns whether a message or event is new, and remembers it; for receivers that pull."""
         if message.type != MessageType.DATA:
             return True
         return self.is_new_row(message.topic, identity_of(message.headers))
 
     def is_new_row(self, topic: str, identity: Identity | None) -> bool:
-        """Returns the same of what is known of a message, for rows of an archive."""
+        """Returns what `is_new` does, for a row of an archive."""
         if identity is None:
             self.unmarked += 1
             return True
@@ -137,7 +136,7 @@ class Deduplicator:
         self.dropped += 1
         return False
 
-    def _rows(self, topic: str, identity: Identity) -> _Rows:
+    def _rows(self, topic: str, identity: Identity) -> _RowRanges:
         key = (topic, identity.query, identity.partition)
         batches = self._seen.get(key)
         if batches is None:
@@ -148,24 +147,23 @@ class Deduplicator:
             self._seen.move_to_end(key)
         rows = batches.get(identity.batch)
         if rows is None:
-            rows = batches[identity.batch] = _Rows()
+            rows = batches[identity.batch] = _RowRanges()
             if len(batches) > self._batches:
                 del batches[min(batches)]
         return rows
 
 
-class _Rows:
-    """Numbers of rows of one batch, as ranges; mostly one."""
+class _RowRanges:
+    """Numbers of rows of one batch, as ranges; usually one range."""
 
     __slots__ = ("_ends", "_starts")
 
     def __init__(self) -> None:
-        """There are none."""
         self._starts: list[int] = []
         self._ends: list[int] = []
 
     def add(self, row: int) -> bool:
-        """Adds a row; whether it was not there."""
+        """Adds a row; returns whether it is new."""
         starts, ends = self._starts, self._ends
         at = bisect_right(starts, row)  # the range that may hold it is the one before
         if at and row < ends[at - 1]:
@@ -183,5 +181,5 @@ class _Rows:
             starts.insert(at, row)
             ends.insert(at, row + 1)
             if len(starts) > _SPANS_MAX:
-                del starts[0], ends[0]  # the others are newer
+                del starts[0], ends[0]  # the other ranges are newer
         return True

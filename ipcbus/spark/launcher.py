@@ -1,4 +1,4 @@
-"""A Spark session that prints nothing: what its processes have to say goes into a file."""
+"""Starts a Spark session that prints nothing: the output of its processes goes into a file."""
 
 from __future__ import annotations
 
@@ -21,21 +21,22 @@ _LOOPBACK: Final = "127.0.0.1"
 
 
 @contextlib.contextmanager
-def quiet_session(
+def logged_session(
     name: str, *, master: str, confs: Mapping[str, str] | None = None, log: IO[bytes]
 ) -> Iterator[SparkSession]:
-    """The session of this process if there is one, which goes on; else one made now and ended with its JVM.
+    """Yields the Spark session of this process if there is one; else makes one, and ends it with its JVM.
 
-    What a signal raises must not be raised while this begins: a JVM that has not yet told where it listens would stay.
+    The caller must block signals while this begins: a signal handler that raises would leave a JVM behind which has not
+    yet said where it listens.
 
     Args:
-        name: of the application.
-        master: where it runs; a local one listens on no interface but the loopback.
+        name: name of the application.
+        master: the cluster; a local one listens on the loopback interface only.
         confs: settings of Spark.
-        log: what the JVM and its Python workers print goes here.
+        log: gets the output of the JVM and its Python workers.
 
     Raises:
-        ConfigError: there is no Java that Spark could run on.
+        ConfigError: there is no Java that Spark can run on.
     """
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
@@ -47,7 +48,7 @@ def quiet_session(
         return
     check_java()
     settings = _settings(name, master, confs or {})
-    # The JVM takes them from its environment.
+    # The JVM reads these from its environment.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
@@ -58,7 +59,7 @@ def quiet_session(
     try:
         SparkContext(conf=conf)
         if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, interrupt)  # Spark has put its own in this place, which raises anywhere
+            signal.signal(signal.SIGINT, interrupt)  # Spark has set its own handler, which raises anywhere
         made = session(name, master=master, confs=settings)
         try:
             yield made
@@ -79,7 +80,7 @@ def _settings(name: str, master: str, confs: Mapping[str, str]) -> dict[str, str
             **LOCAL_CONFS,
             "spark.driver.host": _LOOPBACK,
             "spark.driver.bindAddress": _LOOPBACK,
-            # As many pieces as a laptop has use for, not as a cluster.
+            # As many partitions as one machine needs, not a cluster.
             "spark.sql.shuffle.partitions": tasks,
         }
     return {**found, **confs}

@@ -1,15 +1,15 @@
-"""How far a stream has read, as Spark keeps it: JSON of plain numbers and texts that is always written the same way.
+"""The offsets of a stream as Spark keeps them: JSON of numbers and texts that is always written in one form.
 
-Spark compares offsets as texts, so equal ones have to be equal to the letter::
+Spark compares offsets as texts, so equal offsets must have equal texts::
 
     {"archive": "<id>", "o": {"<stream>/<partition>": 120000}, "v": 1}
 
-`o` has the offset that each log is read next from. Two more keys stand beside, each only while it is needed:
+`o` has the next offset to read of each log. Other keys stand beside it only while they are needed:
 
-- `first` in the offset that a new query begins with, and `from` in the one after it, which has the same content: when
-  Spark repeats a first batch it asks anew where that begins, and by then "latest" is another place.
-- `skip` where topics begin later than their log, as `startingOffsets` may say of each: log -> topic -> offset before
-  which its rows are left out.
+- `first` in the offset at which a new query begins, and `from` in the offset after it, with that begin: when Spark
+  repeats the first batch it asks again where the batch begins, and "latest" has moved by then.
+- `skip` where topics begin later than their log, as `startingOffsets` can say: log -> topic -> offset before which its
+  rows are left out.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 VERSION: Final = 1
-"""Form of the JSON; another one is refused."""
+"""Version of the form; other versions are refused."""
 
 Skips = dict[str, dict[str, int]]
-"""Log -> topic -> offset before which it is left out."""
+"""Log -> topic -> offset before which the topic is left out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """Next offset of each log of an archive.
+    """The next offset of each log of an archive.
 
     Attributes:
         archive: id of the archive.
-        next: log -> offset to read next.
+        next: log -> next offset to read.
         is_first: whether a new query begins here.
-        begun: where the first batch began, in the offset that ends it.
-        skip: what is left out of a log after its offset here.
+        begun: where the first batch began, in the offset at its end.
+        skip: log -> topic -> offset before which the topic is left out.
     """
 
     archive: str
@@ -49,7 +49,7 @@ class Offsets:
     skip: Skips = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """What Spark writes down; sorted, and of nothing but dictionaries, texts and plain numbers."""
+        """Returns what Spark writes down: sorted dictionaries, texts and plain numbers."""
         found: dict[str, Any] = {"archive": self.archive}
         if self.is_first:
             found["first"] = True
@@ -64,24 +64,24 @@ class Offsets:
 
     @classmethod
     def parse(cls, found: object, archive: str) -> Offsets:
-        """Checks what Spark hands back.
+        """Returns the offsets in what Spark gives back.
 
         Args:
             found: the parsed JSON.
             archive: id of the archive that is read.
 
         Raises:
-            ArchiveMissing: it is of another archive.
-            ArchiveError: it is nothing that `to_json` made.
+            ArchiveMissing: the offsets are of another archive.
+            ArchiveError: `to_json` did not write this.
         """
         if not isinstance(found, dict) or not {"archive", "o", "v"} <= set(found) <= _KEYS:
             raise _refused(found, "it needs archive, o and v")
         if found["v"] != VERSION:
-            raise _refused(found, f"its form is {found['v']!r}, and this release knows {VERSION}")
+            raise _refused(found, f"its version is {found['v']!r}, but this release reads {VERSION}")
         if found["archive"] != archive:
             raise ArchiveMissing(
-                f"the offsets are of archive {found['archive']!r}, and option archive leads to {archive!r}; "
-                "give the archive that the query began with, or a new checkpoint to begin with this one"
+                f"the offsets are of archive {found['archive']!r}, but option archive leads to {archive!r}; "
+                "give the archive that the query began with, or a new checkpoint for this one"
             )
         try:
             skips = found.get("skip", {})
@@ -101,18 +101,18 @@ _KEYS: Final = {"archive", "first", "from", "o", "skip", "v"}
 
 def _numbers(found: object) -> dict[str, int]:
     if not isinstance(found, dict):
-        raise ValueError(f"{found!r} is no object")
+        raise ValueError(f"{found!r} is not a JSON object")
     return {str(key): whole(value, 0) for key, value in found.items()}
 
 
 def _sorted(numbers: Mapping[str, int]) -> dict[str, int]:
-    """In order of the names, and as Python's own integers: numpy's are no JSON."""
+    """Returns the numbers sorted by name, as Python integers, as JSON cannot hold those of numpy."""
     return {key: int(numbers[key]) for key in sorted(numbers)}
 
 
 def _refused(found: object, why: str) -> ArchiveError:
     shown = repr(found)
     return ArchiveError(
-        f"{shown if len(shown) <= 200 else shown[:200] + '...'} is no offset of the data source ipcbus: {why}; "
+        f"{shown if len(shown) <= 200 else shown[:200] + '...'} is not an offset of the data source ipcbus: {why}; "
         "give the checkpoint of a query that read this source"
     )

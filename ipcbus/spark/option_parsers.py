@@ -1,4 +1,4 @@
-"""What the texts of options stand for: each function makes a value of one, or raises ValueError."""
+"""Parsers of option texts: each returns the value of a text, or raises ValueError."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 EARLIEST: Final = -2
 LATEST: Final = -1
-"""Offsets that stand for the first one that is kept, and for the one after the last; the numbers are Kafka's."""
+"""Numbers that stand for the first offset that is kept, and for the one after the last, as in Kafka."""
 
 PerTopic = dict[str, dict[int, int]]
 """Topic -> partition -> offset, or time in ms."""
@@ -30,11 +30,11 @@ class Position:
 
     Attributes:
         everywhere: EARLIEST or LATEST, for all topics.
-        offsets: offsets by topic and partition; EARLIEST and LATEST may stand for one.
+        offsets: offsets by topic and partition, EARLIEST and LATEST among them.
         checkpoint: offsets of whole logs, as the checkpoint of a query holds them.
         time_ms: the first row received at this time or later, for all topics; ms since the epoch.
-        times_ms: the same by topic and partition.
-        or_latest: where nothing was received so late, the latest offset is taken; else that is an error.
+        times_ms: such times by topic and partition.
+        or_latest: use the latest offset where no row was received at that time or later; else that is an error.
     """
 
     everywhere: int | None = None
@@ -46,21 +46,21 @@ class Position:
 
 
 def name(text: str) -> str:
-    """Any text but an empty one."""
+    """Returns the text; it must not be empty."""
     if not text.strip():
         raise ValueError("it is empty")
     return text.strip()
 
 
 def group(text: str) -> str:
-    """Returns the name of a cursor, which becomes that of a file."""
+    """Returns the name of a cursor, which becomes the name of a file."""
     if not is_name(text):
         raise ValueError
     return text
 
 
 def topics(text: str) -> tuple[str, ...]:
-    """Names with commas between."""
+    """Returns the names in a text with commas."""
     names = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
     if not all(names):
         raise ValueError("a name is empty")
@@ -68,23 +68,23 @@ def topics(text: str) -> tuple[str, ...]:
 
 
 def pattern(text: str) -> str:
-    """Returns a regular expression of Python."""
+    """Returns the text of a regular expression of Python."""
     try:
         re.compile(name(text))
     except (re.error, OverflowError, RecursionError) as error:
-        raise ValueError(f"no regular expression: {error}") from None
+        raise ValueError(f"not a regular expression: {error}") from None
     return text
 
 
 def truth(text: str) -> bool:
-    """`true` or `false`."""
+    """Returns whether the text is `true`; it must be `true` or `false`."""
     if text.lower() not in ("true", "false"):
         raise ValueError
     return text.lower() == "true"
 
 
 def number(least: int, most: int = _OFFSET_MAX) -> Callable[[str], int]:
-    """Returns a whole number within limits."""
+    """Returns a parser of whole numbers within limits."""
 
     def read(text: str) -> int:
         if not re.fullmatch(r"[0-9]{1,19}", text.strip()) or not least <= int(text) <= most:
@@ -95,7 +95,7 @@ def number(least: int, most: int = _OFFSET_MAX) -> Callable[[str], int]:
 
 
 def duration(text: str) -> float:
-    """Returns a number with its unit; in seconds."""
+    """Returns a time in seconds; the text is a number with its unit."""
     found = _DURATION.fullmatch(text.strip())
     if found is None:
         raise ValueError
@@ -103,7 +103,7 @@ def duration(text: str) -> float:
 
 
 def choice(*choices: str) -> Callable[[str], str]:
-    """One of some words."""
+    """Returns a parser that accepts some words."""
 
     def read(text: str) -> str:
         if text.lower() not in choices:
@@ -114,22 +114,22 @@ def choice(*choices: str) -> Callable[[str], str]:
 
 
 def times(text: str) -> PerTopic:
-    """JSON: topic -> partition -> ms since the epoch."""
+    """Returns the times of a JSON text: topic -> partition -> ms since the epoch."""
     return _per_topic(_json(text), 0)
 
 
 def assigned(text: str) -> dict[str, tuple[int, ...]]:
-    """JSON: topic -> list of partitions."""
+    """Returns the partitions of a JSON text: topic -> list of partitions."""
     found = {}
     for topic, partitions in _json(text).items():
         if not isinstance(partitions, list) or not partitions:
-            raise ValueError(f"topic {topic!r} has no list of partitions")
+            raise ValueError(f"topic {topic!r} lacks a list of partitions")
         found[topic] = tuple(sorted({whole(partition, 0) for partition in partitions}))
     return found
 
 
 def position(text: str) -> Position:
-    """`earliest`, `latest`, JSON: topic -> partition -> offset, or the offsets of a checkpoint."""
+    """Returns the position of `earliest`, `latest`, JSON topic -> partition -> offset, or a checkpoint's offsets."""
     if text.lower() in ("earliest", "latest"):
         return Position(everywhere=EARLIEST if text.lower() == "earliest" else LATEST)
     found = _json(text)
@@ -139,10 +139,10 @@ def position(text: str) -> Position:
 
 
 def whole(value: object, least: int) -> int:
-    """Returns a plain whole number from `least` on that fits into 64 bits; a boolean is none.
+    """Returns a whole number from `least` on that fits into 64 bits; refuses booleans.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: the value is another one.
     """
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= _OFFSET_MAX:
         raise ValueError(f"{value!r} is out of range")
@@ -153,9 +153,9 @@ def _json(text: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"no JSON: {error}") from None
+        raise ValueError(f"not JSON: {error}") from None
     if not isinstance(found, dict) or not found:
-        raise ValueError("no JSON object with something in it")
+        raise ValueError("not a JSON object, or an empty one")
     return found
 
 
@@ -163,12 +163,12 @@ def _per_topic(found: dict[str, Any], least: int) -> PerTopic:
     values: PerTopic = {}
     for topic, partitions in found.items():
         if not isinstance(partitions, dict) or not partitions:
-            raise ValueError(f"topic {topic!r} has no partitions")
+            raise ValueError(f"topic {topic!r} lacks partitions")
         values[topic] = {_partition(key): whole(value, least) for key, value in partitions.items()}
     return values
 
 
 def _partition(text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,9}", text):
-        raise ValueError(f"{text!r} is no partition")
+        raise ValueError(f"{text!r} is not a partition")
     return int(text)

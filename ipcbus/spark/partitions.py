@@ -1,4 +1,4 @@
-"""What the tasks of a query read: the offsets that were asked for, held against what there is, and divided."""
+"""The tasks of a query: the offsets that it asks for, limited to those that exist, and divided."""
 
 from __future__ import annotations
 
@@ -20,19 +20,18 @@ if TYPE_CHECKING:
     from ipcbus.spark.offsets import Skips
     from ipcbus.spark.read_options import ReadOptions
 
-ROWS_EACH: Final = 2_000_000
-BYTES_EACH: Final = 64 << 20
-"""A task reads no more, unless a single message is longer. Many tasks of a tenth of a second cost as little as a few
-long ones, and keep all cores busy to the end."""
+ROWS_PER_TASK: Final = 2_000_000
+BYTES_PER_TASK: Final = 64 << 20
+"""Limits of one task, which a single message may exceed. Many tasks of a tenth of a second cost as little as a few long
+tasks, and keep all cores busy to the end."""
 
-log_ = logging.getLogger("ipcbus.spark")
+logger = logging.getLogger("ipcbus.spark")
 
 
 class Part(InputPartition):
-    """What one task reads: some offsets of one log.
+    """The part of a log that one task reads.
 
-    It is the same for the same offsets and options whenever it is planned, so that a batch that is repeated after a
-    crash has the same tasks.
+    Equal offsets and options always give equal parts, so a batch that is repeated after a crash gets identical tasks.
     """
 
     def __init__(
@@ -44,7 +43,7 @@ class Part(InputPartition):
         begins: Mapping[str, int],
         ends: Mapping[str, int],
     ) -> None:
-        """Offsets from the first of `span` up to, without, the second; topics may begin later and end earlier."""
+        """Takes the first offset and the end as `span`; topics may begin later and end earlier."""
         self.path = path
         self.archive = archive
         self.host = socket.gethostname()
@@ -62,18 +61,18 @@ def plan(
     skip: Skips,
     stop: Skips,
 ) -> list[Part]:
-    """Returns the tasks that read from `begin` up to `end`; a log that `begin` does not know begins at 0.
+    """Returns the tasks that read from `begin` up to `end`; a log that `begin` does not name begins at 0.
 
     Args:
-        archive: what is read.
-        options: `failOnDataLoss` and `minPartitions` count.
+        archive: the archive.
+        options: of these, `failOnDataLoss` and `minPartitions` matter.
         begin: log -> first offset.
-        end: log -> offset after the last; only its logs are read.
-        skip: log -> topic -> offset before which it is left out.
-        stop: log -> topic -> offset from which on it is left out.
+        end: log -> offset after the last; only these logs are read.
+        skip: log -> topic -> offset before which the topic is left out.
+        stop: log -> topic -> offset from which on the topic is left out.
 
     Raises:
-        OffsetsExpired: not all of these offsets are there, and `failOnDataLoss` is true.
+        OffsetsExpired: some of these offsets do not exist, and `failOnDataLoss` is true.
         ArchiveError: a log ends before it begins.
     """
     logs = {log.key: log for log in archive.logs()}
@@ -82,44 +81,46 @@ def plan(
         first, last = begin.get(key, 0), end[key]
         if last < first:
             raise ArchiveError(
-                f"log {key} of {archive.path} was asked for from {first} to {last}; give an end after the begin"
+                f"log {key} of {archive.path} was requested from {first} to {last}; give an end after the begin"
             )
         if first == last:
             continue
         if key not in logs:
-            lost(options, f"log {key} of {archive.path} is gone", first, last)
+            report_lost(options, f"log {key} of {archive.path} no longer exists", first, last)
             continue
-        if (damage := unreadable(logs[key], options)) is not None:
-            lost(options, damage, first, last)
+        if (damage := damage_of(logs[key], options)) is not None:
+            report_lost(options, damage, first, last)
             continue
-        first, last = _kept(logs[key], options, first, last, archive)
+        first, last = _kept_range(logs[key], options, first, last, archive)
         if first < last:
             spans.append((logs[key], first, last))
     rows = sum(last - first for _, first, last in spans)
     return [
         Part(options.archive, archive.id, log.key, span, skip.get(log.key, {}), stop.get(log.key, {}))
         for log, first, last in spans
-        for span in _pieces(log, first, last, -(-(last - first) * options.min_partitions // rows))
+        for span in _split(log, first, last, -(-(last - first) * options.min_partitions // rows))
     ]
 
 
-def lost(options: ReadOptions, why: str, first: int, end: int) -> None:
-    """Deals with rows that were asked for and cannot be had, as `failOnDataLoss` says.
+def report_lost(options: ReadOptions, why: str, first: int, end: int) -> None:
+    """Reports offsets that were requested and do not exist, as `failOnDataLoss` says.
 
     Raises:
-        OffsetsExpired: it is true.
+        OffsetsExpired: `failOnDataLoss` is true.
     """
     count = end - first
     if options.fail_on_data_loss:
         raise OffsetsExpired(
-            f"{why}: offsets {first} to {end - 1} ({count} rows) were asked for and cannot be had; keep data longer, "
-            "or give groupId so that the archive waits for this query, or go on without them with failOnDataLoss false"
+            f"{why}: offsets {first} to {end - 1} ({count} rows) were requested, but do not exist; keep data longer, "
+            "or give groupId so that the archive waits for this query, or leave them out with failOnDataLoss false"
         )
-    log_.warning("%s: offsets %d to %d (%d rows) are left out, as failOnDataLoss is false", why, first, end - 1, count)
+    logger.warning(
+        "%s: offsets %d to %d (%d rows) are left out, as failOnDataLoss is false", why, first, end - 1, count
+    )
 
 
-def unreadable(log: Log, options: ReadOptions) -> str | None:
-    """Why no row of a log can be read; None where rows can, or where `failOnDataLoss` lets the damage raise.
+def damage_of(log: Log, options: ReadOptions) -> str | None:
+    """Returns why no row of a log can be read; None where the log can be read.
 
     Raises:
         ArchiveDamaged: the watermark or the list of names is damaged, and `failOnDataLoss` is true.
@@ -136,27 +137,27 @@ def unreadable(log: Log, options: ReadOptions) -> str | None:
 
 @functools.cache
 def warn_once(text: str) -> None:
-    """Logs a warning, the same one only once in a process."""
-    log_.warning("%s", text)
+    """Logs a warning, each text only once in a process."""
+    logger.warning("%s", text)
 
 
-def _kept(log: Log, options: ReadOptions, first: int, last: int, archive: Archive) -> tuple[int, int]:
-    """What is to be read of these offsets of a log."""
+def _kept_range(log: Log, options: ReadOptions, first: int, last: int, archive: Archive) -> tuple[int, int]:
+    """Returns the part of an offset range that the log still has; reports the rest."""
     oldest, end = log.bounds()
     name = f"log {log.key} of {archive.path}"
     if last > end:
-        lost(options, f"{name} ends at {end}", max(first, end), last)
+        report_lost(options, f"{name} ends at {end}", max(first, end), last)
     if first < oldest:
-        lost(options, f"{name} is kept from {oldest} on", first, min(oldest, last))
-        # With events a task reads what is gone all the same, and has a row that says so.
+        report_lost(options, f"{name} is kept from {oldest} on", first, min(oldest, last))
+        # With events, the task returns a row of a loss for the missing offsets.
         first = first if options.include_events else oldest
     return first, min(last, end)
 
 
-def _pieces(log: Log, first: int, last: int, least: int) -> list[tuple[int, int]]:
-    """Returns the offsets of each task, of so many at least, as long as each has a row."""
+def _split(log: Log, first: int, last: int, least: int) -> list[tuple[int, int]]:
+    """Returns the offsets of at least `least` tasks, as long as each task has a row."""
     rows = last - first
     size = log.size(first, last) if rows > 1 else 0
-    count = min(rows, max(least, -(-rows // ROWS_EACH), -(-size // BYTES_EACH)))
+    count = min(rows, max(least, -(-rows // ROWS_PER_TASK), -(-size // BYTES_PER_TASK)))
     edges = [first + rows * i // count for i in range(count + 1)]
     return list(pairwise(edges))

@@ -1,4 +1,4 @@
-"""Filters that Spark hands over: those on topics and on numbers are evaluated before rows become Arrow."""
+"""Filters that Spark pushes down: those on topics and numbers are evaluated before rows become Arrow."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ _ANY: Final = (-(2**63), 2**63 - 1)
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A filter that can be evaluated here; columns that may be null are left to Spark, so there are two outcomes only.
+    """A filter that is evaluated here; Spark evaluates those on columns that may be null, so a row passes or fails.
 
     Attributes:
-        column: `topic`, or one of numbers.
+        column: `topic`, or a column of numbers.
         kind: class of the filter.
-        value: what it compares with; of `timestamp` us since the epoch.
-        negated: whether it holds where the filter does not.
+        value: the value to compare with; for `timestamp` in us since the epoch.
+        negated: whether rows pass that the filter rejects.
     """
 
     column: str
@@ -68,12 +68,12 @@ class Condition:
         return passes is not self.negated
 
     def numbers(self, numbers: Numbers) -> NDArray[np.bool_]:
-        """Returns which numbers pass."""
+        """Returns a mask of the numbers that pass."""
         found = np.isin(numbers, self.value) if self.kind is ds.In else _COMPARE[self.kind](numbers, self.value)
         return np.asarray(~found if self.negated else found, np.bool_)
 
     def range(self) -> tuple[int, int] | None:
-        """Returns the least and the greatest number that can pass; None where there is no limit."""
+        """Returns the least and the greatest number that can pass; None without limits."""
         kind = _OPPOSITE.get(self.kind) if self.negated else self.kind
         value, (low, high) = self.value, _ANY
         if kind is ds.In:
@@ -88,7 +88,7 @@ class Condition:
 
 
 def condition(given: ds.Filter, *, negated: bool = False) -> Condition | None:
-    """Returns a filter of Spark's as one of ours; None where Spark has to evaluate it."""
+    """Returns a filter of Spark as a condition; None where Spark has to evaluate it."""
     if isinstance(given, ds.Not):
         return condition(given.child, negated=not negated)
     path: tuple[str, ...] = getattr(given, "attribute", ())
@@ -106,7 +106,7 @@ def condition(given: ds.Filter, *, negated: bool = False) -> Condition | None:
 
 
 def _literal(column: str, value: object) -> int | str | None:
-    """What a column compares with; None where that is of another type."""
+    """Returns the value in the type of the column; None where the types differ."""
     if column == "topic":
         return value if isinstance(value, str) else None
     if column == "timestamp":
@@ -119,18 +119,18 @@ def _literal(column: str, value: object) -> int | str | None:
 
 
 def topics(conditions: Sequence[Condition]) -> Callable[[str], bool] | None:
-    """Says of a topic whether its rows pass; None where all do."""
+    """Returns a test of whether the rows of a topic pass; None where all do."""
     mine = [each for each in conditions if each.column == "topic"]
     return (lambda topic: all(each.text(topic) for each in mine)) if mine else None
 
 
 def numbers(conditions: Sequence[Condition]) -> tuple[tuple[str, Callable[[Numbers], NDArray[np.bool_]]], ...]:
-    """Returns the conditions on numbers, by their columns."""
+    """Returns the conditions on numbers, each with its column."""
     return tuple((each.column, each.numbers) for each in conditions if each.column != "topic")
 
 
 def ranges(conditions: Sequence[Condition]) -> dict[str, tuple[int, int]]:
-    """Of columns of numbers the least and the greatest that can pass; a column without limits is left out."""
+    """Returns, by column of numbers, the least and greatest number that can pass; leaves out columns without limits."""
     found: dict[str, tuple[int, int]] = {}
     for each in conditions:
         if each.column != "topic" and (limits := each.range()) is not None:

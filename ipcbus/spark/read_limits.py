@@ -1,4 +1,4 @@
-"""How much of what is there goes into one micro-batch."""
+"""Limits of a micro-batch, divided among logs."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ if TYPE_CHECKING:
 
 
 def share(available: Mapping[str, int], limit: int, turn: int) -> dict[str, int]:
-    """Divides a limit among logs as they have more or less to read.
+    """Divides a limit among logs in proportion to what they have to read.
 
-    A log that has something gets one at least, so that none starves beside a busy one; where the limit is too small
-    even for that, they take turns.
+    Each log that has something gets at least one, so that a busy log does not starve the others; where the limit is too
+    small for that, the logs take turns.
 
     Args:
-        available: log -> what it has.
-        limit: of all together, from 1.
+        available: log -> how much it has.
+        limit: limit of all together, from 1.
         turn: any number that changes from batch to batch.
 
     Returns:
-        Log -> its share, at most what it has, together at most the limit.
+        Log -> its share, at most what it has, and together at most the limit.
     """
     waiting = sorted(key for key, count in available.items() if count > 0)
     total = sum(available[key] for key in waiting)
@@ -33,9 +33,9 @@ def share(available: Mapping[str, int], limit: int, turn: int) -> dict[str, int]
     rest = limit - len(turned[:limit])
     for key in waiting if rest else ():
         shares[key] += (available[key] - 1) * rest // (total - len(waiting))  # rounded down
-    left = limit - sum(shares.values())
+    remaining = limit - sum(shares.values())
     for key in turned:
-        more = min(available[key] - shares[key], left)
+        more = min(available[key] - shares[key], remaining)
         shares[key] += more
-        left -= more
+        remaining -= more
     return shares

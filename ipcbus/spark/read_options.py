@@ -1,4 +1,7 @@
-"""The options of the data source `ipcbus`: Kafka's names where Kafka has them, each checked before anything is read."""
+"""The options of the data source `ipcbus`, checked before anything is read.
+
+Where Kafka has an option, its name is Kafka's.
+"""
 
 from __future__ import annotations
 
@@ -17,19 +20,19 @@ if TYPE_CHECKING:
 Use = Literal["batch", "stream"]
 
 BATCH_ROWS_MAX: Final = 1 << 20
-"""So many rows, each with a topic and a source string of full length, stay below Arrow's 2 GiB."""
+"""Most rows of an Arrow batch: with topics and source strings of full length they stay below Arrow's 2 GiB."""
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One row of the table.
+    """One row of the table of options.
 
     Attributes:
         name: as users write it; Spark ignores its case.
-        default: the text that stands for it where it is not given; empty for none.
-        takes: what values it has, as the page of the docs and the error texts say it.
+        default: the text that is used where the option is not given; empty without a default.
+        takes: the values that it accepts, for the reference page and error texts.
         meaning: what it does.
-        read: makes its value of the text; raises ValueError, with a reason or without, where it cannot.
+        read: returns the value of a text; raises ValueError, with or without a reason.
         use: "batch" or "stream" where it has a meaning only there.
     """
 
@@ -43,7 +46,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What a read or a stream was asked for, checked; the table READ says what each one is."""
+    """The checked options of a batch or stream; the table READ says what each one means."""
 
     archive: str
     subscribe: tuple[str, ...] | None
@@ -68,20 +71,22 @@ class ReadOptions:
 
     @classmethod
     def of(cls, given: Mapping[str, str], use: Use | None = None) -> ReadOptions:
-        """Checks what was given.
+        """Checks the given options.
 
         Args:
             given: name -> text, in any case of letters.
-            use: whether a batch or a stream reads; None where Spark does not say, and options of both pass.
+            use: whether a batch or a stream reads; None where Spark does not say, and options of both are accepted.
 
         Raises:
-            ConfigError: an option is unknown, has no meaning in this use, contradicts another one, or its value is
-                none that it takes. The text names it, and what would be right.
+            ConfigError: an option is unknown, has no meaning in this use, contradicts another one, or has an invalid
+                value. The text names the option and a correct value.
         """
         values = read_table(READ, given, use)
         chosen = [name for name in ("subscribe", "subscribePattern", "assign") if values[name] is not None]
         if len(chosen) > 1:
-            raise _wrong(f"{' and '.join(chosen)} exclude each other; give one of them, or none to read every topic")
+            raise _wrong(
+                f"{' and '.join(chosen)} exclude each other; give one of them, or omit them to read every topic"
+            )
         return cls(
             archive=_archive(values),
             subscribe=values["subscribe"],
@@ -107,24 +112,24 @@ class ReadOptions:
 
 
 def read_table(table: tuple[Option, ...], given: Mapping[str, str], use: Use | None = None) -> dict[str, Any]:
-    """Returns every option of a table with its value; None where it has none.
+    """Returns every option of a table with its value; None where it has no value.
 
     Raises:
-        ConfigError: an option is not in the table or not of this use, or its text is none that it takes.
+        ConfigError: an option is unknown or not for this use, or its text is invalid.
     """
     rows = {row.name.lower(): row for row in table}
     for name in given:
         if name.lower() == "provider":
             raise ConfigError(
-                "data source ipcbus: CREATE TABLE is of no use, as Spark does not hand its options on when the table "
-                "is read; say CREATE TEMPORARY VIEW ... USING ipcbus OPTIONS (archive '...')"
+                "data source ipcbus: CREATE TABLE does not work, as Spark drops its options when the table is read; "
+                "write CREATE TEMPORARY VIEW ... USING ipcbus OPTIONS (archive '...')"
             )
     for name in given:
         row = rows.get(name.lower())
         if row is None:
             raise _unknown(name, table)
         if row.use is not None and use is not None and row.use != use:
-            raise _wrong(f"{row.name} has no meaning for a {use}; leave it out, it is for a {row.use}")
+            raise _wrong(f"{row.name} is for a {row.use}, not for a {use}; leave it out")
     by_name = {name.lower(): text for name, text in given.items()}
     values: dict[str, Any] = {}
     for lowered, row in rows.items():
@@ -156,7 +161,7 @@ def _archive(values: dict[str, Any]) -> str:
     if path.startswith("file:"):
         path = rest if colon else path.removeprefix("file:")
     elif colon:
-        raise _wrong(f"archive is {path!r}; {scheme} cannot be read, mount it and give the directory")
+        raise _wrong(f"archive is {path!r}; {scheme} is not supported; mount the storage and give its directory")
     return os.path.abspath(path)
 
 
@@ -168,7 +173,7 @@ def _starting(values: dict[str, Any], use: Use | None) -> Position:
         return Position(times_ms=times_ms, or_latest=or_latest)
     position: Position = values["startingOffsets"] or Position(everywhere=LATEST if use == "stream" else EARLIEST)
     if use == "batch" and _mentions(position, LATEST):
-        raise _wrong("startingOffsets is latest, of which a batch reads nothing; give earliest, or offsets")
+        raise _wrong("startingOffsets is latest, so a batch would read nothing; give earliest, or offsets")
     return position
 
 
@@ -179,7 +184,7 @@ def _ending(values: dict[str, Any], use: Use | None) -> Position:
         return Position(times_ms=times_ms, or_latest=True)
     position: Position = values["endingOffsets"] or Position(everywhere=LATEST)
     if use == "batch" and _mentions(position, EARLIEST):
-        raise _wrong("endingOffsets is earliest, up to which a batch reads nothing; give latest, or offsets")
+        raise _wrong("endingOffsets is earliest, so a batch would read nothing; give latest, or offsets")
     return position
 
 
@@ -191,7 +196,7 @@ def _min_offsets(values: dict[str, Any]) -> int | None:
     least: int | None = values["minOffsetsPerTrigger"]
     most: int | None = values["maxOffsetsPerTrigger"]
     if least is not None and most is not None and least > most:
-        raise _wrong(f"minOffsetsPerTrigger is {least}, more than maxOffsetsPerTrigger, {most}; it has to be less")
+        raise _wrong(f"minOffsetsPerTrigger is {least}, but maxOffsetsPerTrigger is {most}; give at most that")
     return least
 
 
@@ -204,20 +209,26 @@ _COUNT = "a number from 1"
 
 READ: Final = (
     Option("archive", "", "a directory", "Directory of the archive.", option_parsers.name),
-    Option("path", "", "a directory", "The same, as `load(path)` gives it; `archive` wins.", option_parsers.name),
+    Option(
+        "path",
+        "",
+        "a directory",
+        "The directory of the archive, as `load(path)` passes it; `archive` takes precedence.",
+        option_parsers.name,
+    ),
     Option("subscribe", "", "topics, with commas between", "Read these topics.", option_parsers.topics),
     Option(
         "subscribePattern",
         "",
         "a regular expression of Python",
-        "Read the topics whose whole name it matches.",
+        "Read the topics whose whole name this expression matches.",
         option_parsers.pattern,
     ),
     Option(
         "assign",
         "",
         'JSON: `{"topic":[0,1]}`',
-        "Read these topics of these partitions only.",
+        "Read only these topics, each of these partitions.",
         option_parsers.assigned,
     ),
     Option(
@@ -225,36 +236,36 @@ READ: Final = (
         "",
         _OFFSETS,
         "Where to begin; -2 is earliest, -1 latest. A batch begins at `earliest`, a new stream at `latest`; a stream "
-        "that has a checkpoint goes on where that says. What the JSON does not name begins at the earliest, a log that "
-        "comes later too. A line of a checkpoint's offsets is taken as well.",
+        "with a checkpoint goes on at the checkpoint. Topics and logs that the JSON does not name begin at the "
+        "earliest offset, also logs that appear later. A line of a checkpoint's offsets is accepted as well.",
         option_parsers.position,
     ),
     Option(
         "startingTimestamp",
         "",
         "ms since the epoch",
-        "Begin with the first message received then or later; goes before the two options below.",
+        "Begin with the first message received at this time or later; precedes the next two options.",
         option_parsers.number(0),
     ),
     Option(
         "startingOffsetsByTimestamp",
         "",
         _TIMES,
-        "The same by topic and partition; goes before `startingOffsets`.",
+        "Such times by topic and partition; takes precedence over `startingOffsets`.",
         option_parsers.times,
     ),
     Option(
         "startingOffsetsByTimestampStrategy",
         "error",
         "`error`, `latest`",
-        "Where nothing was received so late: refuse, or begin at the latest offset.",
+        "Where no message was received at that time or later: fail, or begin at the latest offset.",
         option_parsers.choice("error", "latest"),
     ),
     Option(
         "endingOffsets",
         "",
         _OFFSETS,
-        "Where a batch ends, exclusive; latest by default.",
+        "Where a batch ends, exclusive; `latest` by default.",
         option_parsers.position,
         "batch",
     ),
@@ -262,16 +273,16 @@ READ: Final = (
         "endingTimestamp",
         "",
         "ms since the epoch",
-        "End before the first message received then or later; goes before the option below.",
+        "End before the first message received at this time or later; takes precedence over the next option.",
         option_parsers.number(0),
         "batch",
     ),
-    Option("endingOffsetsByTimestamp", "", _TIMES, "The same by topic and partition.", option_parsers.times, "batch"),
+    Option("endingOffsetsByTimestamp", "", _TIMES, "Such times by topic and partition.", option_parsers.times, "batch"),
     Option(
         "maxOffsetsPerTrigger",
         "",
         _COUNT,
-        "At most so many offsets a micro-batch, divided among the partitions as they have more or less to read.",
+        "Most offsets of a micro-batch, divided among the partitions in proportion to what they have to read.",
         option_parsers.number(1),
         "stream",
     ),
@@ -279,7 +290,7 @@ READ: Final = (
         "maxBytesPerTrigger",
         "",
         _COUNT,
-        "At most so many bytes of messages a micro-batch, divided alike; a single message may be longer.",
+        "Most bytes of messages of a micro-batch, divided in the same way; a single message may be longer.",
         option_parsers.number(1),
         "stream",
     ),
@@ -287,7 +298,7 @@ READ: Final = (
         "minOffsetsPerTrigger",
         "",
         _COUNT,
-        "Wait for so many new offsets before the next micro-batch, but not longer than `maxTriggerDelay`.",
+        "Wait for this many new offsets before the next micro-batch, but not longer than `maxTriggerDelay`.",
         option_parsers.number(1),
         "stream",
     ),
@@ -295,7 +306,7 @@ READ: Final = (
         "maxTriggerDelay",
         "15m",
         "a time such as `500ms`, `30s`, `15m`",
-        "See above.",
+        "Longest wait for `minOffsetsPerTrigger`.",
         option_parsers.duration,
         "stream",
     ),
@@ -303,23 +314,23 @@ READ: Final = (
         "minPartitions",
         "",
         _COUNT,
-        "Divide what is read among at least so many tasks.",
+        "Least number of tasks among which the rows are divided.",
         option_parsers.number(1, 1 << 16),
     ),
     Option(
         "failOnDataLoss",
         "true",
         _TRUTH,
-        "Fail when offsets are asked for that the archive does not have or that are damaged; else leave them out, with "
-        "a warning that counts them. A log whose watermark or list of names is damaged is then left out as a whole.",
+        "Fail when the query needs offsets that the archive lacks or that are damaged; with `false`, leave them out, "
+        "with a warning that counts them. A log with a damaged watermark or list of names is then left out.",
         option_parsers.truth,
     ),
     Option(
         "failOnMissingTopic",
         "false",
         _TRUTH,
-        "Fail when the archive does not have a topic of `subscribe` or `assign`, or none that `subscribePattern` "
-        "matches; else a warning says so once, with the nearest names.",
+        "Fail when the archive lacks a topic of `subscribe` or `assign`, or a match of `subscribePattern`; with "
+        "`false`, one warning says so, with the most similar names.",
         option_parsers.truth,
     ),
     Option("includeHeaders", "false", _TRUTH, "Add the column `headers`.", option_parsers.truth),
@@ -327,32 +338,35 @@ READ: Final = (
         "includeValue",
         "true",
         _TRUTH,
-        "Leave the column `value` out with `false`; its bytes are not read.",
+        "With `false`, leave the column `value` out; the bytes of messages are not read.",
         option_parsers.truth,
     ),
     Option(
         "includeEvents",
         "false",
         _TRUTH,
-        "Add what is no message: losses, beginnings and ends of sessions; with the columns `type`, `numbers`, "
-        "`source`.",
+        "Add events: losses, beginnings and ends of sessions; with the columns `type`, `numbers`, `source`.",
         option_parsers.truth,
     ),
     Option(
-        "batchRows", "65536", "a number to 1048576", "Rows of an Arrow batch.", option_parsers.number(1, BATCH_ROWS_MAX)
+        "batchRows",
+        "65536",
+        "a number to 1048576",
+        "Most rows of an Arrow batch.",
+        option_parsers.number(1, BATCH_ROWS_MAX),
     ),
     Option(
         "batchBytes",
         "33554432",
         "a number from 1 to 1073741824",
-        "Bytes of messages of an Arrow batch; a single message may be longer.",
+        "Most bytes of messages of an Arrow batch; a single message may be longer.",
         option_parsers.number(1, 1 << 30),
     ),
     Option(
         "groupId",
         "",
         "1 to 100 letters, digits and `._-`",
-        "The archive keeps what this group has not read yet, up to its hard limit.",
+        "Name of a cursor: the archive keeps the rows that this group has not read yet, up to its hard cap.",
         option_parsers.group,
         "stream",
     ),

@@ -1,4 +1,4 @@
-"""Where reading begins and ends: what the options say, as offsets of each log."""
+"""Where reading begins and ends: the offsets of each log that the options stand for."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _MS = 1_000_000
 
 
 def logs(archive: Archive, options: ReadOptions) -> dict[str, Log]:
-    """Returns the logs that may have something of what was asked for, by their keys.
+    """Returns the logs that may hold selected topics, by key.
 
     Raises:
-        ArchiveDamaged: one of them cannot be read, and `failOnDataLoss` is true; else a warning says so.
+        ArchiveDamaged: a log cannot be read, and `failOnDataLoss` is true; else a warning says so.
     """
     subscription = TopicSelection.of(options)
     found = {}
     for log in archive.logs():
         if not subscription.wants_log(log.partition):
             continue
-        damage = partitions.unreadable(log, options)
+        damage = partitions.damage_of(log, options)
         if damage is None:
             found[log.key] = log
         else:
@@ -38,8 +38,8 @@ def logs(archive: Archive, options: ReadOptions) -> dict[str, Log]:
     return found
 
 
-def look_for_topics(archive: Archive, options: ReadOptions) -> None:
-    """Warns once of topics that were asked for and that the archive does not have.
+def check_topics(archive: Archive, options: ReadOptions) -> None:
+    """Warns once of topics that the options name and the archive does not have.
 
     Raises:
         ArchiveMissing: there are such topics, and `failOnMissingTopic` is true.
@@ -52,16 +52,16 @@ def look_for_topics(archive: Archive, options: ReadOptions) -> None:
     text = f"archive {archive.path}: {'; '.join(unknown)}"
     if options.fail_on_missing_topic:
         raise ArchiveMissing(f"{text}; correct the name, or leave failOnMissingTopic false and wait for the topic")
-    partitions.warn_once(f"{text}; no row of it is read")
+    partitions.warn_once(f"{text}; the query reads no row of it")
 
 
 def starts(archive: Archive, options: ReadOptions) -> tuple[dict[str, int], Skips]:
-    """Returns the offset at which each log begins, and which of its topics begin later.
+    """Returns the offset at which each log begins, and the topics that begin later.
 
     Raises:
-        ConfigError: the options name a partition or topic that is not read, or a time after everything.
-        OffsetsExpired: an offset is beyond what was written, and `failOnDataLoss` is true.
-        ArchiveMissing: offsets of a checkpoint are of another archive, or of a log that is gone while
+        ConfigError: the options name a partition or topic that is not read, or a time after the last row.
+        OffsetsExpired: an offset is beyond the end of its log, and `failOnDataLoss` is true.
+        ArchiveMissing: offsets of a checkpoint are of another archive, or of a log that no longer exists while
             `failOnDataLoss` is true.
         ArchiveDamaged: a log cannot be read, and `failOnDataLoss` is true.
     """
@@ -77,7 +77,7 @@ def starts(archive: Archive, options: ReadOptions) -> tuple[dict[str, int], Skip
 
 
 def ends(archive: Archive, options: ReadOptions) -> tuple[dict[str, int], Skips]:
-    """The offset at which each log ends, exclusive, and which of its topics end earlier; raises what `starts` does."""
+    """Returns the offset at which each log ends, exclusive, and the topics that end earlier; raises as `starts`."""
     ends, stops = {}, {}
     for key, (default, topics) in _resolve(archive, options, options.ending, LATEST).items():
         end = max([*topics.values(), *([default] if default is not None else [])])
@@ -89,7 +89,7 @@ def ends(archive: Archive, options: ReadOptions) -> tuple[dict[str, int], Skips]
 def _resolve(
     archive: Archive, options: ReadOptions, position: Position, unnamed: int
 ) -> dict[str, tuple[int | None, dict[str, int]]]:
-    """Of each log the offset for all topics that are not named, None where all are, and those of topics that are."""
+    """Returns, for each log, the offset for topics that are not named (None: all are), and those of named topics."""
     found = logs(archive, options)
     subscription = TopicSelection.of(options)
     by_topic = position.offsets if position.offsets is not None else position.times_ms
@@ -103,7 +103,7 @@ def _resolve(
         known = Offsets.parse(position.checkpoint, archive.id).next
         gone = known.keys() - {log.key for log in archive.logs()}
         if gone:
-            text = f"offsets name log {min(gone)}, and archive {archive.path} has no such log"
+            text = f"offsets name log {min(gone)}, which archive {archive.path} does not have"
             if options.fail_on_data_loss:
                 raise ArchiveMissing(f"{text}; leave it out of the offsets, or set failOnDataLoss to false")
             partitions.warn_once(f"{text}; it is left out, as failOnDataLoss is false")
@@ -134,10 +134,10 @@ def _of_topics(
 def _offset(log: Log, value: int, options: ReadOptions) -> int:
     first, end = log.bounds()
     if value > end:
-        text = f"offset {value} of log {log.key} of {log.folder.parents[1]} was asked for, and it ends at {end}"
+        text = f"offset {value} of log {log.key} of {log.folder.parents[1]} was requested, but the log ends at {end}"
         if options.fail_on_data_loss:
-            raise OffsetsExpired(f"{text}; give one up to that, or latest, or set failOnDataLoss to false")
-        partitions.warn_once(f"{text}; {end} is taken instead, as failOnDataLoss is false")
+            raise OffsetsExpired(f"{text}; give an offset up to {end}, or latest, or set failOnDataLoss to false")
+        partitions.warn_once(f"{text}; reading uses {end} instead, as failOnDataLoss is false")
         return end
     return {EARLIEST: first, LATEST: end}.get(value, value)
 
@@ -147,25 +147,25 @@ def _at(log: Log, time_ms: int, position: Position) -> int:
     found, end = log.offset_at(time_ms * _MS), log.bounds()[1]
     if found >= end and not position.or_latest:
         raise ConfigError(
-            f"data source ipcbus: nothing was received at {time_ms} ms since the epoch or later in log {log.key}; give "
+            f"data source ipcbus: log {log.key} has no row received at {time_ms} ms since the epoch or later; give "
             "an earlier time, or option startingOffsetsByTimestampStrategy latest"
         )
     return min(found, end)
 
 
 def _check_named(by_topic: PerTopic, subscription: TopicSelection, archive: Archive) -> None:
-    """Makes sure that what the JSON names is read at all."""
+    """Checks that the query reads every topic that the JSON names."""
     partitions = {log.partition for log in archive.logs() if subscription.wants_log(log.partition)}
     for topic, of in by_topic.items():
         for partition in of:
             if partition not in partitions:
                 raise ConfigError(
-                    f"data source ipcbus: offsets name partition {partition} of topic {topic!r}, and archive "
-                    f"{archive.path} has partitions {sorted(partitions)} to read; name those"
+                    f"data source ipcbus: offsets name partition {partition} of topic {topic!r}, but archive "
+                    f"{archive.path} has partitions {sorted(partitions)} to read; name only these"
                 )
             wants = subscription.wants(partition)
             if wants is not None and not wants(topic):
                 raise ConfigError(
-                    f"data source ipcbus: offsets name topic {topic!r} of partition {partition}, which is not read; "
-                    "add it to subscribe, subscribePattern or assign, or leave its offsets out"
+                    f"data source ipcbus: offsets name topic {topic!r} of partition {partition}, which the query "
+                    "does not read; add it to subscribe, subscribePattern or assign, or leave its offsets out"
                 )

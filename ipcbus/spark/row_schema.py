@@ -1,4 +1,4 @@
-"""The columns of the data source as Spark types, and what a user may name of them himself."""
+"""The columns of the data source as Spark types, and checks of the schemas that users give."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ TYPES: Final[dict[str, DataType]] = {
 
 
 def schema(options: ReadOptions) -> StructType:
-    """Returns the columns of a reader who does not name them."""
+    """Returns the columns that a reader gets by default."""
     names = default_columns(headers=options.include_headers, value=options.include_value, events=options.include_events)
     return of_columns(names)
 
 
 def of_columns(names: Iterable[str]) -> StructType:
-    """Some of our columns, as a schema that may be asked for."""
+    """Returns some of the columns as a Spark schema."""
     return StructType([StructField(name, TYPES[COLUMNS[name].kind], COLUMNS[name].nullable) for name in names])
 
 
 def check(asked: StructType) -> None:
-    """Makes sure that a schema can be read: some of our columns, in any order, each of its own type.
+    """Checks that a schema can be read: some of the columns, in any order, each of its own type.
 
     Raises:
-        ConfigError: a column is unknown, comes twice, or is of another type.
+        ConfigError: a column is unknown, comes twice, or has another type.
     """
     if len(set(asked.names)) < len(asked.names):
         raise ConfigError(f"data source ipcbus: a column of schema {asked.simpleString()} comes twice; name it once")
@@ -60,12 +60,14 @@ def check(asked: StructType) -> None:
         if known is None:
             close = difflib.get_close_matches(column.name, COLUMNS, n=1)
             meant = f"; did you mean {close[0]}?" if close else "."
-            raise ConfigError(f"data source ipcbus: it has no column {column.name}{meant} It has {', '.join(COLUMNS)}")
+            raise ConfigError(
+                f"data source ipcbus: column {column.name} is unknown{meant} There are: {', '.join(COLUMNS)}"
+            )
         right = TYPES[known.kind]
         if column.dataType != right:
             raise ConfigError(
-                f"data source ipcbus: column {column.name} is asked for as {column.dataType.simpleString()}, "
-                f"and it is {right.simpleString()}; name it so, and cast what was read"
+                f"data source ipcbus: column {column.name} is declared {column.dataType.simpleString()}, "
+                f"but it is {right.simpleString()}; declare it so, and cast it after reading"
             )
         if known.nullable and not column.nullable:
-            raise ConfigError(f"data source ipcbus: column {column.name} may be null; leave NOT NULL out")
+            raise ConfigError(f"data source ipcbus: column {column.name} may be null; remove NOT NULL")

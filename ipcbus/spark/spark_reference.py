@@ -1,6 +1,6 @@
-"""The reference page of the data source, written from its tables.
+"""Writes the reference page of the data source from its tables.
 
-`python -m ipcbus.spark.spark_reference` writes docs/reference/spark.md in a checkout, with `--check` it only compares.
+`python -m ipcbus.spark.spark_reference` writes docs/reference/spark.md in a checkout; with `--check` it only compares.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ How to use it: [read with Spark](../how-to/spark.md), [publish from Spark](../ho
 """
 
 _TAIL: Final = """\
-And every [option of a source](options.md) of the bus with `source.` before its name, such as
+Every [option of a source](options.md) of the bus is an option too, with `source.` before its name, such as
 `source.transport_lbtipc_transmission_window_size`.
 """
 

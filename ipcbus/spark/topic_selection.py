@@ -1,4 +1,4 @@
-"""Which topics of which logs a reader asked for."""
+"""The topics and logs that a reader selected."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TopicSelection:
-    """At most one of the three is set; with none, everything was asked for.
+    """The topics to read; at most one of the three is set, and without any all topics are selected.
 
     Attributes:
         names: these topics.
         pattern: topics whose whole name it matches.
-        assigned: these topics of these partitions.
+        assigned: topic -> partitions to read it from.
     """
 
     names: tuple[str, ...] | None = None
@@ -30,20 +30,20 @@ class TopicSelection:
 
     @classmethod
     def of(cls, options: ReadOptions) -> TopicSelection:
-        """What the options say."""
+        """Returns the selection that the options give."""
         return cls(options.subscribe, options.subscribe_pattern, options.assign)
 
     @property
     def partitions(self) -> frozenset[int] | None:
-        """The logs of which anything may have been asked for; None for all."""
+        """The logs that may hold selected topics; None for all."""
         return None if self.assigned is None else frozenset().union(*self.assigned.values())
 
     def wants_log(self, partition: int) -> bool:
-        """Returns whether anything of a log may have been asked for."""
+        """Returns whether a log may hold selected topics."""
         return self.partitions is None or partition in self.partitions
 
     def wants(self, partition: int) -> Callable[[str], bool] | None:
-        """Says of a topic of a log whether it was asked for; None where all were."""
+        """Returns a test of whether a topic of a log is selected; None where all are."""
         if self.pattern is not None:
             matches = re.compile(self.pattern).fullmatch
             return lambda topic: matches(topic) is not None
@@ -51,7 +51,7 @@ class TopicSelection:
         return None if known is None else known.__contains__
 
     def known(self, partition: int) -> frozenset[str] | None:
-        """Returns all topics of a log that were asked for; None where that depends on which there are."""
+        """Returns all topics of a log that are selected; None where that depends on the topics in it."""
         if self.names is not None:
             return frozenset(self.names)
         if self.assigned is not None:
@@ -59,7 +59,7 @@ class TopicSelection:
         return None
 
     def unknown(self, there: Mapping[int, Collection[str]]) -> list[str]:
-        """What was asked for and no log has, a text for each, with the nearest names that there are.
+        """Returns a text for each selected topic that no log has, with the most similar names.
 
         Args:
             there: partition -> the topics of its log.

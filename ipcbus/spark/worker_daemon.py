@@ -1,7 +1,7 @@
-"""What Spark starts as the parent of its Python workers: it has loaded what they need before it forks them.
+"""The parent of Spark's Python workers: it imports what they need before it forks them.
 
-`ipcbus.spark.session` sets `spark.python.daemon.module` to this module. A worker that Spark ended early,
-as `limit` does, then costs half the time to replace.
+`ipcbus.spark.session` sets `spark.python.daemon.module` to this module. A worker that Spark ended early, as `limit`
+does, then costs half the time to replace.
 """
 
 import numpy  # noqa: F401

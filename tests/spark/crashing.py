@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from ipcbus.spark.batch_reader import Rows
+from ipcbus.spark.batch_reader import TaskReader
 from ipcbus.spark.data_source import IpcbusDataSource
 from ipcbus.spark.session import session
 from ipcbus.spark.stream_reader import StreamReader
@@ -127,7 +127,7 @@ class StrikingReader(StreamReader):
         plan.at(LAST_BATCH_COMMITTED, batch_now(plan))
 
 
-class StrikingRows(Rows):
+class StrikingRows(TaskReader):
     """Strikes while reading."""
 
     def batches(self, part: InputPartition) -> Iterator[Any]:

@@ -11,7 +11,7 @@ import pytest
 from ipcbus import ConfigError
 from ipcbus.spark.pipelines import audit
 from ipcbus.spark.pipelines.audit_results import verdicts
-from ipcbus.spark.pipelines.sequence_runs import KEY, merge, stretches
+from ipcbus.spark.pipelines.sequence_runs import KEY, merge, sequence_runs
 from tests.kit.recorded import BOS, BURST, DATA, LOSS, Log, Row, account, drawn, table
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def test_stretches_of_micro_batches_merge(spark: SparkSession, rows: list[Row], 
     batches: list[list[Row]] = [[], [], []]
     for row in rows:
         batches[sum(row["offset"] >= cut for cut in cuts[row["partition"]])].append(row)
-    parts = [stretches(spark.createDataFrame(table(batch)), order=bool(n % 2)) for n, batch in enumerate(batches)]
+    parts = [sequence_runs(spark.createDataFrame(table(batch)), order=bool(n % 2)) for n, batch in enumerate(batches)]
     merged = reduce(lambda some, more: merge(some.unionByName(more)), parts)
     result = found(verdicts(merged))
     assert result == known(result, expected)

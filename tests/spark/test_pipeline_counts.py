@@ -107,7 +107,7 @@ def test_interval(text: str, ns: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "s", "1", "0s", "10ns", "1500ns", "-1s", "1d", "9999999999s"])
 def test_no_interval(text: str) -> None:
-    with pytest.raises(ConfigError, match="is no interval; give"):
+    with pytest.raises(ConfigError, match="is not a valid interval; give"):
         interval_ns(text)
 
 

@@ -117,7 +117,7 @@ def test_stream_that_fails_between_writing_and_commit_counts_nothing_twice(
     # Nothing is new, so nothing changes.
     job.start(rows_of(spark, pipeline, path), checkpoint).awaitTermination()
     assert lines(job.tables(spark)["counts"]) == lines(merged_counts(spark, path))
-    with pytest.raises(StreamingQueryException, match="holds what another stream wrote"):
+    with pytest.raises(StreamingQueryException, match="holds files of another stream"):
         job.start(rows_of(spark, pipeline, path), tmp_path / "another").awaitTermination()
 
 

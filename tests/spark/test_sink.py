@@ -186,7 +186,7 @@ def test_other_transports(sink: Sink, taker: Taker, transport: str) -> None:
     [
         (["id"], {"topic": "t"}, "column id is no part of a message; select only value, topic, key, headers"),
         (["id value"], {"topic": "t"}, "column value is bigint; cast it to binary or string"),
-        (["string(id) value"], {}, "neither column topic nor option topic"),
+        (["string(id) value"], {}, "column topic and option topic are both missing"),
         (["string(id) value"], {"topic": "t", "tpoic": "u"}, "option tpoic is unknown; did you mean topic?"),
         (["string(id) value"], {"topic": "t", "deliveryGuarantee": "exactly-once", "stagingDir": "x"}, "absolute path"),
         (["if(id = 3, null, 'x') value"], {"topic": "t"}, "value is null in 1 of 10 rows"),

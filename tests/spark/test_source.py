@@ -169,7 +169,7 @@ def test_another_archive_under_a_stopped_query(spark: SparkSession, host: Host, 
     streamed.run()
     shutil.rmtree(host.path)
     Archive.create(host.path)
-    with pytest.raises(StreamingQueryException, match="a new checkpoint to begin with this one"):
+    with pytest.raises(StreamingQueryException, match="a new checkpoint for this one"):
         streamed.run(failOnDataLoss="false")
 
 

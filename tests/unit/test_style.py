@@ -52,12 +52,10 @@ SOURCES = [path for path in files(*PACKAGES) if not is_generated(path)]
 
 PENDING: Final[tuple[str, ...]] = (
     "docs/reference/options.md",
-    "docs/reference/spark.md",
     "docs/reference/statistics.md",
     "ipcbus/config/",
     "ipcbus/delivery/",
     "ipcbus/resolution/",
-    "ipcbus/spark/",
     "ipcbus/stats/",
     "ipcbus/topic/",
     "ringbuf/",

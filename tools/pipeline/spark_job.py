@@ -145,7 +145,7 @@ def spark(
     from pyspark.errors import PySparkException
 
     from ipcbus import ConfigError, IpcBusError
-    from ipcbus.spark.launcher import quiet_session
+    from ipcbus.spark.launcher import logged_session
     from ipcbus.spark.session import check_java
 
     try:
@@ -162,7 +162,7 @@ def spark(
             progress = until_done.enter_context(JobProgress(quiet=quiet))
             progress.begin(f"starting Spark ({master})")
             # A signal waits until Spark is up and can be ended.
-            session = until_done.enter_context(quiet_session(name, master=master, confs=confs, log=log))
+            session = until_done.enter_context(logged_session(name, master=master, confs=confs, log=log))
             with signals.interruptible():
                 pass
             progress.end()

@@ -1,1 +1,1 @@
-"""What is commonly asked of recorded traffic, as DataFrame in and DataFrame out."""
+"""Common evaluations of recorded traffic, as DataFrame in and DataFrame out."""

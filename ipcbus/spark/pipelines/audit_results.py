@@ -1,4 +1,4 @@
-"""What the stretches of an archive say: what is lost, who reported it, and what nobody reported."""
+"""The results of the audit: which numbers are lost, who reported them, and which are missing without a report."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 MISSING: Final = "missing"
-"""Numbers are not there and nobody has reported them: the alarm."""
+"""Numbers are missing without a report: the alarm."""
 
 LOST: Final = "lost"
-"""What is not there has been reported."""
+"""All missing numbers were reported as lost."""
 
 ABSENT: Final = "absent"
-"""Complete, but for the time in which no recorder had joined."""
+"""Complete, except for times in which no recorder had joined."""
 
 DUPLICATES: Final = "duplicates"
-"""Everything is there, and something twice."""
+"""All numbers are there, and some twice."""
 
 COMPLETE: Final = "complete"
-"""Everything is there once."""
+"""All numbers are there once."""
 
 VERDICTS: Final = (MISSING, LOST, ABSENT, DUPLICATES, COMPLETE)
-"""From the worst to the best."""
+"""All verdicts, from the worst to the best."""
 
 _COUNTS: Final = (
     *("messages", "numbers", "lost_bus", "lost_recorder", "lost_repair"),
@@ -37,39 +37,37 @@ _COUNTS: Final = (
 )
 
 
-def verdicts(stretches: DataFrame) -> DataFrame:
+def verdicts(runs: DataFrame) -> DataFrame:
     """Returns the account of each stream, session and topic.
 
-    All but messages and gaps are counts of sequence numbers; a message in fragments has several.
+    All counts but messages and gaps are counts of sequence numbers; a message in fragments has several.
 
     Args:
-        stretches: of all that was recorded.
+        runs: the sequence runs of all that was recorded.
 
     Returns:
         One line each, ordered:
 
-        * partition (of the stream), source (string of the session), session, topic; what a repair took out stands in a
-          line with source and topic empty;
+        * partition (of the stream), source (string of the session), session, topic; rows that a repair replaced by
+          losses stand in a line with source and topic empty;
         * first, last: the lowest and highest number that is accounted for;
-        * messages, numbers: what was recorded;
-        * lost_bus, lost_recorder: reported lost by the bus, and by the recorder because it had no room; lost_repair:
-          rows that a repair took out;
-        * missing: not there, and nobody has reported them; damaged: the same, but a repair took something out just
-          there; absent: sent while no receiver of the recorder had joined;
-        * gaps: places where the numbers of messages jump without a receiver having begun anew;
-        * duplicates: recorded again; late: recorded after a higher one (null: not looked at, see `stretches`);
-          contradicted: reported lost, but recorded, or reported twice;
+        * messages, numbers: recorded messages, and their sequence numbers;
+        * lost_bus, lost_recorder: reported lost by the bus, and by the recorder for lack of memory; lost_repair: rows
+            that a repair replaced by losses;
+        * missing: numbers that are not there and were not reported; damaged: such numbers at a place where a repair
+            replaced rows; absent: sent while no receiver of the recorder had joined;
+        * gaps: places where the numbers of messages jump without a new begin of a receiver;
+        * duplicates: recorded again; late: recorded after a higher number (null: not checked, see `sequence_runs`);
+            contradicted: reported lost, but recorded, or reported twice;
         * begins: how often a receiver began;
         * verdict: one of VERDICTS.
     """
     damage = (
-        stretches.where(F.col("type") == TYPE_LOSS_DAMAGE)
+        runs.where(F.col("type") == TYPE_LOSS_DAMAGE)
         .groupBy(F.col("partition").alias("damaged_partition"))
         .agg(F.collect_list("first_offset").alias("damages"))
     )
-    marked = _marked(stretches).join(
-        F.broadcast(damage), F.col("partition") == F.col("damaged_partition"), "left_outer"
-    )
+    marked = _marked(runs).join(F.broadcast(damage), F.col("partition") == F.col("damaged_partition"), "left_outer")
     return (
         marked.groupBy(*KEY)
         .agg(*_accounts())
@@ -80,7 +78,7 @@ def verdicts(stretches: DataFrame) -> DataFrame:
 
 
 def summary(account: DataFrame) -> DataFrame:
-    """One line for everything: the sums of all lines of `verdicts`, how many there are, and the worst verdict."""
+    """Returns one line for everything: the sums of the lines of `verdicts`, their number, and the worst verdict."""
     unknown = F.count_if(F.isnull("late")) > 0
     sums = {name: F.coalesce(F.sum(name), F.lit(0)) for name in _COUNTS}
     sums["late"] = F.when(~unknown, sums["late"])
@@ -91,14 +89,14 @@ def summary(account: DataFrame) -> DataFrame:
     )
 
 
-def _marked(stretches: DataFrame) -> DataFrame:
-    """Beside each stretch: which receiver's it is, and who was there before, by offset and by number."""
+def _marked(runs: DataFrame) -> DataFrame:
+    """Returns each run with the begin of its receiver, and with the runs before it by offset and by number."""
     by_offset = Window.partitionBy(*KEY).orderBy("first_offset")
     by_number = Window.partitionBy(*KEY).orderBy("first", "first_offset").rowsBetween(Window.unboundedPreceding, -1)
     covers, is_data = F.col("type").isin(*COVERING), F.col("type") == DATA
     run = F.count_if(F.col("type") == BOS).over(by_offset)
     highest = F.max(F.when(is_data, F.col("last"))).over(by_offset.rowsBetween(Window.unboundedPreceding, -1))
-    with_run = stretches.withColumn("run", run).withColumn("highest", highest)
+    with_run = runs.withColumn("run", run).withColumn("highest", highest)
     end = F.struct("last", "run", "last_offset")
     return with_run.withColumn("before", F.max(F.when(covers, end)).over(by_number)).withColumn(
         "before_data", F.max(F.when(is_data, end)).over(by_number)
@@ -136,13 +134,13 @@ def _accounts() -> list[Column]:
 
 
 def _common(reached: Column) -> Column:
-    """Returns how many numbers of a stretch are not above one that was reached before."""
+    """Returns how many numbers of a run are not above a number that was reached before."""
     common = F.greatest(F.least(F.col("last"), reached) - F.col("first") + 1, F.lit(0))
-    return F.when(F.isnotnull(reached), common).otherwise(0)  # least and greatest pass over what is null
+    return F.when(F.isnotnull(reached), common).otherwise(0)  # least and greatest ignore null
 
 
 def _contradicted(covers: Column, is_data: Column) -> Column:
-    """What is accounted for more than once, but for messages that are there more than once."""
+    """Returns how many numbers are accounted for more than once, without those of repeated messages."""
     return _sum(covers, _common(F.col("before.last"))) - _sum(is_data, _common(F.col("before_data.last")))
 
 

@@ -1,12 +1,12 @@
-"""What the micro-batches of a stream wrote: a directory for each, so that one that is repeated overwrites its own.
+"""The files of a stream's micro-batches: a directory for each, so that a repeated micro-batch overwrites its own files.
 
     <directory>/_stream                 id of the stream that writes here, and what it makes
-    <directory>/batch_id=<N>/           what micro-batch N wrote: Parquet in a directory for each table
-    <directory>/merged=<N>/             the same of all up to N, put together
+    <directory>/batch_id=<N>/           the tables of micro-batch N: a directory of Parquet files for each table
+    <directory>/merged=<N>/             the merged tables of all micro-batches up to N
 
-Spark numbers micro-batches from 0 and repeats one that it does not know to be finished, with the same rows. After a
-crash at any point each row is therefore there once, for every reader of Parquet. The driver and its executors have to
-see the directory under the same path.
+Spark numbers micro-batches from 0, and repeats a micro-batch with its rows when it does not know that it is finished.
+So after a crash at any point each row is there once, for every reader of Parquet. The driver and its executors must see
+the directory under one path.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 MERGE_AT: Final = 64
-"""So many micro-batches are put together; few enough that reading them is quick."""
+"""Above this number, micro-batches are merged; reading this many is still quick."""
 
 _STREAM: Final = "_stream"
 _MERGING: Final = "_merging"
@@ -38,66 +38,66 @@ class BatchFiles:
     """The directory of one stream's micro-batches."""
 
     def __init__(self, path: Path) -> None:
-        """Makes nothing yet."""
+        """Takes the directory; makes nothing yet."""
         self.path = path
         self._files = Disk()
 
     def check(self, what: str) -> None:
-        """Makes sure that what is there can be merged with what a stream is about to make.
+        """Checks that the files in the directory can be merged with those that a stream is about to make.
 
         Args:
-            what: which tables, with all that their lines depend on, in words.
+            what: the tables, with all that their lines depend on, in words.
 
         Raises:
-            ConfigError: it is something else.
+            ConfigError: the directory holds other files.
         """
         known = self._claimed()
         if known is not None and known[1] != what:
             raise ConfigError(
-                f"{self.path} holds {known[1] or 'something else'}, and this stream makes {what}; go on as it began, "
-                "or begin with another directory and another checkpoint"
+                f"{self.path} holds {known[1] or 'other files'}, but this stream makes {what}; use the parameters "
+                "of the first run, or another directory and another checkpoint"
             )
 
     def claim(self, stream: str, batch: int, what: str) -> None:
-        """Makes the directory this stream's.
+        """Notes that the directory belongs to this stream.
 
         Args:
-            stream: id of the streaming query; it stays the same as long as its checkpoint.
-            batch: the micro-batch that it is about to write.
+            stream: id of the streaming query; it does not change as long as its checkpoint exists.
+            batch: the micro-batch that the stream is about to write.
             what: see `check`.
 
         Raises:
-            ConfigError: another stream has written here, whose batches have the same numbers and other rows; or the
-                batches of this stream before that one were written elsewhere.
+            ConfigError: another stream has written here, whose micro-batches have the same numbers and other rows; or
+                earlier micro-batches of this stream were written elsewhere.
             StorageError: the system refuses.
         """
         self._files.make_dir(self.path)
         known = self._claimed()
         if known is None and batch > 0:
             raise ConfigError(
-                f"{self.path} is new, and the checkpoint has come to micro-batch {batch}: what was read before is not "
-                "here; give each pipeline a checkpoint of its own, which belongs to its results"
+                f"{self.path} is new, but the checkpoint has reached micro-batch {batch}: the results of earlier ones "
+                "are elsewhere; give each pipeline its own checkpoint, which belongs to its results"
             )
         if known is None and self._files.create(self.path / _STREAM, f"{stream}\n{what}\n".encode()):
             return
         owner = (known or self._claimed() or ("unknown", ""))[0]
         if owner != stream:
             raise ConfigError(
-                f"{self.path} holds what another stream wrote ({owner}, this one is {stream}); go on with the "
-                "checkpoint of that one, or give another directory"
+                f"{self.path} holds files of another stream ({owner}, this one is {stream}); use the checkpoint of "
+                "that stream, or give another directory"
             )
 
     def write(self, batch: int, tables: Mapping[str, DataFrame]) -> None:
-        """Writes the tables of a micro-batch, over what an unfinished attempt has left.
+        """Writes the tables of a micro-batch, over the files of an unfinished attempt.
 
         Raises:
-            ConfigError: it was put together with others long ago, so the checkpoint is an old one.
+            ConfigError: the micro-batch was merged already, so the checkpoint is an old one.
         """
         merged = self._newest("merged")
         if batch <= merged:
             raise ConfigError(
-                f"{self.path} has all micro-batches up to {merged}, and number {batch} comes again: the checkpoint is "
-                "an older one; start with a new checkpoint and another directory"
+                f"{self.path} has all micro-batches up to {merged}, but number {batch} comes again, as the checkpoint "
+                "is older; start with a new checkpoint and another directory"
             )
         for name, table in tables.items():
             table.write.mode("overwrite").parquet(str(self.path / f"batch_id={batch}" / name))
@@ -105,21 +105,21 @@ class BatchFiles:
     def tables(
         self, spark: SparkSession, names: Mapping[str, Callable[[DataFrame], DataFrame]]
     ) -> dict[str, DataFrame]:
-        """Returns all that was written, merged.
+        """Returns the merged tables of all micro-batches.
 
         Args:
-            spark: what reads it.
-            names: the tables, and what merges the rows of several micro-batches.
+            spark: the session that reads them.
+            names: name of a table -> function that merges the rows of several micro-batches.
 
         Returns:
-            The tables that are there; none before the first micro-batch.
+            The tables; empty before the first micro-batch.
         """
         return self._merged(spark, names, self._complete(names))
 
     def merge(
         self, spark: SparkSession, names: Mapping[str, Callable[[DataFrame], DataFrame]], *, at: int | None = None
     ) -> None:
-        """Puts micro-batches together when there are more than `at`; not the last one, which may come again."""
+        """Merges micro-batches when there are more than `at`; not the last one, which may be repeated."""
         self._tidy()
         ids = self._ids("batch_id")
         if len(ids) <= (MERGE_AT if at is None else at):
@@ -133,7 +133,7 @@ class BatchFiles:
         self._tidy()
 
     def _tidy(self) -> None:
-        """Removes what the newest merged directory holds too."""
+        """Removes files that the newest merged directory holds too."""
         merged = self._newest("merged")
         covered = [f"batch_id={number}" for number in self._ids("batch_id") if number <= merged]
         for folder in covered + [f"merged={number}" for number in self._ids("merged") if number < merged]:
@@ -150,7 +150,7 @@ class BatchFiles:
         }
 
     def _complete(self, names: Mapping[str, object], last: int | None = None) -> list[Path]:
-        """Returns the directories that count: the newest merged one, and the micro-batches after it."""
+        """Returns the directories to read: the newest merged one, and the complete micro-batches after it."""
         merged = self._newest("merged")
         found = [self.path / f"merged={merged}"] if merged >= 0 else []
         for number in self._ids("batch_id"):
@@ -171,7 +171,7 @@ class BatchFiles:
         return sorted(int(match[2]) for match in matches if match and match[1] == kind)
 
     def _claimed(self) -> tuple[str, str] | None:
-        """Who writes here, and what."""
+        """Returns the id of the stream that writes here, and what it makes; None for a new directory."""
         try:
             file = self._files.open(self.path / _STREAM)
         except FileMissing:

@@ -1,4 +1,4 @@
-"""An archive becomes Parquet that every engine reads: few, large files, sorted so that a topic is found quickly."""
+"""Rewrites an archive as Parquet files that every engine reads: few, large, and sorted by topic."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 DATE: Final = "date"
-"""Column that names the directories: the UTC day on which a message was received."""
+"""Column that names the directories: the UTC day of the receive time."""
 
 _DAY_NS: Final = 86_400_000_000_000
 _ORDER: Final = ("topic", "partition", "offset")
 _CONFS: Final = {
-    # Spark's own kind of time stamp is outdated elsewhere.
+    # Other engines deprecate Spark's default type of time stamps.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.compression.codec": "zstd",
-    # What a file holds before it is compressed and encoded, by and large.
+    # The approximate size of a file before encoding and compression.
     "spark.sql.adaptive.advisoryPartitionSizeInBytes": str(512 << 20),
 }
 
 
 def compact(rows: DataFrame, out: Path) -> None:
-    """Writes rows to `out/date=YYYY-MM-DD/*.parquet`, in the place of all that was there.
+    """Writes rows to `out/date=YYYY-MM-DD/*.parquet`, in place of all files there.
 
-    Whoever does it again has the same again, without what the archive no longer has. The files are written beside
-    `out` first: Spark would remove the old ones before it begins, and a job that is stopped would leave none.
+    A second run makes the same files, without rows that the archive no longer has. The files are written beside `out`
+    first: Spark would remove the old files before it begins, so a job that is stopped would leave none.
 
     All columns of the rows are written. Within a file rows are sorted by topic, partition and offset; small days are
-    one file, large ones are divided.
+    one file, large days are divided.
 
     Args:
-        rows: of the data source.
-        out: a directory of its own.
+        rows: rows of the data source.
+        out: a directory for these files alone.
 
     Raises:
-        ConfigError: something else is in that directory.
+        ConfigError: the directory has other files.
         StorageError: the system refuses.
     """
     check_own(out, f"{DATE}=", "and all of it would be replaced")
@@ -56,30 +56,30 @@ def compact(rows: DataFrame, out: Path) -> None:
 
 
 def compact_batch(rows: DataFrame, out: Path) -> None:
-    """Writes the rows of a micro-batch, sorted alike, to a directory of its own, over what is there."""
+    """Writes the rows of a micro-batch, sorted like `compact`, to its own directory, over the files there."""
     with _confs(rows.sparkSession):
         rows.hint("rebalance").sortWithinPartitions(*_ORDER).write.mode("overwrite").parquet(str(out))
 
 
 def check_own(out: Path, ours: str, but: str) -> None:
-    """Makes sure that a directory holds nothing else.
+    """Checks that a directory has no other files.
 
     Args:
         out: the directory.
-        ours: how names begin that may be there.
-        but: what would become of anything else.
+        ours: prefix of the names that may be there.
+        but: what would happen to other files.
 
     Raises:
-        ConfigError: something else is there.
+        ConfigError: the directory has other files.
     """
     foreign = [name for name in Disk().names(out) if not name.startswith((ours, "_", "."))]
     if foreign:
-        raise ConfigError(f"{out} holds {foreign[0]!r}, {but}; give a directory of its own")
+        raise ConfigError(f"{out} holds {foreign[0]!r}, {but}; give another directory")
 
 
 @contextlib.contextmanager
 def _confs(spark: SparkSession) -> Iterator[None]:
-    """Sets what the files depend on, for a while."""
+    """Sets the settings that the files depend on, for the duration of a block."""
     before = {name: spark.conf.get(name) for name in _CONFS}
     try:
         for name, value in _CONFS.items():

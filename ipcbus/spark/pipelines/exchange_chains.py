@@ -1,4 +1,4 @@
-"""The captured feed's own chains: what the exchange numbered itself, checked independently of the bus."""
+"""Checks of the numbers that the exchange of the captured feed gave itself, independent of the bus."""
 
 from __future__ import annotations
 
@@ -13,23 +13,22 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 COLUMNS: Final = ("topic", "partition", "offset", "session", "value")
-"""What it takes of the rows."""
+"""The columns that it reads."""
 
 KEY: Final = ("partition", "session", "topic", "symbol", "event")
 
 
 def chains(rows: DataFrame) -> DataFrame:
-    """Returns whether each message of a chain names the one before it.
+    """Returns how many messages of a chain do not name the message before them.
 
-    In `depthUpdate` of futures `pu` equals `u` of the message before, in that of spot `U` is one more; in `trade` `t`
-    grows by one. Other messages are passed over.
+    In `depthUpdate` of futures, `pu` equals `u` of the message before; in that of spot, `U` is one more; in `trade`,
+    `t` grows by one. Other messages are ignored.
 
     Args:
-        rows: of the data source.
+        rows: rows of the data source.
 
     Returns:
-        KEY, messages, broken (links that do not fit), first and last (numbers); ordered; no line where nothing is such
-        a message.
+        KEY, messages, broken (links that do not fit), first and last (numbers); ordered; empty without such messages.
     """
     found = parsed(rows, "event", "symbol", "trade", "first_update", "last_update", "previous_update")
     is_trade = F.col("event") == "trade"

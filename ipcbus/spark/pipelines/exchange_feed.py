@@ -1,6 +1,6 @@
-"""The worked example's payload: what an exchange sends as JSON, as columns.
+"""The payload of the worked example: the JSON of an exchange, as columns.
 
-A line is `{"stream": ..., "data": {"e": event, "s": symbol, ...}}`, with keys that differ in case only (`t` is the
+A line is `{"stream": ..., "data": {"e": event, "s": symbol, ...}}`, with keys that differ only in case (`t` is the
 number of a trade, `T` its time, ms since the epoch). Other payload has nulls in all columns.
 """
 
@@ -38,26 +38,25 @@ _KEYS: Final = {
 
 
 def parsed(rows: DataFrame, *columns: str, has: str = "") -> DataFrame:
-    """Returns the messages with columns of their payload beside them; null where it has none, or not such a value.
+    """Returns the messages with columns of their payload; null where the payload lacks a value or has an invalid one.
 
     Args:
-        rows: of the data source.
+        rows: rows of the data source.
         columns: names of `_KEYS`.
-        has: leave out messages in which this does not stand as a key or a text. To look for it takes a fraction of the
-            time that parsing does.
+        has: leave out messages without this key or text. The search takes a fraction of the time of parsing.
     """
     value = F.col("value").cast("string")
     if has:
         rows = rows.where(F.contains(value, F.lit(f'"{has}"')))
     text = F.get_json_object(value, "$.data")
-    # Fields of a struct that differ in case only would be ambiguous.
+    # Fields of a struct that differ only in case would be ambiguous.
     found = F.json_tuple(text, *(_KEYS[name][0] for name in columns)).alias(*(f"_{name}" for name in columns))
     typed = (F.col(f"_{name}").try_cast(_KEYS[name][1]).alias(name) for name in columns)
     return messages(rows).select("*", found).select(*rows.columns, *typed)
 
 
 def topics_of(rows: DataFrame) -> list[str]:
-    """Topics that carry such a feed, as a few messages of each say; so that other payload need not be parsed at all."""
+    """Returns the topics with such a feed, judged by a few messages each, so that other payload need not be parsed."""
     few = (
         messages(rows)
         .groupBy("topic")

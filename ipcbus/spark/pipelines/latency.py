@@ -1,9 +1,9 @@
-"""How late messages were received, and how long they waited in batches before, as percentiles by topic.
+"""Latencies of messages, and their waits in batches, as percentiles by topic.
 
 The latencies are counted in a logarithmic histogram: bucket `b` holds those from 1.01 ** b up to 1.01 ** (b + 1) ns.
-Its counts are whole numbers and just add up, over micro-batches, archives and hosts. A percentile is then of exact
-rank, and its value, the middle of a bucket, is within 0.5 % of the true one; a histogram of an hour and one of a year
-have the same size. `docs/how-to/pipelines.md` compares it with sketches.
+Its counts are whole numbers, so they add up exactly over micro-batches, archives and hosts. A percentile has its exact
+rank, and its value, the middle of a bucket, is within 0.5 % of the true one; the histogram of a year is as large as
+that of an hour. `docs/how-to/pipelines.md` compares it with sketches.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ ZERO: Final = -1
 """Bucket of latencies of 0 ns, which have no logarithm."""
 
 UNSTAMPED: Final = -2
-"""Bucket of messages whose time of sending is not known (`publishTimeNs` 0)."""
+"""Bucket of messages whose send time is not known (`publishTimeNs` 0)."""
 
 NEGATIVE: Final = -3
-"""Bucket of messages that were received before they were sent: two clocks that disagree."""
+"""Bucket of messages that were received before they were sent, because two clocks disagree."""
 
 LATENCY: Final = "latency"
 BATCH_WAIT: Final = "batch_wait"
-"""What a line of a histogram counts (column `figure`): times from sending to receiving, or to publication."""
+"""Values of the column `figure` of a histogram: times from send to receive, or to publication."""
 
 PERCENTILES: Final = {"p50_ns": 500, "p90_ns": 900, "p99_ns": 990, "p999_ns": 999}
-"""Columns of the result: how many of a thousand latencies are not above it."""
+"""Column of the result -> its percentile of latencies, per mille."""
 
 WAITS: Final = {"wait_p50_ns": 500, "wait_p99_ns": 990}
-"""The same of the waits in the batch."""
+"""Column of the result -> its percentile of waits in the batch, per mille."""
 
 
 def pipeline() -> Pipeline:
@@ -58,20 +58,20 @@ def pipeline() -> Pipeline:
 
 
 def histogram(rows: DataFrame) -> DataFrame:
-    """Counts of the latencies of each topic, and of the waits in the batch.
+    """Counts the latencies and the waits in the batch of each topic.
 
     Args:
-        rows: of the data source; without column `batchWaitNs` no wait is known.
+        rows: rows of the data source; without column `batchWaitNs` all waits are unknown.
 
     Returns:
         topic, figure (LATENCY or BATCH_WAIT), bucket (or ZERO, UNSTAMPED, NEGATIVE), messages, total_ns, min_ns and
-        max_ns (of the times in it; null where they are unknown). A wait that is not known is in none. Several of them
-        merge with `merge`.
+        max_ns (of the times in the bucket; null where they are unknown). An unknown wait is in no bucket. `merge`
+        merges several of them.
     """
     sent, time = F.col("publishTimeNs"), F.col("time")
     wait = F.col("batchWaitNs") if "batchWaitNs" in rows.columns else F.lit(None).cast("bigint")
     figures = {LATENCY: F.when(sent != 0, F.try_subtract(F.col("receiveTimeNs"), sent)), BATCH_WAIT: wait}
-    # In one go: rows are read once.
+    # Both figures in one pass over the rows.
     pairs = [F.struct(F.lit(name).alias("figure"), value.alias("time")) for name, value in figures.items()]
     bucket = (
         F.when(F.isnull(time), UNSTAMPED)
@@ -95,12 +95,12 @@ def histogram(rows: DataFrame) -> DataFrame:
 
 
 def merge(several: DataFrame) -> DataFrame:
-    """One histogram of several."""
+    """Merges several histograms into one."""
     return several.groupBy("topic", "figure", "bucket").agg(*_summed())
 
 
 def percentiles(counted: DataFrame) -> DataFrame:
-    """Percentiles by topic, and of all topics.
+    """Returns percentiles by topic, and over all topics.
 
     The percentile q of n latencies is the one at place ceil(n * q) when they are sorted.
 
@@ -109,14 +109,15 @@ def percentiles(counted: DataFrame) -> DataFrame:
 
     Returns:
         topic (null: all), messages (with a latency of 0 or more), unstamped, negative, min_ns, p50_ns, p90_ns, p99_ns,
-        p999_ns, max_ns; min and max are exact; null where no message has a latency. And of the waits in the batch
-        waits (messages whose wait is known), wait_mean_ns, wait_p50_ns, wait_p99_ns, wait_max_ns; null where none is.
+        p999_ns, max_ns; min and max are exact; null where no message has a latency. For waits in the batch: waits
+        (messages whose wait is known), wait_mean_ns, wait_p50_ns, wait_p99_ns, wait_max_ns; null where no wait is
+        known.
     """
     everything = merge(counted.withColumn("topic", F.lit(None).cast("string")))
     both = counted.unionByName(everything)
     known = F.col("bucket") >= ZERO
     lines = Window.partitionBy("topic", "figure")
-    # Places up to and with a bucket; those that have no latency come first and take none.
+    # Places up to a bucket, itself included; buckets without a latency come first and count 0.
     places = F.sum(F.when(known, F.col("messages")).otherwise(0)).over(lines.orderBy("bucket"))
     total = F.sum(F.when(known, F.col("messages")).otherwise(0)).over(lines)
     placed = both.withColumn("places", places).withColumn("total", total)
@@ -140,7 +141,7 @@ def percentiles(counted: DataFrame) -> DataFrame:
 
 
 def middle_ns(bucket: Column) -> Column:
-    """What stands for the latencies of a bucket: its geometric middle, and never beyond what is in it."""
+    """Returns the value that stands for the latencies of a bucket: its geometric middle, within its min and max."""
     middle = F.round(F.pow(F.lit(GROWTH), bucket + 0.5)).cast("bigint")
     return F.greatest(F.least(middle, F.col("max_ns")), F.col("min_ns"))
 
@@ -160,6 +161,6 @@ def _sum_of(bucket: int) -> Column:
 
 
 def _at(which: Column, per_mille: int) -> Column:
-    """Returns the time at the place of a percentile: that of the lowest bucket which reaches it."""
+    """Returns the value of a percentile: that of the lowest bucket that reaches its place."""
     reached = which & (F.col("places") * 1000 >= F.col("total") * per_mille)
     return F.min(F.when(reached, middle_ns(F.col("bucket"))))

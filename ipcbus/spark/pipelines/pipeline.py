@@ -1,7 +1,7 @@
 """A pipeline: rows become small tables that merge, and these become results.
 
-Because the tables merge exactly, the same pipeline is a batch job (one table), a streaming job (one for each
-micro-batch, see `stream`) and the work of several hosts (one for each archive).
+The tables merge exactly, so a pipeline can be a batch job (one table), a streaming job (one table for each micro-batch,
+see `streaming_job`) and the work of several hosts (one table for each archive).
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """What turns rows into results.
+    """The functions that turn rows into results.
 
     Attributes:
-        name: as on the command line.
-        columns: what it looks at; no more need be read.
-        events: whether it needs losses and begins too (option `includeEvents`).
+        name: the name on the command line.
+        columns: the columns that it needs.
+        events: whether it needs events too (option `includeEvents`).
         partials: rows -> tables by name.
-        merge: by name of a table: what makes one of the union of several.
+        merge: name of a table -> function that merges the union of several.
         results: tables -> results by name.
-        parameters: what lines of the tables depend on besides rows, in words; only tables of the same ones merge.
+        parameters: what the tables depend on besides rows, in words; only tables with equal parameters merge.
     """
 
     name: str
@@ -40,5 +40,5 @@ class Pipeline:
     parameters: str = ""
 
     def run(self, rows: DataFrame) -> Tables:
-        """Returns the results of rows; nothing is computed before they are used."""
+        """Returns the results of rows; Spark computes them when they are used."""
         return self.results(self.partials(rows))

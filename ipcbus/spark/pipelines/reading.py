@@ -1,4 +1,4 @@
-"""What of an archive a pipeline reads, as DataFrames of the data source."""
+"""Reads an archive for a pipeline, as DataFrames of the data source."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class Selection:
     """What to read.
 
     Attributes:
-        archive: its directory.
-        topics: names, or with `pattern` regular expressions of Python that match whole names; all when there are none.
+        archive: directory of the archive.
+        topics: names, or with `pattern` regular expressions of Python that match whole names; empty: all topics.
         pattern: whether `topics` are regular expressions.
-        since_ms: only what was received then or later, ms since the epoch.
-        until_ms: only what was received before; a batch only.
-        partition: only the log of this number; all when there is none.
-        careful: fail where offsets are damaged or gone; else a row says how many are lost (with events), or they are
+        since_ms: only rows received at this time or later, ms since the epoch.
+        until_ms: only rows received before this time; for a batch only.
+        partition: only the log of this number; None: all logs.
+        careful: fail where offsets are damaged or lost; else a row says how many are lost (with events), or they are
             left out.
     """
 
@@ -49,7 +49,7 @@ class Selection:
     careful: bool = True
 
     def options(self) -> dict[str, str]:
-        """Returns the same as options of the data source."""
+        """Returns the selection as options of the data source."""
         found = {"archive": str(self.archive), "failOnDataLoss": str(self.careful).lower()}
         if self.topics:
             found["subscribePattern"] = self.expression()
@@ -61,7 +61,7 @@ class Selection:
 
     def expression(self) -> str:
         """Returns all topics as one regular expression."""
-        # Names as expressions too: `subscribe` takes none with a comma.
+        # Names become expressions too, as `subscribe` does not accept names with a comma.
         each = self.topics if self.pattern else tuple(map(re.escape, self.topics))
         return each[0] if len(each) == 1 else "|".join(f"(?:{one})" for one in each)
 
@@ -70,10 +70,10 @@ def read(spark: SparkSession, what: Selection, columns: Sequence[str] = (), *, e
     """Returns the rows that an archive holds now.
 
     Args:
-        spark: reads them.
-        what: which.
-        columns: which columns; all when there are none. What is not named costs nothing.
-        events: losses and begins too.
+        spark: the session that reads them.
+        what: which rows.
+        columns: which columns; empty: all. Other columns cost nothing.
+        events: whether losses and begins are read too.
     """
     return _load(spark.read.format("ipcbus"), what, columns, events)
 
@@ -86,14 +86,14 @@ def read_stream(
     events: bool = False,
     rows_per_batch: int | None = None,
 ) -> DataFrame:
-    """Returns the rows that an archive holds and will hold, from its beginning; otherwise as `read`.
+    """Returns the rows that an archive holds and will hold, from its beginning; otherwise like `read`.
 
     Args:
-        spark: reads them.
-        what: which.
+        spark: the session that reads them.
+        what: which rows.
         columns: which columns.
-        events: losses and begins too.
-        rows_per_batch: at most so many in a micro-batch.
+        events: whether losses and begins are read too.
+        rows_per_batch: most rows of a micro-batch.
     """
     reader = spark.readStream.format("ipcbus")
     if what.since_ms is None:
@@ -104,10 +104,10 @@ def read_stream(
 
 
 def several(archive: Archive, what: Selection) -> list[str]:
-    """Sessions that more than one of the logs that are read has, with a topic that is: sorted source strings.
+    """Returns the source strings of sessions that several of the selected logs have, with a selected topic in common.
 
-    Where two recorders have recorded the same messages, what is not counted by log counts them twice. Only the lists
-    of names of the logs are looked at; so one that went on where another one had ended looks like this too.
+    Where two recorders have recorded one session, results that do not count by log count its messages twice. Only the
+    lists of names are compared, so a log that continues another one looks like this too.
     """
     if what.partition is not None:
         return []

@@ -1,4 +1,4 @@
-"""What a report shows: every pipeline run once, its results written as Parquet, and the few numbers to be drawn."""
+"""The data of a report: every pipeline runs once, its results go to Parquet files, and a few numbers are drawn."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
     Line = dict[str, Any]
 
 POINTS: Final = 400
-"""Points of a curve over time, at most."""
+"""Most points of a curve over time."""
 
 SHOWN: Final = 8
-"""Topics that have a curve of their own: the busiest."""
+"""Most topics with their own curves: the busiest."""
 
 LINES: Final = 200
-"""Lines of a table, at most."""
+"""Most lines of a table."""
 
 BARS: Final = 120
-"""Bars of trades, at most."""
+"""Most bars of trades."""
 
 
 @dataclass
@@ -47,20 +47,20 @@ class ReportData:
     """Everything on the page.
 
     Attributes:
-        totals: lines of `throughput.totals`, the busiest topic first; that of all topics is `everything`.
-        everything: null where there are no messages.
-        topics: names of those that are drawn.
+        totals: lines of `throughput.totals`, the busiest topic first; the line of all topics is `everything`.
+        everything: the line of all topics; None without messages.
+        topics: names of the topics that are drawn.
         step_ns: time between two points of `series`.
-        series: topic (None: all others), begin of the step, messages; of the steps in which there are any.
+        series: topic (None: all others), begin of the step, messages; only steps with messages.
         percentiles: lines of `latency.percentiles` by topic.
-        histogram: lines of `latency.histogram` of the topics that are drawn, those of latencies.
-        summary: line of `verdicts.summary`.
-        account: lines of `verdicts.verdicts` that are not complete, the worst first.
-        complete: how many lines are.
+        histogram: lines of `latency.histogram` with the latencies of the topics that are drawn.
+        summary: the line of `audit_results.summary`.
+        account: lines of `audit_results.verdicts` that are not complete, the worst first.
+        complete: number of lines that are complete.
         bars: lines of `rollup.bars` of the busiest symbol.
-        bars_step_ns: length of these.
-        quotes: how many lines `rollup.book` has.
-        links: lines of `chains`.
+        bars_step_ns: length of a bar.
+        quotes: number of lines of `rollup.book`.
+        links: lines of `exchange_chains.chains`.
     """
 
     totals: list[Line] = field(default_factory=list)
@@ -80,7 +80,7 @@ class ReportData:
 
 
 def fitting_interval_ns(archive: Archive) -> int:
-    """The interval in which a report of all that an archive holds has about half of `POINTS` points; 1 ms at least."""
+    """Returns an interval that gives a report on the whole archive about half of `POINTS` points; at least 1 ms."""
     segments = [segment for log in archive.logs() for segment in log.segments() if segment.rows]
     if not segments:
         return SECOND_NS
@@ -103,15 +103,15 @@ def gather(
     """Runs all pipelines over an archive.
 
     Args:
-        spark: runs them.
-        what: what of the archive.
-        out: results go to `out/<pipeline>/<result>`.
-        interval_ns: of throughput and rollup; the latter runs over topics only that have a feed as it knows.
+        spark: the session that runs them.
+        what: what to read of the archive.
+        out: directory; results go to `out/<pipeline>/<result>`.
+        interval_ns: interval of throughput and rollup; rollup runs only over topics with a feed in its format.
         peak_ns: the peak of throughput is over at least this time.
-        order: as of `audit.pipeline`.
-        step: is told the name of what begins.
+        order: see `audit.pipeline`.
+        step: called with the name of each step at its begin.
     """
-    facts = ReportData()
+    data = ReportData()
 
     def run(pipeline: Pipeline) -> dict[str, DataFrame]:
         step(pipeline.name)
@@ -119,58 +119,58 @@ def gather(
         written = write_results(pipeline, pipeline.partials(rows), out / pipeline.name)
         return {name: spark.read.parquet(str(path)) for name, path in written.items()}
 
-    _add_throughput(facts, run(throughput.pipeline(interval_ns, peak_ns)), interval_ns)
-    _add_latency(facts, run(latency.pipeline()))
-    _add_audit(facts, run(audit.pipeline(order=order)))
+    _add_throughput(data, run(throughput.pipeline(interval_ns, peak_ns)), interval_ns)
+    _add_latency(data, run(latency.pipeline()))
+    _add_audit(data, run(audit.pipeline(order=order)))
     step("looking for a feed")
     feeds = topics_of(read(spark, what, ("topic", "value")))
     if feeds:
         what = dataclasses.replace(what, topics=tuple(feeds), pattern=False)
-        _add_rollup(facts, run(rollup.pipeline(interval_ns)), interval_ns)
+        _add_rollup(data, run(rollup.pipeline(interval_ns)), interval_ns)
         step("chains")
         links = replace(chains(read(spark, what, CHAIN_COLUMNS)), out / "rollup" / "chains")
-        facts.links = _lines(spark.read.parquet(str(links)).orderBy("topic", "session"))
-    return facts
+        data.links = _lines(spark.read.parquet(str(links)).orderBy("topic", "session"))
+    return data
 
 
-def _add_throughput(facts: ReportData, results: dict[str, DataFrame], interval_ns: int) -> None:
+def _add_throughput(data: ReportData, results: dict[str, DataFrame], interval_ns: int) -> None:
     totals = results["totals"]
-    facts.everything = next(iter(_lines(totals.where("topic IS NULL"))), None)
-    facts.totals = _lines(totals.where("topic IS NOT NULL").orderBy(F.desc("messages"), "topic"))
-    facts.topics = [line["topic"] for line in facts.totals[:SHOWN]]
-    if facts.everything is None:
+    data.everything = next(iter(_lines(totals.where("topic IS NULL"))), None)
+    data.totals = _lines(totals.where("topic IS NOT NULL").orderBy(F.desc("messages"), "topic"))
+    data.topics = [line["topic"] for line in data.totals[:SHOWN]]
+    if data.everything is None:
         return
-    span = facts.everything["last_ns"] - facts.everything["first_ns"]
-    facts.step_ns = interval_ns * max(1, -(-span // (interval_ns * POINTS)))
-    topic = F.when(F.col("topic").isin(facts.topics), F.col("topic"))
-    facts.series = _lines(
+    span = data.everything["last_ns"] - data.everything["first_ns"]
+    data.step_ns = interval_ns * max(1, -(-span // (interval_ns * POINTS)))
+    topic = F.when(F.col("topic").isin(data.topics), F.col("topic"))
+    data.series = _lines(
         results["intervals"]
-        .groupBy(topic.alias("topic"), _step(facts.step_ns).alias("start_ns"))
+        .groupBy(topic.alias("topic"), _step(data.step_ns).alias("start_ns"))
         .agg(F.sum("messages").alias("messages"))
         .orderBy("topic", "start_ns"),
         POINTS * (SHOWN + 2),
     )
 
 
-def _add_latency(facts: ReportData, results: dict[str, DataFrame]) -> None:
-    wanted = results["percentiles"].where(F.isnull("topic") | F.col("topic").isin(facts.topics))
+def _add_latency(data: ReportData, results: dict[str, DataFrame]) -> None:
+    wanted = results["percentiles"].where(F.isnull("topic") | F.col("topic").isin(data.topics))
     busiest_first = wanted.orderBy(F.desc(F.isnull("topic")), F.desc("messages"), "topic")
-    facts.percentiles = {line["topic"]: line for line in _lines(busiest_first)}
+    data.percentiles = {line["topic"]: line for line in _lines(busiest_first)}
     latencies = results["histogram"].where(F.col("figure") == latency.LATENCY)
-    drawn = latencies.where(F.col("topic").isin(facts.topics))
-    facts.histogram = _lines(drawn.orderBy("topic", "bucket"), 5000 * SHOWN)
+    drawn = latencies.where(F.col("topic").isin(data.topics))
+    data.histogram = _lines(drawn.orderBy("topic", "bucket"), 5000 * SHOWN)
 
 
-def _add_audit(facts: ReportData, results: dict[str, DataFrame]) -> None:
-    (facts.summary,) = _lines(results["summary"])
+def _add_audit(data: ReportData, results: dict[str, DataFrame]) -> None:
+    (data.summary,) = _lines(results["summary"])
     wrong = results["audit"].where(F.col("verdict") != COMPLETE)
     worst = F.desc(F.col("missing") > 0), F.desc(F.col("lost_bus") + F.col("lost_recorder") + F.col("lost_repair"))
-    facts.account = _lines(wrong.orderBy(*worst, "topic", "source", "partition"))
-    facts.complete = results["audit"].where(F.col("verdict") == COMPLETE).count()
+    data.account = _lines(wrong.orderBy(*worst, "topic", "source", "partition"))
+    data.complete = results["audit"].where(F.col("verdict") == COMPLETE).count()
 
 
-def _add_rollup(facts: ReportData, results: dict[str, DataFrame], interval_ns: int) -> None:
-    facts.quotes = results["book"].count()
+def _add_rollup(data: ReportData, results: dict[str, DataFrame], interval_ns: int) -> None:
+    data.quotes = results["book"].count()
     busiest = results["bars"].groupBy("session", "topic", "symbol").agg(F.sum("trades").alias("trades"))
     first = next(iter(_lines(busiest.orderBy(F.desc("trades"), "session", "topic", "symbol"))), None)
     if first is None:
@@ -181,9 +181,9 @@ def _add_rollup(facts: ReportData, results: dict[str, DataFrame], interval_ns: i
         & F.col("symbol").eqNullSafe(first["symbol"])
     )
     (ends,) = _lines(mine.agg(F.min("start_ns").alias("first"), F.max("start_ns").alias("last")))
-    facts.bars_step_ns = interval_ns * max(1, -(-(ends["last"] - ends["first"]) // (interval_ns * BARS)))
-    facts.bars = _lines(
-        mine.groupBy("symbol", "topic", _step(facts.bars_step_ns).alias("step_ns"))
+    data.bars_step_ns = interval_ns * max(1, -(-(ends["last"] - ends["first"]) // (interval_ns * BARS)))
+    data.bars = _lines(
+        mine.groupBy("symbol", "topic", _step(data.bars_step_ns).alias("step_ns"))
         .agg(
             F.min_by("open", "start_ns").cast("double").alias("open"),
             F.max("high").cast("double").alias("high"),

@@ -1,4 +1,4 @@
-"""The page of a report: one HTML file that needs nothing else."""
+"""The page of a report: one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
     from ipcbus.spark.pipelines.report_data import Line, ReportData
 
-SAYS: Final = {
-    MISSING: "Messages are missing, and nobody has reported them.",
-    LOST: "Messages are lost; every one of them has been reported.",
-    ABSENT: "Complete, but for the time in which no recorder had joined.",
-    DUPLICATES: "Complete, and something was recorded twice.",
+SENTENCES: Final = {
+    MISSING: "Messages are missing, and no loss was reported for them.",
+    LOST: "Messages are lost; each loss was reported.",
+    ABSENT: "Complete, except for times in which no recorder had joined.",
+    DUPLICATES: "Complete, but some messages were recorded twice.",
     COMPLETE: "Complete: every message is there once.",
 }
 """Verdict -> sentence."""
 
-_MOOD: Final = {MISSING: "bad", LOST: "warn", ABSENT: "warn", DUPLICATES: "warn", COMPLETE: "good"}
+_CLASSES: Final = {MISSING: "bad", LOST: "warn", ABSENT: "warn", DUPLICATES: "warn", COMPLETE: "good"}
 
 _STYLE: Final = """
 :root { --ink: #0f172a; --soft: #475569; --line: #e2e8f0; --paper: #fff; --back: #f8fafc; --good: #059669;
@@ -52,23 +52,23 @@ svg { width: 100%; height: auto; display: block }
 """
 
 _Cell = tuple[str, str]
-"""What stands in a cell, as HTML, and its class."""
+"""The HTML of a cell, and its class."""
 
 _Columns = dict[str, "Callable[[Line], _Cell]"]
 
 
-def page(facts: ReportData, title: str, subtitle: str) -> str:
+def page(data: ReportData, title: str, subtitle: str) -> str:
     """Returns the report as HTML.
 
     Args:
-        facts: what it shows.
-        title: in the head, and above everything.
-        subtitle: a line below: where the rows come from.
+        data: the content of the report.
+        title: title of the page.
+        subtitle: a line below the title that says where the rows come from.
     """
-    parts = [f"<h1>{_text(title)}</h1>", f'<p class="soft">{_text(subtitle)}</p>', _verdict(facts)]
-    if facts.everything is not None:
-        parts += [_cards(facts, facts.everything), _throughput(facts), _latency(facts)]
-    parts += [_audit(facts), _rollup(facts)]
+    parts = [f"<h1>{_text(title)}</h1>", f'<p class="soft">{_text(subtitle)}</p>', _verdict(data)]
+    if data.everything is not None:
+        parts += [_cards(data, data.everything), _throughput(data), _latency(data)]
+    parts += [_audit(data), _rollup(data)]
     return (
         f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -77,15 +77,15 @@ def page(facts: ReportData, title: str, subtitle: str) -> str:
     )
 
 
-def _verdict(facts: ReportData) -> str:
-    verdict = facts.summary["verdict"]
-    text = SAYS[verdict] if facts.summary["lines"] else "Nothing was recorded."
-    return f'<section class="verdict {_MOOD[verdict]}">{text}</section>'
+def _verdict(data: ReportData) -> str:
+    verdict = data.summary["verdict"]
+    text = SENTENCES[verdict] if data.summary["lines"] else "Nothing was recorded."
+    return f'<section class="verdict {_CLASSES[verdict]}">{text}</section>'
 
 
-def _cards(facts: ReportData, everything: Line) -> str:
-    late = facts.percentiles.get(None, {})
-    lost = facts.summary["lost_bus"] + facts.summary["lost_recorder"] + facts.summary["lost_repair"]
+def _cards(data: ReportData, everything: Line) -> str:
+    late = data.percentiles.get(None, {})
+    lost = data.summary["lost_bus"] + data.summary["lost_recorder"] + data.summary["lost_repair"]
     shown = {
         "messages": _count(everything["messages"]),
         "bytes": _size(everything["bytes"]),
@@ -96,13 +96,13 @@ def _cards(facts: ReportData, everything: Line) -> str:
         "latency, 99 %": _duration(late.get("p99_ns")),
         "wait in the batch, mean": _duration(late.get("wait_mean_ns")),
         "lost, reported": _count(lost),
-        "missing, unreported": _count(facts.summary["missing"]),
+        "missing, unreported": _count(data.summary["missing"]),
     }
     cards = "".join(f'<div class="card"><b>{value}</b><span>{name}</span></div>' for name, value in shown.items())
     return f'<div class="cards">{cards}</div>'
 
 
-def _throughput(facts: ReportData) -> str:
+def _throughput(data: ReportData) -> str:
     columns: _Columns = {
         "topic": lambda line: (_text(line["topic"]), "text"),
         "sessions": _cell("sessions", _count),
@@ -112,10 +112,10 @@ def _throughput(facts: ReportData) -> str:
         "bytes/s": _cell("bytes_per_second", _size),
         "messages/s at the peak": _cell("peak_messages_per_second", _count),
     }
-    return _section("Throughput", report_plots.throughput(facts), _table(columns, facts.totals))
+    return _section("Throughput", report_plots.throughput(data), _table(columns, data.totals))
 
 
-def _latency(facts: ReportData) -> str:
+def _latency(data: ReportData) -> str:
     names = {"p50_ns": "50 %", "p90_ns": "90 %", "p99_ns": "99 %", "p999_ns": "99.9 %", "max_ns": "max"}
     waits = {"wait_mean_ns": "wait, mean", "wait_p50_ns": "wait, 50 %", "wait_p99_ns": "wait, 99 %"}
     columns: _Columns = {
@@ -126,39 +126,42 @@ def _latency(facts: ReportData) -> str:
         "not stamped": _cell("unstamped", _count),
         "negative": _cell("negative", _count),
     }
-    lines = [facts.percentiles[name] for name in (None, *facts.topics) if name in facts.percentiles]
+    lines = [data.percentiles[name] for name in (None, *data.topics) if name in data.percentiles]
     known = any(line["messages"] for line in lines)
     note = (
-        '<p class="soft">From sending to receiving. A percentile is of exact rank, its value within 0.5 %. '
-        "Negative: the clocks of two hosts disagree. The wait is the part of the latency in which a message waited for "
-        "others in its batch, where that is known.</p>"
+        '<p class="soft">From send to receive. A percentile has its exact rank; its value is within 0.5 %.  '
+        "Negative: the clocks of two hosts disagree. The wait is the part of the latency in which a message waited in "
+        "its batch, where that is known.</p>"
     )
-    return _section("Latency", report_plots.latency(facts) if known else "", _table(columns, lines), note)
+    return _section("Latency", report_plots.latency(data) if known else "", _table(columns, lines), note)
 
 
-def _audit(facts: ReportData) -> str:
+def _audit(data: ReportData) -> str:
     counts: tuple[str, ...] = ("messages", "lost_bus", "lost_recorder", "lost_repair", "missing", "damaged", "absent")
     counts += ("gaps", "duplicates", "late")
     columns: _Columns = {
-        "verdict": lambda line: (f'<span class="badge {_MOOD[line["verdict"]]}">{line["verdict"]}</span>', "text"),
+        "verdict": lambda line: (
+            f'<span class="badge {_CLASSES[line["verdict"]]}">{line["verdict"]}</span>',
+            "text",
+        ),
         "topic": lambda line: (_text(line["topic"] or "unknown"), "text"),
         "session": lambda line: (_text(line["source"]), "text"),
         "stream": lambda line: (str(line["partition"]), ""),
         **{name.replace("_", " by "): _cell(name, _count) for name in counts},
     }
-    all_lines = facts.summary["lines"]
-    text = f"{_count(facts.complete)} of {_count(all_lines)} topics of sessions are complete."
+    all_lines = data.summary["lines"]
+    text = f"{_count(data.complete)} of {_count(all_lines)} topics of sessions are complete."
     note = f'<p class="soft">{text} Losses, missing, absent, duplicates and late ones are counts of messages.</p>'
-    return _section("Audit", note, _table(columns, facts.account) if facts.account else "")
+    return _section("Audit", note, _table(columns, data.account) if data.account else "")
 
 
-def _rollup(facts: ReportData) -> str:
-    if not facts.bars and not facts.links:
+def _rollup(data: ReportData) -> str:
+    if not data.bars and not data.links:
         return ""
     picture = ""
-    if facts.bars:
-        name = _text(f"{facts.bars[0]['symbol']}, {facts.bars[0]['topic']}")
-        picture = f'<p class="soft">{name}</p>{report_plots.bars(facts)}'
+    if data.bars:
+        name = _text(f"{data.bars[0]['symbol']}, {data.bars[0]['topic']}")
+        picture = f'<p class="soft">{name}</p>{report_plots.bars(data)}'
     columns: _Columns = {
         "topic": lambda line: (_text(line["topic"]), "text"),
         "symbol": lambda line: (_text(line["symbol"] or "\N{EN DASH}"), "text"),
@@ -167,7 +170,7 @@ def _rollup(facts: ReportData) -> str:
         "broken links": _cell("broken", _count),
     }
     note = '<p class="soft">The exchange\'s own numbering, checked independently of the bus:</p>'
-    return _section("Feed", picture, note + _table(columns, facts.links) if facts.links else "")
+    return _section("Feed", picture, note + _table(columns, data.links) if data.links else "")
 
 
 def _section(title: str, *parts: str) -> str:
@@ -188,12 +191,12 @@ def _table(columns: _Columns, lines: Sequence[Line]) -> str:
 
 
 def _cell(name: str, shown: Callable[[float | None], str]) -> Callable[[Line], _Cell]:
-    """Returns a column of numbers."""
+    """Returns a function that makes the cells of a column of numbers."""
     return lambda line: (shown(line[name]), "")
 
 
 def _text(value: Any) -> str:  # noqa: ANN401
-    """Returns a text from elsewhere, that can do nothing to the page."""
+    """Returns a text from outside, escaped so that it cannot change the page."""
     return html.escape("".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in str(value)))
 
 
@@ -222,7 +225,7 @@ def _duration(ns: float | None) -> str:
 
 
 def period(everything: Line | None) -> str:
-    """From when to when messages were received; empty where none were."""
+    """Returns the times of the first and last message; empty without messages."""
     if everything is None:
         return ""
     first, last = (

@@ -1,4 +1,4 @@
-"""The pictures of a report, as SVG that goes into a page as it is."""
+"""The plots of a report, as SVG to put into the page."""
 
 from __future__ import annotations
 
@@ -44,25 +44,25 @@ _STYLE: Final[Any] = {
 _WIDTH: Final = 9.6
 
 
-def throughput(facts: ReportData) -> str:
-    """Messages a second over time, by topic, one on the other."""
+def throughput(data: ReportData) -> str:
+    """Returns a stacked plot of messages per second over time, by topic."""
     from matplotlib import rc_context
 
     with rc_context(_STYLE):
         figure, axes = _figure(3.4)
-        steps = sorted({line["start_ns"] for line in facts.series})
+        steps = sorted({line["start_ns"] for line in data.series})
         first, last = steps[0], steps[-1]
-        places = range(first, last + facts.step_ns, facts.step_ns)
-        names: list[str | None] = [*facts.topics]
-        if any(line["topic"] is None for line in facts.series):
+        places = range(first, last + data.step_ns, data.step_ns)
+        names: list[str | None] = [*data.topics]
+        if any(line["topic"] is None for line in data.series):
             names.append(None)
-        found = {(line["topic"], line["start_ns"]): line["messages"] for line in facts.series}
-        seconds = facts.step_ns / SECOND_NS
-        # Steps, for that is what is known; the last one needs an end.
+        found = {(line["topic"], line["start_ns"]): line["messages"] for line in data.series}
+        seconds = data.step_ns / SECOND_NS
+        # The rate is known for each step; the last step needs an end.
         rates = [[found.get((name, at), 0) / seconds for at in (*places, places[-1])] for name in names]
-        times = [(at - first) / SECOND_NS for at in (*places, places[-1] + facts.step_ns)]
+        times = [(at - first) / SECOND_NS for at in (*places, places[-1] + data.step_ns)]
         labels = [_short(name) if name is not None else "others" for name in names]
-        axes.stackplot(times, rates, labels=labels, colors=[_colour(facts, name) for name in names], step="post")
+        axes.stackplot(times, rates, labels=labels, colors=[_colour(data, name) for name in names], step="post")
         axes.set_xlim(times[0], times[-1])
         axes.set_ylim(bottom=0)
         axes.set_ylabel("messages/s")
@@ -72,14 +72,14 @@ def throughput(facts: ReportData) -> str:
         return _svg(figure)
 
 
-def latency(facts: ReportData) -> str:
-    """Returns the share of messages that were received within a time, by topic."""
+def latency(data: ReportData) -> str:
+    """Returns a plot of the share of messages that were received within a time, by topic."""
     from matplotlib import rc_context
 
     with rc_context(_STYLE):
         figure, axes = _figure(3.4)
-        for name in facts.topics:
-            lines = [line for line in facts.histogram if line["topic"] == name and line["bucket"] >= ZERO]
+        for name in data.topics:
+            lines = [line for line in data.histogram if line["topic"] == name and line["bucket"] >= ZERO]
             total = sum(line["messages"] for line in lines)
             if not total:
                 continue
@@ -88,7 +88,7 @@ def latency(facts: ReportData) -> str:
                 reached += line["messages"]
                 times.append(1.0 if line["bucket"] == ZERO else GROWTH ** (line["bucket"] + 1))
                 shares.append(100 * reached / total)
-            axes.step(times, shares, where="post", label=_short(name), color=_colour(facts, name), linewidth=1.6)
+            axes.step(times, shares, where="post", label=_short(name), color=_colour(data, name), linewidth=1.6)
         axes.set_xscale("log")
         axes.set_ylim(0, 101)
         axes.set_ylabel("% of messages")
@@ -98,17 +98,17 @@ def latency(facts: ReportData) -> str:
         return _svg(figure)
 
 
-def bars(facts: ReportData) -> str:
-    """Candles of the busiest symbol, and what was traded."""
+def bars(data: ReportData) -> str:
+    """Returns a candle plot of the busiest symbol, with its volume."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     with rc_context(_STYLE):
         figure = Figure(figsize=(_WIDTH, 4.2), layout="constrained")
         prices, volumes = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
-        first = facts.bars[0]["step_ns"]
-        width = facts.bars_step_ns / SECOND_NS
-        for bar in facts.bars:
+        first = data.bars[0]["step_ns"]
+        width = data.bars_step_ns / SECOND_NS
+        for bar in data.bars:
             middle = (bar["step_ns"] - first) / SECOND_NS + width / 2
             colour = UP if bar["close"] >= bar["open"] else DOWN
             prices.vlines(middle, bar["low"], bar["high"], color=colour, linewidth=1)
@@ -124,7 +124,7 @@ def bars(facts: ReportData) -> str:
 
 
 def _figure(height: float) -> tuple[Figure, Axes]:
-    # Not through pyplot: it keeps figures, and wants to know about windows.
+    # Not through pyplot, which keeps figures and needs a window system.
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(_WIDTH, height), layout="constrained")
@@ -137,12 +137,12 @@ def _legend(axes: Axes) -> None:
         axes.legend(handles, labels, loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=1.2)
 
 
-def _colour(facts: ReportData, topic: str | None) -> str:
-    return OTHERS if topic is None else COLOURS[facts.topics.index(topic) % len(COLOURS)]
+def _colour(data: ReportData, topic: str | None) -> str:
+    return OTHERS if topic is None else COLOURS[data.topics.index(topic) % len(COLOURS)]
 
 
 def _short(text: str, most: int = 28) -> str:
-    """Returns a name that fits beside a picture; one that begins with _ would be left out of the legend."""
+    """Returns a name that fits beside a plot; matplotlib would leave a name that begins with _ out of the legend."""
     plain = "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
     plain = f"\N{ZERO WIDTH SPACE}{plain}" if plain.startswith("_") else plain
     return plain if len(plain) <= most else f"{plain[: most - 1]}\N{HORIZONTAL ELLIPSIS}"
@@ -167,7 +167,7 @@ def _duration(ns: float, _place: object = None) -> str:
 
 
 def _svg(figure: Figure) -> str:
-    """Returns the picture without what leads elsewhere: declarations and metadata with addresses."""
+    """Returns the plot without parts that name other addresses: declarations and metadata."""
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     text = buffer.getvalue()

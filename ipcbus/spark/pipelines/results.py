@@ -1,4 +1,4 @@
-"""Results as directories of Parquet, each replaced as a whole."""
+"""Results as directories of Parquet files, each replaced as a whole."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def write_results(pipeline: Pipeline, tables: Tables, out: Path) -> dict[str, Pa
     """Writes each result of a pipeline to a directory of its name.
 
     Args:
-        pipeline: whose results.
-        tables: what they are computed from; they and the results are held in memory or on Spark's disks meanwhile.
-        out: where.
+        pipeline: the pipeline.
+        tables: its tables; Spark keeps them and the results in memory or on its disks meanwhile.
+        out: the directory of these directories.
 
     Returns:
-        The directories by name of the result.
+        Name of the result -> its directory.
     """
     kept = {name: table.persist() for name, table in tables.items()}
     results = {name: result.persist() for name, result in pipeline.results(kept).items()}
@@ -40,19 +40,19 @@ def write_results(pipeline: Pipeline, tables: Tables, out: Path) -> dict[str, Pa
 
 
 def replace(result: DataFrame, path: Path) -> Path:
-    """Writes a result beside what is there, and then puts it in its place."""
+    """Writes a result beside the present one, and then replaces that one."""
     return swap(path, lambda new: result.write.mode("overwrite").parquet(new))
 
 
 def swap(path: Path, write: Callable[[str], None]) -> Path:
-    """Has a directory written beside the one that is there, and then puts it in its place.
+    """Writes a directory beside the present one, and then replaces that one.
 
-    A write that fails or is killed leaves what was there. Only between two renames is there nothing under the name;
-    who is killed just then has left both under other names, and the next one begins by putting the old one back.
+    A write that fails or is killed leaves the present directory. Only between two renames does the name not exist;
+    after a kill at that moment both directories have other names, and the next call begins by putting the old one back.
 
     Args:
-        path: the directory; its name with `_new_` or `_old_` before it is taken too.
-        write: is given where to write.
+        path: the directory; the names with the prefixes `_new_` and `_old_` are used too.
+        write: called with the path to write to.
 
     Returns:
         `path`.

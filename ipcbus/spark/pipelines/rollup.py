@@ -1,6 +1,6 @@
-"""The worked example: what an exchange sends becomes bars of trades and the top of the book, by interval.
+"""The worked example: messages of an exchange become bars of trades and the top of the book, by interval.
 
-What is summed is decimal, so results do not depend on the order of addition.
+Sums are decimal, so results do not depend on the order of addition.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ def pipeline(interval_ns: int = SECOND_NS) -> Pipeline:
 
 
 def trades(rows: DataFrame, interval_ns: int = SECOND_NS) -> DataFrame:
-    """Trades of each session, topic, symbol and interval of the exchange's time.
+    """Returns the trades of each session, topic, symbol and interval of the exchange's time.
 
     Args:
-        rows: of the data source; messages that are no trades are passed over.
+        rows: rows of the data source; messages other than trades are ignored.
         interval_ns: length of an interval, whole microseconds.
 
     Returns:
         KEY, first_trade and last_trade (their numbers), open, high, low, close, volume, notional (price times
-        quantity), trades. Several of them merge with `merge_trades`.
+        quantity), trades. `merge_trades` merges several of them.
     """
     found = parsed(rows, "event", "symbol", "trade", "trade_ms", "price", "quantity", has="trade")
     known = found.where((F.col("event") == "trade") & F.isnotnull("trade") & F.isnotnull("price"))
@@ -64,7 +64,7 @@ def trades(rows: DataFrame, interval_ns: int = SECOND_NS) -> DataFrame:
 
 
 def merge_trades(several: DataFrame) -> DataFrame:
-    """One table of several, which `trades` made."""
+    """Merges several tables of `trades` into one."""
     return several.groupBy(*KEY).agg(
         F.min("first_trade").alias("first_trade"),
         F.max("last_trade").alias("last_trade"),
@@ -79,17 +79,17 @@ def merge_trades(several: DataFrame) -> DataFrame:
 
 
 def quotes(rows: DataFrame, interval_ns: int = SECOND_NS) -> DataFrame:
-    """Best bid and offer at the end of each interval, of each session, topic and symbol.
+    """Returns the best bid and offer at the end of each interval, by session, topic and symbol.
 
-    The interval is of the exchange's time, or where messages do not tell it, of the receive time.
+    The interval is one of the exchange's time, or of the receive time where messages lack the former.
 
     Args:
-        rows: of the data source; messages that are no quotes are passed over.
+        rows: rows of the data source; messages other than quotes are ignored.
         interval_ns: length of an interval, whole microseconds.
 
     Returns:
         KEY, last_update (its number), bid, bid_quantity, ask, ask_quantity (of that update), widest and narrowest (ask
-        less bid), updates. Several of them merge with `merge_quotes`.
+        less bid), updates. `merge_quotes` merges several of them.
     """
     found = parsed(rows, "symbol", "last_update", "trade_ms", "event_ms", *_QUOTE, has="u")
     known = found.where(F.isnotnull("last_update") & F.isnotnull("bid") & F.isnotnull("ask"))
@@ -108,7 +108,7 @@ def quotes(rows: DataFrame, interval_ns: int = SECOND_NS) -> DataFrame:
 
 
 def merge_quotes(several: DataFrame) -> DataFrame:
-    """One table of several, which `quotes` made."""
+    """Merges several tables of `quotes` into one."""
     return (
         several.groupBy(*KEY)
         .agg(
@@ -144,6 +144,6 @@ def _when() -> Column:
 
 
 def _start(interval_ns: int, *times_ms: str) -> Column:
-    """Begin of the interval of the first of these times that is known, else of the receive time."""
+    """Returns the begin of the interval of the first known time among these, else of the receive time."""
     known = (F.try_multiply(F.col(name), F.lit(1_000_000)) for name in times_ms)
     return start_of_interval(F.coalesce(*known, F.col("receiveTimeNs")), interval_ns)

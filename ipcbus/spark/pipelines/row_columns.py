@@ -1,4 +1,4 @@
-"""What all pipelines ask of the rows of the data source `ipcbus`, and intervals of time."""
+"""Helpers of all pipelines: columns of the rows of the data source `ipcbus`, and intervals of time."""
 
 from __future__ import annotations
 
@@ -20,39 +20,39 @@ _SHORTEST_NS = 1000
 
 
 def messages(rows: DataFrame) -> DataFrame:
-    """Returns the rows that are messages; losses and other events, where they were read, are left out."""
+    """Returns the rows that are messages, without events."""
     return rows.where(F.col("type") == int(MessageType.DATA)) if "type" in rows.columns else rows
 
 
 def require(rows: DataFrame, *columns: str, cure: str) -> None:
-    """Looks whether rows have all columns that a pipeline needs.
+    """Checks that rows have all columns that a pipeline needs.
 
     Raises:
-        ConfigError: one is missing; the text ends with the cure.
+        ConfigError: a column is missing; the text ends with the cure.
     """
     missing = [name for name in columns if name not in rows.columns]
     if missing:
-        raise ConfigError(f"rows without column {', '.join(missing)}; {cure}")
+        raise ConfigError(f"the rows lack column {', '.join(missing)}; {cure}")
 
 
 def interval_ns(text: str) -> int:
-    """Length of an interval such as `100ms`, `1s` or `5m`, in ns.
+    """Returns the length of an interval such as `100ms`, `1s` or `5m`, in ns.
 
     Raises:
-        ConfigError: it is none, or shorter than 1 us, which is as fine as time stamps of Parquet and Spark are.
+        ConfigError: the text is not an interval, or is shorter than 1 us, the unit of time stamps of Parquet and Spark.
     """
     match = _INTERVAL.fullmatch(text.strip().replace(" ", ""))
     found = int(match[1]) * _UNITS[match[2]] if match else 0
     if found < _SHORTEST_NS or found % _SHORTEST_NS:
-        raise ConfigError(f"{text!r} is no interval; give whole microseconds or more, for example 100ms, 1s or 5m")
+        raise ConfigError(f"{text!r} is not a valid interval; give whole microseconds, for example 100ms, 1s or 5m")
     return found
 
 
 def start_of_interval(time_ns: Column, length_ns: int) -> Column:
-    """Returns when the interval begins that a time lies in, ns since the epoch; intervals begin at the epoch."""
+    """Returns the begin of the interval that holds a time, ns since the epoch; intervals begin at the epoch."""
     return time_ns - F.pmod(time_ns, F.lit(length_ns))
 
 
 def timestamp(time_ns: Column) -> Column:
-    """Returns a time in ns as Spark's timestamp, in whole microseconds."""
+    """Returns a time in ns as a timestamp of Spark, in whole microseconds."""
     return F.timestamp_micros(F.call_function("div", time_ns, F.lit(1000)))

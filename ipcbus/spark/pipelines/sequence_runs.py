@@ -1,8 +1,8 @@
-"""Rows whose numbers follow one another, put together: what the audit looks at instead of rows.
+"""Sequence runs: rows with consecutive numbers, joined. The audit reads runs instead of rows.
 
-A cheap aggregate of all rows, in blocks of numbers, finds what is one stretch, which is nearly all: as many numbers as
-from the lowest to the highest, and two sums that no other numbers are likely to have. Only the rows of the other blocks
-are sorted.
+A cheap aggregate of all rows, in blocks of numbers, finds the blocks that are one run, which are nearly all: they have
+as many numbers as from their lowest to their highest, and two sums that other numbers are unlikely to have. Only the
+rows of the other blocks are sorted.
 """
 
 from __future__ import annotations
@@ -21,45 +21,48 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 KEY: Final = ("partition", "source", "session", "topic")
-"""What is numbered on its own, and recorded on its own."""
+"""The columns that identify one sequence of numbers in one log."""
 
 COLUMNS: Final = (*KEY, "type", "offset", "seq", "numbers")
-"""What it takes of the rows."""
+"""The columns that it reads."""
+
+TABLE: Final = "stretches"
+"""Name of the table of runs in the directories of streams; those of earlier releases have this name too."""
 
 DATA: Final = int(MessageType.DATA)
 BOS: Final = int(MessageType.BOS)
 LOST_BY_BUS: Final = (int(MessageType.UNRECOVERABLE_LOSS), int(MessageType.UNRECOVERABLE_LOSS_BURST))
 
 COVERING: Final = (DATA, *LOST_BY_BUS, TYPE_LOSS_RECORDER)
-"""Types of rows that account for numbers. What a repair took out is of unknown topic, so its numbers are no such."""
+"""Types of rows that account for numbers of a topic. The losses of a repair have an unknown topic."""
 
 _MARKS: Final = (BOS, TYPE_LOSS_DAMAGE)
-_DISTURBED: Final = -1
-"""In the place of a type: a block that is not one stretch of messages."""
+_IRREGULAR: Final = -1
+"""Stands for the type of a block that is not one run of messages."""
 
 _BLOCK: Final = 12
-"""Logarithm of the numbers in a block: the smaller, the less has to be sorted, and the more lines are aggregated."""
+"""Binary logarithm of the numbers in a block; with smaller blocks, fewer rows are sorted and more lines aggregated."""
 
 SORT_ALL: Final = 0.5
-"""With so many of the rows in disturbed blocks, to sort all takes less time than to pick those out."""
+"""Share of rows in irregular blocks above which sorting all rows is faster than selecting these."""
 
 _MASK: Final = (1 << _BLOCK) - 1
 _SQUARES: Final = sum(n * n for n in range(_MASK + 1))
 
 
-def stretches(rows: DataFrame, *, order: bool = False) -> DataFrame:
-    """Rows of one kind whose numbers follow one another, put together.
+def sequence_runs(rows: DataFrame, *, order: bool = False) -> DataFrame:
+    """Returns rows of one type with consecutive numbers, joined to runs.
 
-    Runs a job, of which lines come to the driver: few where nothing is wrong, one for each disturbed block of 4096
-    numbers otherwise.
+    Runs a job whose lines come to the driver: few where nothing is wrong, else one for each irregular block of 4096
+    numbers.
 
     Args:
-        rows: of the data source, with events.
+        rows: rows of the data source, with events.
         order: sort all rows, not only those of blocks in which numbers are missing or come twice.
 
     Returns:
         KEY, type (of the rows; BOS: a receiver began here), first_offset, last_offset, first, last (numbers), rows,
-        numbers, ordered (whether it is known that numbers grow with the offset). Several of them merge with `merge`.
+        numbers, ordered (whether it is known that numbers grow with the offset). `merge` merges several of them.
 
     Raises:
         ConfigError: the rows were read without events.
@@ -77,27 +80,27 @@ def stretches(rows: DataFrame, *, order: bool = False) -> DataFrame:
         return _joined(_one_by_one(used))
     blocks = used.withColumn("block", _block()).groupBy(*KEY, "block").agg(*_sums())
     found = _joined(_judged(blocks))
-    # A local table: it is computed once, and where nothing is wrong there is no second pass.
+    # A local table is computed once; where nothing is wrong, there is no second pass.
     table = found.toArrow()
-    in_disturbed = pc.sum(table.filter(pc.field("type") == _DISTURBED)["rows"]).as_py() or 0
-    if in_disturbed > SORT_ALL * (pc.sum(table["rows"]).as_py() or 0):
+    in_irregular = pc.sum(table.filter(pc.field("type") == _IRREGULAR)["rows"]).as_py() or 0
+    if in_irregular > SORT_ALL * (pc.sum(table["rows"]).as_py() or 0):
         return _joined(_one_by_one(used))
     lines = rows.sparkSession.createDataFrame(table, found.schema)
-    disturbed = lines.where(F.col("type") == _DISTURBED).select(*KEY, F.shiftright("last", _BLOCK).alias("block"))
-    whole = lines.where(F.col("type") != _DISTURBED)
-    if not in_disturbed:
+    irregular = lines.where(F.col("type") == _IRREGULAR).select(*KEY, F.shiftright("last", _BLOCK).alias("block"))
+    whole = lines.where(F.col("type") != _IRREGULAR)
+    if not in_irregular:
         return whole
-    again = used.withColumn("block", _block()).join(disturbed, [*KEY, "block"], "left_semi").drop("block")
+    again = used.withColumn("block", _block()).join(irregular, [*KEY, "block"], "left_semi").drop("block")
     return _joined(whole.unionByName(_one_by_one(again)))
 
 
 def merge(several: DataFrame) -> DataFrame:
-    """One table of stretches of several; those that follow one another become one."""
+    """Merges several tables of runs into one; consecutive runs become one."""
     return _joined(several)
 
 
 def _block() -> Column:
-    """Returns which rows are looked at together; a begin or a repair stands alone."""
+    """Returns the block of a row; a begin or a repair is a block of its own."""
     alone = F.try_subtract(F.lit(-1), F.col("offset"))
     return F.when(F.col("type").isin(*_MARKS), alone).otherwise(F.shiftright("last", _BLOCK))
 
@@ -119,7 +122,7 @@ def _sums() -> list[Column]:
 
 
 def _judged(blocks: DataFrame) -> DataFrame:
-    """Blocks as stretches, those that are none marked."""
+    """Returns blocks as runs; irregular blocks are marked."""
     first, last = F.col("first"), F.col("last")
     span = F.try_add(F.try_subtract(last, first), F.lit(1))
     adds_up = (
@@ -136,7 +139,7 @@ def _judged(blocks: DataFrame) -> DataFrame:
     is_mark, nothing = F.col("type").isin(*_MARKS), F.lit(0).cast("bigint")
     return blocks.select(
         *KEY,
-        F.when(is_mark, F.col("type")).when(whole, DATA).otherwise(_DISTURBED).alias("type"),
+        F.when(is_mark, F.col("type")).when(whole, DATA).otherwise(_IRREGULAR).alias("type"),
         "first_offset",
         "last_offset",
         F.when(is_mark, nothing).otherwise(first).alias("first"),
@@ -148,7 +151,7 @@ def _judged(blocks: DataFrame) -> DataFrame:
 
 
 def _squares(first: Column, last: Column) -> Column:
-    """Sum of (n mod 4096) ** 2 of a range; null where it is no number of 64 bits."""
+    """Returns the sum of (n mod 4096) ** 2 of a range; null where it exceeds 64 bits."""
     return F.try_subtract(_squares_up_to(last), _squares_up_to(F.try_subtract(first, F.lit(1))))
 
 
@@ -159,7 +162,7 @@ def _squares_up_to(number: Column) -> Column:
 
 
 def _one_by_one(used: DataFrame) -> DataFrame:
-    """Returns each row as a stretch of its own."""
+    """Returns each row as a run of its own."""
     counts, nothing = F.col("type").isin(*COVERING), F.lit(0).cast("bigint")
     return used.select(
         *KEY,
@@ -175,7 +178,7 @@ def _one_by_one(used: DataFrame) -> DataFrame:
 
 
 def _joined(several: DataFrame) -> DataFrame:
-    """Puts stretches together where, in the order of offsets, one goes on where the one before it ended."""
+    """Joins runs where, in the order of offsets, one continues the one before it."""
     in_order = Window.partitionBy(*KEY).orderBy("first_offset")
     follows = (
         F.col("type").isin(*COVERING)
@@ -184,9 +187,9 @@ def _joined(several: DataFrame) -> DataFrame:
         & (F.lag("last_offset").over(in_order) < F.col("first_offset"))
     )
     marked = several.withColumn("begins", F.when(follows, 0).otherwise(1))
-    numbered = marked.withColumn("stretch", F.sum("begins").over(in_order.rowsBetween(Window.unboundedPreceding, 0)))
+    numbered = marked.withColumn("run", F.sum("begins").over(in_order.rowsBetween(Window.unboundedPreceding, 0)))
     return (
-        numbered.groupBy(*KEY, "stretch", "type")
+        numbered.groupBy(*KEY, "run", "type")
         .agg(
             F.min("first_offset").alias("first_offset"),
             F.max("last_offset").alias("last_offset"),
@@ -196,5 +199,5 @@ def _joined(several: DataFrame) -> DataFrame:
             F.sum("numbers").alias("numbers"),
             F.bool_and("ordered").alias("ordered"),
         )
-        .drop("stretch")
+        .drop("run")
     )

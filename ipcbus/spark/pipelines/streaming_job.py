@@ -1,7 +1,7 @@
-"""A pipeline as a streaming job: its tables for each micro-batch on the disk, its results from all of them.
+"""A pipeline as a streaming job: it writes the tables of each micro-batch to the disk, and results from all of them.
 
-What was read is in the results once, whatever is killed when: Spark repeats a micro-batch that it does not know to be
-finished, and that overwrites its own tables (`batches`).
+Each row counts once in the results, whatever process is killed at any time: Spark repeats a micro-batch that it does
+not know to be finished, and that overwrites its own tables (`batch_files`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ipcbus.spark.pipelines.pipeline import Pipeline, Tables
 
 PARTS: Final = "_parts"
-"""Directory of the tables of micro-batches, beside the results; readers of Parquet pass over the name."""
+"""Directory of the tables of micro-batches, beside the results; readers of Parquet ignore the name."""
 
 
 @dataclass
@@ -33,9 +33,9 @@ class StreamingJob:
     """A pipeline over a stream.
 
     Attributes:
-        pipeline: what it computes.
-        out: directory of the results, of this job alone.
-        refresh_seconds: how often they are written anew while the stream goes on, by a micro-batch or by `refresh`;
+        pipeline: the pipeline.
+        out: directory of the results, for this job alone.
+        refresh_seconds: how often the results are written while the stream runs, by a micro-batch or by `refresh`;
             None: only by `write_results`.
     """
 
@@ -47,35 +47,35 @@ class StreamingJob:
     _writing: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def start(self, rows: DataFrame, checkpoint: Path, *, every_seconds: float | None = None) -> StreamingQuery:
-        """Starts the stream, or goes on where its checkpoint says.
+        """Starts the stream, or continues from its checkpoint.
 
         Args:
             rows: a stream of the data source.
-            checkpoint: directory of its own; it and `out` belong together.
-            every_seconds: begin a micro-batch this often; None: read what there is now, and end.
+            checkpoint: directory of the checkpoint, for this job alone; it belongs to `out`.
+            every_seconds: time between micro-batches; None: read what the archive holds now, and end.
 
         Returns:
-            The query; `awaitTermination` raises what it failed of.
+            The query; its `awaitTermination` raises the error of the stream.
 
         Raises:
-            ConfigError: in `out` are results of another pipeline, or of this one with other parameters.
+            ConfigError: `out` has results of another pipeline, or of this one with other parameters.
         """
         BatchFiles(self.out / PARTS).check(self._what)
         return start(rows, checkpoint, self._write, name=self.pipeline.name, every_seconds=every_seconds)
 
     def tables(self, spark: SparkSession) -> Tables:
-        """Returns the merged tables of all micro-batches; none before the first."""
+        """Returns the merged tables of all micro-batches; empty before the first."""
         return BatchFiles(self.out / PARTS).tables(spark, self.pipeline.merge)
 
     def write_results(self, spark: SparkSession) -> dict[str, Path]:
-        """Writes the results of all that was read so far; returns their directories, none before anything was."""
+        """Writes the results so far; returns their directories by name, empty before the first micro-batch."""
         tables = self.tables(spark)
         return write_results(self.pipeline, tables, self.out) if tables else {}
 
     def refresh(self, spark: SparkSession) -> None:
-        """Writes the results when it is time and they lack something; to be called while no micro-batch comes.
+        """Writes the results when that is due and they are out of date; to be called while no micro-batch comes.
 
-        Does nothing while one is being written, which sees to it itself.
+        Does nothing while a micro-batch is written, which refreshes the results itself.
         """
         if self._writing.acquire(blocking=False):
             try:
@@ -107,12 +107,13 @@ class StreamingJob:
 def start_compact(
     rows: DataFrame, checkpoint: Path, out: Path, *, every_seconds: float | None = None
 ) -> StreamingQuery:
-    """Starts the stream that writes rows to `out/batch_id=N/*.parquet`, or goes on where its checkpoint says.
+    """Starts the stream that writes rows to `out/batch_id=N/*.parquet`, or continues from its checkpoint.
 
     Arguments are those of `StreamingJob.start`.
 
     Raises:
-        ConfigError: what lies there has other columns, or was written by something else: `compact`, for one.
+        ConfigError: the directory has files with other columns, or files that another program wrote, for example
+            `compact`.
     """
     check_own(out, "batch_id=", "which would be read together with what this stream writes")
     what = f"columns {', '.join(rows.columns)}"
@@ -133,7 +134,7 @@ def start(
     name: str,
     every_seconds: float | None,
 ) -> StreamingQuery:
-    """Starts a stream whose micro-batches go to a function with their number."""
+    """Starts a stream that passes each micro-batch and its number to a function."""
     writer = rows.writeStream.queryName(name).option("checkpointLocation", str(checkpoint)).foreachBatch(write)
     if every_seconds is None:
         return writer.trigger(availableNow=True).start()
@@ -141,5 +142,5 @@ def start(
 
 
 def _stream_id(spark: SparkSession) -> str:
-    """Id of the streaming query that the calling thread works for."""
+    """Returns the id of the streaming query that the calling thread works for."""
     return str(spark.sparkContext.getLocalProperty("sql.streaming.queryId"))

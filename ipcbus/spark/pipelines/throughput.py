@@ -1,4 +1,4 @@
-"""How many messages and bytes were received in each interval."""
+"""Messages and bytes received in each interval."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ def pipeline(interval_ns: int = SECOND_NS, peak_ns: int = 0) -> Pipeline:
 
 
 def counts(rows: DataFrame, interval_ns: int = SECOND_NS) -> DataFrame:
-    """Messages and bytes of each session, topic and interval.
+    """Counts messages and bytes of each session, topic and interval.
 
     Args:
-        rows: of the data source; `receiveTimeNs` says which interval a message belongs to.
-        interval_ns: its length, whole microseconds.
+        rows: rows of the data source; `receiveTimeNs` gives the interval of a message.
+        interval_ns: length of an interval, whole microseconds.
 
     Returns:
         session, topic, start_ns (of the interval), messages, bytes (of the values), first_ns and last_ns (receive
-        times). Several of them merge with `merge`.
+        times). `merge` merges several of them.
     """
     start = start_of_interval(F.col("receiveTimeNs"), interval_ns)
     return (
@@ -56,7 +56,7 @@ def counts(rows: DataFrame, interval_ns: int = SECOND_NS) -> DataFrame:
 
 
 def merge(several: DataFrame) -> DataFrame:
-    """One table of several, which `counts` made."""
+    """Merges several tables of `counts` into one."""
     return several.groupBy(*KEY, "start_ns").agg(*_summed())
 
 
@@ -88,8 +88,7 @@ def totals(counted: DataFrame, interval_ns: int = SECOND_NS, peak_ns: int = 0) -
 
     Returns:
         topic (null: all), sessions, messages, bytes, first_ns, last_ns, seconds (between these), messages_per_second
-        and bytes_per_second (over these; null for a single moment), peak_messages_per_second (of the busiest
-        interval).
+        and bytes_per_second (over these; null for a single moment), peak_messages_per_second (of the busiest interval).
     """
     everything = counted.withColumn("topic", F.lit(None).cast("string"))
     both = counted.unionByName(everything)

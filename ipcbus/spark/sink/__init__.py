@@ -1,1 +1,1 @@
-"""The writing half of the data source `ipcbus`: frames and streams published as messages."""
+"""The sink of the data source `ipcbus`: publishes frames and streams as messages."""

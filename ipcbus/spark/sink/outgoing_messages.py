@@ -1,4 +1,4 @@
-"""From the rows of a frame to messages."""
+"""Makes messages of the rows of a frame."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TAKES: Final = {
     "key": ("binary", "string"),
     "headers": ("array<struct<key:string,value:binary>>",),
 }
-"""The columns of a frame that is written, and their types as Spark writes them."""
+"""Column of a frame -> the types that the sink accepts, as Spark writes them."""
 
 PLAIN: Final = pa.schema(
     [
@@ -33,10 +33,10 @@ PLAIN: Final = pa.schema(
         pa.field("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
     ]
 )
-"""The columns of every batch here, whatever the frame had: `key` and `headers` are null where it has no such column."""
+"""The schema of every batch here; `key` and `headers` are null where the frame lacks these columns."""
 
 KEY: Final = "key"
-"""The header that carries the column `key`."""
+"""The header with the column `key`."""
 
 
 class OutgoingMessage(NamedTuple):
@@ -49,12 +49,12 @@ class OutgoingMessage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """What marks the messages of one task.
+    """The identity that the messages of one task share.
 
     Attributes:
-        query: see `ipcbus.spark.identity`; likewise the others.
+        query: see `ipcbus.spark.identity.QUERY`.
         batch: the micro-batch.
-        partition: the partition.
+        partition: the partition of the frame.
     """
 
     query: str
@@ -62,7 +62,7 @@ class Stamp:
     partition: int
 
     def headers(self) -> tuple[tuple[str, bytes], ...]:
-        """Returns the headers that all of them share."""
+        """Returns the headers that all messages of the task share."""
         return (
             (identity.QUERY, self.query.encode()),
             (identity.BATCH, b"%d" % self.batch),
@@ -71,31 +71,33 @@ class Stamp:
 
 
 def check_schema(schema: StructType, topic: str | None) -> None:
-    """Refuses a frame whose rows are no messages.
+    """Refuses a frame whose rows cannot become messages.
 
     Args:
-        schema: of the frame.
-        topic: the option of that name, which takes the place of the column.
+        schema: the schema of the frame.
+        topic: the option `topic`, which replaces the column.
 
     Raises:
-        ConfigError: a column is missing, unknown, or of another type; the text names it and the cure.
+        ConfigError: a column is missing, unknown, or has another type; the text names it and the cure.
     """
     found: dict[str, str] = {}
     for field in schema.fields:
         if field.name in found:
-            raise _wrong(f"column {field.name} is there twice; leave one of them out")
+            raise _wrong(f"column {field.name} comes twice; drop one of them")
         found[field.name] = field.dataType.simpleString()
     for name, has in found.items():
         if name == "partition":
-            raise _wrong("column partition: a topic of the bus has no partitions; leave the column out with drop")
+            raise _wrong("column partition: a topic of the bus has no partitions; remove the column with drop")
         if name not in TAKES:
-            raise _wrong(f"column {name} is no part of a message; select only {', '.join(TAKES)}")
+            raise _wrong(f"column {name} is not part of a message; select only {', '.join(TAKES)}")
         if has not in TAKES[name]:
             raise _wrong(f"column {name} is {has}; cast it to {' or '.join(TAKES[name])}")
     if "value" not in found:
-        raise _wrong(f"column value is missing among {', '.join(found) or 'none'}; name what is to be sent so")
+        raise _wrong(
+            f"column value is missing; rename the column to send to value; there are: {', '.join(found) or 'none'}"
+        )
     if "topic" not in found and topic is None:
-        raise _wrong("neither column topic nor option topic says where to; give one of them")
+        raise _wrong("column topic and option topic are both missing; give one of them")
 
 
 def _wrong(text: str) -> ConfigError:
@@ -103,11 +105,11 @@ def _wrong(text: str) -> ConfigError:
 
 
 def plain(batch: pa.RecordBatch, topic: str | None) -> pa.RecordBatch:
-    """Returns a batch of a frame as one of the schema `PLAIN`.
+    """Returns a batch of a frame as a batch of the schema `PLAIN`.
 
     Args:
-        batch: a record batch whose columns are those of a checked schema.
-        topic: the option of that name.
+        batch: a record batch with the columns of a checked schema.
+        topic: the option `topic`.
 
     Raises:
         SinkError: a value or a topic is null.
@@ -122,8 +124,8 @@ def plain(batch: pa.RecordBatch, topic: str | None) -> pa.RecordBatch:
     for name, column in (("value", value), ("topic", topics)):
         if column.null_count:
             raise SinkError(
-                f"sink ipcbus: {name} is null in {column.null_count} of {rows} rows, and a message has to have one; "
-                f"leave them out with where('{name} is not null')"
+                f"sink ipcbus: {name} is null in {column.null_count} of {rows} rows, but a message needs one; "
+                f"leave these rows out with where('{name} is not null')"
             )
     optional = [
         batch.column(name).cast(PLAIN.field(name).type) if name in names else pa.nulls(rows, PLAIN.field(name).type)
@@ -136,7 +138,7 @@ class OutgoingMessages:
     """The messages of one task, from its batches in their order."""
 
     def __init__(self, stamp: Stamp | None) -> None:
-        """None so far; a stamp of None leaves them unmarked."""
+        """Begins a task; without a stamp, its messages carry no identity."""
         self._shared = stamp.headers() if stamp is not None else None
         self._rows: Counter[str] = Counter()
 
@@ -145,7 +147,7 @@ class OutgoingMessages:
 
         Raises:
             SinkError: a header has no value.
-            ConfigError: a topic is no topic name.
+            ConfigError: a topic is not a valid topic name.
         """
         column = batch.column("topic")
         topics = column.dictionary.to_pylist()
@@ -165,15 +167,15 @@ class OutgoingMessages:
 
 
 def _headers(given: Iterable[dict[str, Any] | None], key: bytes | None) -> list[tuple[str, bytes]]:
-    """Returns the frame's headers, and its key in the place of the header of that name, or behind them.
+    """Returns the frame's headers, with the key in place of the header `key` or after them.
 
-    So rows that were read are sent as they came; but for the headers of the sink, which sets its own.
+    So rows that were read are sent with their headers, except those of the sink, which sets its own.
     """
     found = []
     for header in given:
         name, value = (None, None) if header is None else (header["key"], header["value"])
         if name is None or value is None:
-            raise SinkError(f"sink ipcbus: header {name!r} has value {value!r}; a header has a name and a value")
+            raise SinkError(f"sink ipcbus: header {name!r} has value {value!r}; give each header a name and a value")
         if name == KEY and key is not None:
             value, key = key, None
         if not name.startswith(identity.PREFIX):
@@ -184,24 +186,26 @@ def _headers(given: Iterable[dict[str, Any] | None], key: bytes | None) -> list[
 
 
 def check_sizes(messages: Iterable[OutgoingMessage], longest: Callable[[str], int | None]) -> None:
-    """Finds out whether messages can be sent, before it is decided that they will be.
+    """Checks that messages can be sent, before a commit decides to send them.
 
     Args:
-        messages: which.
-        longest: gives the most bytes of a message of a topic, with its headers; None where any length goes.
+        messages: the messages.
+        longest: returns the most bytes of a message of a topic, with its headers; None without a limit.
 
     Raises:
-        SinkError: one has headers that cannot be, or is too long.
+        SinkError: the headers of a message are invalid, or it is too long.
     """
     for topic, value, headers in messages:
         limit = longest(topic)
         try:
-            length = len(value) + len(pack_headers((*headers, identity.DOUBT)))  # it has to go after a crash, too
+            length = len(value) + len(
+                pack_headers((*headers, identity.POSSIBLE_DUPLICATE_HEADER))
+            )  # after a crash it has one more header
         except (MessageTooLarge, ValueError) as error:
             raise SinkError(f"sink ipcbus: topic {topic!r}: {error}; change the column headers") from error
         if limit is not None and length > limit:
             raise SinkError(
-                f"sink ipcbus: topic {topic!r}: a message of {length} bytes with its headers exceeds {limit}, the "
-                "most of this transport; send it in parts, raise source.transport_lbtsmx_datagram_max_size, or use "
+                f"sink ipcbus: topic {topic!r}: a message of {length} bytes with its headers exceeds {limit} bytes, "
+                "the limit of the transport; send it in parts, raise source.transport_lbtsmx_datagram_max_size, or use "
                 "transport lbtipc"
             )

@@ -1,12 +1,12 @@
-"""What an application has decided to publish, and how far it has come.
+"""The ledger of an application: what it has decided to publish, and how much of it is published.
 
-`ledger` is one checksummed record of JSON, replaced at once: the last batch that was decided, whether it is published
-whole, and else which staged files it consists of. From the moment it names them, these files are what the batch is: a
-replay goes on with them, whatever it has staged anew.
+`ledger` is one checksummed record of JSON, replaced as a whole: the last batch that was decided, whether all of it is
+published, and if not, its staged files. From the moment the ledger names them, the batch consists of these files: a
+replay publishes them, whatever it has staged again.
 
-`progress.<batch>` is two numbers of 8 bytes, little-endian, written before each message: how many are published for
-sure, and how many may be. A process that is killed leaves them as they were. They are not synced: after a power loss
-the rings and their receivers are gone too, and all messages of the batch are in doubt.
+`progress.<batch>` is two numbers of 8 bytes, little-endian, written before each message: how many messages are
+published, and how many may be. A killed process leaves them as they were. They are not synced: after a power loss the
+rings and their receivers no longer exist either, and all messages of the batch may be duplicates.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ipcbus.embedding import FileMissing, frame, scan
 from ipcbus.errors import StorageError
-from ipcbus.spark.sink.staged_rows import Staged, told_by
+from ipcbus.spark.sink.staged_rows import Staged, parse_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -43,11 +43,11 @@ class Decision:
     """A batch that is published, or will be.
 
     Attributes:
-        query: id of the query of Spark that writes; of a batch job outside of any nothing.
+        query: id of the query of Spark that writes; empty for a batch job outside a query.
         batch: the micro-batch.
-        done: whether it is published whole.
-        boot: `Files.boot_id` of when its progress was begun, in hex.
-        files: what it consists of, in the order of publishing; none when it is done.
+        done: whether all of it is published.
+        boot: `Files.boot_id` at the start of its progress, in hex.
+        files: its files in the order of publishing; empty when it is done.
     """
 
     query: str
@@ -58,19 +58,19 @@ class Decision:
 
     @property
     def rows(self) -> int:
-        """How many messages it is."""
+        """Number of messages in the batch."""
         return sum(file.rows for file in self.files)
 
     def to_json(self) -> bytes:
-        """As it stands in the ledger."""
+        """Returns the record of the ledger."""
         return json.dumps({"v": _VERSION, **dataclasses.asdict(self)}).encode()
 
     @classmethod
     def from_json(cls, text: bytes) -> Decision:
-        """Reads what `to_json` made.
+        """Returns the decision in what `to_json` wrote.
 
         Raises:
-            ValueError: it is something else.
+            ValueError: `to_json` did not write this.
         """
         found = json.loads(text)
         if not isinstance(found, dict) or found.get("v") != _VERSION:
@@ -78,17 +78,17 @@ class Decision:
         types = {"query": str, "batch": int, "done": bool, "boot": str, "files": list}
         values: dict[str, Any] = {name: found.get(name) for name in types}
         if not all(isinstance(values[name], kind) for name, kind in types.items()) or not _is_count(values["batch"]):
-            raise ValueError("it is no decision")
+            raise ValueError("it is not a decision")
         return cls(**{**values, "files": tuple(_staged(file) for file in values["files"])})
 
 
 def _staged(found: Any) -> Staged:  # noqa: ANN401 - whatever JSON holds
     names = [field.name for field in dataclasses.fields(Staged)]
     if not isinstance(found, dict) or sorted(found) != sorted(names) or not isinstance(found["name"], str):
-        raise ValueError("it names something that is no staged file")
+        raise ValueError("it names something that is not a staged file")
     if not all(_is_count(found[name]) for name in names if name != "name"):
-        raise ValueError("it tells of impossible sizes")
-    told_by(found["name"])  # a plain name: no path leads out of the directory
+        raise ValueError("it has impossible sizes")
+    parse_name(found["name"])  # a plain name, so that no path leads out of the directory
     return Staged(**found)
 
 
@@ -97,29 +97,29 @@ def _is_count(value: object) -> bool:
 
 
 class Progress:
-    """How far a batch is published."""
+    """How much of a batch is published."""
 
-    def __init__(self, file: File, sure: int, possible: int) -> None:
-        """Goes on where it stands.
+    def __init__(self, file: File, published: int, started: int) -> None:
+        """Continues from the present counts.
 
         Args:
-            file: where it is kept.
-            sure: messages that are published.
-            possible: messages that may be; those from `sure` on are in doubt.
+            file: the file of the counts.
+            published: messages that are published.
+            started: messages that may be published; those from `published` on are in doubt.
         """
         self._file = file
-        self.sure, self.possible = sure, possible
+        self.published, self.started = published, started
 
     def begin(self, number: int) -> None:
-        """Message `number`, from 0, is about to be sent, and all before it are published."""
-        self._file.write_at(0, _COUNTS.pack(number, max(number + 1, self.possible)))
+        """Notes that message `number`, from 0, is about to be sent, and that all before it are published."""
+        self._file.write_at(0, _COUNTS.pack(number, max(number + 1, self.started)))
 
 
 class PublishLedger:
-    """The ledger of one application; its lock is held while it is used."""
+    """The ledger of one application; the caller holds its lock."""
 
     def __init__(self, files: Files, directory: Path) -> None:
-        """In a directory that exists."""
+        """Takes an existing directory."""
         self._files, self._directory = files, directory
         self._path = directory / LEDGER
 
@@ -143,12 +143,12 @@ class PublishLedger:
             return Decision.from_json(found.records[0][1])
         except (ValueError, RecursionError) as error:
             raise StorageError(
-                f"{self._path}: {error}: the disk has damaged the ledger, and what is published cannot be told; look "
-                "what the receivers have, and begin anew with another txnAppId"
+                f"{self._path}: {error}: the disk has damaged the ledger, so what is published is unknown; check what "
+                "the receivers have, and start again with another txnAppId"
             ) from error
 
     def decide(self, query: str, batch: int, staged: Sequence[Staged]) -> Decision:
-        """From now on the batch consists of these files."""
+        """Decides that the batch consists of these files, and notes it."""
         decision = Decision(query, batch, False, self._files.boot_id().hex(), tuple(staged))
         self._write_progress(decision, 0)
         self._files.sync_dir(self._directory)  # the names of the files, before the ledger that names them
@@ -156,7 +156,7 @@ class PublishLedger:
         return decision
 
     def finish(self, decision: Decision) -> Decision:
-        """Returns the batch is published whole."""
+        """Notes that all of the batch is published."""
         done = dataclasses.replace(decision, done=True, files=())
         self._write(done)
         self._files.remove(self._progress_path(decision))
@@ -164,7 +164,7 @@ class PublishLedger:
 
     @contextlib.contextmanager
     def progress(self, decision: Decision) -> Iterator[Progress]:
-        """How far a decided batch has come; in doubt altogether where that cannot be told."""
+        """Yields the progress of a decided batch; all of the batch is in doubt where the progress is unknown."""
         boot = self._files.boot_id().hex()
         counts = self._read_progress(decision) if decision.boot == boot else None
         if counts is None:
@@ -190,8 +190,8 @@ class PublishLedger:
     def _progress_path(self, decision: Decision) -> Path:
         return self._directory / f"{PROGRESS}{decision.batch}"
 
-    def _write_progress(self, decision: Decision, possible: int) -> None:
-        self._files.replace(self._progress_path(decision), _COUNTS.pack(0, possible), sync=False)
+    def _write_progress(self, decision: Decision, started: int) -> None:
+        self._files.replace(self._progress_path(decision), _COUNTS.pack(0, started), sync=False)
 
     def _read_progress(self, decision: Decision) -> tuple[int, int] | None:
         try:
@@ -204,5 +204,5 @@ class PublishLedger:
             file.close()
         if len(data) != _COUNTS.size:
             return None
-        sure, possible = _COUNTS.unpack(data)
-        return (sure, possible) if sure <= possible <= decision.rows else None
+        published, started = _COUNTS.unpack(data)
+        return (published, started) if published <= started <= decision.rows else None

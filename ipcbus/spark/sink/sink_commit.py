@@ -1,4 +1,4 @@
-"""Commit, abort and the clearing up of what nobody will commit."""
+"""Commit, abort, and the removal of files that no process will commit."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import time
 from typing import TYPE_CHECKING, Final, Protocol
 
 from ipcbus.errors import SinkError, StorageError
-from ipcbus.spark.identity import DOUBT
+from ipcbus.spark.identity import POSSIBLE_DUPLICATE_HEADER
 from ipcbus.spark.sink.outgoing_messages import OutgoingMessages, Stamp
 from ipcbus.spark.sink.publish_ledger import LEDGER, PROGRESS, PublishLedger
-from ipcbus.spark.sink.staged_rows import JOB_PREFIX, Staged, check, read, told_by
+from ipcbus.spark.sink.staged_rows import JOB_PREFIX, Staged, check, parse_name, read
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -26,40 +26,40 @@ log = logging.getLogger("ipcbus")
 
 LOCK: Final = "lock"
 
-ORPHAN_S: Final = 7 * 86400
-"""What was staged so long ago, and is part of no decision, was forgotten by a query or job that ended."""
+ORPHAN_AGE_S: Final = 7 * 86400
+"""Age in s from which a staged file outside any decision counts as left over by a query or job that ended."""
 
-_HALF: Final = (f".{LEDGER}.", f".{PROGRESS}")
-_LOOK_S: Final = 0.02
+_TEMPORARY: Final = (f".{LEDGER}.", f".{PROGRESS}")
+_LOCK_POLL_S: Final = 0.02
 
 SWEEP_EVERY: Final = 64
-"""How many batches an application commits between two looks at the others."""
+"""An application removes the orphans of all applications once in this many batches."""
 
 
-class Outlet(Protocol):
+class MessageSource(Protocol):
     """A source of the bus."""
 
     def send(self, data: bytes, *, headers: tuple[tuple[str, bytes], ...], flush: bool) -> None:
-        """Sends a message; with `flush` it is published when this returns."""
+        """Sends a message; with `flush` it is published when the call returns."""
 
 
 class Bus(Protocol):
-    """What a batch is published on."""
+    """The bus on which a batch is published."""
 
-    def ready(self, topic: str) -> Outlet:
-        """Returns the source of a topic, when its receivers are there."""
+    def ready(self, topic: str) -> MessageSource:
+        """Returns the source of a topic, when its receivers have joined."""
 
 
 class Application:
-    """What one application has staged and published."""
+    """The staged and published batches of one application."""
 
     def __init__(self, files: Files, staging: Path, name: str) -> None:
-        """One that may have nothing yet.
+        """Opens an application, which may be new.
 
         Args:
-            files: where files are.
+            files: the storage.
             staging: the staging directory.
-            name: of the application.
+            name: name of the application.
         """
         self._files, self._staging, self.name = files, staging, name
         self.directory = staging / name
@@ -72,27 +72,27 @@ class Application:
         staged: Sequence[Staged],
         open_bus: Callable[[], AbstractContextManager[Bus]],
         *,
-        patience_s: float = 0.0,
+        lock_timeout_s: float = 0.0,
     ) -> None:
-        """Publishes a batch, if it is not published already, and what an earlier commit has left undone before it.
+        """Publishes a batch, unless it is published already; first publishes what an earlier commit left unfinished.
 
         Args:
-            query: id of the query of Spark; of a batch job outside of any nothing.
+            query: id of the query of Spark; empty for a batch job outside a query.
             batch: the micro-batch.
             staged: its files.
-            open_bus: gives what to publish on; called only when there is something to publish.
-            patience_s: so long it waits for another process that commits: of a query that was stopped it may be the
-                last that it did.
+            open_bus: opens the bus; called only when there is something to publish.
+            lock_timeout_s: how long to wait for another process that commits; it may be the last commit of a query that
+                was stopped.
 
         Raises:
-            SinkError: another query has this name, or commits still; a file is on another host; receivers are missing.
-            StorageError: the disk refuses, or has damaged something.
+            SinkError: another query uses this name, or still commits; a file is on another host; receivers are missing.
+            StorageError: the disk refuses, or has damaged a file.
             ipcbus.IpcBusError: the bus refuses a message.
         """
-        with self._locked(patience_s):
+        with self._locked(lock_timeout_s):
             last = self._ledger.load()
             if last is not None and last.query != query:
-                raise SinkError(self._of_another(last, query))
+                raise SinkError(self._wrong_query(last, query))
             if last is not None and not last.done:
                 for each in last.files:
                     check(self._files, self.directory, each)
@@ -103,10 +103,10 @@ class Application:
                     check(self._files, self.directory, each)
                 last = self._publish(self._ledger.decide(query, batch, ordered), open_bus)
             elif staged:
-                # Of a batch that Spark does again it has to be so; of another frame with the same name it is a loss.
+                # This is right for a batch that Spark repeats; for another frame under the same name it is a loss.
                 log.warning(
-                    "sink ipcbus: %s: batch %d is published already (the last one is %d): %d rows that were staged for "
-                    "it again are left out; a frame that was never written needs a txnAppId of its own",
+                    "sink ipcbus: %s: batch %d is published already (the last one is %d): %d rows that were staged "
+                    "again for it are left out; a frame that was never written needs its own txnAppId",
                     self.directory,
                     batch,
                     last.batch if last is not None else batch,
@@ -115,7 +115,7 @@ class Application:
             if last is not None:
                 self._clear(last)
         if self.name.startswith(JOB_PREFIX):
-            self._vanish()
+            self._remove_all()
 
     def abort(self, staged: Sequence[Staged]) -> None:
         """Removes files that no commit has decided to publish.
@@ -125,7 +125,7 @@ class Application:
         """
         lock = self._files.lock(self.directory / LOCK) if self._files.names(self.directory) else None
         if lock is None:
-            return  # nothing is there, or a commit is at work, and what it leaves is cleared up by a later one
+            return  # nothing is staged, or a commit runs; a later commit removes what it leaves
         try:
             last = self._ledger.load()
             decided = {each.name for each in last.files} if last is not None else set()
@@ -135,15 +135,15 @@ class Application:
         finally:
             lock.release()
         if self.name.startswith(JOB_PREFIX):
-            self._vanish()
+            self._remove_all()
 
     @contextlib.contextmanager
-    def _locked(self, patience_s: float) -> Iterator[None]:
+    def _locked(self, lock_timeout_s: float) -> Iterator[None]:
         self._files.make_dir(self.directory)
         path = self.directory / LOCK
-        deadline = time.monotonic() + patience_s
+        deadline = time.monotonic() + lock_timeout_s
         while (lock := self._files.lock(path)) is None and time.monotonic() < deadline:
-            threading.Event().wait(_LOOK_S)  # the system tells nobody when a lock is free
+            threading.Event().wait(_LOCK_POLL_S)  # the system does not signal a released lock
         if lock is None:
             raise SinkError(
                 f"sink ipcbus: {self.directory} is in use by {self._files.holder(path) or 'another process'}: two "
@@ -154,11 +154,11 @@ class Application:
         finally:
             lock.release()
 
-    def _of_another(self, last: Decision, query: str) -> str:
+    def _wrong_query(self, last: Decision, query: str) -> str:
         return (
-            f"sink ipcbus: {self.directory} is of query {last.query or '(a batch job)'}, which has come to batch "
-            f"{last.batch}, and not of {query or '(a batch job)'}: batches count anew with a new checkpoint, so that "
-            "what is published already cannot be told; set another txnAppId"
+            f"sink ipcbus: {self.directory} belongs to query {last.query or '(a batch job)'}, which has reached batch "
+            f"{last.batch}, not to {query or '(a batch job)'}: a new checkpoint counts batches from 0, so the sink "
+            "cannot know what is published already; set another txnAppId"
         )
 
     # ------------------------------------------------------------------ publishing
@@ -167,7 +167,7 @@ class Application:
         with self._ledger.progress(decision) as progress, open_bus() as bus:
             first = 0
             for staged in decision.files:
-                if first + staged.rows > progress.sure:
+                if first + staged.rows > progress.published:
                     self._publish_file(decision, first, staged, progress, bus)
                 first += staged.rows
         return self._ledger.finish(decision)
@@ -177,10 +177,10 @@ class Application:
         number = first
         for content in read(self._files, self.directory, staged):
             for message in messages.of(content):
-                if number >= progress.sure:
+                if number >= progress.published:
                     headers = message.headers
-                    if number < progress.possible:
-                        headers = (*headers, DOUBT)
+                    if number < progress.started:
+                        headers = (*headers, POSSIBLE_DUPLICATE_HEADER)
                     source = bus.ready(message.topic)
                     progress.begin(number)
                     source.send(message.value, headers=headers, flush=True)
@@ -191,31 +191,31 @@ class Application:
     # ------------------------------------------------------------------ clearing up
 
     def _clear(self, last: Decision) -> None:
-        """Removes what belongs to batches that are published, and what a killed process has left half replaced."""
+        """Removes files of published batches, and temporary files of a killed process."""
         for name in self._files.names(self.directory):
-            if _batch_of(name, last.batch + 1) <= last.batch or name.startswith(_HALF):
+            if _batch_of(name, last.batch + 1) <= last.batch or name.startswith(_TEMPORARY):
                 self._files.remove(self.directory / name)
 
-    def _vanish(self) -> None:
-        """Removes all of a job that nobody will go on with."""
+    def _remove_all(self) -> None:
+        """Removes all files of a job that no process will continue."""
         for name in self._files.names(self.directory):
             self._files.remove(self.directory / name)
-        with contextlib.suppress(OSError):  # somebody has put something else there
+        with contextlib.suppress(OSError):  # the directory has other files
             self.directory.rmdir()
 
     def sweep(self, now_s: float) -> int:
-        """Removes what was staged long ago and is part of no decision; of a job also what is.
+        """Removes old staged files outside any decision; for a job also those of a decision.
 
         Returns:
             How many files were removed.
         """
-        old = [name for name in self._files.names(self.directory) if _time_of(name, now_s) < now_s - ORPHAN_S]
+        old = [name for name in self._files.names(self.directory) if _time_of(name, now_s) < now_s - ORPHAN_AGE_S]
         lock = self._files.lock(self.directory / LOCK) if old else None
         if lock is None:
             return 0
         try:
             if self.name.startswith(JOB_PREFIX):
-                self._vanish()
+                self._remove_all()
                 return len(old)
             last = self._ledger.load()
             orphans = set(old) - {each.name for each in last.files} if last is not None else set(old)
@@ -227,7 +227,7 @@ class Application:
 
 
 def sweep(files: Files, staging: Path, now_s: float) -> int:
-    """Removes orphans of all applications of a staging directory, however damaged one of them is.
+    """Removes orphans of all applications of a staging directory; damage in one of them does not stop it.
 
     Returns:
         How many files were removed.
@@ -246,13 +246,13 @@ def _batch_of(name: str, otherwise: int) -> int:
     if name.startswith(PROGRESS) and name.removeprefix(PROGRESS).isdecimal():
         return int(name.removeprefix(PROGRESS))
     try:
-        return told_by(name).batch
+        return parse_name(name).batch
     except ValueError:
         return otherwise
 
 
 def _time_of(name: str, otherwise: float) -> float:
     try:
-        return told_by(name).time_s
+        return parse_name(name).time_s
     except ValueError:
         return otherwise

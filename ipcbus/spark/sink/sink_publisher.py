@@ -1,4 +1,4 @@
-"""The bus in a process of Spark: a context that stays from one task to the next, so that receivers stay joined."""
+"""The bus in a process of Spark: a context that stays open between tasks, so that receivers stay joined."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ipcbus.source import Source
-    from ipcbus.spark.sink.write_options import Bus
+    from ipcbus.spark.sink.write_options import BusOptions
 
 
 _ONE_SESSION: Final = Config(
@@ -29,17 +29,17 @@ _ONE_SESSION: Final = Config(
         }
     }
 )
-"""Without a config all topics of a process share a ring: there are many processes, and /dev/shm may be small."""
+"""Without a config, all topics of a process share a ring, as there are many processes and /dev/shm may be small."""
 
 
 class Publisher:
-    """Sends messages; one thread at a time."""
+    """Sends messages; for one thread at a time."""
 
-    def __init__(self, bus: Bus) -> None:
+    def __init__(self, bus: BusOptions) -> None:
         """Opens a context.
 
         Raises:
-            ipcbus.ConfigError: an option of the bus, or its config file, does not fit.
+            ipcbus.ConfigError: an option of the bus, or its config file, is invalid.
             ipcbus.TransportError: the context cannot be made.
         """
         self._bus = bus
@@ -51,15 +51,15 @@ class Publisher:
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed."""
+        """Whether the context was closed."""
         return is_closed(self._context)
 
     def begin(self) -> None:
-        """A task or batch begins: receivers have to be there before its first message on each topic."""
+        """Begins a task or batch: its first message on each topic waits for receivers."""
         self._ready = {}
 
     def ready(self, topic: str) -> Source:
-        """Returns the source of a topic; the first time since `begin` it waits for the receivers.
+        """Returns the source of a topic; waits for receivers at the first call since `begin`.
 
         Raises:
             SinkError: too few receivers have joined.
@@ -68,12 +68,12 @@ class Publisher:
         return self._ready.get(topic) or self._open(topic)
 
     def flush(self) -> None:
-        """Publishes what was sent."""
+        """Publishes the messages that were sent."""
         for source in self._ready.values():
             source.flush()
 
     def close(self) -> None:
-        """Leaves the bus; what was published stays readable by those who joined."""
+        """Closes the context; joined receivers can still read what was published."""
         self._context.close()
 
     def _open(self, topic: str) -> Source:
@@ -88,66 +88,65 @@ class Publisher:
         except TimeoutError:
             raise SinkError(
                 f"sink ipcbus: {source.receivers} of {bus.receivers} receiving contexts of topic {topic!r} in domain "
-                f"{bus.domain!r} had joined after {bus.timeout_s:g} s; start them before the write, or change the "
-                "options waitForReceivers (0 sends to whoever is there) and receiverTimeout"
+                f"{bus.domain!r} had joined after {bus.timeout_s:g} s; start the receivers before the write, or change "
+                "the options waitForReceivers (0 does not wait) and receiverTimeout"
             ) from None
         self._ready[topic] = source
         return source
 
 
 @dataclass(slots=True)
-class _Kept:
+class _PooledPublisher:
     publisher: Publisher
     users: int = 0
     until: float = 0.0
 
 
-class Keeper:
-    """The publishers of a process: made when they are needed, closed when they have not been for a while."""
+class PublisherPool:
+    """The publishers of a process: opened on demand, and closed when they have been idle for a while."""
 
     def __init__(self) -> None:
-        """There are none."""
         self._changed = threading.Condition()
-        self._kept: dict[Bus, _Kept] = {}
+        self._publishers: dict[BusOptions, _PooledPublisher] = {}
         self._watches = False
 
     @contextlib.contextmanager
-    def publisher(self, bus: Bus) -> Iterator[Publisher]:
-        """The publisher for these settings, for one task or batch."""
+    def publisher(self, bus: BusOptions) -> Iterator[Publisher]:
+        """Yields the publisher for these settings, for one task or batch."""
         with self._changed:
-            kept = self._kept.get(bus)
-            if kept is None or kept.publisher.closed:
-                kept = self._kept[bus] = _Kept(Publisher(bus))
-            kept.users += 1
+            pooled = self._publishers.get(bus)
+            if pooled is None or pooled.publisher.closed:
+                pooled = self._publishers[bus] = _PooledPublisher(Publisher(bus))
+            pooled.users += 1
         try:
-            kept.publisher.begin()
-            yield kept.publisher
+            pooled.publisher.begin()
+            yield pooled.publisher
         finally:
             with self._changed:
-                kept.users -= 1
-                kept.until = time.monotonic() + bus.linger_s
+                pooled.users -= 1
+                pooled.until = time.monotonic() + bus.linger_s
                 if not self._watches:
                     self._watches = True
                     threading.Thread(target=self._watch, name="ipcbus spark sink", daemon=True).start()
                 self._changed.notify()
 
     def close(self) -> None:
-        """Closes them all, used or not."""
+        """Closes all publishers, also those in use."""
         with self._changed:
-            kept, self._kept = self._kept, {}
+            pooled, self._publishers = self._publishers, {}
             self._changed.notify()
-        for each in kept.values():
+        for each in pooled.values():
             each.publisher.close()
 
     def _watch(self) -> None:
-        """Closes what is idle for too long; ends when there is nothing."""
+        """Closes publishers that are idle for too long; ends when there are no publishers left."""
         while True:
             with self._changed:
                 now = time.monotonic()
-                idle = [bus for bus, kept in self._kept.items() if not kept.users and kept.until <= now]
-                over = [self._kept.pop(bus).publisher for bus in idle]
+                idle = [bus for bus, pooled in self._publishers.items() if not pooled.users and pooled.until <= now]
+                over = [self._publishers.pop(bus).publisher for bus in idle]
                 if not over:
-                    if not self._kept:
+                    if not self._publishers:
                         self._watches = False
                         return
                     self._changed.wait(self._next(now))
@@ -155,26 +154,26 @@ class Keeper:
                 publisher.close()
 
     def _next(self, now: float) -> float | None:
-        ends = [kept.until - now for kept in self._kept.values() if not kept.users]
+        ends = [pooled.until - now for pooled in self._publishers.values() if not pooled.users]
         return min(ends) if ends else None
 
 
-_keeper = Keeper()
+_pool = PublisherPool()
 
 
-def publisher(bus: Bus) -> contextlib.AbstractContextManager[Publisher]:
+def publisher(bus: BusOptions) -> contextlib.AbstractContextManager[Publisher]:
     """Returns the publisher of this process for these settings, for one task or batch."""
-    return _keeper.publisher(bus)
+    return _pool.publisher(bus)
 
 
 def close_all() -> None:
     """Closes the publishers of this process."""
-    _keeper.close()
+    _pool.close()
 
 
 def _after_fork() -> None:
-    global _keeper
-    _keeper = Keeper()  # the contexts are the parent's
+    global _pool
+    _pool = PublisherPool()  # the contexts are the parent's
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -1,16 +1,16 @@
-"""Rows on the disk, from the task that wrote them to the commit that publishes them.
+"""Staged rows: on the disk from the task that wrote them to the commit that publishes them.
 
 A staging directory holds a directory for each application: `txnAppId`, else the id of the query or of the batch job::
 
     <staging>/<application>/
         lock                    held by the process that commits
-        ledger                  what was decided, see `ledger`
-        progress.<batch>        how far it is published, see `ledger`
-        <batch>.<partition>.<attempt>.<time>.<random>.arrow      what one task has staged, an Arrow stream
+        ledger                  the decisions, see `publish_ledger`
+        progress.<batch>        how much of the batch is published, see `publish_ledger`
+        <batch>.<partition>.<attempt>.<time>.<random>.arrow      the rows of one task, an Arrow stream
 
-A staged file is written under its name with `.part` at the end, synced, and renamed. Spark counts attempts anew in each
-application of its own, so that the time (s since the epoch, in hex) and random bits keep apart what else would have one
-name; the time also tells how old an orphan is.
+A task writes a file under its name with `.part` at the end, syncs it, and renames it. As each Spark application counts
+attempts from 0, the time (s since the epoch, in hex) and random bits keep names apart; the time also gives the age of
+an orphan.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ipcbus.embedding import File, Files
 
 JOB_PREFIX: Final = "job-"
-"""Batch jobs without `txnAppId` are applications whose names begin so."""
+"""Prefix of the names of applications that are batch jobs without `txnAppId`."""
 
 SUFFIX: Final = ".arrow"
 PART: Final = ".part"
@@ -52,10 +52,10 @@ class Staged:
     """A file that a task has staged.
 
     Attributes:
-        name: of the file.
-        rows: how many.
-        size: bytes.
-        crc: CRC-32 of all of it.
+        name: name of the file.
+        rows: number of rows.
+        size: size in bytes.
+        crc: CRC-32 of the file.
     """
 
     name: str
@@ -65,18 +65,18 @@ class Staged:
 
     @property
     def partition(self) -> int:
-        """The partition of the frame that it is of."""
-        return told_by(self.name).partition
+        """The partition of the frame that the rows belong to."""
+        return parse_name(self.name).partition
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What the name of a staged file tells.
+class StagedName:
+    """The parts of the name of a staged file.
 
     Attributes:
         batch: the micro-batch.
         partition: the partition of the frame.
-        time_s: when it was begun, in s since the epoch.
+        time_s: when the file was begun, in s since the epoch.
     """
 
     batch: int
@@ -84,36 +84,36 @@ class Told:
     time_s: int
 
 
-def told_by(name: str) -> Told:
-    """What the name of a staged file tells, finished or not.
+def parse_name(name: str) -> StagedName:
+    """Returns the parts of the name of a staged file, finished or not.
 
     Raises:
-        ValueError: it is the name of something else.
+        ValueError: the name is not that of a staged file.
     """
     found = _NAME.fullmatch(name)
     if found is None:
-        raise ValueError(f"{name!r} is no name of a staged file")
-    return Told(int(found[1]), int(found[2]), int(found[3], 16))
+        raise ValueError(f"{name!r} is not the name of a staged file")
+    return StagedName(int(found[1]), int(found[2]), int(found[3], 16))
 
 
 def stage(
     files: Files, directory: Path, batch: int, partition: int, attempt: int, content: Iterable[pa.RecordBatch]
 ) -> Staged | None:
-    """Writes the rows of one task so that they survive a power loss, once the directory is synced.
+    """Writes the rows of one task, so that they survive a power loss once the directory is synced.
 
     Args:
-        files: where files are.
-        directory: of the application.
+        files: the storage.
+        directory: the directory of the application.
         batch: the micro-batch.
         partition: the partition of the frame.
         attempt: id of the attempt of the task.
         content: record batches of schema `PLAIN`.
 
     Returns:
-        What was staged; None where there was no row.
+        The staged file; None without rows.
 
     Raises:
-        StorageError: the disk refuses; what was written is gone again.
+        StorageError: the disk refuses; the file is removed again.
     """
     filled = (each for each in content if each.num_rows)
     first = next(filled, None)
@@ -141,11 +141,11 @@ def stage(
 
 
 def check(files: Files, directory: Path, staged: Staged) -> None:
-    """Finds out whether a file is there and whole.
+    """Checks that a staged file exists and is whole.
 
     Raises:
-        SinkError: it is not here; the text names this host.
-        StorageError: it is not what was staged.
+        SinkError: the file is not on this host, which the text names.
+        StorageError: the file is not what was staged.
     """
     path = directory / staged.name
     try:
@@ -164,13 +164,13 @@ def check(files: Files, directory: Path, staged: Staged) -> None:
         file.close()
     if (size, crc) != (staged.size, staged.crc):
         raise StorageError(
-            f"{path}: {size} bytes with checksum {crc:08x} are not the {staged.size} with {staged.crc:08x} that were "
-            "staged: the disk has damaged them; restore the file, or begin anew with another txnAppId"
+            f"{path}: {size} bytes with checksum {crc:08x}, but {staged.size} bytes with {staged.crc:08x} were "
+            "staged: the disk has damaged the file; restore it, or start again with another txnAppId"
         )
 
 
 def read(files: Files, directory: Path, staged: Staged) -> Iterator[pa.RecordBatch]:
-    """Yields the record batches of a file that was checked."""
+    """Yields the record batches of a checked file."""
     file = files.open(directory / staged.name)
     try:
         with pa.ipc.open_stream(pa.PythonFile(_In(file), mode="r")) as reader:
@@ -180,7 +180,7 @@ def read(files: Files, directory: Path, staged: Staged) -> Iterator[pa.RecordBat
 
 
 class _Out(io.RawIOBase):
-    """What pyarrow writes a file into."""
+    """The output stream of pyarrow, into a file."""
 
     def __init__(self, file: File) -> None:
         self._file = file
@@ -189,7 +189,7 @@ class _Out(io.RawIOBase):
     def writable(self) -> bool:
         return True
 
-    def write(self, data: Any) -> int:  # noqa: ANN401 - whatever has a buffer
+    def write(self, data: Any) -> int:  # noqa: ANN401 - any object with a buffer
         view = memoryview(data).cast("B")
         self._file.append(view)
         self.crc = zlib.crc32(view, self.crc)
@@ -198,7 +198,7 @@ class _Out(io.RawIOBase):
 
 
 class _In(io.RawIOBase):
-    """What pyarrow reads a file from."""
+    """The input stream of pyarrow, from a file."""
 
     def __init__(self, file: File) -> None:
         self._file = file

@@ -1,4 +1,4 @@
-"""The options of the sink `ipcbus`, each checked before a row is written."""
+"""The options of the sink `ipcbus`, checked before a row is written."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from ipcbus.spark.read_options import Use
 
 BUS_PREFIX: Final = "source."
-"""What follows is the name of an option of a source of the bus."""
+"""Prefix of options of a source of the bus."""
 
 AT_LEAST_ONCE: Final = "at-least-once"
 EXACTLY_ONCE: Final = "exactly-once"
 
 _TRANSPORTS: Final = SourceOptions.rows["transport"].choices
-_SPARKS_OWN: Final = ("checkpointlocation",)
-"""Options that Spark gives to every sink of a query, whatever they are for."""
+_SPARK_OPTIONS: Final = ("checkpointlocation",)
+"""Options that Spark passes to every sink of a query."""
 
 
-def _app(text: str) -> str:
+def _application(text: str) -> str:
     if not is_name(text) or text.startswith(JOB_PREFIX):
-        raise ValueError(f"it becomes the name of a directory, and those that begin with {JOB_PREFIX} are taken")
+        raise ValueError(f"it becomes the name of a directory, and the prefix {JOB_PREFIX} is reserved")
     return text
 
 
@@ -46,36 +46,35 @@ def _topic(text: str) -> str:
 
 
 WRITE: Final = (
-    Option("topic", "", "a topic", "Send every row to this topic; it wins over the column `topic`.", _topic),
+    Option("topic", "", "a topic", "Send every row to this topic, also where the frame has a column `topic`.", _topic),
     Option(
         "deliveryGuarantee",
         AT_LEAST_ONCE,
         f"`{AT_LEAST_ONCE}`, `{EXACTLY_ONCE}`",
-        "Publish rows as they come, those of a failed task again; or stage them and publish each committed batch once, "
-        "on one host.",
+        f"`{AT_LEAST_ONCE}`: publish rows as they come, and those of a failed task again. `{EXACTLY_ONCE}`: stage "
+        "rows, and publish each committed batch once, on one host.",
         option_parsers.choice(AT_LEAST_ONCE, EXACTLY_ONCE),
     ),
     Option(
         "stagingDir",
         "",
         "an absolute path",
-        f"Directory on a disk of this host where `{EXACTLY_ONCE}` keeps rows until they are published, and what it has "
-        "published.",
+        f"Directory on a disk of this host where `{EXACTLY_ONCE}` keeps staged rows and the ledger of published ones.",
         option_parsers.name,
     ),
     Option(
         "txnAppId",
         "",
         "1 to 100 letters, digits and `._-`",
-        "Who writes: stands in the header `ipcbus.query`, with `at-least-once` before the id of the streaming query, "
-        "and is what batches are counted by. The id of the query by default.",
-        _app,
+        "Name of the writer, whose batches are counted. The header `ipcbus.query` has it, with `at-least-once` "
+        "followed by the id of the streaming query. Default: the id of the query.",
+        _application,
     ),
     Option(
         "txnVersion",
         "",
         "a number from 0",
-        "Which batch of `txnAppId` this is; one that was published already is not published again. For `foreachBatch`.",
+        "Number of this batch of `txnAppId`; a batch is published only once. For `foreachBatch`.",
         option_parsers.number(0),
         "batch",
     ),
@@ -84,30 +83,30 @@ WRITE: Final = (
         "transport",
         "",
         ", ".join(f"`{each}`" for each in _TRANSPORTS),
-        "Transport; that of the config, else `lbtipc`.",
+        "Transport; default: that of the config, else `lbtipc`.",
         option_parsers.choice(*_TRANSPORTS),
     ),
-    Option("config", "", "a path", "Config file of the bus; that of IPCBUS_CONFIG by default.", option_parsers.name),
+    Option("config", "", "a path", "Config file of the bus; default: that of IPCBUS_CONFIG.", option_parsers.name),
     Option(
         "waitForReceivers",
         "1",
         "a number from 0",
-        "So many receiving contexts have to have joined a topic before a task, or a batch, sends on it.",
+        "A task or batch sends on a topic when at least this many receiving contexts have joined it.",
         option_parsers.number(0, 1000),
     ),
     Option(
         "receiverTimeout",
         "30s",
         "a time such as `500ms`, `30s`, `15m`",
-        "After so long without enough receivers the write fails.",
+        "The write fails when too few receivers have joined after this time.",
         option_parsers.duration,
     ),
     Option(
         "linger",
         "30s",
         "a time such as `500ms`, `30s`, `15m`",
-        "So long a process that writes stays on the bus after its last row, so that the next batch finds its receivers "
-        "joined.",
+        "How long a process that writes stays on the bus after its last row, so that its receivers stay joined for the "
+        "next batch.",
         option_parsers.duration,
     ),
     Option(
@@ -123,17 +122,17 @@ WRITE: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Bus:
-    """Where to send; what agrees in it shares a context.
+class BusOptions:
+    """The options of the bus; writes with equal options share a context.
 
     Attributes:
-        domain: of the bus.
-        config: path of a config file; None for what IPCBUS_CONFIG names.
+        domain: the domain.
+        config: path of a config file; None: the one that IPCBUS_CONFIG names.
         source: options of each source.
-        receivers: so many receiving contexts are waited for.
-        timeout_s: for so long.
-        linger_s: so long it is kept unused.
-        strict: whether what could lose messages is refused.
+        receivers: number of receiving contexts to wait for.
+        timeout_s: longest wait for them, in s.
+        linger_s: how long an unused context stays open, in s.
+        strict: whether options that can lose messages are refused.
     """
 
     domain: str
@@ -145,14 +144,14 @@ class Bus:
     strict: bool
 
     def check(self, config: Config, topic: str) -> None:
-        """Refuses what its guarantee rules out.
+        """Refuses options that the guarantee rules out.
 
         Args:
-            config: as it was read.
+            config: the config of the bus.
             topic: name of the topic; empty where it is not known yet.
 
         Raises:
-            ConfigError: an option of the bus; or the session would not wait for its receivers.
+            ConfigError: an option of the bus is invalid, or the session would not wait for its receivers.
         """
         values = config.values("source", topic, **dict(self.source))
         if not self.strict:
@@ -160,12 +159,12 @@ class Bus:
         for name, needed in _RECEIVER_PACED.items():
             if values[name] not in needed:
                 raise _wrong(
-                    f"deliveryGuarantee is {EXACTLY_ONCE}, but {name} is {values[name]!r}, with which a receiver may "
+                    f"deliveryGuarantee is {EXACTLY_ONCE}, but {name} is {values[name]!r}, so a receiver may "
                     f"miss messages; set {BUS_PREFIX}{name} to {' or '.join(needed)}, or use {AT_LEAST_ONCE}"
                 )
 
     def longest(self, config: Config, topic: str) -> int | None:
-        """Most bytes of a message of a topic with its headers; None where any length goes."""
+        """Returns the most bytes of a message of a topic, with its headers; None without a limit."""
         values = config.values("source", topic, **dict(self.source))
         if values.transport != "lbtsmx":
             return None
@@ -181,7 +180,7 @@ _RECEIVER_PACED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """What a write was asked for, checked; the table WRITE says what each one is."""
+    """The checked options of a write; the table WRITE says what each one means."""
 
     topic: str | None
     exactly_once: bool
@@ -189,26 +188,26 @@ class WriteOptions:
     app: str | None
     version: int | None
     identity: bool
-    bus: Bus
+    bus: BusOptions
 
     @classmethod
     def of(cls, given: Mapping[str, str], use: Use) -> WriteOptions:
-        """Checks what was given.
+        """Checks the given options.
 
         Args:
             given: name -> text, in any case of letters.
             use: whether a batch or a stream writes.
 
         Raises:
-            ConfigError: an option is unknown, has no meaning in this use, contradicts another one, or its value is
-                none that it takes. The text names it, and what would be right.
+            ConfigError: an option is unknown, has no meaning in this use, contradicts another one, or has an invalid
+                value. The text names the option and a correct value.
         """
-        by_name = {name.lower(): text for name, text in given.items() if name.lower() not in _SPARKS_OWN}
+        by_name = {name.lower(): text for name, text in given.items() if name.lower() not in _SPARK_OPTIONS}
         ours = {name: text for name, text in by_name.items() if not name.startswith(BUS_PREFIX)}
         values = read_table(WRITE, ours, use)
         exactly_once = values["deliveryGuarantee"] == EXACTLY_ONCE
         _check_together(values, use, exactly_once)
-        bus = Bus(
+        bus = BusOptions(
             domain=values["domain"],
             config=values["config"],
             source=_source_options(by_name, values["transport"]),
@@ -231,11 +230,11 @@ class WriteOptions:
 
 def _check_together(values: dict[str, Any], use: Use, exactly_once: bool) -> None:
     if exactly_once and not values["includeIdentity"]:
-        raise _wrong(f"includeIdentity is false, and {EXACTLY_ONCE} needs it; leave it out")
+        raise _wrong(f"includeIdentity is false, but {EXACTLY_ONCE} needs true; leave the option out")
     if exactly_once and values["stagingDir"] is None:
         raise _wrong(f"stagingDir is missing; {EXACTLY_ONCE} needs a directory on a disk of this host")
     if use == "batch" and (values["txnAppId"] is None) != (values["txnVersion"] is None):
-        raise _wrong("txnAppId and txnVersion belong together; give both, or none")
+        raise _wrong("txnAppId and txnVersion belong together; give both, or leave both out")
 
 
 def _source_options(by_name: Mapping[str, str], transport: str | None) -> tuple[tuple[str, Value], ...]:
@@ -248,7 +247,7 @@ def _source_options(by_name: Mapping[str, str], transport: str | None) -> tuple[
         if row is None:
             raise _wrong(f"{name}: {unknown_option('source', bare, text)}")
         if bare in found:
-            raise _wrong(f"{name} and transport say the same thing; leave one of them out")
+            raise _wrong(f"{name} and transport are both given; leave one of them out")
         try:
             found[bare] = row.parse({"true": "1", "false": "0"}.get(text, text) if row.kind is bool else text)
         except Refused as refusal:

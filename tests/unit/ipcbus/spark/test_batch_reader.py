@@ -157,15 +157,15 @@ def test_begin_at_the_offsets_of_a_checkpoint(options: dict[str, str]) -> None:
         (
             {"startingOffsets": '{"t":{"1":0}}'},
             ConfigError,
-            "name partition 1 of topic 't', and archive .* has partitions",
+            "name partition 1 of topic 't', but archive .* has partitions",
         ),
         ({"startingOffsets": '{"u":{"0":0}}', "subscribe": "t"}, ConfigError, "name topic 'u' of partition 0"),
-        ({"startingTimestamp": "10000"}, ConfigError, "nothing was received at 10000 ms"),
+        ({"startingTimestamp": "10000"}, ConfigError, "has no row received at 10000 ms"),
         ({"startingOffsets": '{"t":{"0":11}}'}, OffsetsExpired, "offset 11 of log host/0 .* ends at 10"),
         (
             {"startingOffsets": '{"t":{"0":9}}', "endingOffsets": '{"t":{"0":3}}', "subscribe": "t"},
             ArchiveError,
-            "log host/0 .* was asked for from 9 to 3",
+            "log host/0 .* was requested from 9 to 3",
         ),
         ({"startingOffsets": '{"archive":"x","o":{},"v":1}'}, ArchiveMissing, "offsets are of archive 'x'"),
     ],
@@ -190,9 +190,9 @@ def test_tasks_are_many_enough_and_cover_everything_once(options: dict[str, str]
 
 def test_tasks_are_small_enough(options: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     record(options, counted(1000, size=100))
-    monkeypatch.setattr(partitions, "BYTES_EACH", 25_000)
+    monkeypatch.setattr(partitions, "BYTES_PER_TASK", 25_000)
     assert len(Batch(options).partitions) == 4
-    monkeypatch.setattr(partitions, "ROWS_EACH", 100)
+    monkeypatch.setattr(partitions, "ROWS_PER_TASK", 100)
     assert len(Batch(options).partitions) == 10
 
 
@@ -258,7 +258,7 @@ def test_retention_overtakes_a_task(options: dict[str, str], caplog: pytest.LogC
     found = lenient.rows()
     assert [(row["offset"], row["type"], row["numbers"]) for row in found[:2]] == [(0, 254, 200), (200, 0, 1)]
     assert len(found) == 101
-    assert "it is no longer kept: offsets 0 to 199 (200 rows) are left out" in caplog.text
+    assert "they are no longer kept: offsets 0 to 199 (200 rows) are left out" in caplog.text
 
 
 @pytest.mark.parametrize(("suffix", "reason"), [(".dat", "checksum of its messages"), (".idx", "checksum of its rows")])

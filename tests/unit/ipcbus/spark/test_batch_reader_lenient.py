@@ -83,7 +83,7 @@ def test_offsets_beyond_the_end(host: Host, which: str, caplog: pytest.LogCaptur
     expected = [] if which == "startingOffsets" else list(range(10))
     assert seqs(Batch({**more, **LENIENT}).rows()) == expected
     assert (
-        f"offset 11 of log host/0 of {host.path} was asked for, and it ends at 10; 10 is taken instead" in caplog.text
+        f"offset 11 of log host/0 of {host.path} was requested, but the log ends at 10; reading uses 10" in caplog.text
     )
 
 
@@ -99,7 +99,7 @@ def test_a_checkpoint_that_names_a_log_that_is_gone(host: Host, caplog: pytest.L
     host.record(10)
     text = json.dumps({"archive": host.archive.id, "o": {"host/0": 8, "other/1": 3}, "v": 1})
     assert seqs(Batch({**host.options, "startingOffsets": text, **LENIENT}).rows()) == [8, 9]
-    assert "no such log; it is left out, as failOnDataLoss is false" in caplog.text
+    assert "does not have; it is left out, as failOnDataLoss is false" in caplog.text
 
 
 def test_a_stream_says_that_an_older_copy_has_less_than_it_read(host: Host, caplog: pytest.LogCaptureFixture) -> None:
@@ -110,7 +110,7 @@ def test_a_stream_says_that_an_older_copy_has_less_than_it_read(host: Host, capl
     assert len(query.next() or []) == 20
     (host.path / "host" / "0" / "watermark").write_bytes(before)
     assert query.next() is None
-    assert "ends at 10, and the query has read it up to 20" in caplog.text
+    assert "ends at 10, but the query has read it up to 20" in caplog.text
 
 
 # --------------------------------------------------------------------------------------- damaged logs

@@ -130,5 +130,5 @@ def test_many_gaps_take_no_more_than_so_much_memory() -> None:
 
 @pytest.mark.parametrize("limits", [{"batches": 0}, {"writers": 0}])
 def test_it_has_to_remember_something(limits: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match="1 of each at least"):
+    with pytest.raises(ValueError, match="1 or more of each"):
         Deduplicator(**limits)

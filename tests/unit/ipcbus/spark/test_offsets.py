@@ -59,7 +59,7 @@ def test_numbers_of_numpy_do_not_leak() -> None:
 
 
 def test_another_archive() -> None:
-    with pytest.raises(ArchiveMissing, match="offsets are of archive 'b', and option archive leads to 'a'"):
+    with pytest.raises(ArchiveMissing, match="offsets are of archive 'b', but option archive leads to 'a'"):
         Offsets.parse(Offsets("b", {}).to_json(), "a")
 
 
@@ -85,6 +85,6 @@ def test_another_archive() -> None:
     ],
 )
 def test_what_is_no_offset(found: object) -> None:
-    with pytest.raises(ArchiveError, match="is no offset of the data source ipcbus") as caught:
+    with pytest.raises(ArchiveError, match="is not an offset of the data source ipcbus") as caught:
         Offsets.parse(found, "a")
     assert len(str(caught.value)) < 500

@@ -86,7 +86,7 @@ def test_archive_is_needed() -> None:
 
 
 def test_other_file_systems_are_refused() -> None:
-    with pytest.raises(ConfigError, match="s3a cannot be read, mount it"):
+    with pytest.raises(ConfigError, match="s3a is not supported; mount"):
         ReadOptions.of({"archive": "s3a://bucket/x"}, "batch")
 
 
@@ -119,20 +119,20 @@ def test_topics() -> None:
     ("name", "text", "says"),
     [
         ("subscribe", "a,,b", "a name is empty"),
-        ("subscribePattern", "(", "no regular expression"),
-        ("assign", "[]", "no JSON object"),
-        ("assign", "{", "no JSON"),
-        ("assign", '{"a":[]}', "no list of partitions"),
+        ("subscribePattern", "(", "not a regular expression"),
+        ("assign", "[]", "not a JSON object"),
+        ("assign", "{", "not JSON"),
+        ("assign", '{"a":[]}', "lacks a list of partitions"),
         ("assign", '{"a":[-1]}', "-1 is out of range"),
         ("assign", '{"a":[true]}', "True is out of range"),
-        ("startingOffsets", "newest", "no JSON"),
-        ("startingOffsets", "{}", "no JSON object with something in it"),
-        ("startingOffsets", '{"a":{}}', "topic 'a' has no partitions"),
+        ("startingOffsets", "newest", "not JSON"),
+        ("startingOffsets", "{}", "not a JSON object, or an empty one"),
+        ("startingOffsets", '{"a":{}}', "topic 'a' lacks partitions"),
         ("startingOffsets", '{"a":{"0":-3}}', "-3 is out of range"),
         ("startingOffsets", '{"a":{"0":9223372036854775808}}', "out of range"),
         ("startingOffsets", '{"a":{"0":1.5}}', "1.5 is out of range"),
-        ("startingOffsets", '{"a":{"x":1}}', "'x' is no partition"),
-        ("startingOffsets", "[" * 100_000, "no JSON"),
+        ("startingOffsets", '{"a":{"x":1}}', "'x' is not a partition"),
+        ("startingOffsets", "[" * 100_000, "not JSON"),
         ("startingTimestamp", "-1", "it takes ms since the epoch"),
         ("startingTimestamp", "yesterday", "it takes ms since the epoch"),
         ("startingOffsetsByTimestamp", '{"a":{"0":-1}}', "-1 is out of range"),
@@ -143,7 +143,7 @@ def test_topics() -> None:
         ("batchBytes", "0", "it takes a number from 1"),
         ("failOnDataLoss", "yes", "it takes `true`, `false`"),
         ("includeHeaders", "", "it takes `true`, `false`"),
-        ("endingOffsets", "soon", "no JSON"),
+        ("endingOffsets", "soon", "not JSON"),
     ],
 )
 def test_what_is_no_value(name: str, text: str, says: str) -> None:
@@ -183,24 +183,24 @@ def test_positions() -> None:
 
 @pytest.mark.parametrize("text", ["latest", '{"a":{"0":-1}}'])
 def test_a_batch_does_not_begin_at_the_latest(text: str) -> None:
-    assert "of which a batch reads nothing" in refusal(startingOffsets=text)
+    assert "is latest, so a batch would read nothing" in refusal(startingOffsets=text)
 
 
 @pytest.mark.parametrize("text", ["earliest", '{"a":{"0":-2}}'])
 def test_a_batch_does_not_end_at_the_earliest(text: str) -> None:
-    assert "up to which a batch reads nothing" in refusal(endingOffsets=text)
+    assert "is earliest, so a batch would read nothing" in refusal(endingOffsets=text)
 
 
 @pytest.mark.parametrize("row", [row for row in READ if row.use is not None], ids=lambda row: row.name)
 def test_options_of_the_other_use_are_refused(row: Option) -> None:
     other: Use = "stream" if row.use == "batch" else "batch"
-    assert f"{row.name} has no meaning for a {other}; leave it out" in refusal(other, **{row.name: "1"})
+    assert f"{row.name} is for a {row.use}, not for a {other}; leave it out" in refusal(other, **{row.name: "1"})
 
 
 def test_a_table_in_a_catalog_is_refused() -> None:
     """What Spark adds to the options of a table gives it away."""
     text = refusal(None, owner="me", provider="ipcbus", **{"option.archive": "/a"})
-    assert "CREATE TABLE is of no use" in text
+    assert "CREATE TABLE does not work" in text
     assert "CREATE TEMPORARY VIEW" in text
 
 
@@ -210,4 +210,4 @@ def test_where_the_use_is_not_known_options_of_both_pass() -> None:
 
 
 def test_least_is_below_most() -> None:
-    assert "has to be less" in refusal("stream", minOffsetsPerTrigger="6", maxOffsetsPerTrigger="5")
+    assert "give at most that" in refusal("stream", minOffsetsPerTrigger="6", maxOffsetsPerTrigger="5")

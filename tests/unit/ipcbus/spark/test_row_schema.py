@@ -80,9 +80,9 @@ def test_a_user_may_name_any_of_the_columns() -> None:
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
-        (StructType().add("offsets", "long"), "it has no column offsets; did you mean offset"),
-        (StructType().add("zzz", "long"), "it has no column zzz. It has key, value"),
-        (StructType().add("seq", IntegerType()), "column seq is asked for as int, and it is bigint"),
+        (StructType().add("offsets", "long"), "column offsets is unknown; did you mean offset"),
+        (StructType().add("zzz", "long"), "column zzz is unknown. There are: key, value"),
+        (StructType().add("seq", IntegerType()), "column seq is declared int, but it is bigint"),
         (StructType([StructField("seq", LongType())] * 2), "comes twice"),
         (StructType().add("key", "binary", nullable=False), "column key may be null"),
     ],

@@ -36,7 +36,7 @@ def refusal(monkeypatch: pytest.MonkeyPatch, *, home: Path | None = None, path: 
 
 
 def test_no_java(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "no java is on PATH and JAVA_HOME is not set" in refusal(monkeypatch)
+    assert "PATH has no java and JAVA_HOME is not set" in refusal(monkeypatch)
 
 
 def test_java_home_that_leads_nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_java_that_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
 @pytest.mark.parametrize(("version", "shown"), [("1.8.0_392", "8"), ("11.0.20", "11")])
 def test_java_that_is_too_old(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str, shown: str) -> None:
     home = fake_java(tmp_path, f"echo 'openjdk version \"{version}\"' >&2")
-    assert f"Spark needs Java 17, and {home}/bin/java is version {shown}" in refusal(monkeypatch, home=home)
+    assert f"Spark needs Java 17, but {home}/bin/java is version {shown}" in refusal(monkeypatch, home=home)
 
 
 @pytest.mark.parametrize("line", ['openjdk version "17.0.15" 2025-04-15', 'java version "25" 2025-09-16'])

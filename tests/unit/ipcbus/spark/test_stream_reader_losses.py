@@ -86,7 +86,7 @@ def test_another_archive_in_its_place(host: Host) -> None:
         lambda: query.reader.latestOffset(begin, ReadAllAvailable()),
         lambda: query.reader.partitions(begin, begin),
     ):
-        with pytest.raises(ArchiveMissing, match="a new checkpoint to begin with this one"):
+        with pytest.raises(ArchiveMissing, match="a new checkpoint for this one"):
             call()
 
 
@@ -100,7 +100,7 @@ def test_a_log_that_is_gone(host: Host, lenient: str, rows: int | None) -> None:
     shutil.rmtree(host.path / "other")
     query.start(options)
     if rows is None:
-        with pytest.raises(OffsetsExpired, match=r"log other/1 .* is gone: offsets 0 to 9"):
+        with pytest.raises(OffsetsExpired, match=r"log other/1 .* no longer exists: offsets 0 to 9"):
             query.parts(0)
         return
     assert len(query.run(0)) == 10
@@ -129,5 +129,5 @@ def test_an_end_before_the_begin(host: Host) -> None:
     host.record(10)
     query = Query(host.options)
     begin, end = ({"archive": host.archive.id, "o": {"host/0": at}, "v": 1} for at in (5, 3))
-    with pytest.raises(ArchiveError, match="was asked for from 5 to 3"):
+    with pytest.raises(ArchiveError, match="was requested from 5 to 3"):
         query.reader.partitions(begin, end)

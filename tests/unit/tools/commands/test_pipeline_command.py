@@ -45,7 +45,7 @@ if TYPE_CHECKING:
         ),
         (("audit", "--archive", "a", "--since", "yesterday"), "is not a time; give one such as 2026-01-31T09:30"),
         (("audit", "--archive", "a", "--conf", "memory"), "is not a setting of Spark; give spark.NAME=VALUE"),
-        (("throughput", "--archive", "a", "--interval", "1"), "is no interval"),
+        (("throughput", "--archive", "a", "--interval", "1"), "is not a valid interval"),
         (("latency", "--archive", "a", "--interval", "1s"), "changes nothing in latency, it is for throughput"),
         (("rollup", "--archive", "a", "--order"), "--order changes nothing in rollup, it is for audit and report"),
         (("audit", "--archive", "a", "--events"), "--events changes nothing in audit, it is for compact"),

@@ -37,7 +37,7 @@ def test_a_signal_waits_until_spark_is_up_and_then_ends_it(monkeypatch: pytest.M
             events.append("ended")
 
     monkeypatch.setattr("ipcbus.spark.session.check_java", lambda: None)
-    monkeypatch.setattr("ipcbus.spark.launcher.quiet_session", starting)
+    monkeypatch.setattr("ipcbus.spark.launcher.logged_session", starting)
     with SignalHandler() as signals, pytest.raises(Stopped), spark("test", "local", {}, signals):
         pytest.fail("began although a signal had come")
     assert events == ["up", "ended"]
@@ -138,7 +138,7 @@ def test_ctrl_c_is_ours_as_soon_as_there_is_a_context(monkeypatch: pytest.Monkey
     with (
         SignalHandler() as signals,
         pytest.raises(RuntimeError, match="no session"),
-        launcher.quiet_session("test", master="local", log=io.BytesIO()),
+        launcher.logged_session("test", master="local", log=io.BytesIO()),
     ):
         pytest.fail("there is no session")
     assert signals.signum == signal.SIGINT
@@ -162,7 +162,7 @@ def test_a_signal_that_ends_the_jvm_too_is_a_signal_and_no_failure(
             raise error
 
     monkeypatch.setattr("ipcbus.spark.session.check_java", lambda: None)
-    monkeypatch.setattr("ipcbus.spark.launcher.quiet_session", running)
+    monkeypatch.setattr("ipcbus.spark.launcher.logged_session", running)
     with SignalHandler() as signals, pytest.raises(Stopped) as caught, spark("test", "local", {}, signals, quiet=True):
         os.kill(os.getpid(), signal.SIGTERM)
     assert (caught.value.exit_code, str(caught.value)) == (143, "SIGTERM")

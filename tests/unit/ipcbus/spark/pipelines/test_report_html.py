@@ -12,7 +12,7 @@ from ipcbus.archive import Archive
 from ipcbus.spark.pipelines.audit_results import VERDICTS
 from ipcbus.spark.pipelines.latency import UNSTAMPED, ZERO
 from ipcbus.spark.pipelines.report_data import LINES, POINTS, ReportData, fitting_interval_ns
-from ipcbus.spark.pipelines.report_html import SAYS, page, period
+from ipcbus.spark.pipelines.report_html import SENTENCES, page, period
 from tests.kit.archives import add
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def test_full_page_stands_alone() -> None:
     assert "\x1b" not in html
     assert sum(tag == "svg" for tag, _ in reader.seen) == 3
     assert reader.text.count('<script>alert("x")</script>') > 5  # as text
-    assert SAYS["missing"] in reader.text
+    assert SENTENCES["missing"] in reader.text
     for text in (
         "3,000",
         "29.3 KiB",

@@ -14,7 +14,7 @@ from pyspark.sql.types import (
 )
 
 from ipcbus.errors import ConfigError, SinkError
-from ipcbus.spark.identity import DOUBT
+from ipcbus.spark.identity import POSSIBLE_DUPLICATE_HEADER
 from ipcbus.spark.sink.outgoing_messages import (
     PLAIN,
     OutgoingMessage,
@@ -61,9 +61,9 @@ def test_frames_that_are_messages(columns: dict[str, DataType], topic: str | Non
 @pytest.mark.parametrize(
     ("columns", "topic", "told"),
     [
-        ({"topic": STRING}, None, "column value is missing among topic"),
-        ({}, "t", "column value is missing among none"),
-        ({"value": BINARY}, None, "neither column topic nor option topic"),
+        ({"topic": STRING}, None, "column value is missing"),
+        ({}, "t", "column value is missing"),
+        ({"value": BINARY}, None, "column topic and option topic are both missing"),
         ({"value": LongType()}, "t", "column value is bigint; cast it to binary or string"),
         ({"value": BINARY, "key": LongType()}, "t", "column key is bigint; cast it to binary or string"),
         ({"value": BINARY, "topic": BINARY}, None, "column topic is binary; cast it to string"),
@@ -72,9 +72,9 @@ def test_frames_that_are_messages(columns: dict[str, DataType], topic: str | Non
             "t",
             "column headers is map<string,binary>; cast it to array<struct<key:string,value:binary>>",
         ),
-        ({"value": BINARY, "partition": LongType()}, "t", "no partitions; leave the column out with drop"),
-        ({"value": BINARY, "offset": LongType()}, "t", "column offset is no part of a message; select only value, to"),
-        ({"value": BINARY, "Topic": STRING}, None, "column Topic is no part of a message"),
+        ({"value": BINARY, "partition": LongType()}, "t", "no partitions; remove the column with drop"),
+        ({"value": BINARY, "offset": LongType()}, "t", "column offset is not part of a message; select only value, to"),
+        ({"value": BINARY, "Topic": STRING}, None, "column Topic is not part of a message"),
     ],
 )
 def test_frames_that_are_none(columns: dict[str, DataType], topic: str | None, told: str) -> None:
@@ -144,18 +144,18 @@ def test_headers_go_with_their_message_but_for_those_of_the_sink() -> None:
 
 @pytest.mark.parametrize("header", [None, {"key": None, "value": b""}, {"key": "a", "value": None}])
 def test_a_header_has_a_name_and_a_value(header: object) -> None:
-    with pytest.raises(SinkError, match="a header has a name and a value"):
+    with pytest.raises(SinkError, match="give each header a name and a value"):
         list(OutgoingMessages(None).of(plain(frame(value=[b""], headers=[[header]]), "t")))
 
 
 @pytest.mark.parametrize("topic", ["", "t" * 256, "a\0b"])
 def test_a_topic_has_to_be_one(topic: str) -> None:
-    with pytest.raises(ConfigError, match="no topic name"):
+    with pytest.raises(ConfigError, match="is not a valid name"):
         list(OutgoingMessages(None).of(plain(frame(value=[b""], topic=[topic]), None)))
 
 
 def test_sizes_are_checked_with_the_headers_that_a_message_has_after_a_crash() -> None:
-    room = len(pack((DOUBT,)))
+    room = len(pack((POSSIBLE_DUPLICATE_HEADER,)))
     check_sizes([OutgoingMessage("t", b"x" * (100 - room), ())], lambda _: 100)
     check_sizes([OutgoingMessage("t", b"x" * 10**6, ()), OutgoingMessage("u", b"", ())], {"t": None, "u": room}.get)
     with pytest.raises(SinkError, match="topic 't': a message of 101 bytes.*exceeds 100"):

@@ -45,11 +45,11 @@ def test_what_is_decided_stays_so(ledger: PublishLedger) -> None:
 def test_progress_goes_on_where_it_was(ledger: PublishLedger) -> None:
     decision = ledger.decide("query", 3, FILES)
     with ledger.progress(decision) as progress:
-        assert (progress.sure, progress.possible) == (0, 0)
+        assert (progress.published, progress.started) == (0, 0)
         progress.begin(0)
         progress.begin(1)
     with ledger.progress(decision) as progress:
-        assert (progress.sure, progress.possible) == (1, 2)
+        assert (progress.published, progress.started) == (1, 2)
 
 
 def test_of_a_new_batch_nothing_is_published(ledger: PublishLedger) -> None:
@@ -58,7 +58,7 @@ def test_of_a_new_batch_nothing_is_published(ledger: PublishLedger) -> None:
         progress.begin(6)
     ledger.finish(first)
     with ledger.progress(ledger.decide("query", 4, FILES)) as progress:
-        assert (progress.sure, progress.possible) == (0, 0)
+        assert (progress.published, progress.started) == (0, 0)
 
 
 def test_after_a_power_loss_all_is_in_doubt_and_stays_so_until_it_is_sent(tmp_path: Path) -> None:
@@ -69,12 +69,12 @@ def test_after_a_power_loss_all_is_in_doubt_and_stays_so_until_it_is_sent(tmp_pa
         progress.begin(4)
     after = PublishLedger(Rebooted(), tmp_path / "q")
     with after.progress(decision) as progress:
-        assert (progress.sure, progress.possible) == (0, 7)
+        assert (progress.published, progress.started) == (0, 7)
         progress.begin(2)
     again = after.load()
     assert again is not None
     with after.progress(again) as progress:
-        assert (progress.sure, progress.possible) == (2, 7)
+        assert (progress.published, progress.started) == (2, 7)
 
 
 @pytest.mark.parametrize("content", [None, b"", b"x" * 15, b"x" * 17, b"\xff" * 16, bytes([8] + [0] * 7) * 2])
@@ -86,7 +86,7 @@ def test_progress_that_cannot_be_is_doubt(ledger: PublishLedger, tmp_path: Path,
     else:
         path.write_bytes(content)
     with ledger.progress(decision) as progress:
-        assert (progress.sure, progress.possible) == (0, 7)
+        assert (progress.published, progress.started) == (0, 7)
 
 
 def test_a_damaged_ledger_is_an_error_that_names_it(ledger: PublishLedger, tmp_path: Path) -> None:

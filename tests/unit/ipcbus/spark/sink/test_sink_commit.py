@@ -7,7 +7,7 @@ import pytest
 
 from ipcbus.errors import SinkError, StorageError
 from ipcbus.spark.identity import Identity
-from ipcbus.spark.sink.sink_commit import ORPHAN_S, Application, sweep
+from ipcbus.spark.sink.sink_commit import ORPHAN_AGE_S, Application, sweep
 from ipcbus.storage.files import Disk
 from tests.kit.bus import GIVE_UP_S
 from tests.kit.sinking import FakeBus, Stop, staged
@@ -148,9 +148,9 @@ def test_a_power_loss_puts_the_whole_batch_in_doubt(
 def test_another_query_may_not_go_on_with_the_numbers(application: Application, bus: FakeBus) -> None:
     commit(application, bus, 4, FIRST)
     files = staged(application.directory, 5, SECOND)
-    with pytest.raises(SinkError, match="of query query, which has come to batch 4, and not of other.*txnAppId"):
+    with pytest.raises(SinkError, match="to query query, which has reached batch 4, not to other.*txnAppId"):
         application.commit("other", 5, files, bus.open)
-    with pytest.raises(SinkError, match="not of \\(a batch job\\)"):
+    with pytest.raises(SinkError, match="not to \\(a batch job\\)"):
         application.commit("", 5, files, bus.open)
     assert len(bus.sent) == 5
 
@@ -160,7 +160,7 @@ def test_two_at_once_are_refused_by_name(application: Application, bus: FakeBus)
     lock = Disk().lock(application.directory / "lock")
     assert lock is not None
     with pytest.raises(SinkError, match="app is in use by pid .*give each its own"):
-        application.commit("query", 0, files, bus.open, patience_s=0.05)
+        application.commit("query", 0, files, bus.open, lock_timeout_s=0.05)
     lock.release()
     assert not bus.sent
 
@@ -170,7 +170,7 @@ def test_who_commits_still_is_waited_for(application: Application, bus: FakeBus)
     lock = Disk().lock(application.directory / "lock")
     assert lock is not None
     other = threading.Thread(
-        target=application.commit, args=("query", 0, files, bus.open), kwargs={"patience_s": GIVE_UP_S}
+        target=application.commit, args=("query", 0, files, bus.open), kwargs={"lock_timeout_s": GIVE_UP_S}
     )
     other.start()
     lock.release()
@@ -269,8 +269,8 @@ def test_orphans_go_when_they_are_old(tmp_path: Path, bus: FakeBus) -> None:
     with pytest.raises(Stop):
         commit(half, bus, 0, FIRST)
     born = orphan_time(orphan.name)
-    assert sweep(Disk(), tmp_path, born + ORPHAN_S - 100) == 0
-    assert sweep(Disk(), tmp_path, born + ORPHAN_S + 100) == 2
+    assert sweep(Disk(), tmp_path, born + ORPHAN_AGE_S - 100) == 0
+    assert sweep(Disk(), tmp_path, born + ORPHAN_AGE_S + 100) == 2
     assert not (tmp_path / "job-1").exists()
     assert lost.name not in names(half)
     assert names(forgotten) == ["lock"]
@@ -287,7 +287,7 @@ def test_orphans_of_who_commits_now_stay(tmp_path: Path) -> None:
     (file,) = staged(busy.directory, 3, [[b"x"]])
     lock = Disk().lock(busy.directory / "lock")
     assert lock is not None
-    assert sweep(Disk(), tmp_path, orphan_time(file.name) + ORPHAN_S + 100) == 0
+    assert sweep(Disk(), tmp_path, orphan_time(file.name) + ORPHAN_AGE_S + 100) == 0
     lock.release()
 
 
@@ -296,7 +296,7 @@ def test_a_damaged_ledger_keeps_only_its_own_orphans(tmp_path: Path) -> None:
     (file,) = staged(damaged.directory, 0, [[b"x"]])
     staged(fine.directory, 0, [[b"x"]])
     (damaged.directory / "ledger").write_bytes(b"nonsense")
-    assert sweep(Disk(), tmp_path, orphan_time(file.name) + ORPHAN_S + 100) == 1
+    assert sweep(Disk(), tmp_path, orphan_time(file.name) + ORPHAN_AGE_S + 100) == 1
     assert file.name in names(damaged)
 
 

@@ -10,8 +10,8 @@ import pytest
 
 import ipcbus
 from ipcbus.errors import SinkError
-from ipcbus.spark.sink.sink_publisher import Keeper
-from ipcbus.spark.sink.write_options import Bus, WriteOptions
+from ipcbus.spark.sink.sink_publisher import PublisherPool
+from ipcbus.spark.sink.write_options import BusOptions, WriteOptions
 from tests.kit.bus import GIVE_UP_S
 from tests.kit.look import objects, rings
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def bus(domain: str) -> Bus:
+def bus(domain: str) -> BusOptions:
     return WriteOptions.of({"domain": domain, "receiverTimeout": "30s", "linger": "10m"}, "stream").bus
 
 
 @pytest.fixture
-def keeper() -> Iterator[Keeper]:
-    made = Keeper()
+def keeper() -> Iterator[PublisherPool]:
+    made = PublisherPool()
     yield made
     made.close()
 
@@ -49,7 +49,9 @@ def received(receiver: ipcbus.Receiver, count: int) -> list[ipcbus.Message]:
     return found
 
 
-def test_a_process_stays_on_the_bus_between_tasks(keeper: Keeper, bus: Bus, receiving: ipcbus.Context) -> None:
+def test_a_process_stays_on_the_bus_between_tasks(
+    keeper: PublisherPool, bus: BusOptions, receiving: ipcbus.Context
+) -> None:
     receiver = receiving.wildcard_receiver("t.*")
     for task in range(3):
         with keeper.publisher(bus) as publisher:
@@ -65,7 +67,7 @@ def test_a_process_stays_on_the_bus_between_tasks(keeper: Keeper, bus: Bus, rece
 
 
 def test_what_is_not_used_for_a_while_is_closed(
-    keeper: Keeper, bus: Bus, receiving: ipcbus.Context, domain: str
+    keeper: PublisherPool, bus: BusOptions, receiving: ipcbus.Context, domain: str
 ) -> None:
     ended = threading.Event()
     receiving.receiver("t", lambda message: ended.set() if message.type == ipcbus.MessageType.EOS else None)
@@ -79,7 +81,9 @@ def test_what_is_not_used_for_a_while_is_closed(
         assert not publisher.closed
 
 
-def test_what_is_used_is_not_closed_however_long_it_takes(keeper: Keeper, bus: Bus, receiving: ipcbus.Context) -> None:
+def test_what_is_used_is_not_closed_however_long_it_takes(
+    keeper: PublisherPool, bus: BusOptions, receiving: ipcbus.Context
+) -> None:
     receiving.receiver("t", lambda message: None)
     short = replace(bus, linger_s=0.0)
     other = replace(bus, linger_s=0.0, timeout_s=1.0)
@@ -93,7 +97,9 @@ def test_what_is_used_is_not_closed_however_long_it_takes(keeper: Keeper, bus: B
         assert not used.closed
 
 
-def test_receivers_are_waited_for_before_each_task(keeper: Keeper, bus: Bus, receiving: ipcbus.Context) -> None:
+def test_receivers_are_waited_for_before_each_task(
+    keeper: PublisherPool, bus: BusOptions, receiving: ipcbus.Context
+) -> None:
     impatient = replace(bus, timeout_s=0.05)
     with keeper.publisher(impatient) as publisher:
         with pytest.raises(SinkError, match="0 of 1 receiving contexts of topic 't'.*waitForReceivers"):
@@ -112,7 +118,7 @@ def test_receivers_are_waited_for_before_each_task(keeper: Keeper, bus: Bus, rec
         publisher.ready("t").send(b"to nobody", flush=True)
 
 
-def test_a_closed_one_is_replaced(keeper: Keeper, bus: Bus) -> None:
+def test_a_closed_one_is_replaced(keeper: PublisherPool, bus: BusOptions) -> None:
     with keeper.publisher(bus) as first:
         first.close()
     with keeper.publisher(bus) as second:
@@ -120,14 +126,16 @@ def test_a_closed_one_is_replaced(keeper: Keeper, bus: Bus) -> None:
         assert not second.closed
 
 
-def test_settings_that_differ_have_contexts_of_their_own(keeper: Keeper, bus: Bus) -> None:
+def test_settings_that_differ_have_contexts_of_their_own(keeper: PublisherPool, bus: BusOptions) -> None:
     with keeper.publisher(bus) as one, keeper.publisher(replace(bus, source=(("transport", "lbtsmx"),))) as other:
         assert one is not other
     with keeper.publisher(bus) as again:
         assert again is one
 
 
-def test_a_config_says_how_many_rings_there_are(keeper: Keeper, bus: Bus, domain: str, tmp_path: Path) -> None:
+def test_a_config_says_how_many_rings_there_are(
+    keeper: PublisherPool, bus: BusOptions, domain: str, tmp_path: Path
+) -> None:
     path = tmp_path / "bus.toml"
     path.write_text("[context]\ntransport_lbtipc_id_high = 20002\n")
     with keeper.publisher(replace(bus, config=str(path), receivers=0)) as publisher:

@@ -8,7 +8,7 @@ import pytest
 
 from ipcbus.errors import SinkError, StorageError
 from ipcbus.spark.sink.outgoing_messages import plain
-from ipcbus.spark.sink.staged_rows import Told, check, read, stage, told_by
+from ipcbus.spark.sink.staged_rows import StagedName, check, parse_name, read, stage
 from ipcbus.storage.files import Disk
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def test_damage_is_found_wherever_it_is(tmp_path: Path) -> None:
     good = path.read_bytes()
     for at in range(0, len(good), 61):
         path.write_bytes(good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
-        with pytest.raises(StorageError, match="the disk has damaged them"):
+        with pytest.raises(StorageError, match="the disk has damaged the file"):
             check(DISK, tmp_path, staged)
     for other in (good[:-1], good + b"x", b""):
         path.write_bytes(other)
@@ -91,8 +91,8 @@ def test_damage_is_found_wherever_it_is(tmp_path: Path) -> None:
 
 
 def test_names_tell_batch_partition_and_time() -> None:
-    assert told_by("12.3.45.65000000.0123abcd.arrow") == Told(12, 3, 0x65000000)
-    assert told_by("12.3.45.65000000.0123abcd.arrow.part") == Told(12, 3, 0x65000000)
+    assert parse_name("12.3.45.65000000.0123abcd.arrow") == StagedName(12, 3, 0x65000000)
+    assert parse_name("12.3.45.65000000.0123abcd.arrow.part") == StagedName(12, 3, 0x65000000)
 
 
 @pytest.mark.parametrize(
@@ -100,8 +100,8 @@ def test_names_tell_batch_partition_and_time() -> None:
     ["ledger", "../1.2.3.65000000.0123abcd.arrow", "1.2.3.65000000.0123abcd", "-1.2.3.65000000.0123abcd.arrow", ""],
 )
 def test_other_names_are_none_of_ours(name: str) -> None:
-    with pytest.raises(ValueError, match="no name of a staged file"):
-        told_by(name)
+    with pytest.raises(ValueError, match="not the name of a staged file"):
+        parse_name(name)
 
 
 def test_staged_is_small_and_comparable(tmp_path: Path) -> None:
