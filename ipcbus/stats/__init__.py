@@ -1,4 +1,4 @@
-"""What happens on the bus, read from shared memory without touching anybody: counters, snapshots, latency."""
+"""Statistics of the bus: counters, snapshots and latency, read from shared memory without any effect on others."""
 
 from ipcbus.stats.counters import COUNTERS, Counter, counters_of
 from ipcbus.stats.histogram import Histogram, Percentiles

@@ -1,4 +1,4 @@
-"""Snapshots that another release has written."""
+"""Reads snapshots that another release of ipcbus has written."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def complete(context: ContextStats) -> ContextStats:
-    """With counters that another release did not write at 0, so that whoever looks for one finds it."""
+    """Returns a context with all counters of this release; those that the other release did not write are 0."""
 
     def full(of: str, known: Counters) -> Counters:
         names = (row.name for row in counters.counters_of(of))

@@ -1,8 +1,8 @@
-"""The table of counters: one row each, with where it stands in shared memory.
+"""The table of counters: one row for each counter, with its field in shared memory.
 
-Names are Ultra Messaging's where it has the counter (`msgs` are datagrams there, `lbm_msgs` are messages). All count
-up from the beginning of what they belong to; the unit says where one is a value of the moment instead. To add a
-counter, add the word to the layout and its row here: snapshots, `ipcbus list` and JSON follow.
+Names are those of Ultra Messaging where it has the counter (`msgs` are datagrams, `lbm_msgs` are messages). A counter
+begins at 0 with its object and grows; a unit with "now" marks a current value instead. To add a counter, add its word
+to the layout and its row here: snapshots, `ipcbus list` and JSON follow from the row.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ STRUCT_OF: Final = {
     RECEIVER: "RegistryEntry",
     RECORDER: "RecorderEntry",
 }
-"""The structure of the layout in which the counters of each kind of thing stand."""
+"""The structure of the layout with the counters of each kind of object."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """One counter.
+    """A row of the table of counters.
 
     Attributes:
-        of: what it belongs to: `context`, `session`, `source` (a topic on a session), `slot` (a receiving context on a
-            session), `uplink` (a session's way over UDP), `reception` (a session that a context receives over UDP),
-            `receiver`, or `recorder`.
+        of: the kind of object: `context`, `session`, `source` (a topic on a session), `slot` (a receiving context on a
+            session), `uplink` (a session's sending side over UDP), `reception` (a session that a context receives over
+            UDP), `receiver`, or `recorder`.
         name: its name in snapshots.
         unit: what it counts.
         meaning: one sentence.
-        field: its field in the structure `STRUCT_OF[of]`; empty when it is computed from several.
-        ultra: what Ultra Messaging calls it, after the statistics in which it has it; empty where it has none.
+        field: its field in the structure `STRUCT_OF[of]`; empty for a counter that is computed from several fields.
+        ultra: the kind of statistics of Ultra Messaging that has the counter, and its name there; empty if none has it.
     """
 
     of: str
@@ -64,12 +64,12 @@ class Counter:
 
     @property
     def grows(self) -> bool:
-        """Whether it counts up, so that it has a rate; else it is a value of the moment."""
+        """Whether the counter has a rate; other counters are current values, or their rates have no use."""
         return not self.unit.endswith(", now") and self.name not in _NO_RATE
 
 
 _NO_RATE: Final = ("latency_max", "batch_wait_max", "sequence_next")
-"""Grow, but how fast says nothing that another counter does not say better."""
+"""Counters whose rate has no use."""
 
 
 def _row(of: str, name: str, unit: str, meaning: str, field: str | None = None, ultra: str = "") -> Counter:
@@ -87,13 +87,18 @@ COUNTERS: Final = (
     _row(
         SESSION, "bytes_sent", "bytes", "Bytes of these datagrams with all headers.", ultra=_ULTRA_SOURCE + "bytes_sent"
     ),
-    _row(SESSION, "lbm_msgs_sent", "messages", "Messages in these datagrams; one in fragments counts with its last."),
+    _row(
+        SESSION,
+        "lbm_msgs_sent",
+        "messages",
+        "Messages in these datagrams; a message in fragments counts with its last fragment.",
+    ),
     _row(SESSION, "fragments_sent", "fragments", "Fragments of messages that are longer than a datagram."),
     _row(
         SESSION,
         "num_clients",
         "contexts, now",
-        "Receiving contexts that are joined.",
+        "Contexts that receive the session.",
         "",
         _ULTRA_SOURCE + "num_clients",
     ),
@@ -111,16 +116,16 @@ COUNTERS: Final = (
         "Sends that were refused because the ring was full.",
         ultra=_ULTRA_CONTEXT + "send_would_block",
     ),
-    _row(SESSION, "blocked_ns", "ns", "Time that sends have waited for room."),
+    _row(SESSION, "blocked_ns", "ns", "Time that sends waited for room in the ring."),
     _row(
         SESSION,
         "batch_wait_ns",
         "ns",
-        "Time that messages have waited for others in open datagrams, in total; by lbm_msgs_sent, the mean.",
+        "Time that messages waited for other messages in open datagrams; divided by lbm_msgs_sent it is the mean.",
     ),
-    _row(SESSION, "batch_wait_max", "ns", "The longest time that a message has waited so."),
-    _row(SESSION, "wakes_sent", "wakes", "Sleeping receivers that the source has woken."),
-    _row(SESSION, "slots_reclaimed", "slots", "Slots taken back from receivers that died."),
+    _row(SESSION, "batch_wait_max", "ns", "Longest time that a message waited in an open datagram."),
+    _row(SESSION, "wakes_sent", "wakes", "Sleeping receivers that the source woke."),
+    _row(SESSION, "slots_reclaimed", "slots", "Slots reclaimed from dead receivers."),
     _row(
         SESSION,
         "receivers_evicted",
@@ -131,29 +136,30 @@ COUNTERS: Final = (
         SESSION,
         "batches_timed_out",
         "datagrams",
-        "Datagrams of explicit batches that were published before their end, after explicit_batching_interval.",
+        "Datagrams of explicit batches that were published after explicit_batching_interval, before the end of the "
+        "batch.",
     ),
-    _row(SESSION, "position_errors", "looks", "Impossible positions found in slots, and ignored."),
-    _row(SESSION, "activity", "signs", "Signs of life of an idle session, in place of session messages."),
+    _row(SESSION, "position_errors", "reads", "Reads of a slot that found an impossible position and ignored it."),
+    _row(SESSION, "activity", "signs", "Signs of life of an idle session; they replace session messages."),
     _row(
         SOURCE,
         "lbm_msgs_sent",
         "messages",
-        "Messages of the topic that are published; one in fragments counts with its last.",
+        "Published messages of the topic; a message in fragments counts with its last fragment.",
         "",
     ),
     _row(
         SOURCE,
         "sequence_next",
         "number",
-        "The next topic sequence number, of which each fragment has one; the open batch is counted already.",
+        "Next sequence number of the topic; each fragment has one, and the open batch is included.",
     ),
-    _row(SOURCE, "bytes_sent", "bytes", "Bytes of its messages with their headers, those of the open batch included."),
+    _row(SOURCE, "bytes_sent", "bytes", "Bytes of its messages with their headers; the open batch is included."),
     _row(
         SOURCE,
         "fragments_sent",
         "fragments",
-        "Fragments of its messages that are longer than a datagram, those of the open batch included.",
+        "Fragments of its messages that are longer than a datagram; the open batch is included.",
         "",
     ),
     _row(SOURCE, "msgs_fragmented", "messages", "Messages that are longer than a datagram."),
@@ -171,7 +177,7 @@ COUNTERS: Final = (
         SLOT,
         "lbm_msgs_rcved",
         "messages",
-        "Messages of topics that the context receives; one in fragments counts when it is whole.",
+        "Messages of topics that the context receives; a message in fragments counts when it is complete.",
         ultra=_ULTRA_RECEIVER + "lbm_msgs_rcved",
     ),
     _row(
@@ -181,83 +187,98 @@ COUNTERS: Final = (
         "Messages of topics that the context does not receive.",
         ultra=_ULTRA_RECEIVER + "lbm_msgs_no_topic_rcved",
     ),
-    _row(SLOT, "fragments_rcved", "fragments", "Fragments of these messages, also of those that never became whole."),
+    _row(SLOT, "fragments_rcved", "fragments", "Fragments of messages, those of incomplete messages included."),
     _row(
         SLOT,
         "lost",
         "numbers",
-        "Sequence numbers lost for good, as told to the receivers: one a message, or one a fragment.",
+        "Sequence numbers reported lost to the receivers: one for each message, or one for each fragment.",
         ultra=_ULTRA_CONTEXT + "fragments_unrecoverably_lost",
     ),
-    _row(SLOT, "overruns", "laps", "How often a source-paced source has overtaken this reader."),
+    _row(SLOT, "overruns", "laps", "How often a source-paced source overtook this reader."),
     _row(
         SLOT,
         "malformed",
         "datagrams",
-        "Datagrams, fragments and headers that contradict themselves, and messages whose number cannot be; dropped.",
+        "Damaged datagrams, fragments and headers, and messages with impossible numbers; dropped.",
     ),
     _row(
         SLOT,
         "duplicates",
         "numbers",
-        "Messages and fragments that had come, or had been reported lost, before; dropped.",
+        "Messages and fragments that arrived again, or after they were reported lost; dropped.",
     ),
-    _row(SLOT, "msgs_reassembled", "messages", "Messages put together from fragments."),
-    _row(SLOT, "reassembly_refused", "messages", "Fragmented messages for which there was no memory; reported lost."),
-    _row(SLOT, "order_map_entries", "entries, now", "Messages and fragments that wait behind a gap, and gaps."),
-    _row(SLOT, "reassembly_bytes", "bytes, now", "Memory of messages of which fragments are missing."),
-    _row(SLOT, "views_kept", "messages", "Messages of whose `view` an array was kept after the callback, at a cost."),
+    _row(SLOT, "msgs_reassembled", "messages", "Messages reassembled from fragments."),
+    _row(SLOT, "reassembly_refused", "messages", "Messages in fragments that found no memory; reported lost."),
+    _row(SLOT, "order_map_entries", "entries, now", "Gaps, and messages and fragments that wait behind gaps."),
+    _row(SLOT, "reassembly_bytes", "bytes, now", "Memory of messages with missing fragments."),
+    _row(
+        SLOT,
+        "views_kept",
+        "messages",
+        "Messages of which the application kept an array of `view` after the callback, which costs a copy.",
+    ),
     _row(SLOT, "latency_samples", "samples", "Samples in the latency histogram."),
-    _row(SLOT, "latency_max", "ns", "The longest latency sampled."),
+    _row(SLOT, "latency_max", "ns", "Longest latency of all samples."),
     _row(SLOT, "parks", "times", "How often the reader went to sleep."),
-    _row(SLOT, "clock_faults", "samples", "Samples that were received before they were sent."),
+    _row(SLOT, "clock_faults", "samples", "Samples whose receive time is before their send time."),
     *(Counter(UPLINK, name, unit, meaning, name, ultra) for name, unit, meaning, ultra in UPLINK_ROWS),
     *(Counter(RECEPTION, name, unit, meaning, name, ultra) for name, unit, meaning, ultra in RECEPTION_ROWS),
     _row(
         RECEIVER,
         "lbm_msgs_rcved",
         "messages",
-        "Messages delivered to the receiver, from all sessions; with `ordered_delivery` 0 one in fragments counts with "
-        "its last.",
+        "Messages delivered to the receiver, from all sessions; with `ordered_delivery` 0 a message in fragments "
+        "counts with its last fragment.",
     ),
     _row(RECEIVER, "bytes_rcved", "bytes", "Bytes of these messages with their headers."),
-    _row(RECEIVER, "fragments_rcved", "fragments", "Fragments of which these messages consisted."),
+    _row(RECEIVER, "fragments_rcved", "fragments", "Fragments of these messages."),
     _row(
         RECEIVER,
         "lost",
         "numbers",
-        "Sequence numbers lost for good, as told to the receiver: one a message, or one a fragment.",
+        "Sequence numbers reported lost to the receiver: one for each message, or one for each fragment.",
     ),
     _row(
         RECEIVER,
         "events",
         "events",
-        "Events that came for it: BOS, EOS, losses; those that wait in a full queue may be joined.",
+        "Events for the receiver: BOS, EOS, losses; events that wait in a full queue may be merged.",
     ),
     _row(RECEIVER, "callback_errors", "errors", "Exceptions that the callback raised."),
-    _row(RECORDER, "messages", "messages", "Messages that it has written into its log."),
+    _row(RECORDER, "messages", "messages", "Messages that the recorder wrote into its log."),
     _row(RECORDER, "bytes", "bytes", "Bytes of these messages with their headers."),
-    _row(RECORDER, "losses", "events", "Loss events that came to it; noted in its log."),
-    _row(RECORDER, "lost", "numbers", "Sequence numbers lost on the way to it, as these events tell."),
-    _row(RECORDER, "dropped", "numbers", "Sequence numbers for which it had no room itself; noted in its log."),
-    _row(RECORDER, "missed", "numbers", "Sequence numbers sent while no recorder was there, after one; noted too."),
+    _row(RECORDER, "losses", "events", "Loss events that the recorder received and wrote into its log."),
+    _row(RECORDER, "lost", "numbers", "Sequence numbers that these loss events report."),
+    _row(
+        RECORDER,
+        "dropped",
+        "numbers",
+        "Sequence numbers that the recorder dropped because its buffer was full; its log reports them as losses.",
+    ),
+    _row(
+        RECORDER,
+        "missed",
+        "numbers",
+        "Sequence numbers sent between two runs of the recorder; its log reports them as losses.",
+    ),
     _row(RECORDER, "next_offset", "offset, now", "Offset of the next message in its log."),
-    _row(RECORDER, "buffered_bytes", "bytes, now", "Bytes that it has received and not written yet."),
-    _row(RECORDER, "buffer_bytes", "bytes, now", "Room that it has for these."),
-    _row(RECORDER, "behind_ns", "ns, now", "Age of the oldest message that it has received and not written yet.", ""),
+    _row(RECORDER, "buffered_bytes", "bytes, now", "Bytes that the recorder has received and not written yet."),
+    _row(RECORDER, "buffer_bytes", "bytes, now", "Size of the buffer for these bytes."),
+    _row(RECORDER, "behind_ns", "ns, now", "Age of the oldest message that the recorder has not written yet.", ""),
     _row(RECORDER, "errors", "errors", "Writes that the system refused."),
 )
-"""Every counter, in the order in which it is shown."""
+"""All counters, in the order in which they are shown."""
 
 
 @functools.cache
 def counters_of(of: str) -> tuple[Counter, ...]:
-    """Returns the rows of one kind of thing."""
+    """Returns the rows of one kind of object."""
     return tuple(counter for counter in COUNTERS if counter.of == of)
 
 
 def bits() -> dict[tuple[str, str], int]:
-    """Width in bits of the words of all counters, by kind of thing and name."""
+    """Returns the width in bits of the words of all counters, by kind of object and name."""
     structures = {**layout.STRUCTS, **wire.STRUCTS}
     return {
         (row.of, row.name): 8 * structures[STRUCT_OF[row.of]][row.field].itemsize if row.field else 64
@@ -269,9 +290,9 @@ def values(of: str, record: Any, computed: Mapping[str, int] | None = None) -> d
     """Returns the counters in a copied structure.
 
     Args:
-        of: kind of thing.
-        record: numpy record of the structure, or anything else that is indexed by field names.
-        computed: values of the rows that have no field of their own; 0 where missing.
+        of: kind of object.
+        record: numpy record of the structure, or a mapping from field names to values.
+        computed: values of counters without a field (default 0).
     """
     more = computed or {}
     return {

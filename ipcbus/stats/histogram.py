@@ -1,7 +1,7 @@
-"""Latency histograms: merged, and read as percentiles.
+"""Latency histograms: their sums and percentiles.
 
-Each slot counts latencies in buckets whose width grows with the value (16 an octave, so a value read back is off by
-at most 1/32 of itself). Histograms of the same layout add up: of all slots of a session, of many snapshots' ends.
+Each slot counts latencies in buckets whose width grows with the value (16 buckets an octave), so that the error of a
+value is at most 1/32 of it. Histograms can be added, for example those of all slots of a session.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
     Counts = np.ndarray[Any, np.dtype[np.uint64]]
 
 _EDGES = layout.bucket_edges()
-# A bucket holds the whole numbers from its edge to below the next one; the last has no end and counts as its edge.
+# A bucket contains the whole numbers from its edge to below the next edge; the last bucket counts as its edge.
 _MIDDLES = np.append((_EDGES[:-1] + _EDGES[1:] - np.uint64(1)) // np.uint64(2), _EDGES[-1])
 
 
 @dataclass(frozen=True, slots=True)
 class Percentiles:
-    """Latencies in ns below or at which that share of the messages lies.
+    """Latencies in ns that a share of the messages did not exceed.
 
     Attributes:
-        count: how many messages stand behind them.
+        count: number of messages that were counted.
         p50: the median.
-        p90: 90 of 100.
-        p99: 99 of 100.
-        p999: 999 of 1000.
-        max: the longest.
+        p90: not exceeded by 90 of 100 messages.
+        p99: not exceeded by 99 of 100 messages.
+        p999: not exceeded by 999 of 1000 messages.
+        max: the longest latency.
     """
 
     count: int
@@ -48,14 +48,14 @@ class Percentiles:
 class Histogram:
     """Counts by bucket of `layout.bucket_edges`, and the exact maximum.
 
-    A sample counts for itself and for the messages since the last one, so the counts are of messages.
+    A sample counts for itself and for the messages since the sample before, so that the counts are numbers of messages.
     """
 
     counts: Counts
     max_ns: int = 0
 
     def __post_init__(self) -> None:
-        """Checks the shape and keeps a copy of its own that nobody changes."""
+        """Checks the shape and keeps a read-only copy."""
         counts = np.array(self.counts, dtype=np.uint64)
         if counts.shape != _EDGES.shape:
             raise ValueError(f"a latency histogram has {len(_EDGES)} buckets, these counts have shape {counts.shape}")
@@ -64,7 +64,7 @@ class Histogram:
 
     @classmethod
     def empty(cls) -> Histogram:
-        """One without any counts."""
+        """Returns a histogram whose counts are 0."""
         return cls(np.zeros_like(_EDGES))
 
     @classmethod
@@ -74,23 +74,23 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """How many messages were counted."""
+        """Number of messages that were counted."""
         return sum(self.counts.tolist())
 
     def __add__(self, other: Histogram) -> Histogram:
-        """Both together."""
+        """Returns the sum of two histograms."""
         return Histogram(self.counts + other.counts, max(self.max_ns, other.max_ns))
 
     def since(self, before: Histogram) -> Histogram | None:
-        """What was counted after an earlier state of the same histogram; None when that is none of it.
+        """Returns the counts since an earlier state; None if `before` is not an earlier state of this histogram.
 
-        The exact maximum is known only where it has risen since; else the highest bucket in use stands for it.
+        The maximum is exact if it has risen since; otherwise it is the middle of the highest bucket with a count.
         """
         if np.array_equal(self.counts, before.counts):
             return _NOTHING
         with np.errstate(over="ignore"):
             counts = self.counts - before.counts
-        # Around the end of the words a count goes on from 0; one that is far below was begun anew.
+        # A count wraps around to 0 at the end of its word; a count that is far lower has started again.
         if np.any(counts >> np.uint64(63)):
             return None
         if self.max_ns > before.max_ns:
@@ -99,50 +99,50 @@ class Histogram:
         return Histogram(counts, min(int(_MIDDLES[used[-1]]), self.max_ns) if len(used) else 0)
 
     def __eq__(self, other: object) -> bool:
-        """Equal counts and maximum."""
+        """Returns whether counts and maximum are equal."""
         if not isinstance(other, Histogram):
             return NotImplemented
         return self.max_ns == other.max_ns and bool(np.array_equal(self.counts, other.counts))
 
     def __hash__(self) -> int:
-        """Equal histograms have equal hashes."""
+        """Returns the same hash for equal histograms."""
         return hash((self.max_ns, self.counts.tobytes()))
 
     def percentile(self, share: float) -> int | None:
-        """Returns the latency in ns that `share` (0 to 1) of the messages do not exceed; None when there are none.
+        """Returns the latency in ns that `share` (0 to 1) of the messages do not exceed; None without messages.
 
-        It is the middle of the bucket that holds it, and never more than the exact maximum.
+        It is the middle of its bucket, and never more than the exact maximum.
         """
-        found = self._at((share,))
+        found = self._latencies((share,))
         return found[0] if found else None
 
     def below(self, limits: Iterable[int]) -> tuple[float, ...]:
-        """Returns how many datagrams took less than each limit in ns; exact where the limit is the edge of a bucket."""
-        # In floating point for the same reason as above.
+        """Returns how many messages took less than each limit in ns; exact if the limit is the edge of a bucket."""
+        # In floating point, as in `_latencies`.
         counted = np.concatenate(([0.0], np.cumsum(self.counts, dtype=np.float64)))
         places = np.searchsorted(_EDGES, np.array(list(limits), dtype=np.uint64))
         return tuple(counted[places].tolist())
 
     @property
     def sum_ns(self) -> float:
-        """About all latencies together: each counts as the middle of its bucket, so at most 1/32 is wrong."""
+        """Sum of all latencies in ns, within 1/32: each counts as the middle of its bucket."""
         return float(self.counts.astype(np.float64) @ _MIDDLES.astype(np.float64))
 
     def percentiles(self) -> Percentiles | None:
-        """Returns the usual ones, or None when nothing was counted."""
-        found = self._at((0.5, 0.9, 0.99, 0.999, 1.0))
+        """Returns the usual percentiles, or None without messages."""
+        found = self._latencies((0.5, 0.9, 0.99, 0.999, 1.0))
         if not found:
             return None
         p50, p90, p99, p999, highest = found
         return Percentiles(self.count, p50, p90, p99, p999, self.max_ns or highest)
 
-    def _at(self, shares: tuple[float, ...]) -> list[int]:
-        """Returns the latencies at so many shares; nothing when nothing was counted."""
+    def _latencies(self, shares: tuple[float, ...]) -> list[int]:
+        """Returns the latency at each share; an empty list without messages."""
         if not all(0 <= share <= 1 for share in shares):
-            raise ValueError(f"a share lies between 0 and 1, not at {shares}")
+            raise ValueError(f"the share of a percentile is one of {shares}, but it must be from 0 to 1")
         if not self.counts.any():
             return []
-        # In floating point, which does not wrap around whatever a damaged peer has put there.
+        # In floating point, so that counts of a damaged peer do not wrap around.
         below = np.cumsum(self.counts, dtype=np.float64)
         total = below[-1]
         places = np.searchsorted(below, np.maximum(1, np.ceil(np.array(shares) * total)))
@@ -151,10 +151,10 @@ class Histogram:
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Histogram:
-        """Returns a histogram from what `to_dict` gave.
+        """Returns a histogram from the result of `to_dict`.
 
         Raises:
-            ValueError: it names a bucket that this layout has not, or is none.
+            ValueError: the value is not a histogram, or has buckets of another layout.
         """
         try:
             buckets = [(int(edge), int(count)) for edge, count in value["buckets"]]
@@ -165,11 +165,14 @@ class Histogram:
         except (KeyError, IndexError, TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"a latency histogram is damaged: {error!r}") from error
         if any(int(_EDGES[place]) != edge for place, (edge, _) in zip(index.tolist(), buckets, strict=True)):
-            raise ValueError("a latency histogram has buckets of another layout; another release of ipcbus wrote it")
+            raise ValueError(
+                "a latency histogram has buckets of another layout: another release of ipcbus wrote it; read it with "
+                "that release"
+            )
         return cls(counts, highest)
 
     def to_dict(self) -> dict[str, Any]:
-        """Percentiles, and the counts of the buckets that are not empty as `[lower edge in ns, count]`."""
+        """Returns the percentiles, and the buckets that are not empty as `[lower edge in ns, count]`."""
         found = self.percentiles()
         used = np.flatnonzero(self.counts)
         return {

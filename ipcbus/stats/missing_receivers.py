@@ -1,4 +1,4 @@
-"""Who wants to receive from a session and is not joined to it."""
+"""Contexts that receive a topic of a session, and have not joined the session."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Absent:
 
     Attributes:
         context: the context.
-        topics: what it wants of the session.
-        reason: what keeps it away, as far as it can be told from outside.
+        topics: the topics of the session that it receives.
+        reason: why it has not joined, as far as shared memory shows.
     """
 
     context: ContextStats
@@ -25,9 +25,9 @@ class Absent:
 
 
 def absent(found: DomainSnapshot, session: SessionStats) -> tuple[Absent, ...]:
-    """Those whom a session does not reach.
+    """Returns the contexts that a session does not reach.
 
-    Wildcard receivers are left out: their patterns belong to others, and trying them could take for ever.
+    Wildcard receivers do not count: matching the pattern of another user could take for ever.
     """
     if not session.counters or not session.alive or session.closed:
         return ()
@@ -47,7 +47,7 @@ def _reason(session: SessionStats, context: ContextStats) -> str:
     if context.stopped:
         return "its process is stopped"
     if session.uplink is None and context.uid != session.uid and context.uid != 0:
-        return f"another user: the ring may be read by {session.user} only, see shared_memory_group"
+        return f"another user: only {session.user} may read the ring, see shared_memory_group"
     if session.uplink is None and len(session.receivers) >= session.slots_max:
-        return f"all {session.slots_max} slots are taken"
+        return f"all {session.slots_max} slots are in use"
     return "not joined yet"

@@ -1,7 +1,7 @@
-"""Messages of a topic, looked at in the ring without a slot: its source does not know of it and never waits for it.
+"""Reads messages of a topic from a ring without a slot: the source does not notice the reader and never waits for it.
 
-What was published between two looks is copied and checked afterwards: a copy that the writer may have overwritten
-meanwhile is not used. Where more comes than can be copied, only a part is looked at, and the rest is skipped.
+Each read copies the records since the last one, then checks the copy: it is dropped if the writer may have overwritten
+it meanwhile. When there are more records than can be copied, only some of them are read, and the others are skipped.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SHOWN_MAX: Final = 512
-"""So many bytes of a message are kept."""
-_MOST: Final = 1 << 18
+"""Most bytes of a message that are kept."""
+_COPY_MAX: Final = 1 << 18
 _TRIES: Final = 200
-"""So often the writer's position is read until it has moved, less than a millisecond."""
+"""How often the writer's position is read until it moves; this takes less than a millisecond."""
 _RECORD: Final = struct.Struct("<IIQ")
 _MESSAGE: Final = struct.Struct("<IIQ")
 _WORD: Final = struct.Struct("<Q")
@@ -33,14 +33,14 @@ _TAIL, _INTENT = (layout.RING_HEADER.fields[name][1] for name in ("tail", "inten
 
 @dataclass(frozen=True, slots=True)
 class Peeked:
-    """A message, or a fragment of one.
+    """A message, or a fragment of a message.
 
     Attributes:
-        sequence_number: its number on the topic.
-        send_time_ns: when it was sent, ns since the epoch; 0 when the session's clock is not this host's.
-        length: its bytes, headers included.
-        data: the first `SHOWN_MAX` of them.
-        fragment: whether it is a part of a longer message.
+        sequence_number: its sequence number.
+        send_time_ns: when it was sent, ns since the epoch; 0 if the session does not use this host's clock.
+        length: its length in bytes, headers included.
+        data: its first `SHOWN_MAX` bytes.
+        fragment: whether it is a fragment.
         headers: whether it begins with a header block.
     """
 
@@ -53,10 +53,10 @@ class Peeked:
 
 
 class Peek:
-    """Looks at one topic of one session."""
+    """A reader of one topic of one session, without a slot."""
 
     def __init__(self, domain: str, context_id: int, source: str, number: int) -> None:
-        """Begins at what is published next.
+        """Begins with the next message.
 
         Args:
             domain: name of the domain.
@@ -78,7 +78,7 @@ class Peek:
         if advert is None:
             raise SegmentGone(f"session {source} has ended")
         if advert.over_udp:
-            raise SegmentGone(f"session {source} goes over UDP and has no ring to look into; use 'ipcbus echo'")
+            raise SegmentGone(f"session {source} is sent over UDP and has no ring to read; use 'ipcbus echo'")
         self._ring = SharedObject(object_names.ring(domain, context_id, advert.local))
         try:
             header = self._ring.header(layout.RING_HEADER, layout.KIND_RING, advert.session_id, "ring")
@@ -90,23 +90,23 @@ class Peek:
             self.close()
             raise
         self.skipped = False
-        """Whether the last look has left something out."""
+        """Whether the last `look` has skipped messages."""
 
     def close(self) -> None:
-        """Lets go of the ring."""
+        """Closes the ring."""
         self._ring.__exit__()
 
     def look(self) -> list[Peeked]:
-        """Messages of the topic since the look before, or a part of them.
+        """Returns the messages of the topic since the last call, or some of them.
 
         Raises:
-            ringbuf.ring_errors.RingError: the ring was cut short.
+            ringbuf.ring_errors.RingError: the ring was truncated.
         """
-        room = min(_MOST, self._capacity // 4)
+        room = min(_COPY_MAX, self._capacity // 4)
         begin, end = self._position, self._tail()
         self.skipped = not 0 <= end - begin <= room
         if self.skipped:
-            # Too much: only what comes next, which is little, as nothing is done in between.
+            # Too much: reads only the next records, which are few, because nothing is done in between.
             begin = end
             end = next((tail for _ in range(_TRIES) if (tail := self._tail()) != begin), begin)
         self._position = end
@@ -117,7 +117,7 @@ class Peek:
         data = self._ring.read(self._data + place, first)
         if first < end - begin:
             data += self._ring.read(self._data, end - begin - first)
-        # A writer puts nothing further ahead than its intent, or the longest record behind its tail and the next frame.
+        # A writer writes up to its intent at most, or up to the longest record and the next frame behind its tail.
         ahead = max(self._word(_INTENT), self._tail() + self._record_max + layout.RECORD_HEADER)
         if ahead - begin > self._capacity:
             self.skipped = True
@@ -129,7 +129,7 @@ class Peek:
         while at + _RECORD.size <= len(data):
             frame, _, ticks = _RECORD.unpack_from(data, at)
             if frame < _RECORD.size or at + frame > len(data):
-                return  # not what a writer of ours writes
+                return  # damaged
             yield from self._of_record(data, at + _RECORD.size, at + frame - self._trailer, ticks)
             at += -(-frame // layout.RECORD_ALIGN) * layout.RECORD_ALIGN
 
@@ -144,7 +144,7 @@ class Peek:
             if length + stamp > end - body:
                 return
             own = sent
-            if stamp and sent and at != first:  # the first one's says when the datagram was published
+            if stamp and sent and at != first:  # the first stamp says when the datagram was published
                 own += int.from_bytes(data[body + length : body + length + stamp], "little") * wire.STAMP_NS
             if topic & wire.TOPIC_MASK == self._number & wire.TOPIC_MASK and not flags & wire.FLAG_TSNI:
                 fragment = bool(flags & wire.FLAG_FRAGMENT)

@@ -1,8 +1,8 @@
-"""What happened between two snapshots of a domain.
+"""Rates: the growth of counters between two snapshots of a domain.
 
-Whatever is in both is told by what it grew; what began in between, by all that it has; what was there before but could
-not be read then, by nothing. Things are told apart by what no restart keeps: a session by its context and the moment
-it began, a topic by its number on the session, a reader by the times its slot has changed hands.
+The rate of an object in both snapshots is its growth; that of an object that began in between is its whole count. An
+object that existed before, but could not be read then, has no rates. The keys of objects change at a restart: a session
+is known by its context and its start, a topic by its number on the session, a reader by the generation of its slot.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
         UplinkStats,
     )
 
-_MOST = 0.5
-"""A source that waits for this share of the time is held up without a rest."""
+_MOST_OF_THE_TIME = 0.5
+"""A source that waits for more than this share of the time counts as waiting without a pause."""
 
 _BITS = counters.bits()
 _GROWING = {of: tuple(row.name for row in counters.counters_of(of) if row.grows) for of in counters.STRUCT_OF}
@@ -39,17 +39,17 @@ _STILL = {of: MappingProxyType(dict.fromkeys(names, 0.0)) for of, names in _GROW
 
 
 def rates(before: DomainSnapshot | None, after: DomainSnapshot) -> DomainSnapshot:
-    """Returns the later snapshot, with what two can tell: rates, shares, and the latency of what was read in between.
+    """Returns the later snapshot with rates, shares of the time, and the latency between the two snapshots.
 
     Args:
-        before: an earlier snapshot of the same domain; without one, or with one that is not earlier, nothing is added.
-        after: the later one.
+        before: an earlier snapshot of the same domain; without it the later snapshot is returned unchanged.
+        after: the later snapshot.
     """
     if before is None or after.read_ns <= before.read_ns:
         return after
     known = {(context.context_id, context.start_ns): context for context in before.contexts}
     unread = any(context.reason and context.alive for context in before.contexts)
-    # What began after this moment was not there before, even where a registry could not be read.
+    # A context that began after this time did not exist before, even if a registry could not be read then.
     limit = after.taken_ns - (after.read_ns - before.read_ns)
     contexts = tuple(
         _context(known.get((context.context_id, context.start_ns)), context, before, limit, unread)
@@ -59,11 +59,11 @@ def rates(before: DomainSnapshot | None, after: DomainSnapshot) -> DomainSnapsho
 
 
 def growth(of: str, before: Counters, after: Counters) -> dict[str, int]:
-    """By how much counters grew; also around the end of their words, and None of those that began anew.
+    """Returns the growth of counters, wrap-around included; without the counters that have started again.
 
     Args:
-        of: kind of thing that they belong to.
-        before: earlier values; those missing count as 0.
+        of: kind of object that they belong to.
+        before: earlier values (default 0).
         after: later values.
     """
     grown = {}
@@ -71,7 +71,7 @@ def growth(of: str, before: Counters, after: Counters) -> dict[str, int]:
         if name in after:
             grew = after[name] - before.get(name, 0)
             if grew < 0:
-                # Around the end of its word a counter goes on from 0; one that is far below has begun anew.
+                # A counter wraps around to 0 at the end of its word; one that is far lower has started again.
                 bits = _BITS[of, name]
                 grew %= 1 << bits
                 if grew >= 1 << (bits - 1):
@@ -81,11 +81,11 @@ def growth(of: str, before: Counters, after: Counters) -> dict[str, int]:
 
 
 def per_second(of: str, before: Counters, after: Counters, seconds: float) -> Rates:
-    """Returns how much counters grew a second."""
+    """Returns the growth of counters a second."""
     if seconds <= 0:
         return NO_RATES
     if before == after:
-        # Most of what there is stands still, and then looks like this.
+        # Most counters do not change.
         return _STILL[of]
     return MappingProxyType({name: grew / seconds for name, grew in growth(of, before, after).items()})
 
@@ -111,7 +111,7 @@ def _sessions(before: ContextStats | None, after: ContextStats, earlier: DomainS
     for session in after.sessions:
         was = known.get(session.source)
         if was is not None and was.counters and was.start_ns != session.start_ns:
-            was = None  # one that took the name of another in between
+            was = None  # another session that has the same source string now
         yield _session(was, session, earlier.read_ns)
 
 
@@ -122,7 +122,7 @@ def _session(before: SessionStats | None, after: SessionStats, earlier_ns: int) 
     if not after.counters or (before is not None and not before.counters):
         if not after.receivers:
             return after
-        # Those over UDP are known also where their session is not.
+        # Receivers over UDP are known even if their session is not.
         receivers = tuple(_slot(slots.get(slot.key), slot, elapsed, {}) for slot in after.receivers)
         return dataclasses.replace(after, receivers=receivers)
     found = per_second("session", before.counters if before else {}, after.counters, elapsed / 1e9)
@@ -139,19 +139,19 @@ def _session(before: SessionStats | None, after: SessionStats, earlier_ns: int) 
 
 
 def _held_up_for(before: SessionStats | None, after: SessionStats, elapsed: int) -> int:
-    """For how long the same is in the way: a source that waits most of the time waits again and again."""
-    holder, share = _holder(after), after.blocked or 0.0
-    if holder is None:
+    """Returns for how long one reader, or the data rate, has kept the source waiting most of the time, in ns."""
+    cause, share = _cause(after), after.blocked or 0.0
+    if cause is None:
         return 0
-    same = before is not None and _holder(before) == holder
-    longer = before.held_up_for_ns + elapsed if before and same and share > _MOST else round(share * elapsed)
-    return max(after.blocked_for_ns, longer)
+    if before is not None and _cause(before) == cause and share > _MOST_OF_THE_TIME:
+        return max(after.blocked_for_ns, before.held_up_for_ns + elapsed)
+    return max(after.blocked_for_ns, round(share * elapsed))
 
 
-def _holder(session: SessionStats) -> object | None:
-    """What tells who or what holds a session up; None when nothing does."""
-    holder = session.held_up_by
-    return "data rate" if session.held_up_by_rate else holder.key if holder else None
+def _cause(session: SessionStats) -> object | None:
+    """Returns the key of the reader that keeps the source waiting, or "data rate"; None if the source does not wait."""
+    reader = session.held_up_by
+    return "data rate" if session.held_up_by_rate else reader.key if reader else None
 
 
 def _uplink(before: UplinkStats | None, after: UplinkStats, elapsed: int) -> UplinkStats:
@@ -172,7 +172,7 @@ def _reception(before: ReceptionStats | None, after: ReceptionStats | None, elap
 
 
 def _blocked(before: SessionStats | None, after: SessionStats, elapsed: int) -> float | None:
-    """Returns the share of the time in which sends waited; the one that still waits counts until now."""
+    """Returns the share of the time in which sends waited; a send that still waits counts until now."""
     earlier = before.counters["blocked_ns"] + before.blocked_for_ns if before else 0
     waited = after.counters["blocked_ns"] + after.blocked_for_ns - earlier
     return min(1.0, max(0, waited) / elapsed) if elapsed > 0 else None

@@ -1,4 +1,4 @@
-"""What a snapshot says of recorders."""
+"""The part of a snapshot about recorders."""
 
 from __future__ import annotations
 
@@ -8,26 +8,27 @@ from typing import Final
 from ipcbus.stats.udp_model import NO_RATES, Counters, Rates
 
 BEHIND_NS: Final = 1_000_000_000
-"""A recorder whose oldest message waits for so long is behind."""
+"""A recorder is behind when its oldest message has waited for this time."""
 CROWDED: Final = 0.5
-"""So is one whose buffer is full to this share: it fills faster than it is emptied."""
+"""A recorder is also behind when this share of its buffer is full, because it writes more slowly than it receives."""
 SILENT_NS: Final = 3_000_000_000
-"""A recorder that has shown nothing for so long hangs; one that works shows its numbers some times a second."""
+"""A recorder hangs when it has shown nothing for this time; a working one shows its numbers several times a second."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecorderStats:
-    """A recorder of a context, which writes what it receives into a log of an archive.
+    """A recorder of a context, which writes messages into a log of an archive.
 
     Attributes:
-        log: path of the log: that of the archive, and its stream; of a long one the end.
-        since_ns: when it was started, ns since the epoch.
+        log: path of the log: the path of the archive and the stream; the end of a long path.
+        since_ns: when the recorder was started, ns since the epoch.
         alive: whether its process lives.
-        stopped: whether its process is stopped, as by SIGSTOP or a debugger.
-        failing: whether the disk refuses what it writes; it tries again, and drops when its buffer is full.
-        silent_ns: how long ago it showed its numbers.
-        counters: those of kind `recorder`.
-        per_second: how they grew.
+        stopped: whether its process is stopped, for example by SIGSTOP or a debugger.
+        failing: whether writing to the disk fails; the recorder tries again, and drops messages when its buffer is
+            full.
+        silent_ns: time since the recorder showed its numbers.
+        counters: counters of kind `recorder`.
+        per_second: growth of the counters a second.
     """
 
     log: str
@@ -41,16 +42,17 @@ class RecorderStats:
 
     @property
     def fill(self) -> float | None:
-        """The share of its buffer, 0 to 1, that is full; None where it has shown none."""
+        """Share of the buffer that is full, 0 to 1; None before the recorder has shown its buffer."""
         room = self.counters.get("buffer_bytes", 0)
         return min(1.0, self.counters["buffered_bytes"] / room) if room else None
 
     @property
     def doing(self) -> str:
-        """In a word.
+        """The state of the recorder in one word.
 
-        `dead`; `stopped`; `hangs`: it has shown nothing for 3 s; `drops`: it had no room since the earlier snapshot;
-        `fails`: the disk refuses; `behind`: its oldest message waits for 1 s, or its buffer is half full; `records`.
+        `dead`; `stopped`; `hangs`: it has shown nothing for 3 s; `drops`: it dropped messages since the earlier
+        snapshot; `fails`: writing to the disk fails; `behind`: its oldest message has waited for 1 s, or its buffer is
+        half full; `records`.
         """
         if not self.alive:
             return "dead"
@@ -67,5 +69,5 @@ class RecorderStats:
         return "records"
 
     def derived(self) -> dict[str, float | str | None]:
-        """What `DomainSnapshot.to_dict` adds to the fields."""
+        """Returns the values that `DomainSnapshot.to_dict` adds to the fields."""
         return {"fill": self.fill, "doing": self.doing}

@@ -1,4 +1,4 @@
-"""Snapshots as dictionaries, lists, numbers and texts, and back."""
+"""Conversion of snapshots to dictionaries, lists, numbers and texts, and back."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _PLAIN = frozenset({int, str, float, bool, types.NoneType})
 
 
 def to_plain(value: Any) -> Any:  # noqa: ANN401 - whatever stands in a snapshot
-    """Returns a value of a snapshot as JSON knows it."""
+    """Returns a value of a snapshot as JSON types."""
     kind = type(value)
-    # Most values are of these; asking a thousand times for what they are not takes longer than all else.
+    # First, because most values have one of these types.
     if kind in _PLAIN:
         return value
     if kind is tuple:
@@ -34,15 +34,15 @@ def to_plain(value: Any) -> Any:  # noqa: ANN401 - whatever stands in a snapshot
 
 
 def from_plain(kind: type[_T], value: object, where: str) -> _T:
-    """What `to_plain` was given.
+    """Returns the value that `to_plain` has converted.
 
     Args:
         kind: a type that occurs in a snapshot.
-        value: what `to_plain` gave, perhaps by way of a file.
+        value: the result of `to_plain`, perhaps read from a file.
         where: name of the value, for errors.
 
     Raises:
-        ValueError: the value is not of the type; the text names the place.
+        ValueError: the value has another type; the text names the place.
     """
     return typing.cast("_T", _value(kind, value, where))
 
@@ -66,7 +66,7 @@ def _value(kind: Any, value: Any, where: str) -> Any:  # noqa: ANN401 - types of
     if kind is float and type(value) is int:
         value = float(_of(int, value, where))
     if kind is str:
-        # A lone surrogate is no character, and nothing that writes text could write it.
+        # A lone surrogate cannot be written as text.
         return _of(str, value, where).encode(errors="backslashreplace").decode()
     return _of(kind, value, where)
 
@@ -77,25 +77,27 @@ def _record(kind: Any, value: dict[str, Any], where: str) -> Any:  # noqa: ANN40
         if name in value:
             found[name] = _value(inner, value[name], f"{where}.{name}")
         elif required:
-            raise ValueError(f"{where} has no {name!r}; another release of ipcbus wrote it, or it is cut short")
+            raise ValueError(
+                f"{where} has no {name!r}: another release of ipcbus wrote it, or it is truncated; take it again"
+            )
     return kind(**found)
 
 
 @functools.cache
 def _fields(kind: Any) -> tuple[tuple[str, Any, bool], ...]:  # noqa: ANN401 - any dataclass
-    """Name and type of each field, and whether it has to be there."""
+    """Returns name and type of each field, and whether it is required."""
     hints = typing.get_type_hints(kind)
     return tuple((field.name, hints[field.name], not _has_default(field)) for field in dataclasses.fields(kind))
 
 
 def _of(kind: type[_T], value: object, where: str) -> _T:
-    # bool is an int to Python, but not here.
+    # In Python a bool is an int.
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise ValueError(f"{where} is {value!r:.60}, not of type {kind.__name__}")
     if isinstance(value, int) and not 0 <= value < 1 << 64:
-        raise ValueError(f"{where} is a number that no counter can have")
+        raise ValueError(f"{where} is {value}, but a counter is from 0 to 2**64 - 1")
     if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"{where} is {value}, which is no number")
+        raise ValueError(f"{where} is {value}, not a finite number")
     return value
 
 

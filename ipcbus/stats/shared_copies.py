@@ -1,7 +1,7 @@
-"""Copies of what a session's two shared objects say, checked before anything of it is used.
+"""Copies of the shared objects of a session, checked before they are used.
 
-The objects are read with `pread`, not mapped: an object that its owner, or somebody with bad intent, cuts short is
-then a short read with a reason, where touching a mapping would be a SIGBUS. Nothing is written and no lock is taken.
+The objects are read with `pread`, not mapped: when another program truncates an object, a read is short and its error
+says why, while an access to a mapping would raise SIGBUS. Nothing is written, and no lock is taken.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Records = np.ndarray[tuple[int], np.dtype[np.void]]
 
 Fields = dict[str, Any]
-"""A structure as Python values: those of numpy take ten times as long to look at."""
+"""A structure as Python values, whose access is ten times as fast as that of numpy values."""
 
 _TRIES = 4
 _STATE = struct.Struct("<II")  # state and generation of a slot
@@ -31,12 +31,12 @@ _IN_USE = (layout.SLOT_JOINING, layout.SLOT_ACTIVE, layout.SLOT_EVICTED)
 _WORD = np.dtype("<u8")
 _NO_WORDS = np.zeros(0, _WORD)
 _AREA_MAX = 1 << 24
-"""No user area is larger: that many bytes hold a line for every topic that options allow."""
+"""Largest user area in bytes; a line for every topic that options allow fits into it."""
 
 
 @dataclass(frozen=True, slots=True)
 class UplinkCopy:
-    """What a session's uplink shows; `joined` has a word a topic, in which bit i is of client i."""
+    """The sending side of a session over UDP; `joined` has a word for each topic, with bit i for client i."""
 
     board: Fields
     clients: dict[int, Fields]
@@ -45,7 +45,7 @@ class UplinkCopy:
 
 @dataclass(frozen=True, slots=True)
 class ReceptionCopy:
-    """The own ring of a context that receives a session over UDP: header, board, and its one reader."""
+    """The ring of a context that receives a session over UDP: header, stats block, and its one reader."""
 
     header: Fields
     board: Fields
@@ -55,20 +55,20 @@ class ReceptionCopy:
 
 @dataclass(frozen=True, slots=True)
 class RingCopy:
-    """Header and topic lines of a ring, and what its uplink shows; None without one, or before it shows anything."""
+    """Header and topic lines of a ring; `uplink` is None without a sending side over UDP, and before its first use."""
 
     header: Fields
     lines: Records
     uplink: UplinkCopy | None = None
 
     def line(self, number: int) -> Fields:
-        """Returns the line of the topic with this number, or of another one that has its place now."""
+        """Returns the line of the topic with this number, or of the topic that has this line now."""
         return _fields(self.lines[number % len(self.lines)])
 
 
 @dataclass(frozen=True, slots=True)
 class ControlCopy:
-    """Header, joined words and the slots in use of a control block; `held` are those whose owner lives."""
+    """Header, joined words and slots in use of a control block; `held` are the slots whose owner lives."""
 
     header: Fields
     joined: np.ndarray[tuple[int], np.dtype[np.uint64]]
@@ -80,33 +80,33 @@ class SharedObject:
     """One shared object, open for reading."""
 
     def __init__(self, name: str) -> None:
-        """Opens it.
+        """Opens the object.
 
         Raises:
-            ringbuf.ring_errors.RingError: it is gone, refused, or nothing that can be read.
+            ringbuf.ring_errors.RingError: the object is gone, or this user may not read it.
         """
         self.name = name
         self.fd = segment.open_fd(name, write=False)
 
     def __enter__(self) -> SharedObject:
-        """The object itself; closed at the end of the block."""
+        """Returns the object itself, which is closed at the end of the block."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Closes it."""
+        """Closes the object."""
         os.close(self.fd)
 
     def read(self, offset: int, length: int) -> bytes:
         """Returns a copy of some bytes.
 
         Raises:
-            SegmentMismatch: the object ends before.
+            SegmentMismatch: the object ends before them.
         """
         data = os.pread(self.fd, length, offset)
         if len(data) < length:
             raise SegmentMismatch(
-                f"{self.name} ends at byte {offset + len(data)}, before byte {offset + length}; its owner is just "
-                "starting, or damaged"
+                f"{self.name} ends at byte {offset + len(data)}, before byte {offset + length}: its owner is just "
+                "starting, or damaged; look again, then restart it"
             )
         return data
 
@@ -115,18 +115,21 @@ class SharedObject:
         return np.frombuffer(self.read(offset, dtype.itemsize), dtype, 1)[0]  # type: ignore[no-any-return]
 
     def array(self, dtype: np.dtype[Any], count: int, offset: int) -> np.ndarray[tuple[int], np.dtype[Any]]:
-        """Returns a copy of several structures in a row."""
+        """Returns a copy of consecutive structures."""
         return np.frombuffer(self.read(offset, count * dtype.itemsize), dtype, count)
 
     def header(self, dtype: np.dtype[np.void], kind: int, session_id: int, what: str) -> Fields:
-        """Returns the header, if the object is what its name says.
+        """Returns the header of the object.
 
         Raises:
-            SegmentMismatch: it is not, or another release made it.
+            SegmentMismatch: the object is of another kind or session, or another release made it.
         """
         header = _fields(self.record(dtype))
         if header["magic"] != layout.MAGIC or header["kind"] != kind:
-            raise SegmentMismatch(f"{self.name} is no {what} of ipcbus; its owner is just starting, or damaged")
+            raise SegmentMismatch(
+                f"{self.name} is not a {what} of ipcbus: its owner is just starting, or damaged; look again, then "
+                "restart it"
+            )
         if header["layout_id"] != layout.LAYOUT_ID:
             raise SegmentMismatch(
                 f"{self.name} was made by layout {header['layout_id']:#010x} version {header['version']}, "
@@ -143,10 +146,10 @@ class SharedObject:
 
 
 def read_control(name: str, session_id: int, topics_max: int) -> ControlCopy:
-    """Copies a control block.
+    """Returns a copy of a control block.
 
     Raises:
-        ringbuf.ring_errors.RingError: it cannot be read, or is not what it should be.
+        ringbuf.ring_errors.RingError: the object cannot be read, or its header is wrong.
         OSError: the system refused.
     """
     with SharedObject(name) as shared:
@@ -166,9 +169,9 @@ def read_control(name: str, session_id: int, topics_max: int) -> ControlCopy:
 
 
 def _read_slot(shared: SharedObject, offset: int) -> Fields | None:
-    """Returns a slot in use, all of it of the same owner; None when it is free."""
+    """Returns a slot in use, with values of one owner; None if the slot is free."""
     for _ in range(_TRIES):
-        # Most slots are free, so this is the one line of a snapshot that runs thousands of times.
+        # Most slots are free, so this must be fast.
         if os.pread(shared.fd, len(_FREE), offset) == _FREE:
             return None
         state, generation = _STATE.unpack(shared.read(offset, _STATE.size))
@@ -181,15 +184,15 @@ def _read_slot(shared: SharedObject, offset: int) -> Fields | None:
 
 
 def _fields(record: Record) -> Fields:
-    """By name, as numbers, bytes, and arrays."""
+    """Returns the fields of a structure by name, as numbers, bytes and arrays."""
     return dict(zip(record.dtype.names or (), record.item(), strict=True))
 
 
 def read_ring(name: str, session_id: int, topics_max: int) -> RingCopy:
-    """Copies header and topic lines of a ring.
+    """Returns a copy of header and topic lines of a ring.
 
     Raises:
-        ringbuf.ring_errors.RingError: it cannot be read, or is not what it should be.
+        ringbuf.ring_errors.RingError: the object cannot be read, or its header is wrong.
         OSError: the system refused.
     """
     with SharedObject(name) as shared:
@@ -199,7 +202,7 @@ def read_ring(name: str, session_id: int, topics_max: int) -> RingCopy:
         at, size = header["user_offset"], topics_max * TOPIC_LINE.itemsize
         if header["user_bytes"] < size + uplink_bytes(topics_max):
             return RingCopy(header, shared.array(TOPIC_LINE, topics_max, at))
-        # In one go: most uplinks have never been used, and then that was all.
+        # With one read, because most sessions have never sent over UDP, and need no other.
         data = shared.read(at, size + UPLINK_BOARD.itemsize)
         lines = np.frombuffer(data, TOPIC_LINE, topics_max)
         uplink = _read_uplink(shared, at + size, topics_max) if any(data[size : size + 8]) else None
@@ -207,7 +210,7 @@ def read_ring(name: str, session_id: int, topics_max: int) -> RingCopy:
 
 
 def _read_uplink(shared: SharedObject, offset: int, topics_max: int) -> UplinkCopy:
-    """What an uplink shows, all of it written at one time unless its source keeps writing, or died while it wrote."""
+    """Returns a copy of the sending side over UDP; consistent unless its source keeps writing, or died writing."""
     size = CLIENTS_SHOWN * CLIENT_LINE.itemsize
     for _ in range(_TRIES):
         board = _fields(shared.record(UPLINK_BOARD, offset))
@@ -223,16 +226,18 @@ def _read_uplink(shared: SharedObject, offset: int, topics_max: int) -> UplinkCo
 
 
 def read_reception(ring_name: str, control_name: str, session_id: int) -> ReceptionCopy:
-    """Copies what a context shows of a session that it receives over UDP.
+    """Returns a copy of the objects of a context for a session that it receives over UDP.
 
     Raises:
-        ringbuf.ring_errors.RingError: it cannot be read, or is not what it should be.
+        ringbuf.ring_errors.RingError: an object cannot be read, or its header is wrong.
         OSError: the system refused.
     """
     control = read_control(control_name, session_id, 0)
     slot = control.slots.get(0)
     if slot is None:
-        raise SegmentMismatch(f"nobody reads {ring_name}; its owner is just starting, or leaving")
+        raise SegmentMismatch(
+            f"{ring_name} has no reader: its owner is just starting, or leaves the session; look again"
+        )
     with SharedObject(ring_name) as shared:
         header = shared.header(layout.RING_HEADER, layout.KIND_RING, session_id, "ring")
         if header["user_bytes"] < RECEPTION_BOARD.itemsize:

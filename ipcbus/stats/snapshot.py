@@ -1,7 +1,7 @@
-"""A domain as it is now, read by anybody who may, without a slot and without touching those it tells about.
+"""Takes snapshots of a domain from shared memory, without a slot and without any effect on its contexts.
 
-What vanishes, is damaged, or may not be read while a snapshot is taken is no error: the context or session then says
-why its numbers are missing.
+An object that vanishes, is damaged, or may not be read does not end a snapshot with an error: the context or session
+says why its numbers are missing.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ if TYPE_CHECKING:
 _STATES = {layout.SLOT_JOINING: "joining", layout.SLOT_ACTIVE: "active", layout.SLOT_EVICTED: "evicted"}
 _PACINGS = {False: "receiver_paced", True: "source_paced"}
 _AGE_MAX = (1 << 63) - 1
-"""Older is nothing, whatever a damaged registry says."""
-_DEAD = "its process is gone; what it left is removed when another context of the domain looks"
+"""Highest age, for damaged registries."""
+_DEAD = "its process has ended; another context of the domain will remove its shared memory"
 
 
 def take_snapshot(domain: str = "default", processes: Processes | None = None) -> DomainSnapshot:
-    """Everything that the shared memory of one domain says.
+    """Returns a snapshot of one domain.
 
     Args:
-        domain: its name.
-        processes: what is known of processes already; who takes many snapshots hands in the same one each time.
+        domain: name of the domain.
+        processes: a cache of command lines; pass the same object to all snapshots that a program takes.
 
     Raises:
-        ConfigError: it is no name of a domain.
+        ConfigError: the name of the domain is invalid.
     """
     object_names.check_domain(domain)
     return _snapshot(object_names.domain_tag(domain), domain, processes or Processes())
@@ -83,25 +83,25 @@ def _registries(tag: str) -> list[str]:
 
 
 def _named(tag: str, contexts: Iterable[ContextAdvert | None]) -> str:
-    """Returns the name behind a tag, which is the tag itself where no registry says it."""
+    """Returns the name of the domain with a tag, or the tag if no registry contains the name."""
     known = (each.domain for each in contexts if each is not None and object_names.domain_tag(each.domain) == tag)
     return next(known, tag)
 
 
 def _snapshot(tag: str, domain: str | None, processes: Processes) -> DomainSnapshot:
     taken, now = time.time_ns(), time.monotonic_ns()
-    # All registries come first: a receiver's numbers are then never ahead of those of the sessions it reads.
+    # Registries are read first, so that a receiver's numbers are never ahead of those of its sessions.
     read = [(name, *_read_registry(name), time.monotonic_ns()) for name in _registries(tag)]
     receptions = UdpReceptions()
     for name, contents, alive, _, _ in read:
         if contents is not None and alive and contents.receptions:
             receptions.read(name.removesuffix(object_names.REGISTRY), contents)
     contexts = [_context(*found, receptions, processes) for found in read]
-    elsewhere = receptions.left_over(contexts, processes)
-    contexts = [context for context in contexts if context.pid or context.context_id not in elsewhere]
+    remote = receptions.remote_sessions(contexts, processes)
+    contexts = [context for context in contexts if context.pid or context.context_id not in remote]
     contexts.sort(key=lambda context: (context.start_ns, context.context_id))
-    contexts += [udp_sessions.context_elsewhere(*found, now) for found in sorted(elsewhere.items())]
-    processes.turn()
+    contexts += [udp_sessions.remote_context(*found, now) for found in sorted(remote.items())]
+    processes.forget_unused()
     return DomainSnapshot(
         domain if domain is not None else _named(tag, (found[1] for found in read)),
         taken,
@@ -111,7 +111,7 @@ def _snapshot(tag: str, domain: str | None, processes: Processes) -> DomainSnaps
 
 
 def _read_registry(name: str) -> tuple[ContextAdvert | None, bool, str]:
-    """Contents, whether the owner lives, and why there are no contents."""
+    """Returns the contents, whether the owner lives, and why there are no contents."""
     try:
         registry = PeerRegistry(name)
     except (RingError, OSError, ValueError) as error:
@@ -120,8 +120,8 @@ def _read_registry(name: str) -> tuple[ContextAdvert | None, bool, str]:
         alive = registry.alive()
         contents = registry.read()
         if contents is None:
-            return None, alive, f"{name} is in the middle of a change for too long; look again"
-        # Its header may claim to be another user's; the file cannot.
+            return None, alive, f"{name} was in the middle of a change for too long; look again"
+        # The owner of the file is right, even if the header names another user.
         return dataclasses.replace(contents[1], uid=registry.uid), alive, "" if alive else _DEAD
     except (RingError, OSError, ValueError) as error:
         return None, False, str(error)
@@ -186,7 +186,7 @@ def _context(
 
 def _recorder(shown: RecorderAdvert, alive: bool, stopped: bool, read_ns: int) -> RecorderStats:
     silent = max(0, read_ns - shown.shown_ns)
-    # While it shows nothing what it has not written grows older all the same.
+    # Messages that the recorder has not written grow older even if it shows nothing.
     behind = min(shown.behind_ns + (silent if shown.values["buffered_bytes"] else 0), _AGE_MAX)
     counted = MappingProxyType(counters.values(counters.RECORDER, shown.values, {"behind_ns": behind}))
     failing = bool(shown.values["failing"])
@@ -208,7 +208,7 @@ def _session(
     receptions: list[Reception],
     processes: Processes,
 ) -> SessionStats:
-    """One session; where its objects cannot be read, what the registry says and the reason."""
+    """Returns a session; if its objects cannot be read, the values of the registry and the reason."""
     ring, control, reason = _read(prefix, advert)
     read_ns = time.monotonic_ns()
     header: Mapping[str, int] = ring.header if ring and control else {}
@@ -237,7 +237,7 @@ def _session(
         datagram_max=header["record_max"] - layout.RECORD_HEADER - layout.RECORD_TRAILER * header["checksums"]
         if header
         else 0,
-        slots_max=_room(advert, control, uplink),
+        slots_max=_receivers_max(advert, control, uplink),
         topics_max=advert.topics_max,
         tail=header.get("tail", 0),
         closed=bool(header.get("closed", 0)),
@@ -253,24 +253,25 @@ def _session(
 
 
 def _read(prefix: str, advert: SessionAdvert) -> tuple[RingCopy | None, ControlCopy | None, str]:
-    """What a session's two objects say, and why one of them is missing."""
+    """Returns copies of a session's ring and control block, and why one of them is missing."""
     control: ControlCopy | None = None
     try:
         if not 0 < advert.topics_max <= TOPIC_MASK:
             raise ValueError(
-                f"{advert.source_string} offers {advert.topics_max} topics; its owner is damaged, restart it"
+                f"{advert.source_string} has {advert.topics_max} topics at most; its owner is damaged, restart it"
             )
-        # The positions of readers are read before the tail, so that nobody is ahead of it.
-        control = read_control(_beside(prefix, object_names.control, advert), advert.session_id, advert.topics_max)
-        return read_ring(_beside(prefix, object_names.ring, advert), advert.session_id, advert.topics_max), control, ""
+        # The positions of readers are read before the tail, so that no reader is ahead of it.
+        control = read_control(_object_name(prefix, object_names.control, advert), advert.session_id, advert.topics_max)
+        ring = read_ring(_object_name(prefix, object_names.ring, advert), advert.session_id, advert.topics_max)
+        return ring, control, ""
     except SegmentGone:
-        return None, control, "it ended while it was looked at"
+        return None, control, "it ended while it was read"
     except (RingError, OSError, ValueError) as error:
         return None, control, str(error)
 
 
 def _uplink_lag(control: ControlCopy | None, ring: Mapping[str, int]) -> int:
-    """Returns how far what sends a session over UDP is behind; 0 where nothing does."""
+    """Returns the bytes that the sending side over UDP has not read from the ring; 0 without one."""
     slots = control.slots.values() if control and ring else ()
     position = next(
         (s["position"] for s in slots if s["context_id"] == UPLINK and s["state"] == layout.SLOT_ACTIVE), None
@@ -278,8 +279,8 @@ def _uplink_lag(control: ControlCopy | None, ring: Mapping[str, int]) -> int:
     return max(0, ring["tail"] - position) if position is not None else 0
 
 
-def _room(advert: SessionAdvert, control: ControlCopy | None, uplink: UplinkStats | None) -> int:
-    """Returns how many contexts may join: of a session that has a ring, by its slots."""
+def _receivers_max(advert: SessionAdvert, control: ControlCopy | None, uplink: UplinkStats | None) -> int:
+    """Returns how many contexts may join: the number of slots if the session has a ring."""
     if uplink is not None and advert.over_udp:
         return uplink.clients_max
     return control.header["slots_max"] - (uplink is not None) if control else 0
@@ -292,8 +293,8 @@ def _wait(alive: bool, blocked_since: int, control: ControlCopy | None) -> str:
     return "refused" if refused else ""
 
 
-def _beside(prefix: str, name: Callable[[str, int, int], str], advert: SessionAdvert) -> str:
-    """Name of an object of the same context, whose domain may be known by its tag only."""
+def _object_name(prefix: str, name: Callable[[str, int, int], str], advert: SessionAdvert) -> str:
+    """Returns the name of an object of the context with this prefix; its domain may be known by its tag only."""
     return prefix + name("", advert.context_id, advert.local).rpartition(".")[2]
 
 
@@ -304,14 +305,14 @@ def _source(
     if ring and ring.uplink:
         receivers += udp_sessions.joined(ring.uplink, source.topic_number).bit_count()
     line = ring.line(source.topic_number) if ring else {}
-    # A line that has a new topic already says nothing about this one.
+    # The line may belong to a new topic already.
     ours = line.get("topic") == source.topic_number
-    found = MappingProxyType(counters.values("source", line, _whole(line))) if ours else NO_COUNTERS
+    found = MappingProxyType(counters.values("source", line, _computed(line))) if ours else NO_COUNTERS
     return SourceStats(source.topic, source.topic_number, receivers, found)
 
 
-def _whole(line: Mapping[str, int]) -> dict[str, int]:
-    """What the pairs of a topic's line tell: whole messages, and fragments."""
+def _computed(line: Mapping[str, int]) -> dict[str, int]:
+    """Returns the counters that are computed from a topic's line: whole messages, and fragments."""
     return {
         "lbm_msgs_sent": max(0, line["published"] - line["continued"]),
         "fragments_sent": line["continued_next"] + line["msgs_fragmented"],
@@ -331,7 +332,7 @@ def _slots(
     found = []
     for index, slot in control.slots.items():
         if slot["context_id"] == UPLINK:
-            continue  # no context, but what sends the session over UDP
+            continue  # the sending side over UDP, not a context
         alive = index in control.held
         lag = max(0, tail - slot["position"])
         found.append(
@@ -361,5 +362,5 @@ def _slots(
 
 
 def _joined(control: ControlCopy, advert: SessionAdvert, source: SourceAdvert) -> int:
-    """Mask of the slots whose contexts receive a topic."""
+    """Returns the mask of the slots whose contexts receive a topic."""
     return int(control.joined[source.topic_number % advert.topics_max])

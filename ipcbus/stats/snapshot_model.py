@@ -1,7 +1,7 @@
-"""What a snapshot says: frozen values, ready for tables and JSON.
+"""The data model of a snapshot: frozen values, ready for tables and JSON.
 
-`take_snapshot` fills what can be known at one moment. What needs two (`per_second`, `recent`, `blocked`, `seconds`) is
-filled by `rates`, and empty or None until then.
+`take_snapshot` fills the values of one moment. `rates` fills those that need two snapshots (`per_second`, `recent`,
+`blocked`, `seconds`); until then they are empty or None.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from ipcbus.stats import serialization
 from ipcbus.stats.compat import complete
 from ipcbus.stats.histogram import Histogram  # noqa: TC001 - from_dict looks the types up
-from ipcbus.stats.recorder_model import RecorderStats  # noqa: TC001 - the same
+from ipcbus.stats.recorder_model import RecorderStats  # noqa: TC001 - from_dict looks it up
 from ipcbus.stats.udp_model import NO_COUNTERS, NO_RATES, RING, Counters, Rates, ReceptionStats, UplinkStats
 
 __all__ = [
@@ -39,11 +39,11 @@ class SourceStats:
     """A topic on a session.
 
     Attributes:
-        topic: its name.
+        topic: name of the topic.
         number: the session's number of the topic.
-        receivers: how many receiving contexts are joined to it.
-        counters: those of kind `source`; empty when they could not be read.
-        per_second: how they grew.
+        receivers: number of contexts that receive the topic from the session.
+        counters: counters of kind `source`; empty if they could not be read.
+        per_second: growth of the counters a second.
     """
 
     topic: str
@@ -58,34 +58,34 @@ class SlotStats:
     """A receiving context on a session.
 
     Attributes:
-        slot: number of the slot; those from 64 on receive over UDP, which needs none.
-        generation: how often the slot has changed hands; with it, a slot that another reader took is told apart.
-        state: `joining`, `active`, or `evicted`: cut off by its source, and it has not noticed yet.
-        alive: whether its process lives; a dead one's slot is taken back within a second.
-        stopped: whether its process is stopped, as by SIGSTOP or a debugger.
-        parked: whether it sleeps until something is published, or is about to.
+        slot: number of the slot; from 64 on numbers of contexts that receive over UDP, without a slot.
+        generation: how often the slot got a new receiver; it tells receivers of one slot apart.
+        state: `joining`, `active`, or `evicted` (the receiver has not noticed its eviction yet).
+        alive: whether its process lives; the slot of a dead process is reclaimed within a second.
+        stopped: whether its process is stopped, for example by SIGSTOP or a debugger.
+        parked: whether it sleeps until a message is published, or is about to sleep.
         pid: its process.
         uid: its user.
-        user: the user's name, or the number again.
-        context_id: its context.
+        user: the user's name, or the number as a text.
+        context_id: id of the context.
         context_name: the context's name, often empty.
-        command: command line of the process; empty when it cannot be read.
+        command: command line of the process; empty if it cannot be read.
         joined_ns: when it joined, ns since the epoch.
-        position: what it has read, in bytes since the session began, or since it joined over UDP.
-        lag: bytes that it has not read yet; more than the window where a source-paced source has lapped it. Over UDP
-            what has come and was not read, and what is missing; of a context on another host what it had not got when
-            it said so last.
-        lag_messages: about as many messages: the bytes over the mean size of the messages sent of late; None when
-            nothing tells the size.
-        topics: what it receives of the session.
-        counters: those of kind `slot`; empty of a context that cannot be looked at, as on another host.
-        latency: from the sending of a message to the reading of its datagram, since it joined.
-        per_second: how the counters grew.
-        recent: the latency of what it read between the two snapshots; None without the earlier one.
+        position: bytes that it has read since the session began, or, over UDP, since it joined.
+        lag: bytes that it has not read yet; more than the window if a source-paced source has lapped it. Over UDP the
+            bytes that have arrived and were not read, and those that are missing; for a context on another host, the
+            bytes that were missing there at its last sign of life.
+        lag_messages: the lag in messages: its bytes divided by the mean size of recent messages; None if the size is
+            unknown.
+        topics: the topics that it receives from the session.
+        counters: counters of kind `slot`; empty for a context that cannot be read, for example on another host.
+        latency: time from the sending of a message to the reading of its datagram, since it joined.
+        per_second: growth of the counters a second.
+        recent: latency between the two snapshots; None without an earlier snapshot.
         layer: `ring`, or the transport over which it receives, for example `LBT-RU`.
-        reason: why it does not read the ring; empty where it does, or where there is none.
-        address: where it receives over UDP, as its source says; empty when it says nothing.
-        reception: its end of the session over UDP; None without one that can be looked at.
+        reason: why it does not read the ring; empty if it does, or if the session has no ring.
+        address: its address over UDP, as its source shows it; empty if its source shows none.
+        reception: its side of the session over UDP; None if it has none, or if it cannot be read.
     """
 
     slot: int
@@ -116,14 +116,14 @@ class SlotStats:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What tells it from every other and later one on the session."""
+        """A key that no other and no later receiver of the session has."""
         if self.layer == RING:
             return self.slot, self.generation, self.context_id
         return self.layer, self.joined_ns, self.context_id
 
     @property
     def doing(self) -> str:
-        """In a word: `reads`, `parked`, `joining`, `evicted`, `stopped` or `dead`."""
+        """The state of the receiver in one word: `reads`, `parked`, `joining`, `evicted`, `stopped` or `dead`."""
         if not self.alive:
             return "dead"
         if self.stopped:
@@ -139,36 +139,36 @@ class SessionStats:
 
     Attributes:
         source: its source string, for example `LBT-IPC:6481f8d4:20001`.
-        transport: for example `LBT-IPC`.
-        context_id: the context that sends.
+        transport: its transport, for example `LBT-IPC`.
+        context_id: id of the context that sends.
         context_name: the context's name, often empty.
         pid: its process.
         uid: its user.
-        user: the user's name, or the number again.
-        command: its command line; empty when it cannot be read.
+        user: the user's name, or the number as a text.
+        command: command line of the process; empty if it cannot be read.
         alive: whether its process lives.
-        stopped: whether its process is stopped, as by SIGSTOP or a debugger.
-        start_ns: when the session began, ns since the epoch; 0 when unknown.
+        stopped: whether its process is stopped, for example by SIGSTOP or a debugger.
+        start_ns: when the session began, ns since the epoch; 0 if unknown.
         pacing: `receiver_paced` or `source_paced`.
         capacity: bytes of its window.
         datagram_max: the longest datagram in bytes.
-        slots_max: how many contexts may join.
-        topics_max: how many topics it may carry.
-        tail: what was published, in bytes since the session began.
+        slots_max: most contexts that may join.
+        topics_max: most topics of the session.
+        tail: bytes published since the session began.
         closed: whether its source has ended it.
-        wait: `blocked` while a send waits for room, `refused` while one that found none waits for its WAKEUP event,
-            else empty.
-        blocked_for_ns: how long the send that is blocked has waited until now; 0 when none is.
-        counters: those of kind `session`; empty when they could not be read.
+        wait: `blocked` while a send waits for room, `refused` while a refused send waits for its WAKEUP event, else
+            empty.
+        blocked_for_ns: how long the blocked send has waited until now; 0 if no send is blocked.
+        counters: counters of kind `session`; empty if they could not be read.
         sources: its topics.
-        receivers: who reads it.
-        reason: why numbers are missing; empty when none is.
+        receivers: the contexts that receive it.
+        reason: why numbers are missing; empty if they are complete.
         read_ns: when the numbers were read, ns of the monotonic clock.
-        per_second: how the counters grew.
-        blocked: the share of the time, 0 to 1, in which its source was kept waiting; None without an earlier snapshot.
-        held_up_for_ns: for how long `held_up_by`, or the data rate, has held it up without a rest, as far as was
-            watched.
-        uplink: how it goes over UDP, or could; None where it has a ring only.
+        per_second: growth of the counters a second.
+        blocked: share of the time, 0 to 1, in which sends waited; None without an earlier snapshot.
+        held_up_for_ns: for how long `held_up_by`, or the data rate, has kept the source waiting without a pause, since
+            the first snapshot.
+        uplink: its sending side over UDP, in use or not; None if it has a ring only.
     """
 
     source: str
@@ -203,28 +203,28 @@ class SessionStats:
 
     @property
     def _lags(self) -> list[int]:
-        """How far each is behind who is waited for."""
+        """The lags of all readers that the source waits for, in bytes."""
         lags = [slot.lag for slot in self.receivers if slot.state == "active" and slot.layer == RING]
         return lags + ([self.uplink.lag] if self.counters and self.uplink and self.uplink.active else [])
 
     @property
     def fill(self) -> float | None:
-        """The share of the window, 0 to 1, that the reader furthest behind has not read; None without a reader."""
+        """Share of the window, 0 to 1, that the slowest reader has not read; None without a reader."""
         lags = self._lags
         return min(1.0, max(lags) / self.capacity) if lags and self.capacity else None
 
     @property
     def messages_per_datagram(self) -> float | None:
-        """How full datagrams were between the two snapshots, or since the beginning without the earlier one."""
+        """Mean number of messages in a datagram between the two snapshots, or, without an earlier one, of all."""
         counts: Mapping[str, float] = self.per_second or self.counters
         datagrams, messages = counts.get("msgs_sent"), counts.get("lbm_msgs_sent")
         return messages / datagrams if datagrams and messages is not None else None
 
     @property
     def batch_wait_ns(self) -> float | None:
-        """How long a message waited for others in its datagram: the mean between the two snapshots.
+        """Mean time that a message waited for others in its datagram, between the two snapshots; a part of the latency.
 
-        Without the earlier one, since the beginning. It is a part of the latency. None where no message was sent.
+        Without an earlier snapshot, the mean of all messages. None if no message was sent.
         """
         counts: Mapping[str, float] = self.per_second or self.counters
         waited, messages = counts.get("batch_wait_ns"), counts.get("lbm_msgs_sent")
@@ -232,7 +232,7 @@ class SessionStats:
 
     @property
     def held_up_by(self) -> SlotStats | None:
-        """The reader that keeps a receiver-paced source waiting, now or since the earlier snapshot; often None."""
+        """The reader that keeps a receiver-paced source waiting, now or since the earlier snapshot; may be None."""
         if self.pacing != "receiver_paced" or not (self.wait or self.blocked) or self.held_up_by_rate:
             return None
         readers = [slot for slot in self.receivers if slot.state == "active" and slot.layer == RING]
@@ -247,7 +247,7 @@ class SessionStats:
         return bool(uplink.limited_for_ns or uplink.limited) and uplink.lag >= max(self._lags)
 
     def derived(self) -> dict[str, float | int | None]:
-        """What `to_dict` adds to the fields; of the reader that holds the source up, the number of its slot."""
+        """Returns the values that `to_dict` adds to the fields; `held_up_by` is a number of a slot there."""
         holder = self.held_up_by
         return {
             "fill": self.fill,
@@ -258,7 +258,7 @@ class SessionStats:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the session as it stands in the snapshot's `to_dict`."""
+        """Returns the session as in the snapshot's `to_dict`."""
         return {**serialization.to_plain(self), **self.derived()}
 
 
@@ -267,11 +267,11 @@ class ReceiverStats:
     """A receiver of a context, over all its sessions.
 
     Attributes:
-        topic: what it receives; of a wildcard receiver the pattern, of which long ones are cut.
-        wildcard: whether it receives every topic that matches.
+        topic: its topic; for a wildcard receiver its pattern, which is cut if it is long.
+        wildcard: whether it receives all topics that match.
         since_ns: when it was made, ns since the epoch.
-        counters: those of kind `receiver`.
-        per_second: how they grew.
+        counters: counters of kind `receiver`.
+        per_second: growth of the counters a second.
     """
 
     topic: str
@@ -283,26 +283,26 @@ class ReceiverStats:
 
 @dataclass(frozen=True, slots=True)
 class ContextStats:
-    """A context.
+    """A context with its sessions, receivers and recorders.
 
     Attributes:
-        context_id: its number, random.
+        context_id: its id, a random number.
         name: its name, often empty.
-        pid: its process; 0 when its registry cannot be read.
+        pid: its process; 0 if its registry cannot be read.
         uid: its user.
-        user: the user's name, or the number again.
-        command: command line of the process; empty when it cannot be read.
+        user: the user's name, or the number as a text.
+        command: command line of the process; empty if it cannot be read.
         start_ns: when it was opened, ns since the epoch.
         release: its version of ipcbus.
-        alive: whether its process lives; what a dead one left is removed within a second while others live.
-        stopped: whether its process is stopped, as by SIGSTOP or a debugger.
-        sessions: what it sends on.
-        receivers: what it receives.
-        recorders: what writes what it receives into archives.
-        reason: why nothing more is known of it; empty when it could be read.
+        alive: whether its process lives; other contexts remove the objects of a dead context within a second.
+        stopped: whether its process is stopped, for example by SIGSTOP or a debugger.
+        sessions: the sessions that it sends.
+        receivers: its receivers.
+        recorders: its recorders, which write messages into archives.
+        reason: why the other values are missing; empty if it could be read.
         read_ns: when its receivers' counters were read, ns of the monotonic clock.
-        counters: those of kind `context`; empty when they could not be read.
-        per_second: how they grew.
+        counters: counters of kind `context`; empty if they could not be read.
+        per_second: growth of the counters a second.
     """
 
     context_id: int
@@ -329,12 +329,12 @@ class DomainSnapshot:
     """A domain at one moment; the numbers of different contexts are read microseconds apart.
 
     Attributes:
-        domain: its name, or its tag in the names of shared objects where no context tells the name.
-        taken_ns: when, ns since the epoch.
-        read_ns: the same moment in ns of the monotonic clock, by which rates are reckoned.
-        contexts: all of them, the oldest first; behind them those elsewhere from which contexts here receive over UDP.
-        seconds: how much earlier the snapshot was that the rates are from; 0 without one. `History` reckons the rates
-            of what sends very few messages over up to 20 s.
+        domain: its name, or, if no context shows the name, its tag in the names of shared objects.
+        taken_ns: when the snapshot was taken, ns since the epoch.
+        read_ns: this moment in ns of the monotonic clock, for rates.
+        contexts: its contexts, the oldest first; then contexts on other hosts whose sessions are received here.
+        seconds: time between the earlier snapshot and this one, in s; 0 without an earlier one. `History` computes
+            rates of very few messages over up to 20 s.
     """
 
     domain: str
@@ -353,7 +353,7 @@ class DomainSnapshot:
         return next((session for session in self.sessions if session.source == source), None)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as dictionaries, lists, numbers and texts, for `json.dumps`; docs/reference/json.md."""
+        """Returns dictionaries, lists, numbers and texts, for `json.dumps`; docs/reference/json.md describes them."""
         found: dict[str, Any] = serialization.to_plain(self)
         for context, taken in zip(found["contexts"], self.contexts, strict=True):
             for session, stats in zip(context["sessions"], taken.sessions, strict=True):
@@ -364,10 +364,10 @@ class DomainSnapshot:
 
     @classmethod
     def from_dict(cls, value: object) -> DomainSnapshot:
-        """Returns a snapshot from what `to_dict` gave; what else stands there is passed over.
+        """Returns a snapshot from the result of `to_dict`; unknown entries are ignored.
 
         Raises:
-            ValueError: something is missing, or of another type; the text names where.
+            ValueError: an entry is missing, or has the wrong type; the text names the entry.
         """
         found = serialization.from_plain(cls, value, "snapshot")
         return dataclasses.replace(found, contexts=tuple(map(complete, found.contexts)))

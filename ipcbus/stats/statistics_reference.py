@@ -1,4 +1,4 @@
-"""The reference page of the statistics, written from the table of counters and the data model.
+"""Writes the reference page of the statistics from the table of counters and the data model.
 
 In a checkout, `python -m ipcbus.stats.statistics_reference` writes docs/reference/statistics.md;
 with `--check` it only compares.
@@ -49,7 +49,7 @@ TYPE_OF: Final[dict[str, type]] = {
     RECEIVER: ReceiverStats,
     RECORDER: RecorderStats,
 }
-"""What carries the counters of each kind of thing."""
+"""The class of the snapshot with the counters of each kind of object."""
 
 _ATTRIBUTE = re.compile(r"^(\w+): (.+(?:\n  +.+)*)", re.MULTILINE)
 
@@ -72,24 +72,24 @@ _HEAD: Final = """\
 
 # Statistics
 
-Every number that ipcbus keeps, and what is reckoned from them. They lie in shared memory, where they are counted
-anyway: `ipcbus top`, `list`, `info`, `stats`, `hz`, `bw`, `delay` and `ipcbus.stats` read them there and disturb
-nobody. They are read word by word, so numbers of one moment differ by what happened in the microseconds between.
+All counters of ipcbus, and the values that are computed from them. Contexts keep the counters in shared memory, where
+`ipcbus top`, `list`, `info`, `stats`, `hz`, `bw`, `delay` and `ipcbus.stats` read them without any effect on the
+contexts. They are read word by word, so that the numbers of a snapshot are some microseconds apart.
 
-Counters count up from the beginning of what they belong to, and have a rate a second; "now" stands in the unit of those
-that tell a value of the moment. The last column tells where Ultra Messaging has the counter, and under which name;
-`msgs` are datagrams there as here, and `lbm_msgs` are messages. Ultra Messaging counts each fragment of a long message
-as a message; here a message counts once, with its own size, and its fragments have counters of their own. Sequence
-numbers, and so losses, are counted by fragments on both.
+A counter begins at 0 with its object and grows; its growth a second is its rate. A unit with "now" marks a current
+value instead. The last column shows the statistics of Ultra Messaging that have the counter, and its name there. In
+both, `msgs` are datagrams and `lbm_msgs` are messages. Ultra Messaging counts each fragment of a long message as a
+message. ipcbus counts a message once, with its size, and counts its fragments apart. Both count sequence numbers, and
+so losses, by fragment.
 
-With `ordered_delivery` 0 a receiver gets the fragments themselves. They count as fragments and with their bytes, and
-the message counts when its last fragment is delivered, so that messages a second agree with the sending side.
-How the numbers look in JSON: [json](json.md).
+With `ordered_delivery` 0 a receiver gets single fragments. They count as fragments and with their bytes, and the
+message counts when its last fragment is delivered, so that the rates of messages agree with those of the source.
+The reference of [JSON](json.md) shows these numbers in JSON.
 """
 
 
 def meanings(kind: type) -> dict[str, str]:
-    """What the docstrings of a class say of its attributes and properties, each in one line."""
+    """Returns the descriptions of attributes and properties in the docstrings of a class, each in one line."""
     _, _, attributes = inspect.cleandoc(kind.__doc__ or "").partition("Attributes:\n")
     found = {name: " ".join(text.split()) for name, text in _ATTRIBUTE.findall(inspect.cleandoc(attributes))}
     for name, value in vars(kind).items():
@@ -127,9 +127,9 @@ def _row(counter: Counter) -> str:
 
 def _derived() -> str:
     head = (
-        "## What is reckoned from them\n\n"
-        "Rates, shares and recent latencies need two snapshots; `ipcbus.stats.rates` and `History` reckon them.\n\n"
-        "| of | value | meaning |\n|---|---|---|"
+        "## Computed values\n\n"
+        "Rates, shares and recent latencies need two snapshots; `ipcbus.stats.rates` and `History` compute them.\n\n"
+        "| class | value | meaning |\n|---|---|---|"
     )
     rows = [
         f"| `{kind.__name__}` | `{name}` | {_sentence(meanings(kind)[name])} |"
@@ -145,7 +145,7 @@ def _sentence(text: str) -> str:
 
 
 def main() -> None:
-    """Writes the page, or with `--check` only says whether it is current.
+    """Writes the page; with `--check` only checks whether it is current.
 
     Raises:
         SystemExit: with `--check`, when the page differs from the table.

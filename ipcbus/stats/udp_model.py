@@ -1,4 +1,4 @@
-"""What a snapshot says of sessions over UDP, and how counters stand in it."""
+"""The part of a snapshot about sessions over UDP, and the types of counters."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Counters = Mapping[str, int]
 """Values of counters by their names in `counters.COUNTERS`."""
 
 Rates = Mapping[str, float]
-"""How much counters grew a second, by the same names; values of the moment have no rate."""
+"""Growth of counters a second, by name; current values have no rate."""
 
 NO_COUNTERS: Counters = MappingProxyType({})
 NO_RATES: Rates = MappingProxyType({})
@@ -21,13 +21,13 @@ RING = "ring"
 
 @dataclass(frozen=True, slots=True)
 class ReceptionStats:
-    """A session over UDP at a context of this host that receives it.
+    """A session over UDP in a context of this host that receives it.
 
     Attributes:
-        state: `connecting`, `proving`, `joined`, `ending`, `ended` or `silent`; empty before it is shown first.
+        state: `connecting`, `proving`, `joined`, `ending`, `ended` or `silent`; empty before the context has shown it.
         address: address and port of the source.
-        counters: those of kind `reception`; at most 0.1 s old.
-        per_second: how they grew.
+        counters: counters of kind `reception`; at most 0.1 s old.
+        per_second: growth of the counters a second.
     """
 
     state: str
@@ -37,26 +37,26 @@ class ReceptionStats:
 
     @property
     def unrecovered(self) -> int:
-        """Datagrams that were given up, for whatever reason."""
+        """Number of datagrams that were given up, for any reason."""
         return sum(count for name, count in self.counters.items() if name.startswith("unrecovered_"))
 
 
 @dataclass(frozen=True, slots=True)
 class UplinkStats:
-    """A session's way over UDP, at its source.
+    """The sending side of a session over UDP.
 
     Attributes:
-        source: source string of the session over UDP; of a session that has a ring, that of its twin.
-        layer: the transport over which it goes, for example `LBT-RU`.
-        active: whether it sends; the twin of a ring does while somebody receives over UDP.
-        clients_max: how many contexts may receive over UDP.
-        data_rate: limit of the data rate in bits a second; 0 is none.
-        retransmit_rate: the same of retransmissions.
-        limited_for_ns: how long datagrams have waited for the data rate until now; 0 when none waits.
-        lag: bytes that are published and that it has not taken, since the data rate does not allow it.
-        counters: those of kind `uplink`; at most 0.1 s old, and empty before somebody has received over UDP.
-        per_second: how they grew.
-        limited: the share of the time, 0 to 1, in which datagrams waited for the data rate; None without an earlier
+        source: source string of the session over UDP; for a session over a ring, that of its UDP twin.
+        layer: the transport, for example `LBT-RU`.
+        active: whether it sends; a UDP twin sends while a context receives over UDP.
+        clients_max: most contexts that may receive over UDP.
+        data_rate: limit of the data rate in bits a second; 0: no limit.
+        retransmit_rate: limit of the rate of retransmissions in bits a second; 0: no limit.
+        limited_for_ns: how long datagrams have waited for the data rate until now; 0 if no datagram waits.
+        lag: bytes that are published but not sent, because they wait for the data rate.
+        counters: counters of kind `uplink`; at most 0.1 s old, and empty before a context has received over UDP.
+        per_second: growth of the counters a second.
+        limited: share of the time, 0 to 1, in which datagrams waited for the data rate; None without an earlier
             snapshot.
     """
 

@@ -1,4 +1,4 @@
-"""Sessions over UDP: what their sources and their receivers show, put together."""
+"""Sessions over UDP in a snapshot: joins the data of their sources with the data of their receivers."""
 
 from __future__ import annotations
 
@@ -32,12 +32,13 @@ if TYPE_CHECKING:
     from ipcbus.stats.shared_copies import Fields, ReceptionCopy, UplinkCopy
 
 FIRST = 64
-"""Number of the first receiver over UDP; those below are slots."""
-_UNSHOWN = 128
-_MOST = 1024
-"""So many sessions of one context are looked at."""
+"""Number of the first receiver over UDP; lower numbers are slots."""
+_FIRST_UNKNOWN = 128
+"""Number of the first receiver that its source does not show."""
+_SESSIONS_MAX = 1024
+"""Most sessions over UDP that are read for one context."""
 _JOINING = (b"", b"connecting", b"proving")
-ELSEWHERE = (
+REMOTE = (
     "no context of this host sends it: its source is on another host or in another container, or has just ended; "
     "only its receivers on this host are shown"
 )
@@ -53,20 +54,19 @@ class Reception:
 
 
 class UdpReceptions:
-    """All of a domain, by the sessions that they are of."""
+    """The receptions of a domain, by session."""
 
     def __init__(self) -> None:
-        """None is known."""
         self._known: dict[tuple[int, int], list[Reception]] = {}
 
     def read(self, prefix: str, context: ContextAdvert) -> None:
-        """Reads those of a context.
+        """Reads the receptions of a context.
 
         Args:
-            prefix: what the names of its objects begin with.
-            context: it.
+            prefix: prefix of the names of its objects.
+            context: the context.
         """
-        for advert in context.receptions[:_MOST]:
+        for advert in context.receptions[:_SESSIONS_MAX]:
             ring, control = (
                 prefix + name("", context.context_id, advert.local).rpartition(".")[2]
                 for name in (object_names.ring, object_names.control)
@@ -74,37 +74,37 @@ class UdpReceptions:
             try:
                 copy = read_reception(ring, control, advert.session_id)
             except (RingError, OSError, ValueError):
-                copy = None  # another user's, or just leaving; that it receives is known
+                copy = None  # of another user, or just leaving
             key = (advert.context_id, advert.session_id)
             self._known.setdefault(key, []).append(Reception(context, advert, copy))
 
     def take(self, context_id: int, session_id: int) -> list[Reception]:
-        """Those of a session, which are then not left over."""
+        """Takes the receptions of a session out, and returns them."""
         return self._known.pop((context_id, session_id), []) if self._known else []
 
-    def left_over(self, contexts: Iterable[ContextStats], processes: Processes) -> dict[int, list[SessionStats]]:
-        """Sessions whose sources cannot be seen from here, by the contexts that send them.
+    def remote_sessions(self, contexts: Iterable[ContextStats], processes: Processes) -> dict[int, list[SessionStats]]:
+        """Returns the remaining sessions, whose sources are on other hosts, by the contexts that send them.
 
         Args:
-            contexts: those that can be seen; a session that they have no more has just ended.
-            processes: what is known of processes.
+            contexts: the contexts of this host; a session that they no longer have has just ended.
+            processes: a cache of command lines.
         """
         seen = {context.context_id for context in contexts if context.pid}
         found: dict[int, list[SessionStats]] = {}
         for (context_id, _), receptions in self._known.items():
             if context_id not in seen:
-                found.setdefault(context_id, []).append(_elsewhere(receptions, processes))
+                found.setdefault(context_id, []).append(_remote_session(receptions, processes))
         return found
 
 
 def uplink_stats(advert: SessionAdvert, copy: UplinkCopy | None, lag: int, read_ns: int) -> UplinkStats | None:
-    """Returns the way of a session over UDP; None when it has none.
+    """Returns the sending side of a session over UDP; None if it has none.
 
     Args:
         advert: the session.
-        copy: what it shows; None before somebody has received over UDP.
-        lag: bytes that it has not taken.
-        read_ns: when that was read.
+        copy: a copy of its shared data; None before a context has received over UDP.
+        lag: bytes that it has not read from the ring.
+        read_ns: when the data were read.
     """
     endpoint = advert.endpoint
     if endpoint is None:
@@ -132,14 +132,14 @@ def readers(
     layer: str,
     processes: Processes,
 ) -> tuple[SlotStats, ...]:
-    """Who receives a session over UDP: its clients as the source knows them, joined with what they show here.
+    """Returns the receivers of a session over UDP: the clients that its source shows, joined with their own data.
 
     Args:
         sources: the session's topics.
-        uplink: what its source shows.
-        receptions: the contexts of this host that say that they receive it.
+        uplink: the data of its source.
+        receptions: the contexts of this host that receive it.
         layer: name of the transport.
-        processes: what is known of processes.
+        processes: a cache of command lines.
     """
     of_context = {reception.context.context_id: reception for reception in receptions}
     found = []
@@ -147,23 +147,23 @@ def readers(
         topics = tuple(source.topic for source in sources if joined(uplink, source.topic_number) >> line & 1)
         reception = of_context.pop(client["context_id"], None)
         if reception is not None:
-            found.append(_shown(FIRST + line, reception, client, topics, processes))
+            found.append(_local_receiver(FIRST + line, reception, client, topics, processes))
         else:
-            found.append(_told(FIRST + line, client, topics, layer, uplink.board if uplink else {}))
+            found.append(_remote_receiver(FIRST + line, client, topics, layer, uplink.board if uplink else {}))
     for place, reception in enumerate(of_context.values()):
-        found.append(_shown(_UNSHOWN + place, reception, None, (), processes))
+        found.append(_local_receiver(_FIRST_UNKNOWN + place, reception, None, (), processes))
     return tuple(found)
 
 
 def joined(uplink: UplinkCopy | None, number: int) -> int:
-    """Mask of the shown clients that receive a topic."""
+    """Returns the mask of the clients in the stats block that receive a topic."""
     return int(uplink.joined[number % len(uplink.joined)]) if uplink and len(uplink.joined) else 0
 
 
-def _shown(
+def _local_receiver(
     slot: int, reception: Reception, client: Fields | None, topics: tuple[str, ...], processes: Processes
 ) -> SlotStats:
-    """Returns a context of this host."""
+    """Returns a receiver on this host, from its own data."""
     context, copy = reception.context, reception.copy
     board: Fields = copy.board if copy else {}
     read: Fields = copy.slot if copy else {}
@@ -200,7 +200,7 @@ def _shown(
 
 
 def _messages(read: Fields) -> int:
-    """Returns how many messages a context has read, also of topics that it does not receive."""
+    """Returns how many messages a context has read, those of topics that it does not receive included."""
     return int(read.get("lbm_msgs_rcved", 0) + read.get("lbm_msgs_no_topic_rcved", 0))
 
 
@@ -211,8 +211,10 @@ def _reception(board: Fields) -> ReceptionStats | None:
     return ReceptionStats(text(board["state"]), text(board["address"]), counted)
 
 
-def _told(slot: int, client: Fields, topics: tuple[str, ...], layer: str, board: Mapping[str, int]) -> SlotStats:
-    """Returns a context of which only its source tells."""
+def _remote_receiver(
+    slot: int, client: Fields, topics: tuple[str, ...], layer: str, board: Mapping[str, int]
+) -> SlotStats:
+    """Returns a receiver on another host, from the data of its source."""
     lag = client["behind"] * board.get("bytes_sent", 0) // max(1, board.get("msgs_sent", 0))
     return SlotStats(
         slot=slot,
@@ -238,8 +240,8 @@ def _told(slot: int, client: Fields, topics: tuple[str, ...], layer: str, board:
     )
 
 
-def _elsewhere(receptions: list[Reception], processes: Processes) -> SessionStats:
-    """Returns a session of which only its receivers here are known."""
+def _remote_session(receptions: list[Reception], processes: Processes) -> SessionStats:
+    """Returns a session of another host, with its receivers on this host."""
     advert = receptions[0].advert
     slots = readers((), None, receptions, "", processes)
     return SessionStats(
@@ -265,16 +267,16 @@ def _elsewhere(receptions: list[Reception], processes: Processes) -> SessionStat
         counters=NO_COUNTERS,
         sources=(),
         receivers=slots,
-        reason=ELSEWHERE,
+        reason=REMOTE,
         read_ns=time.monotonic_ns(),
     )
 
 
-def context_elsewhere(context_id: int, sessions: list[SessionStats], read_ns: int) -> ContextStats:
-    """Returns a context that cannot be seen from here, and sends what is received here."""
-    return ContextStats(context_id, "", 0, 0, "", "", 0, "", True, tuple(sessions), (), ELSEWHERE, read_ns)
+def remote_context(context_id: int, sessions: list[SessionStats], read_ns: int) -> ContextStats:
+    """Returns a context of another host, with its sessions that are received on this host."""
+    return ContextStats(context_id, "", 0, 0, "", "", 0, "", True, tuple(sessions), (), REMOTE, read_ns)
 
 
 def lag_messages(lag: int, messages: float, sent_bytes: float) -> int | None:
-    """About how many messages so many bytes are, by the mean size of those that were sent; None without any."""
+    """Returns the lag in messages, by the mean size of the messages that were sent; None before any was sent."""
     return round(lag * messages / sent_bytes) if lag and sent_bytes else 0 if not lag else None

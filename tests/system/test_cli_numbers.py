@@ -273,12 +273,12 @@ def test_damaged_session_is_told_with_its_reason(domain: str, source: Source) ->
     os.pwrite(fd, bytes(8), 0)
     try:
         (found,) = documents("info", "info", source.source, *QUICK, "--domain", domain)
-        assert "is no ring of ipcbus" in found["session"]["reason"]
+        assert "is not a ring of ipcbus" in found["session"]["reason"]
         shown = run("info", source.source, *QUICK, "--domain", domain).stdout
         assert "not readable: " in shown
         result = run("stats", source.source, *QUICK, "--domain", domain)
         assert (result.exit_code, result.stdout) == (1, "")
-        assert "is no ring of ipcbus" in result.stderr
+        assert "is not a ring of ipcbus" in result.stderr
         (line,) = documents("rate", "hz", "ticks", "-n", "1", *QUICK, "--domain", domain)
         assert line["flow"] is None
         (line,) = documents("delay", "delay", "ticks", "-n", "1", *QUICK, "--domain", domain)

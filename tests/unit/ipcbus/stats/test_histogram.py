@@ -135,7 +135,7 @@ def test_refuses_other_layouts() -> None:
 
 @pytest.mark.parametrize("share", [-0.1, 1.1, 50])
 def test_refuses_shares_beyond_one(share: float) -> None:
-    with pytest.raises(ValueError, match="between 0 and 1"):
+    with pytest.raises(ValueError, match="must be from 0 to 1"):
         Histogram.empty().percentile(share)
 
 

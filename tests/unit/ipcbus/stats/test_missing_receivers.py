@@ -33,6 +33,6 @@ def test_nobody_misses_what_has_ended_or_cannot_be_read(fields: dict[str, object
 def test_reasons() -> None:
     assert missing(OFFERED, wanting("a", uid=2, stopped=True))[0][1] == "its process is stopped"
     full = session(sources=OFFERED.sources, slots=(slot(1),), slots_max=1)
-    assert missing(full, wanting("a"))[0][1] == "all 1 slots are taken"
-    assert "by ann only" in missing(OFFERED, wanting("a", uid=2))[0][1]
+    assert missing(full, wanting("a"))[0][1] == "all 1 slots are in use"
+    assert "only ann may read" in missing(OFFERED, wanting("a", uid=2))[0][1]
     assert missing(OFFERED, wanting("a", uid=0))[0][1] == "not joined yet"

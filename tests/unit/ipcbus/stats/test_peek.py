@@ -140,7 +140,7 @@ def test_long_messages_are_cut_and_fragments_said(context: Context, domain: str)
 
 def test_what_cannot_be_looked_into_is_said(context: Context, domain: str) -> None:
     source = context.source("a", transport="lbtru")
-    with pytest.raises(RingError, match="goes over UDP and has no ring"):
+    with pytest.raises(RingError, match="is sent over UDP and has no ring"):
         opened(domain, source)
     (found,) = stats.take_snapshot(domain).contexts
     with pytest.raises(RingError, match="has ended"):

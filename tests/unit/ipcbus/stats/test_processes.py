@@ -29,11 +29,11 @@ def test_a_process_that_began_later_is_another_one() -> None:
 def test_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
     processes, now = Processes(), time.time_ns()
     known = processes.command(MINE, now)
-    processes.turn()
+    processes.forget_unused()
     monkeypatch.setattr(psutil, "Process", None)
     assert processes.command(MINE, now) == known
-    processes.turn()
-    processes.turn()
+    processes.forget_unused()
+    processes.forget_unused()
     with pytest.raises(TypeError):
         processes.command(MINE, now)
 
@@ -50,7 +50,7 @@ def test_stopped() -> None:
         assert not processes.stopped(child.pid, time.time_ns())
         os.kill(child.pid, signal.SIGSTOP)
         os.waitpid(child.pid, os.WUNTRACED)
-        processes.turn()
+        processes.forget_unused()
         assert processes.stopped(child.pid, time.time_ns())
         child.kill()
     assert not Processes().stopped(2**22 + 1, time.time_ns())

@@ -114,7 +114,7 @@ def test_dead_context(recorded: Recorded) -> None:
     liveness.release(recorded.registry.fd, OWNER_BYTE)  # as the end of its process does
     (context,) = stats.take_snapshot(recorded.domain).contexts
     assert not context.alive
-    assert "process is gone" in context.reason
+    assert "process has ended" in context.reason
     assert context.command == ""
     assert context.sessions[0].counters["msgs_sent"] == 0
 
@@ -134,8 +134,8 @@ def test_domain_of_a_long_name() -> None:
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
-        (lambda it: it.ring(magic=1), "is no ring of ipcbus"),
-        (lambda it: it.ring(kind=layout.KIND_CONTROL), "is no ring of ipcbus"),
+        (lambda it: it.ring(magic=1), "is not a ring of ipcbus"),
+        (lambda it: it.ring(kind=layout.KIND_CONTROL), "is not a ring of ipcbus"),
         (lambda it: it.ring(layout_id=1), "run the same release"),
         (lambda it: it.ring(session_id=1), "belongs to session 00000001"),
         (lambda it: it.ring(user_bytes=64), "contradicts itself"),
@@ -143,7 +143,7 @@ def test_domain_of_a_long_name() -> None:
         (lambda it: os.truncate(it.ring_fd, 100), "ends at byte 100"),
         (lambda it: os.truncate(it.ring_fd, 400), "ends at byte 400"),
         (lambda it: os.truncate(it.ring_fd, 0), "ends at byte 0"),
-        (lambda it: it.control(magic=1), "is no control block of ipcbus"),
+        (lambda it: it.control(magic=1), "is not a control block of ipcbus"),
         (lambda it: it.control(layout_id=1), "run the same release"),
         (lambda it: it.control(session_id=1), "belongs to session 00000001"),
         (lambda it: it.control(slots_max=0), "contradicts itself"),
@@ -151,8 +151,8 @@ def test_domain_of_a_long_name() -> None:
         (lambda it: it.control(user_bytes=0), "contradicts itself"),
         (lambda it: it.control(slots_offset=2**31), "ends at byte"),
         (lambda it: os.truncate(it.control_fd, 4096), "ends at byte 4096"),
-        (lambda it: segment.remove(it.ring_name), "it ended while it was looked at"),
-        (lambda it: segment.remove(it.control_name), "it ended while it was looked at"),
+        (lambda it: segment.remove(it.ring_name), "it ended while it was read"),
+        (lambda it: segment.remove(it.control_name), "it ended while it was read"),
     ],
 )
 def test_damaged_session_carries_the_reason(

@@ -20,7 +20,7 @@ def test_every_counter_stands_on_the_page_with_its_meaning() -> None:
 def test_names_of_ultra_messaging() -> None:
     page = statistics_reference.render()
     assert (
-        "| `num_clients` | contexts, now | Receiving contexts that are joined. | source transport: `num_clients` |"
+        "| `num_clients` | contexts, now | Contexts that receive the session. | source transport: `num_clients` |"
         in page
     )
     for row in COUNTERS:
@@ -29,9 +29,9 @@ def test_names_of_ultra_messaging() -> None:
 
 def test_meanings_come_from_the_docstrings() -> None:
     found = statistics_reference.meanings(SessionStats)
-    assert found["tail"] == "what was published, in bytes since the session began."
+    assert found["tail"] == "bytes published since the session began."
     assert found["wait"].endswith("its WAKEUP event, else empty.")
-    assert found["fill"].startswith("The share of the window")
+    assert found["fill"].startswith("Share of the window")
 
 
 def test_page_is_current_and_check_refuses_another(

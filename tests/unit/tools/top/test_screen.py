@@ -165,9 +165,9 @@ def test_who_could_not_join() -> None:
     found = text(frame(alone), SLOW_CHOSEN, width=120)
     assert re.search(r"absent +not joined", found)
     full = changed(TRADING, session=lambda each: dataclasses.replace(each, receivers=(), slots_max=0))
-    assert "all 0 slots are taken" in text(frame(full), SLOW_CHOSEN, width=120)
+    assert "all 0 slots are in use" in text(frame(full), SLOW_CHOSEN, width=120)
     other = changed(TRADING, session=lambda each: dataclasses.replace(each, receivers=(), uid=7, user="bob"))
-    assert "read by bob only" in text(frame(other), SLOW_CHOSEN, width=120)
+    assert "only bob may read" in text(frame(other), SLOW_CHOSEN, width=120)
 
 
 def test_names_of_others_do_nothing_to_the_terminal() -> None:
