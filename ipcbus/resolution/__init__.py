@@ -1,1 +1,1 @@
-"""Who publishes what: registries in shared memory, one a context, and how to find and clear them."""
+"""Topic resolution: finds the sessions that carry a topic, on this host and over the network."""

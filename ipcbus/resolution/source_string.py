@@ -9,13 +9,13 @@ from ipcbus.wire.transport_names import OVER_UDP, TRANSPORT_LBTRM, TRANSPORT_NAM
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where the source of a session over UDP is reached, and where it sends to.
+    """The addresses of a session over UDP.
 
     Attributes:
-        host: numeric address of the source; requests and registrations go there.
+        host: numeric address of the source, for NAKs and registrations.
         port: its port.
-        group: numeric address of the multicast group that it sends to; empty when it sends to each receiver.
-        group_port: port of the group; 0 without one.
+        group: numeric address of the multicast group that it sends to; empty if it sends to each receiver.
+        group_port: port of the group; 0 without a group.
     """
 
     host: str
@@ -24,12 +24,12 @@ class Endpoint:
     group_port: int = 0
 
     def text(self) -> str:
-        """As it stands in a registry."""
+        """Returns the endpoint in the form of a registry."""
         return f"{self.host} {self.port} {self.group} {self.group_port}" if self.group else f"{self.host} {self.port}"
 
     @staticmethod
     def of(text: str) -> Endpoint | None:
-        """From a registry; None when the text is empty or not an endpoint."""
+        """Returns the endpoint of a text in a registry; None if the text is empty or invalid."""
         if not text:
             return None
         import ipaddress  # only sessions over UDP need it
@@ -46,7 +46,7 @@ class Endpoint:
 
 
 def source_string(transport: int, session_id: int, transport_id: int, endpoint: Endpoint | None) -> str:
-    """Name of a session.
+    """Returns the source string of a session.
 
     For example `LBT-IPC:6481f8d4:20001`, `LBT-RU:127.0.0.1:14380:6481f8d4`,
     `LBTRM:10.0.0.1:14390:6481f8d4:224.10.10.10:14400`.
@@ -57,7 +57,7 @@ def source_string(transport: int, session_id: int, transport_id: int, endpoint: 
 
 
 def over_udp(transport: int, session_id: int, endpoint: Endpoint) -> str:
-    """Source string of a session over UDP, or of the twin over UDP that one over a ring has."""
+    """Returns the source string of a session over UDP, or of the UDP twin of a session over a ring."""
     at = f"{_bracketed(endpoint.host)}:{endpoint.port}:{session_id:08x}"
     if transport == TRANSPORT_LBTRM:
         return f"LBTRM:{at}:{_bracketed(endpoint.group)}:{endpoint.group_port}"

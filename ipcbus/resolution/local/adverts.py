@@ -1,4 +1,4 @@
-"""What a registry says, as values."""
+"""The contents of a registry as Python values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ipcbus.wire.transport_names import TRANSPORT_NAMES as TRANSPORT_NAMES
 
 @dataclass(frozen=True, slots=True)
 class SessionAdvert:
-    """A transport session that a context offers."""
+    """A transport session that a context sends."""
 
     context_id: int
     local: int
@@ -27,16 +27,16 @@ class SessionAdvert:
     source_paced: bool
     topics_max: int
     endpoint: Endpoint | None = None
-    """Of a session over UDP; of one over a ring, that of its twin over UDP, where it has one."""
+    """The endpoint of a session over UDP, or of the UDP twin of a session over a ring."""
 
     @property
     def over_udp(self) -> bool:
-        """Whether it goes over UDP alone."""
+        """Whether the session has no ring."""
         return self.transport in OVER_UDP
 
     @property
     def source_string(self) -> str:
-        """Its name."""
+        """The source string of the session."""
         return source_string(self.transport, self.session_id, self.transport_id, self.endpoint)
 
 
@@ -51,7 +51,7 @@ class SourceAdvert:
 
 @dataclass(frozen=True, slots=True)
 class ReceiverAdvert:
-    """A topic or pattern that a context receives, with the receiver's counters at the moment of reading."""
+    """A topic or pattern that a context receives, with the counters of the receiver when they were read."""
 
     topic: str
     wildcard: bool
@@ -72,12 +72,12 @@ class ReceptionAdvert:
     """A session that a context receives over UDP.
 
     Attributes:
-        context_id: the context that sends it.
-        session_id: the session's.
-        transport: number of its transport: of one that has a ring too, of that.
-        source_string: the session's.
-        local: number of the own ring into which it is put.
-        since_ns: when it was joined so, ns since the epoch.
+        context_id: id of the context that sends it.
+        session_id: id of the session.
+        transport: number of its transport; for a session over a ring, the transport of the ring.
+        source_string: source string of the session.
+        local: number of the receiving context's ring that gets its datagrams.
+        since_ns: when the context joined it over UDP, ns since the epoch.
     """
 
     context_id: int
@@ -93,10 +93,10 @@ class RecorderAdvert:
     """A recorder of a context.
 
     Attributes:
-        log: path of the log that it writes; of a long one the end.
+        log: path of the log that it writes; the end of a long path.
         since_ns: when it was started, ns since the epoch.
-        shown_ns: when it has shown its numbers, ns of the monotonic clock.
-        behind_ns: how old its oldest message was then.
+        shown_ns: when it showed its numbers, ns of the monotonic clock.
+        behind_ns: age of its oldest message at that time.
         values: its numbers by their names in the layout.
     """
 
@@ -109,7 +109,7 @@ class RecorderAdvert:
 
 @dataclass(frozen=True, slots=True)
 class ContextAdvert:
-    """Everything a context's registry says."""
+    """The contents of a context's registry."""
 
     context_id: int
     pid: int
@@ -124,11 +124,11 @@ class ContextAdvert:
     receptions: tuple[ReceptionAdvert, ...] = ()
     recorders: tuple[RecorderAdvert, ...] = ()
     counters: dict[str, int] = field(default_factory=dict, compare=False)
-    """What it counts itself, by names in the layout."""
+    """Counters of the context, by their names in the layout."""
 
 
 def text(field: object) -> str:
-    """Returns a zero-padded field as text; bytes that are no UTF-8 are replaced."""
+    """Returns a zero-padded field as text; bytes that are not UTF-8 are replaced."""
     return bytes(field).split(b"\0")[0].decode(errors="replace")  # type: ignore[call-overload, no-any-return]
 
 
@@ -139,14 +139,14 @@ def decode(
     *,
     receivers: bool = True,
 ) -> ContextAdvert:
-    """Returns the values of a copied registry. What contradicts itself is left out.
+    """Returns the values of a copied registry, without invalid entries.
 
     Args:
         header: its header.
         entries: its entries.
-        context_id: id in the registry's name, which only one can have: what the header says may be another's, in whose
-            name this registry would then offer topics.
-        receivers: decode the receivers, receptions and recorders too.
+        context_id: id in the name of the registry, which is unique; a false id in the header could offer topics in the
+            name of another context.
+        receivers: whether to decode receivers, receptions and recorders, too.
     """
     by_state = {
         state: entries[entries["state"] == state] for state in (wire_layout.ENTRY_SESSION, wire_layout.ENTRY_SOURCE)
@@ -182,7 +182,7 @@ def decode(
     )
     recorders = entries.view(
         wire_layout.RECORDER_ENTRY
-    )  # first of all: a copy of some would be without what lies between
+    )  # before the selection, because a copy of some entries does not contain the bytes between fields
     return ContextAdvert(
         context_id,
         int(header["pid"]),

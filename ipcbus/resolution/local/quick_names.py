@@ -1,6 +1,6 @@
-"""Names that registries show, read at a glance: without numpy, for the completion in a shell, which has no time for it.
+"""Reads the names in registries quickly: without numpy, whose import takes too long for the completion in a shell.
 
-Where the names lie in a registry is described in `wire.layout`; a test compares the offsets here with that description.
+`wire.wire_layout` describes the layout of a registry; a test compares the offsets here with that description.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ SOURCE: Final = 2
 RECEIVER: Final = 3
 OWNER_BYTE: Final = 0
 
-_MOST: Final = 1 << 26
+_BYTES_MAX: Final = 1 << 26
 
 
 @dataclass(frozen=True, slots=True)
 class QuickNames:
-    """What a living context shows.
+    """The names in the registry of a living context.
 
     Attributes:
         domain: its domain.
-        sessions: topics of its sessions by their source strings.
+        sessions: topics of its sessions, by source string.
         received: topics that it receives by name.
     """
 
@@ -48,7 +48,7 @@ class QuickNames:
 
 
 def look(release: str, domain: str | None = None) -> Iterator[QuickNames]:
-    """Looks at every living context of a release of ipcbus, of one domain or of all, as far as this user may."""
+    """Yields the names of all living contexts of a release that this user may read, of one domain or of all."""
     prefix = object_names.PREFIX if domain is None else object_names.domain_prefix(domain)
     for name in object_names.of_kind(segment.names(prefix), object_names.REGISTRY):
         try:
@@ -65,15 +65,15 @@ def look(release: str, domain: str | None = None) -> Iterator[QuickNames]:
             yield found
 
 
-def _read(fd: int, wanted: str) -> QuickNames | None:
-    """What a registry shows; None when another release of ipcbus wrote it, or when it is not ready."""
+def _read(fd: int, expected: str) -> QuickNames | None:
+    """Returns the names in a registry; None if another release of ipcbus wrote it, or if it is not ready."""
     header = os.pread(fd, HEADER.size, 0)
     if len(header) < HEADER.size:
         return None
     magic, kind, domain, release, entries = HEADER.unpack(header)
-    if (magic, kind) != (MAGIC, KIND) or release.rstrip(b"\0") != wanted.encode()[:15]:
+    if (magic, kind) != (MAGIC, KIND) or release.rstrip(b"\0") != expected.encode()[:15]:
         return None
-    data = os.pread(fd, min(entries * ENTRY.size, _MOST), HEADER.size)
+    data = os.pread(fd, min(entries * ENTRY.size, _BYTES_MAX), HEADER.size)
     rows = list(ENTRY.iter_unpack(data[: len(data) // ENTRY.size * ENTRY.size]))
     sessions = {
         local: source_string(transport, session_id, transport_id, Endpoint.of(_text(name)))

@@ -1,4 +1,4 @@
-"""A context's registry: written by its owner, read by everybody who may."""
+"""The registry of a context: its owner writes it, and other contexts read it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if wire_layout.REGISTRY_HEADER.fields is None or wire_layout.REGISTRY_HEADER.fie
 
 
 class Registry:
-    """The owner's side. Its methods may be called from several threads."""
+    """The owner's side of a registry. Several threads may call its methods."""
 
     def __init__(
         self,
@@ -49,19 +49,19 @@ class Registry:
         group: str,
         busy_wait: int = 0,
     ) -> None:
-        """Makes the registry and takes its owner's lock.
+        """Makes the registry and takes the owner's lock.
 
         Args:
             domain: the domain of the context.
-            context_id: number of the context.
+            context_id: id of the context.
             context_name: name of the context.
             release: version of this program.
-            hidden: only this user may read the registry.
-            group: this group may write the registry, if not empty.
+            hidden: whether only this user may read the registry.
+            group: group that may write the registry, or empty.
             busy_wait: how many threads of the context spin while they wait, for `ipcbus doctor`.
 
         Raises:
-            FileExistsError: the context id is taken.
+            FileExistsError: another context has this id.
             ringbuf.ring_errors.SegmentFull, ringbuf.ring_errors.SegmentRefused: as `segment.create`.
         """
         self.name = object_names.registry(domain, context_id)
@@ -96,7 +96,7 @@ class Registry:
         header["magic"] = MAGIC
 
     def add_session(self, advert: SessionAdvert) -> int:
-        """Offers a session; returns the number of its entry."""
+        """Adds a session, and returns the number of its entry."""
         return self._add(
             state=wire_layout.ENTRY_SESSION,
             local=advert.local,
@@ -110,16 +110,16 @@ class Registry:
         )
 
     def add_source(self, local: int, topic: str, topic_number: int) -> int:
-        """Offers a topic on session `local`; returns the number of its entry."""
+        """Adds a topic on session `local`, and returns the number of its entry."""
         return self._add(state=wire_layout.ENTRY_SOURCE, local=local, topic=topic_number, name=topic.encode())
 
     def add_receiver(self, topic: str, *, wildcard: bool = False) -> int:
-        """Shows a receiver of a topic or pattern; returns the number of its entry."""
+        """Adds a receiver of a topic or pattern, and returns the number of its entry."""
         name = topic.encode(errors="replace")[: wire_layout.TOPIC_NAME_MAX]  # a pattern may be longer
         return self._add(state=wire_layout.ENTRY_WILDCARD if wildcard else wire_layout.ENTRY_RECEIVER, name=name)
 
     def add_reception(self, advert: SessionAdvert, local: int) -> int:
-        """Shows that a session is received over UDP, into the own ring `local`; returns the number of its entry."""
+        """Adds a session received over UDP into the context's ring `local`, and returns the number of its entry."""
         return self._add(
             state=wire_layout.ENTRY_RECEPTION,
             local=local,
@@ -130,14 +130,14 @@ class Registry:
         )
 
     def add_recorder(self, log: str) -> int:
-        """Shows what writes a log of an archive, by its path; returns the number of its entry."""
+        """Adds a recorder by the path of its log, and returns the number of its entry."""
         name, room = log.encode(errors="replace"), wire_layout.RECORDER_ENTRY["name"].itemsize - 1
         return self._add(
             state=wire_layout.ENTRY_RECORDER, name=name if len(name) <= room else b"..." + name[3 - room :]
         )
 
     def show_counters(self, values: dict[str, int]) -> None:
-        """Shows what the context counts; by the names in the header."""
+        """Writes the counters of the context, by their names in the header."""
         if self.fd >= 0:
             for name, value in values.items():
                 self._header[name] = value
@@ -147,13 +147,13 @@ class Registry:
         return wire_layout.REGISTRY_HEADER.itemsize + entry * wire_layout.REGISTRY_ENTRY.itemsize
 
     def remove(self, entry: int) -> None:
-        """Takes an entry out."""
+        """Frees an entry."""
         with self._lock, self._changing():
             self._entry(entry)["state"] = wire_layout.ENTRY_FREE
             heapq.heappush(self._free, entry)
 
     def close(self) -> None:
-        """Removes the registry; the last thing a context removes."""
+        """Removes the registry, which a context removes last."""
         if self.fd >= 0:
             segment.remove(self.name)
             self.abandon()
@@ -172,7 +172,7 @@ class Registry:
             with self._changing():
                 entry = self._entry(free)
                 state = fields.pop("state")
-                # All of it: an assignment of the structure would leave what lies between its fields.
+                # As bytes, because assigning the structure would not clear the bytes between its fields.
                 self.mapping.view(self.entry_offset(free), wire_layout.REGISTRY_ENTRY.itemsize)[:] = bytes(entry.nbytes)
                 entry["since_ns"] = time.time_ns()
                 for field, value in fields.items():
@@ -214,15 +214,15 @@ def lives(domain: str, context_id: int) -> bool | None:
 
 
 class PeerRegistry:
-    """Another context's registry, or one's own as others see it; read only."""
+    """The reader's side of a registry: that of another context, or this context's own."""
 
     def __init__(self, name: str) -> None:
         """Opens a registry by name.
 
         Raises:
-            ringbuf.ring_errors.SegmentGone: it does not exist any more.
+            ringbuf.ring_errors.SegmentGone: the registry does not exist any more, or is not ready yet.
             ringbuf.ring_errors.SegmentRefused: its owner hides it.
-            ringbuf.ring_errors.SegmentMismatch: it was made by another layout, or is not ready yet.
+            ringbuf.ring_errors.SegmentMismatch: a program with another layout made it.
         """
         self.name = name
         parsed = object_names.parse(name)
@@ -248,7 +248,7 @@ class PeerRegistry:
             raise
 
     def version(self) -> int:
-        """Changes whenever an entry does; -1 when the registry was cut short."""
+        """Returns a number that changes with each entry; -1 if the registry was truncated."""
         word = os.pread(self.fd, 8, _VERSION)
         return int.from_bytes(word, "little") if len(word) == 8 else -1
 
@@ -257,10 +257,10 @@ class PeerRegistry:
         return liveness.held_by_other(self.fd, OWNER_BYTE)
 
     def read(self, *, receivers: bool = True) -> tuple[int, ContextAdvert] | None:
-        """Version and contents of one moment, or None while the owner keeps changing it.
+        """Returns version and contents of one moment; None while the owner keeps changing the registry.
 
         Args:
-            receivers: give the receivers too; without them it takes time only for what is offered.
+            receivers: whether to read the receivers, too; without them it is faster.
         """
         spent = 0
         for _ in range(_TRIES):
@@ -271,19 +271,19 @@ class PeerRegistry:
                 if self.version() == before:
                     return before, decode(*copy, self._context_id, receivers=receivers)
             if spent >= _RESERVE:
-                return None  # one that is large for no reason, and changes for ever, has no right to more
+                return None  # limits the time for a registry that is too large and keeps changing
             os.sched_yield()
         return None
 
     def close(self) -> None:
-        """Lets go of it."""
+        """Closes the registry."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
 
     def _header(self) -> Any:  # noqa: ANN401 - one structured item
         size = wire_layout.REGISTRY_HEADER.itemsize
-        # Read, not mapped: a file that another user cuts short is then short instead of a SIGBUS.
+        # Read, not mapped, so that truncation by another user is a short read instead of a SIGBUS.
         return np.frombuffer(os.pread(self.fd, size, 0).ljust(size, b"\0"), wire_layout.REGISTRY_HEADER, 1)[0]
 
     def _copy(self) -> tuple[Any, np.ndarray[tuple[int], np.dtype[np.void]]]:

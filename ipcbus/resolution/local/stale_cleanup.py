@@ -1,7 +1,7 @@
-"""Removing what dead contexts left in /dev/shm; safe while others run, and to be killed at any step.
+"""Removes the objects of dead contexts in /dev/shm; safe while others run, and if it is killed at any step.
 
-The registry goes last: while it exists the other objects can be found through its name, and only the process that holds
-its lock removes them. Nothing here trusts a process id: an owner is dead when its lock can be taken.
+The registry is removed last: while it exists, the other objects can be found by its name, and only the process that
+holds its lock removes them. Process ids are not trusted: an owner is dead if its lock can be taken.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 ORPHAN_AGE_S = 10.0
-"""Objects without a registry belong to a context that is just starting; older ones are leftovers."""
+"""Objects without a registry that are younger belong to a context that is just starting; older ones are leftovers."""
 
 OTHERS_MAX = 256
-"""A new context looks at so many contexts of other domains at most."""
+"""Most contexts of other domains that a new context checks."""
 
 OTHERS_S = 0.005
-"""A new context spends so many seconds on other domains at most."""
+"""Most seconds that a new context spends on other domains."""
 
 OTHERS_OFF = "IPCBUS_RECLAIM_OTHER_DOMAINS"
-"""Environment variable: `0` does what the option `reclaim_other_domains = 0` does, in a whole tree of processes."""
+"""Environment variable: `0` has the effect of the option `reclaim_other_domains = 0`, for a whole tree of processes."""
 
 _OPEN = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 def groups(found: Iterable[str]) -> dict[str, list[str]]:
-    """Returns the names that belong to ipcbus, by context: all names of a context begin with the key."""
+    """Returns the names of ipcbus by context; the key is the prefix of all names of the context."""
     grouped: dict[str, list[str]] = {}
     for name in found:
         if object_names.parse(name):
@@ -56,10 +56,10 @@ def sweep(domain: str) -> list[str]:
 
 
 def sweep_others(domain: str) -> list[str]:
-    """Removes objects of dead contexts of all domains but one, as far as that takes no time worth mentioning.
+    """Removes objects of dead contexts of all domains except one, in a short time.
 
-    A domain that nobody uses any more has no context that would do so. Looks at `OTHERS_MAX` contexts at most, and
-    stops after `OTHERS_S`; it begins anywhere, so that many new contexts together look at all.
+    A domain that is no longer used has no context that would do this. The function checks `OTHERS_MAX` contexts at
+    most, and stops after `OTHERS_S`; it begins at a random context, so that many new contexts together check all.
 
     Returns:
         Names of the removed objects.
@@ -77,7 +77,7 @@ def sweep_others(domain: str) -> list[str]:
 
 
 def _names(prefix: str) -> list[str]:
-    """Names that begin so; none where they cannot be listed now: another sweep will."""
+    """Returns the names with a prefix; none if they cannot be listed, so that a later sweep finds them."""
     with contextlib.suppress(OSError):
         return segment.names(prefix)
     return []
@@ -87,12 +87,12 @@ def reclaim(prefix: str, members: list[str], *, of_others: bool = False) -> list
     """Removes the objects of one context if its owner is dead.
 
     Args:
-        prefix: what the names of all its objects begin with.
+        prefix: prefix of the names of all its objects.
         members: the names.
-        of_others: also those of another user, which the system allows to root only.
+        of_others: whether to remove objects of another user, which only root may do.
 
     Returns:
-        Names of the removed objects; the objects of a context that lives or is just starting stay.
+        Names of the removed objects; objects of a context that lives or is just starting remain.
     """
     registry = prefix + object_names.REGISTRY
     if registry in members:
@@ -117,7 +117,7 @@ def _reclaim_context(registry: str, members: list[str], of_others: bool) -> list
             return []
         if not same_file(fd, registry):
             return []
-        # A name of another user's beside it is not this context's, whatever it looks like.
+        # An object of another user does not belong to this context, although its name fits.
         mine = [name for name in members if name != registry and _uid(name) == uid]
         return [name for name in [*mine, registry] if _remove(name)]
     except OSError:
@@ -127,7 +127,7 @@ def _reclaim_context(registry: str, members: list[str], of_others: bool) -> list
 
 
 def same_file(fd: int, name: str) -> bool:
-    """Returns whether the name still means the file behind the descriptor."""
+    """Returns whether a name still belongs to the file of the descriptor."""
     with contextlib.suppress(OSError):
         return os.path.samestat(os.fstat(fd), os.stat(segment.ROOT / name, follow_symlinks=False))
     return False
@@ -136,11 +136,11 @@ def same_file(fd: int, name: str) -> bool:
 def is_orphan(name: str) -> bool:
     """Returns whether an object without a registry is old enough, and not held by a live owner."""
     try:
-        facts = os.stat(segment.ROOT / name, follow_symlinks=False)
-        if time.time() - facts.st_ctime < ORPHAN_AGE_S:
+        status = os.stat(segment.ROOT / name, follow_symlinks=False)
+        if time.time() - status.st_ctime < ORPHAN_AGE_S:
             return False
         parsed = object_names.parse(name)
-        if parsed is None or not parsed[2].startswith("c") or not stat.S_ISREG(facts.st_mode):
+        if parsed is None or not parsed[2].startswith("c") or not stat.S_ISREG(status.st_mode):
             return True
         fd = os.open(segment.ROOT / name, os.O_RDONLY | _OPEN)
     except OSError:

@@ -1,4 +1,4 @@
-"""What other contexts of the network have told that they publish, for as long as it holds."""
+"""The cache of adverts of other contexts in the network."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 _NS = 1_000_000_000
 
 TTL_MAX = 600
-"""Longest time that anything holds for, in seconds, whatever its advert says."""
+"""Longest time in seconds that an advert holds, even if it says more."""
 
-# What the objects behind them take here, about; measured with CPython 3.11.
+# The approximate memory of the objects, measured with CPython 3.11.
 CONTEXT_BYTES = 600
 SESSION_BYTES = 1100
 TOPIC_BYTES = 450
 
 
 class _Topic:
-    """A topic of a session, from when on it fades, and until when it holds."""
+    """A topic of a session, the time when it begins to fade, and the time when it is forgotten."""
 
     __slots__ = ("due_ns", "fade_ns", "fading", "number", "session", "source", "until_ns")
 
@@ -43,18 +43,18 @@ class _Topic:
 
 
 class _Session:
-    __slots__ = ("advert", "context", "host", "told", "topics")
+    __slots__ = ("advert", "context", "host", "packed", "topics")
 
-    def __init__(self, context: _Context, told: resolution_packets.Session, advert: SessionAdvert) -> None:
+    def __init__(self, context: _Context, packed: resolution_packets.Session, advert: SessionAdvert) -> None:
         self.context = context
-        self.told = told
-        self.host = told.host
+        self.packed = packed
+        self.host = packed.host
         self.advert = advert
         self.topics: dict[int, _Topic] = {}
 
 
 class _Context:
-    """A context; without sessions it is one that has gone, and is kept so that late adverts do not bring it back."""
+    """A context; one without sessions has ended, and is kept so that late adverts do not bring it back."""
 
     __slots__ = ("due_ns", "host", "key", "newest", "pid", "sessions", "until_ns")
 
@@ -68,23 +68,23 @@ class _Context:
 
 
 class AdvertCache:
-    """Bounded for each host that sessions are on, and in all. A host that is over its bound tells nothing new.
+    """The sessions and topics of other contexts, limited by host and in total.
 
-    Nothing is pushed out by anything new. In the last third of its time, without having been told again, a topic fades:
-    it is to be asked for before it is forgotten.
+    New topics never replace known ones; they are refused when there is no room. A topic fades in the last third of its
+    time if it was not advertised again: the context should send a query before the topic is forgotten.
 
     Attributes:
-        changes: moves when `sources` does.
+        changes: a number that changes with `sources`.
         refused: topics for which there was no room.
-        old: packets that came after later ones, or twice.
+        old: packets that arrived after later ones, or twice.
     """
 
     def __init__(self, bytes_max: int, host_share: int) -> None:
-        """Empty.
+        """Makes an empty cache.
 
         Args:
-            bytes_max: memory in all.
-            host_share: part of it for one host: one in so many.
+            bytes_max: its memory in bytes.
+            host_share: one host may use this memory divided by `host_share`.
         """
         self.changes = self.refused = self.old = 0
         self._bytes_max, self._host_max = bytes_max, bytes_max // host_share
@@ -93,39 +93,39 @@ class AdvertCache:
         self._contexts: dict[tuple[str, int], _Context] = {}
         self._sources_of: Counter[str] = Counter()
         self._fading: Counter[str] = Counter()
-        self._turned: set[str] = set()
+        self._changed_topics: set[str] = set()
         self._deadlines: TimerQueue[_Topic | _Context] = TimerQueue()
         self._offers: Offers | None = None
 
     def __contains__(self, topic: str) -> bool:
-        """Returns whether somebody publishes a topic."""
+        """Returns whether a topic has a source."""
         return topic in self._sources_of
 
-    def surely(self, topic: str) -> bool:
-        """Returns whether somebody publishes a topic, and all who do have said so lately."""
+    def is_fresh(self, topic: str) -> bool:
+        """Returns whether a topic has sources, and none of them fades."""
         return topic in self._sources_of and topic not in self._fading
 
     def __len__(self) -> int:
-        """Topics that are known, each once."""
+        """Returns the number of different topics."""
         return len(self._sources_of)
 
     @property
     def bytes(self) -> int:
-        """Memory that is used, about."""
+        """Approximate memory in use, in bytes."""
         return self._bytes
 
     @property
     def next_ns(self) -> int | None:
-        """When something ceases to hold at the earliest."""
+        """When `turn` has to be called next; None while the cache is empty."""
         first = self._deadlines.first()
         return None if first is None else first.due_ns
 
     def advert(self, origin: str, packet: resolution_packets.Advert, now_ns: int) -> None:
-        """Somebody publishes this.
+        """Adds the sessions and topics of an advert.
 
         Args:
-            origin: the host that said so where that can be known, else one word for all.
-            packet: what was said.
+            origin: the host that sent the advert, or one word for all hosts if that cannot be known.
+            packet: the advert.
             now_ns: the time.
         """
         head = packet.head
@@ -134,18 +134,18 @@ class AdvertCache:
             return
         holds_ns = min(packet.ttl, TTL_MAX) * _NS
         until_ns, fade_ns = now_ns + holds_ns, now_ns + holds_ns * 2 // 3
-        for told, topics in packet.groups:
+        for packed, topics in packet.groups:
             if context is None:
-                if not self._pay(told.host, CONTEXT_BYTES):
+                if not self._pay(packed.host, CONTEXT_BYTES):
                     self.refused += len(topics)
                     continue
-                context = _Context((origin, head.context_id), told.host)
+                context = _Context((origin, head.context_id), packed.host)
                 self._contexts[context.key] = context
                 context.newest, context.due_ns = head.number, until_ns
                 self._deadlines.put(context)
             context.pid = head.pid
             context.until_ns = max(context.until_ns, until_ns)
-            session = self._session(context, told)
+            session = self._session(context, packed)
             for number, topic in topics.items():
                 if session is None or not self._topic(session, number, topic, fade_ns, until_ns):
                     self.refused += 1
@@ -153,7 +153,7 @@ class AdvertCache:
                 self._drop_session(session)
 
     def final(self, origin: str, packet: resolution_packets.FinalAdvert) -> None:
-        """Somebody does not publish this any more."""
+        """Removes the sessions and topics of a final advert."""
         context = self._contexts.get((origin, packet.head.context_id))
         if context is None or not self._newer(context, packet.head.number):
             return
@@ -172,7 +172,7 @@ class AdvertCache:
                     self._drop_topic(topic)
 
     def turn(self, now_ns: int) -> None:
-        """Forgets what has not been told again in time."""
+        """Forgets the topics and contexts whose time is over, and lets topics fade."""
         while (first := self._deadlines.first()) is not None and first.due_ns <= now_ns:
             self._deadlines.pop()
             if isinstance(first, _Topic) and first.fade_ns > now_ns:
@@ -192,7 +192,7 @@ class AdvertCache:
                 del self._contexts[first.key]
 
     def sources(self) -> Offers:
-        """Returns all sessions with their topics. Not to be changed."""
+        """Returns all sessions with their topics; the caller must not change them."""
         if self._offers is None:
             self._offers = {}
             for context in self._contexts.values():
@@ -202,12 +202,15 @@ class AdvertCache:
         return self._offers
 
     def contexts(self) -> dict[int, int]:
-        """Processes of the contexts that publish something, by the contexts' ids."""
+        """Returns the pids of the contexts that have sources, by context id."""
         return {key[1]: context.pid for key, context in self._contexts.items() if context.sessions}
 
-    def turned(self) -> set[str]:
-        """Topics that have got their first source, or lost their last one, or for which `surely` has changed."""
-        found, self._turned = self._turned, set()
+    def take_changed(self) -> set[str]:
+        """Returns the topics whose first source was added, whose last one was removed, or whose `is_fresh` changed.
+
+        Each change is returned once.
+        """
+        found, self._changed_topics = self._changed_topics, set()
         return found
 
     def _newer(self, context: _Context, number: int) -> bool:
@@ -217,27 +220,27 @@ class AdvertCache:
         context.newest = number
         return True
 
-    def _session(self, context: _Context, told: resolution_packets.Session) -> _Session | None:
-        """Returns the session as it is told now; None when there is no room for it."""
-        session = context.sessions.get(told.session_id)
-        if session is not None and session.told == told:
+    def _session(self, context: _Context, packed: resolution_packets.Session) -> _Session | None:
+        """Returns the session of an advert; None if there is no room for it."""
+        session = context.sessions.get(packed.session_id)
+        if session is not None and session.packed == packed:
             return session
         if session is not None:
             self._drop_session(session)
-        if not self._pay(told.host, SESSION_BYTES):
+        if not self._pay(packed.host, SESSION_BYTES):
             return None
         advert = SessionAdvert(
             context.key[1],
-            told.local,
-            told.transport,
-            told.session_id,
-            told.transport_id,
-            told.window,
-            told.source_paced,
-            told.topics_max,
-            Endpoint(told.host, told.port, told.group, told.group_port),
+            packed.local,
+            packed.transport,
+            packed.session_id,
+            packed.transport_id,
+            packed.window,
+            packed.source_paced,
+            packed.topics_max,
+            Endpoint(packed.host, packed.port, packed.group, packed.group_port),
         )
-        session = context.sessions[told.session_id] = _Session(context, told, advert)
+        session = context.sessions[packed.session_id] = _Session(context, packed, advert)
         self._changed()
         return session
 
@@ -252,7 +255,7 @@ class AdvertCache:
                 return False
             session.topics[number] = topic
             if name not in self._sources_of:
-                self._turned.add(name)
+                self._changed_topics.add(name)
             self._sources_of[name] += 1
             self._changed()
         topic.fade_ns, topic.until_ns = fade_ns, until_ns
@@ -269,7 +272,7 @@ class AdvertCache:
         self._fading[name] += 1 if fading else -1
         if not self._fading[name]:
             del self._fading[name]
-        self._turned.add(name)
+        self._changed_topics.add(name)
 
     def _drop_topic(self, topic: _Topic, *, with_session: bool = True) -> None:
         session, name = topic.session, topic.source.topic
@@ -280,7 +283,7 @@ class AdvertCache:
         self._sources_of[name] -= 1
         if not self._sources_of[name]:
             del self._sources_of[name]
-            self._turned.add(name)
+            self._changed_topics.add(name)
         self._changed()
         if with_session and not session.topics:
             self._drop_session(session)
@@ -288,7 +291,7 @@ class AdvertCache:
     def _drop_session(self, session: _Session) -> None:
         for topic in list(session.topics.values()):
             self._drop_topic(topic, with_session=False)
-        del session.context.sessions[session.told.session_id]
+        del session.context.sessions[session.packed.session_id]
         self._refund(session.host, SESSION_BYTES)
         self._changed()
 

@@ -1,4 +1,4 @@
-"""When what is to be told again and again is told next, and how fast all of it may go onto the wire."""
+"""The schedule of repeated adverts and queries, and the limits of their rates."""
 
 from __future__ import annotations
 
@@ -15,45 +15,46 @@ _Key = TypeVar("_Key", bound="Hashable")
 
 
 class AdvertPacing:
-    """A limit of things and of bits a second. Who has sent waits as long as that takes at the limit.
+    """A limit of adverts or queries, and of bits, a second.
 
-    So no span of time has more than the limit and one datagram.
+    After each datagram the sender waits for the time that the datagram takes at the limit. So no span of time has more
+    than the limit and one datagram.
     """
 
-    def __init__(self, things_per_second: int, bits_per_second: int, ahead_ns: int = 0) -> None:
-        """Nothing was sent.
+    def __init__(self, entries_per_second: int, bits_per_second: int, ahead_ns: int = 0) -> None:
+        """Makes a limit.
 
         Args:
-            things_per_second: limit of adverts or queries; 0 is none.
-            bits_per_second: limit of bits; 0 is none.
-            ahead_ns: for so long at the limit may be sent at once.
+            entries_per_second: limit of adverts or queries; 0: no limit.
+            bits_per_second: limit of bits; 0: no limit.
+            ahead_ns: size of a burst: the time that it takes at the limit.
         """
-        self._things, self._bits, self._ahead_ns = things_per_second, bits_per_second, ahead_ns
+        self._entries, self._bits, self._ahead_ns = entries_per_second, bits_per_second, ahead_ns
         self._busy_ns = NEVER
 
     @property
     def free_ns(self) -> int:
-        """From when on something may be sent."""
+        """The time from which on a datagram may be sent."""
         return self._busy_ns - self._ahead_ns
 
-    def took(self, things: int, size: int, now_ns: int) -> None:
-        """So many things, in so many bytes, were sent."""
+    def count(self, entries: int, size: int, now_ns: int) -> None:
+        """Counts a datagram that was sent, with its adverts or queries and its bytes."""
         cost_ns = max(
-            things * _NS // self._things + 1 if self._things else 0,
+            entries * _NS // self._entries + 1 if self._entries else 0,
             size * 8 * _NS // self._bits + 1 if self._bits else 0,
         )
         self._busy_ns = max(self._busy_ns, now_ns) + cost_ns
 
 
 class Phase(NamedTuple):
-    """Part of the life of what is told again and again.
+    """A phase of the repetition of an advert or query; times in ns.
 
     Attributes:
-        minimum: time to the second telling, in ns; it doubles with each.
-        maximum: longest time between two.
-        duration: how long the phase lasts; 0 is for ever.
-        lane: number of the pace that holds for it.
-        tick: times are rounded up to multiples of it, so that many fit one datagram; 0 rounds nothing.
+        minimum: time to the first repetition; it doubles with each.
+        maximum: longest time between two repetitions.
+        duration: how long the phase lasts; 0: without end.
+        lane: number of the limit that holds for the phase.
+        tick: times are rounded up to multiples of it, so that many entries share a datagram; 0: no rounding.
     """
 
     minimum: int
@@ -64,52 +65,52 @@ class Phase(NamedTuple):
 
 
 class _Item(Generic[_Key]):
-    """Something to be told."""
+    """An advert or query of a schedule."""
 
-    __slots__ = ("due_ns", "interval", "key", "phase", "since_ns", "told_ns")
+    __slots__ = ("due_ns", "interval", "key", "phase", "sent_ns", "since_ns")
 
     def __init__(self, key: _Key) -> None:
         self.key = key
         self.phase = 0
         self.since_ns = self.interval = 0
-        self.due_ns = self.told_ns = NEVER
+        self.due_ns = self.sent_ns = NEVER
 
 
 class Schedule(Generic[_Key]):
-    """Things that go through the same phases, each at its own time."""
+    """Adverts or queries that go through phases, each from its own begin."""
 
     def __init__(self, phases: Sequence[Phase], lanes: Sequence[AdvertPacing], offset_ns: int) -> None:
-        """Empty.
+        """Makes an empty schedule.
 
         Args:
-            phases: one after the other; after the last one, if it ends, nothing is told any more.
+            phases: the phases in their order; after the end of the last one nothing is sent.
             lanes: the limits.
-            offset_ns: where ticks begin: another one in each context, lest all of them speak at once.
+            offset_ns: begin of ticks, different in each context, so that contexts do not send at one time.
         """
         self._phases, self._lanes, self._offset_ns = phases, lanes, offset_ns
         self._items: dict[_Key, _Item[_Key]] = {}
         self._waiting: list[TimerQueue[_Item[_Key]]] = [TimerQueue() for _ in lanes]
 
     def __len__(self) -> int:
-        """Returns how many things there are."""
+        """Returns the number of entries."""
         return len(self._items)
 
     def __contains__(self, key: _Key) -> bool:
-        """Returns whether it was added and not removed."""
+        """Returns whether an entry was added and not removed."""
         return key in self._items
 
     def __iter__(self) -> Iterator[_Key]:
-        """All things."""
+        """Iterates over the entries at the time of the call."""
         return iter(list(self._items))
 
     def add(self, key: _Key, now_ns: int) -> None:
-        """Something new, to be told at once; what is there already stays as it is."""
+        """Adds an entry, due at once; does nothing if the schedule has it already."""
         if key not in self._items:
             self._items[key] = _Item(key)
             self.restart(key, 0, now_ns)
 
     def remove(self, key: _Key) -> bool:
-        """Not to be told any more; says whether it was there."""
+        """Removes an entry; returns whether the schedule had it."""
         item = self._items.pop(key, None)
         if item is None:
             return False
@@ -117,23 +118,23 @@ class Schedule(Generic[_Key]):
         return True
 
     def restart(self, key: _Key, phase: int, now_ns: int) -> None:
-        """Begins a phase anew, with something to tell at once."""
+        """Begins a phase of an entry again; the entry is due at `now_ns`."""
         item = self._items[key]
         item.phase, item.since_ns, item.interval = phase, now_ns, self._phases[phase].minimum
         item.due_ns = now_ns
         self._put(item)
 
     def ask(self, key: _Key, at_ns: int, fresh_ns: int, phase: int | None = None) -> None:
-        """Somebody wants to hear it: it is told at that time, if it is not told earlier.
+        """Makes an entry due at a time, unless it is due earlier.
 
         Args:
-            key: what.
-            at_ns: when.
-            fresh_ns: what was told so shortly before needs not be told again.
-            phase: one that is begun anew, where it is a later one now.
+            key: the entry.
+            at_ns: the time.
+            fresh_ns: does nothing if the entry was sent this time before `at_ns` or later.
+            phase: begins this phase again if the entry is in a later one.
         """
         item = self._items[key]
-        if item.told_ns != NEVER and at_ns - item.told_ns < fresh_ns:
+        if item.sent_ns != NEVER and at_ns - item.sent_ns < fresh_ns:
             return
         if phase is not None and item.phase > phase:
             self.restart(key, phase, at_ns)
@@ -142,12 +143,12 @@ class Schedule(Generic[_Key]):
             self._put(item)
 
     def ready(self, lane: int, now_ns: int) -> bool:
-        """Returns whether something is due in a lane, and may be sent."""
+        """Returns whether an entry of a lane is due and may be sent."""
         first = self._waiting[lane].first()
         return first is not None and first.due_ns <= now_ns and self._lanes[lane].free_ns <= now_ns
 
     def first(self, lane: int, now_ns: int) -> _Key | None:
-        """What is due longest in a lane; None when nothing is."""
+        """Returns the entry of a lane that is due first; None if none is due."""
         first = self._waiting[lane].first()
         return first.key if first is not None and first.due_ns <= now_ns else None
 
@@ -155,13 +156,13 @@ class Schedule(Generic[_Key]):
         """Returns the limit of a lane."""
         return self._lanes[lane]
 
-    def told(self, lane: int, now_ns: int) -> None:
-        """What `first` returned is told now; sets when it is told next."""
+    def sent(self, lane: int, now_ns: int) -> None:
+        """Notes that the entry that `first` returned was sent, and sets when it is due next."""
         item = self._waiting[lane].first()
         if item is None:
             return
         self._waiting[lane].pop()
-        item.told_ns = now_ns
+        item.sent_ns = now_ns
         item.due_ns = now_ns + item.interval
         item.interval = min(2 * item.interval, self._phases[item.phase].maximum)
         phase = self._phases[item.phase]
@@ -179,7 +180,7 @@ class Schedule(Generic[_Key]):
 
     @property
     def next_ns(self) -> int | None:
-        """When something is due that may be sent then; None when nothing is."""
+        """The next time when an entry is due and may be sent; None without one."""
         times = [
             max(first.due_ns, pace.free_ns)
             for waiting, pace in zip(self._waiting, self._lanes, strict=True)

@@ -1,4 +1,4 @@
-"""The phases in which adverts and queries are told, and their limits."""
+"""The phases of adverts and queries, and their limits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ipcbus.resolution.network.resolution_settings import ResolutionSettings
 
 INITIAL, SUSTAIN, QUIESCENT = range(3)
-"""Phases. There are two lanes, that of the first one and that of the others: `INITIAL` and `SUSTAIN` too."""
+"""Phases. There are two lanes: `INITIAL` for the first phase, `SUSTAIN` for the others."""
 LANES: Final = (INITIAL, SUSTAIN)
 
 _MS = 1_000_000
@@ -22,7 +22,7 @@ TICK_MAX_NS: Final = max(_TICKS)
 
 
 def adverts(terms: ResolutionSettings, offset_ns: int) -> Schedule[SourceAdvert]:
-    """That of adverts."""
+    """Returns the schedule of adverts."""
     initial = Phase(
         _some(terms.advertisement_minimum_initial_interval),
         _some(terms.advertisement_maximum_initial_interval),
@@ -38,7 +38,7 @@ def adverts(terms: ResolutionSettings, offset_ns: int) -> Schedule[SourceAdvert]
 
 
 def queries(terms: ResolutionSettings, offset_ns: int) -> Schedule[str]:
-    """That of queries for topics."""
+    """Returns the schedule of queries for topics."""
     initial = Phase(
         _some(terms.query_minimum_initial_interval),
         _some(terms.query_maximum_initial_interval),
@@ -54,7 +54,7 @@ def queries(terms: ResolutionSettings, offset_ns: int) -> Schedule[str]:
 
 
 def wildcards(terms: ResolutionSettings, offset_ns: int) -> Schedule[str]:
-    """That of queries for patterns. It ends: what matches a pattern tells of itself, for ever."""
+    """Returns the schedule of queries for patterns, which ends, because sources repeat their adverts without end."""
     only = Phase(
         _some(terms.wildcard_query_minimum_interval),
         _some(terms.wildcard_query_maximum_interval),
@@ -74,5 +74,5 @@ def _quiescent(terms: ResolutionSettings) -> Phase:
 
 
 def _some(time_ns: int) -> int:
-    """Returns a time that passes: without one, something would be due for ever at the same moment."""
+    """Returns a time of at least 1 ms, so that no entry is due again at once."""
     return max(_MS, time_ns)

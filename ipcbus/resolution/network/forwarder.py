@@ -1,7 +1,7 @@
-"""A resolver daemon: gives what each context says to all others, and knows nothing of what it is.
+"""A resolver daemon: it forwards each packet of a context to all other contexts, without reading it.
 
-A context is known by its address. It has to echo a cookie, which is sent to that address, before anything is sent there
-that is longer than what came from there, and before anything that came from there is given to anybody.
+A client is a context that is known by its address. It must echo a cookie that the daemon sent to this address. Until
+then the daemon forwards none of its packets, and sends nothing to the address that is longer than the packet received.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _S = 1000 * _MS
 
 @dataclass(frozen=True, slots=True)
 class ForwarderSettings:
-    """How a daemon behaves; times in ns.
+    """Settings of a daemon; times in ns.
 
     Attributes:
-        client_timeout: who was silent for so long is forgotten.
-        clients_max: so many clients at most; others are not taken on until one has gone.
-        client_bps: bits a second that each may have given to the others; what is over is dropped. 0 is no limit.
-        datagram_max_size: longest packet that is given on.
-        epoch: a cookie proves for so long at least, and for twice as long at most.
+        client_timeout: the daemon forgets a client that was silent for this time.
+        clients_max: most clients; new ones are refused until one has gone.
+        client_bps: limit of the packets of one client in bits a second; packets above it are dropped. 0: no limit.
+        datagram_max_size: longest packet that is forwarded, in bytes.
+        epoch: a cookie is valid for this time at least, and for twice this time at most.
     """
 
     client_timeout: int = 5 * _S
@@ -42,18 +42,18 @@ class ForwarderSettings:
 
 @dataclass(slots=True)
 class ForwarderCounts:
-    """What a daemon counts, in datagrams.
+    """The counters of a daemon, in datagrams.
 
     Attributes:
-        rcved: that came.
-        relayed: that were given to others, each counted once.
-        sent: that were sent for it, one for each of the others.
-        keepalives: that came.
-        dropped_malformed: that were none.
-        dropped_size: that were too long.
-        dropped_unproven: to be given on for who has not proved his address.
-        dropped_rate: over the limit of their client.
-        dropped_full: of new clients, while there were too many.
+        rcved: received.
+        relayed: forwarded, each counted once.
+        sent: sent when they were forwarded, one for each other client.
+        keepalives: received keepalives.
+        dropped_malformed: malformed.
+        dropped_size: too long.
+        dropped_unproven: from addresses without a valid cookie.
+        dropped_rate: above the limit of their client.
+        dropped_full: from new clients, while there were too many clients.
     """
 
     rcved: int = 0
@@ -80,14 +80,14 @@ class _Client:
 
 
 class Forwarder:
-    """All of a daemon but its socket."""
+    """A daemon without its socket."""
 
     def __init__(self, terms: ForwarderSettings, secret: bytes) -> None:
-        """Knows nobody.
+        """Makes a daemon without clients.
 
         Args:
-            terms: its bounds.
-            secret: 16 to 64 random bytes, from which the cookies are made; another daemon has another one.
+            terms: its settings.
+            secret: 16 to 64 random bytes, from which it computes the cookies; each daemon has its own.
         """
         self.counts = ForwarderCounts()
         self._terms = terms
@@ -102,7 +102,7 @@ class Forwarder:
         return tuple(self._clients)
 
     def receive(self, packet: bytes, address: Hashable, now_ns: int) -> None:
-        """A datagram came: any bytes, from any address."""
+        """Handles a received datagram: any bytes, from any address."""
         self.counts.rcved += 1
         found = relay_packets.parse(packet)
         if found is None or found.type == relay_packets.ANSWER:
@@ -111,7 +111,7 @@ class Forwarder:
             self.counts.keepalives += 1
             if self._proves(found.cookie, address, now_ns):
                 self._heard(address, found.cookie, now_ns)
-            # As long as the question, also when its sender is forged.
+            # The answer is not longer than the question, because its sender may be forged.
             self._out.append(
                 (relay_packets.answer(self._cookie(address, now_ns // self._terms.epoch), found.nonce), address)
             )
@@ -123,7 +123,7 @@ class Forwarder:
             self._relay(client, found.inner, now_ns)
 
     def turn(self, now_ns: int) -> None:
-        """Forgets who was silent for too long."""
+        """Forgets the clients that were silent for too long."""
         while (first := self._deadlines.first()) is not None and first.due_ns <= now_ns:
             self._deadlines.pop()
             if first.until_ns > now_ns:
@@ -135,12 +135,12 @@ class Forwarder:
 
     @property
     def next_ns(self) -> int | None:
-        """When to call `turn`; None when there is nobody."""
+        """When to call `turn`; None without clients."""
         first = self._deadlines.first()
         return None if first is None else first.due_ns
 
     def take(self) -> list[tuple[bytes, Hashable]]:
-        """What to send now, and where to."""
+        """Returns the datagrams to send now, with their addresses."""
         found, self._out = self._out, []
         return found
 
@@ -148,7 +148,7 @@ class Forwarder:
         if sender.pace.free_ns > now_ns:
             self.counts.dropped_rate += 1
             return
-        sender.pace.took(1, len(inner), now_ns)
+        sender.pace.count(1, len(inner), now_ns)
         self.counts.relayed += 1
         self.counts.sent += len(self._clients) - 1
         self._out += [
@@ -158,7 +158,7 @@ class Forwarder:
         ]
 
     def _heard(self, address: Hashable, cookie: int, now_ns: int) -> _Client | None:
-        """Returns a client was heard, or somebody who becomes one; None when there are too many."""
+        """Returns the client of an address, which is added if needed; None if there are too many clients."""
         client = self._clients.get(address)
         if client is None:
             if len(self._clients) >= self._terms.clients_max:
@@ -176,5 +176,5 @@ class Forwarder:
         return cookie != 0 and cookie in (self._cookie(address, epoch), self._cookie(address, epoch - 1))
 
     def _cookie(self, address: Hashable, epoch: int) -> int:
-        told = f"{address!r} {epoch}".encode()
-        return int.from_bytes(hashlib.blake2b(told, key=self._secret, digest_size=8).digest(), "big") or 1
+        proved = f"{address!r} {epoch}".encode()
+        return int.from_bytes(hashlib.blake2b(proved, key=self._secret, digest_size=8).digest(), "big") or 1

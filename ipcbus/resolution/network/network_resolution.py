@@ -1,6 +1,6 @@
-"""A context's part in topic resolution over the network: what to tell and ask when, and what others have told.
+"""Topic resolution of a context over the network: its adverts and queries, and the adverts of other contexts.
 
-Datagrams and the time go in, datagrams come out; where they go (a multicast group, resolver daemons) is not known here.
+Datagrams and the time go in, datagrams come out. The caller sends them to a multicast group or to resolver daemons.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ if TYPE_CHECKING:
 _MS = 1_000_000
 
 JITTER_NS = 10 * _MS
-"""Longest time that an answer waits, so that questions that come together are answered together."""
+"""Longest time that an answer waits, so that one answer serves several queries."""
 FRESH_NS = 100 * _MS
-"""What was told so shortly before is no answer: it is on its way."""
+"""A query gets no answer if an advert of its topic was sent this time before or later: the advert is on its way."""
 WILDCARD_FRESH_NS = 1000 * _MS
-"""The same for questions about patterns, each of which may be about every topic."""
+"""This time for queries for patterns, each of which may match every topic."""
 WILDCARD_NS = 100 * _MS
-"""Time between two looks for what patterns mean, however many are asked for."""
+"""Time between two searches for topics that match queried prefixes, however many queries arrive."""
 SILENCE_NS = 30_000 * _MS
-"""Who has heard nobody for so long was perhaps cut off: he asks as at the beginning of the sustain phase."""
+"""A context that received nothing for this time may have been cut off: it repeats its queries at once."""
 _PREFIXES_MAX = 64
 
 _BY_DAEMON = "resolver daemon"
 
 
 class Who(NamedTuple):
-    """A context, as others are told of it."""
+    """The identity of a context in its packets."""
 
     context_id: int
     pid: int
@@ -51,16 +51,16 @@ class Who(NamedTuple):
 
 
 class NetworkResolution:
-    """One context among others of its domain."""
+    """Topic resolution of one context among others of its domain."""
 
     def __init__(self, terms: ResolutionSettings, who: Who, domain: str, random: Random, now_ns: int) -> None:
-        """Publishes nothing and wants nothing.
+        """Makes the resolution of a context without sources and receivers.
 
         Args:
-            terms: intervals, limits and bounds.
+            terms: intervals and limits.
             who: the context.
-            domain: its domain; contexts of others are not seen, and do not see it.
-            random: draws when to answer.
+            domain: its domain; packets of other domains are ignored.
+            random: draws the times of answers.
             now_ns: the time.
         """
         self._terms = terms
@@ -68,7 +68,7 @@ class NetworkResolution:
         self._who = Who(who.context_id, who.pid, name)
         self._tag = object_names.domain_tag(domain)
         self._random = random
-        # The numbers of one that is made anew for the same context go on behind those of the former one.
+        # Higher than all numbers that an earlier object for this context has used.
         self._number = max(0, now_ns)
         self._counts = ResolutionCounts()
         self._cache = AdvertCache(terms.cache_bytes_max, terms.cache_host_share)
@@ -85,17 +85,17 @@ class NetworkResolution:
         self._heard_ns = now_ns
         self._out: list[bytes] = []
 
-    # ---- what the own sources and receivers say
+    # ---- the context's own sources and receivers
 
     def offer(self, source: SourceAdvert, now_ns: int) -> None:
-        """A topic is published from now on; one on a session without an endpoint is nothing that others could use."""
+        """Advertises a source from now on; ignores sources of sessions without an endpoint, which no host can join."""
         if source.session.endpoint is not None:
             self._forget_withdrawal(source)
             self._offered.add(source, source.session.endpoint)
             self._adverts.add(source, now_ns)
 
     def withdraw(self, source: SourceAdvert, now_ns: int) -> None:
-        """A topic is not published any more."""
+        """Stops advertising a source, and announces its end."""
         del now_ns
         if self._adverts.remove(source):
             self._offered.remove(source)
@@ -103,29 +103,29 @@ class NetworkResolution:
                 self._withdrawn.setdefault(source.session.session_id, {})[source.topic_number] = None
 
     def want(self, topic: str, now_ns: int) -> None:
-        """A topic is looked for from now on; once, however often this is said."""
+        """Looks for a topic from now on; further calls for the topic have no effect."""
         if topic not in self._wanted:
             self._wanted[topic] = None
-            if not self._cache.surely(topic):
+            if not self._cache.is_fresh(topic):
                 self._queries.add(topic, now_ns)
 
     def unwant(self, topic: str) -> None:
-        """A topic is not looked for any more."""
+        """Stops looking for a topic."""
         self._wanted.pop(topic, None)
         self._queries.remove(topic)
 
     def want_pattern(self, pattern: str, now_ns: int) -> None:
-        """The topics that match a pattern are looked for from now on; once, however often this is said."""
+        """Looks for the topics that match a pattern from now on; further calls for the pattern have no effect."""
         self._wildcards.add(pattern, now_ns)
         self._beginnings = tuple(map(literal_prefix, self._wildcards))
 
     def unwant_pattern(self, pattern: str) -> None:
-        """They are not looked for any more."""
+        """Stops looking for the topics that match a pattern."""
         self._wildcards.remove(pattern)
         self._beginnings = tuple(map(literal_prefix, self._wildcards))
 
     def refresh(self, now_ns: int) -> None:
-        """Tells and asks for everything as if a query had come: somebody may be reached who was not before."""
+        """Sends all adverts and queries again at once, because new contexts may be in reach."""
         for source in self._adverts:
             self._adverts.ask(source, now_ns, 0, SUSTAIN)
         self._ask_again(now_ns)
@@ -133,22 +133,22 @@ class NetworkResolution:
             self._wildcards.restart(pattern, 0, now_ns)
 
     def close(self, now_ns: int) -> list[bytes]:
-        """Ends: what is to be sent yet. Nothing else may be called after it."""
+        """Ends the resolution, and returns the last datagrams to send; no other method may be called after it."""
         del now_ns
-        told = bool(len(self._adverts)) or bool(self._withdrawn)
+        advertised = bool(len(self._adverts)) or bool(self._withdrawn)
         self._out.clear()
-        if told and self._terms.send_final_advertisements:
+        if advertised and self._terms.send_final_advertisements:
             self._send(resolution_packets.final(self._head(), ()))
         return self.take()
 
-    # ---- what comes, and the time
+    # ---- received datagrams, and the time
 
     def receive(self, packet: bytes, address: object, now_ns: int) -> None:
-        """A datagram came.
+        """Handles a received datagram.
 
         Args:
             packet: any bytes.
-            address: from where, as sockets give it: a tuple that begins with a numeric host.
+            address: its sender, in the form of sockets: a tuple that begins with a numeric host.
             now_ns: the time.
         """
         found = resolution_packets.parse(packet)
@@ -164,30 +164,30 @@ class NetworkResolution:
             self._heard(found, address, now_ns)
 
     def turn(self, now_ns: int) -> None:
-        """Does what is due."""
+        """Makes the datagrams that are due, and forgets old adverts."""
         self._cache.turn(now_ns)
         self._follow_cache(now_ns)
         if self._prefixes and now_ns >= self._prefixes_ns:
             self._answer_patterns(now_ns)
         if self._withdrawn and self._adverts.pace(SUSTAIN).free_ns <= now_ns:
-            self._tell_withdrawn(now_ns)
+            self._send_final(now_ns)
         for lane in LANES:
             while self._adverts.ready(lane, now_ns):
-                self._tell(lane, now_ns)
+                self._advertise(lane, now_ns)
             while self._queries.ready(lane, now_ns):
                 texts = self._gather(self._queries, lane, now_ns)
                 packet = self._send(resolution_packets.query(self._head(), texts))
-                self._queries.pace(lane).took(len(texts), len(packet), now_ns)
+                self._queries.pace(lane).count(len(texts), len(packet), now_ns)
         while self._wildcards.ready(INITIAL, now_ns):
             texts = self._gather(self._wildcards, INITIAL, now_ns)
             packet = self._send(
                 resolution_packets.wildcard_query(self._head(), dict.fromkeys(map(literal_prefix, texts)))
             )
-            self._wildcards.pace(INITIAL).took(len(texts), len(packet), now_ns)
+            self._wildcards.pace(INITIAL).count(len(texts), len(packet), now_ns)
 
     @property
     def next_ns(self) -> int | None:
-        """When to call `turn`; None when nothing is to be done until something comes or is asked for."""
+        """When to call `turn`; None if nothing is due before the next call of another method."""
         times = [self._cache.next_ns, self._adverts.next_ns, self._queries.next_ns, self._wildcards.next_ns]
         if self._prefixes:
             times.append(self._prefixes_ns)
@@ -196,28 +196,28 @@ class NetworkResolution:
         return min((time for time in times if time is not None), default=None)
 
     def take(self) -> list[bytes]:
-        """Returns the datagrams to be sent to all others now."""
+        """Returns the datagrams to send to all other contexts now."""
         found, self._out = self._out, []
         return found
 
-    # ---- what is known
+    # ---- the sources of other contexts
 
     def sources(self) -> Offers:
-        """What others publish: sessions, each with its topics by their numbers. Not to be changed."""
+        """Returns the sessions of other contexts, each with its topics by number; the caller must not change them."""
         return self._cache.sources()
 
     def contexts(self) -> dict[int, int]:
-        """Processes of the contexts that publish something, by the contexts' ids."""
+        """Returns the pids of the contexts that have sources, by context id."""
         return self._cache.contexts()
 
     @property
     def changes(self) -> int:
-        """Moves whenever `sources` changes."""
+        """A number that changes with `sources`."""
         return self._cache.changes
 
     @property
     def counts(self) -> ResolutionCounts:
-        """What was counted until now."""
+        """The counters of this context."""
         counts = self._counts
         counts.tr_src_topics = len(self._cache)
         counts.tr_rcv_topics = len(self._wanted)
@@ -225,7 +225,7 @@ class NetworkResolution:
         counts.dgrams_dropped_old, counts.adverts_refused = self._cache.old, self._cache.refused
         return counts
 
-    # ---- what came
+    # ---- received packets
 
     def _heard(self, found: resolution_packets.Packet, address: object, now_ns: int) -> None:
         if now_ns - self._heard_ns > SILENCE_NS:
@@ -236,7 +236,7 @@ class NetworkResolution:
         elif isinstance(found, resolution_packets.WildcardQuery):
             self._asked_for_patterns(found.prefixes)
         else:
-            self._told(found, address, now_ns)
+            self._advertised(found, address, now_ns)
 
     def _count_fault(self, packet: bytes) -> None:
         fault = resolution_packets.fault_of_head(packet)
@@ -247,7 +247,7 @@ class NetworkResolution:
         else:
             self._counts.tr_dgrams_dropped_malformed += 1
 
-    def _told(self, found: resolution_packets.Packet, address: object, now_ns: int) -> None:
+    def _advertised(self, found: resolution_packets.Packet, address: object, now_ns: int) -> None:
         origin = _host(address) if self._terms.check_address else _BY_DAEMON
         if isinstance(found, resolution_packets.Advert):
             if self._terms.check_address and any(session.host != origin for session, _ in found.groups):
@@ -259,10 +259,10 @@ class NetworkResolution:
         self._follow_cache(now_ns)
 
     def _follow_cache(self, now_ns: int) -> None:
-        """Looks for what has no source any more, or soon may have none, and no longer for what has one."""
-        for topic in self._cache.turned():
+        """Starts queries for topics that have lost their sources or may lose them soon, and ends queries for others."""
+        for topic in self._cache.take_changed():
             matching = topic in self._cache and topic.startswith(self._beginnings)
-            if (topic in self._wanted or matching) and not self._cache.surely(topic):
+            if (topic in self._wanted or matching) and not self._cache.is_fresh(topic):
                 self._queries.add(topic, now_ns)
             else:
                 self._queries.remove(topic)
@@ -281,7 +281,7 @@ class NetworkResolution:
                 self._adverts.ask(source, at_ns, FRESH_NS, SUSTAIN)
 
     def _asked_for_patterns(self, prefixes: tuple[str, ...]) -> None:
-        """Notes them: a look at all topics for each of them would take whoever asks too little."""
+        """Notes the prefixes for `turn`, because one search of all topics for each cheap query would cost too much."""
         for prefix in prefixes if self._terms.advertisement_send_immediate_response else ():
             self._prefixes[prefix] = None
             if not prefix or len(self._prefixes) > _PREFIXES_MAX:
@@ -290,12 +290,12 @@ class NetworkResolution:
 
     def _answer_patterns(self, now_ns: int) -> None:
         at_ns = now_ns + self._random.randrange(JITTER_NS)
-        for source in self._offered.beginning(self._prefixes):
+        for source in self._offered.with_prefix(self._prefixes):
             self._adverts.ask(source, at_ns, WILDCARD_FRESH_NS)
         self._prefixes.clear()
         self._prefixes_ns = now_ns + WILDCARD_NS
 
-    # ---- what goes
+    # ---- sent packets
 
     def _head(self) -> resolution_packets.Head:
         self._number += 1
@@ -311,8 +311,8 @@ class NetworkResolution:
     def _room(self) -> int:
         return self._terms.datagram_max_size - resolution_packets.head_size(self._who.name)
 
-    def _tell(self, lane: int, now_ns: int) -> None:
-        """An advert of what is due, as much as fits."""
+    def _advertise(self, lane: int, now_ns: int) -> None:
+        """Sends an advert with the sources that are due, as many as fit."""
         groups: dict[SessionAdvert, dict[int, str]] = {}
         room, count = self._room, 0
         while (source := self._adverts.first(lane, now_ns)) is not None:
@@ -324,13 +324,13 @@ class NetworkResolution:
             room -= size
             count += 1
             groups.setdefault(source.session, {})[source.topic_number] = source.topic
-            self._adverts.told(lane, now_ns)
-        told = [(self._offered.told(session), topics) for session, topics in groups.items()]
-        packet = self._send(resolution_packets.advert(self._head(), self._offered.ttl(self._terms), told))
-        self._adverts.pace(lane).took(count, len(packet), now_ns)
+            self._adverts.sent(lane, now_ns)
+        packed = [(self._offered.packed(session), topics) for session, topics in groups.items()]
+        packet = self._send(resolution_packets.advert(self._head(), self._offered.ttl(self._terms), packed))
+        self._adverts.pace(lane).count(count, len(packet), now_ns)
 
     def _gather(self, schedule: Schedule[str], lane: int, now_ns: int) -> list[str]:
-        """Texts that are due, as many as fit."""
+        """Returns the texts that are due, as many as fit."""
         found: list[str] = []
         room = self._room
         while (text := schedule.first(lane, now_ns)) is not None:
@@ -338,11 +338,11 @@ class NetworkResolution:
             if room < 0 and found:
                 break
             found.append(text)
-            schedule.told(lane, now_ns)
+            schedule.sent(lane, now_ns)
         return found
 
-    def _tell_withdrawn(self, now_ns: int) -> None:
-        """A final advert of what was withdrawn, as much as fits."""
+    def _send_final(self, now_ns: int) -> None:
+        """Sends a final advert of the withdrawn sources, as many as fit."""
         groups: dict[int, list[int]] = {}
         room, count = self._room, 0
         for session_id, numbers in self._withdrawn.items():
@@ -353,7 +353,7 @@ class NetworkResolution:
                 groups.setdefault(session_id, []).append(numbers.popitem()[0])
         self._withdrawn = {session_id: numbers for session_id, numbers in self._withdrawn.items() if numbers}
         packet = self._send(resolution_packets.final(self._head(), groups.items()))
-        self._adverts.pace(SUSTAIN).took(count, len(packet), now_ns)
+        self._adverts.pace(SUSTAIN).count(count, len(packet), now_ns)
 
     def _forget_withdrawal(self, source: SourceAdvert) -> None:
         numbers = self._withdrawn.get(source.session.session_id, {})
@@ -363,7 +363,7 @@ class NetworkResolution:
 
 
 def _host(address: object) -> str:
-    """The host of an address as sockets give it, in the form in which adverts name it; empty when it has none."""
+    """Returns the host of a socket address in the form of adverts; empty if it has none."""
     if not isinstance(address, tuple) or not address or not isinstance(address[0], str):
         return ""
     try:

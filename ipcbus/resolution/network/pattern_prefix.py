@@ -1,4 +1,4 @@
-"""What every topic begins with that a pattern matches: it is asked for instead of the pattern."""
+"""The prefix of all topics that match a pattern; queries contain it instead of the pattern."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _MAY_BE_NONE: Final = "*?{"
 
 
 def literal_prefix(pattern: str) -> str:
-    """Text with which a topic has to begin to match a regular expression in full; empty when none is known.
+    """Returns the prefix of all topics that fully match a regular expression; empty if it is unknown.
 
-    It is rather too short than wrong: what it does not understand ends it.
+    The prefix may be too short, but is never wrong: it ends at the first part of the pattern that is not understood.
     """
     if _has_alternatives(pattern):
         return ""
@@ -35,7 +35,7 @@ def literal_prefix(pattern: str) -> str:
 
 
 def _has_alternatives(pattern: str) -> bool:
-    """Returns whether a bar may stand outside of all groups; one in a class of characters is taken for one."""
+    """Returns whether a bar may be outside of all groups; a bar in a class of characters counts, too."""
     depth, escaped = 0, False
     for character in pattern:
         if escaped:
@@ -44,7 +44,7 @@ def _has_alternatives(pattern: str) -> bool:
             escaped = True
         elif character == "|" and depth <= 0:
             return True
-        # A bracket in a class of characters is no group: who has a class has no depth that could be relied on.
+        # A bracket in a class of characters does not begin a group, so the depth is unknown for patterns with a class.
         elif character == "[":
             return "|" in pattern
         else:
@@ -53,7 +53,7 @@ def _has_alternatives(pattern: str) -> bool:
 
 
 def _fitting(text: str) -> str:
-    """As much of a text as a packet takes; nothing of one that has no UTF-8, which no topic can begin with."""
+    """Returns the part of a text that fits into a packet; empty if it cannot be encoded, so that no topic matches."""
     try:
         return text.encode()[:TOPIC_NAME_MAX].decode(errors="ignore").partition("\0")[0]
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""What a context counts in topic resolution over the network."""
+"""The counters of topic resolution over the network."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class ResolutionCounts:
-    """What is counted; Ultra Messaging's names, and below them what it does not have.
+    """Counters with the names of Ultra Messaging (`tr_`), and additions.
 
     Attributes:
-        tr_dgrams_sent: datagrams that were made.
-        tr_bytes_sent: their bytes.
-        tr_dgrams_rcved: datagrams that came, the own ones left out.
-        tr_bytes_rcved: their bytes.
-        tr_dgrams_dropped_ver: of another version.
-        tr_dgrams_dropped_type: of an unknown type.
-        tr_dgrams_dropped_malformed: that contradict themselves.
-        tr_src_topics: topics that others publish, now.
-        tr_rcv_topics: topics that are wanted, now.
-        tr_rcv_unresolved_topics: those of them without a source, now.
-        dgrams_dropped_address: adverts for sessions on another host than that they came from.
-        dgrams_dropped_old: that came after later ones, or twice.
-        dgrams_other_domain: of contexts of other domains.
+        tr_dgrams_sent: datagrams sent.
+        tr_bytes_sent: bytes of these datagrams.
+        tr_dgrams_rcved: datagrams received from other contexts.
+        tr_bytes_rcved: bytes of these datagrams.
+        tr_dgrams_dropped_ver: datagrams of another version.
+        tr_dgrams_dropped_type: datagrams of an unknown type.
+        tr_dgrams_dropped_malformed: malformed datagrams.
+        tr_src_topics: topics of other contexts, now.
+        tr_rcv_topics: topics that the context looks for, now.
+        tr_rcv_unresolved_topics: topics of these without a source, now.
+        dgrams_dropped_address: adverts of sessions on another host than the sender's.
+        dgrams_dropped_old: datagrams that arrived after a later one, or twice.
+        dgrams_other_domain: datagrams of contexts of other domains.
         adverts_refused: topics for which the cache had no room.
     """
 

@@ -1,4 +1,4 @@
-"""How a context takes part in topic resolution over the network."""
+"""The settings of topic resolution over the network."""
 
 from __future__ import annotations
 
@@ -10,41 +10,41 @@ _S = 1000 * _MS
 
 @dataclass(frozen=True, slots=True)
 class ResolutionSettings:
-    """Named as the options, without `resolver_`; times in ns, a rate of 0 is no limit.
+    """Settings with the names of the options, without `resolver_`; times in ns, 0 for no limit of a rate.
 
     Attributes:
-        advertisement_minimum_initial_interval: time to the second advert; it doubles with each.
+        advertisement_minimum_initial_interval: time between the first two adverts; it doubles with each.
         advertisement_maximum_initial_interval: longest time between two adverts of the initial phase.
-        advertisement_minimum_initial_duration: how long that phase lasts.
-        advertisement_sustain_interval: time between two adverts of the phase after it.
-        advertisement_minimum_sustain_duration: how long that one lasts; a query begins it anew.
-        advertisement_quiescent_interval: time between two adverts, and two queries, ever after. Ultra Messaging is
-            silent then, so that who was away for a minute may never hear of a source.
-        advertisement_send_immediate_response: queries are answered at once.
-        send_final_advertisements: what is not published any more is told.
-        query_minimum_initial_interval: as of adverts.
-        query_maximum_initial_interval: as of adverts.
-        query_minimum_initial_duration: as of adverts.
-        query_sustain_interval: as of adverts.
-        query_minimum_sustain_duration: as of adverts.
-        wildcard_query_minimum_interval: time to the second query of a pattern; it doubles with each.
-        wildcard_query_maximum_interval: longest time between two.
-        wildcard_query_minimum_duration: how long a pattern is asked for.
+        advertisement_minimum_initial_duration: length of the initial phase.
+        advertisement_sustain_interval: time between two adverts of the sustain phase.
+        advertisement_minimum_sustain_duration: length of the sustain phase; a query begins it again.
+        advertisement_quiescent_interval: time between two adverts, and two queries, after these phases. Ultra Messaging
+            sends none then, so that a context that was cut off for a minute may never find a source.
+        advertisement_send_immediate_response: whether queries are answered at once.
+        send_final_advertisements: whether the end of a source is announced.
+        query_minimum_initial_interval: as for adverts.
+        query_maximum_initial_interval: as for adverts.
+        query_minimum_initial_duration: as for adverts.
+        query_sustain_interval: as for adverts.
+        query_minimum_sustain_duration: as for adverts.
+        wildcard_query_minimum_interval: time between the first two queries for a pattern; it doubles with each.
+        wildcard_query_maximum_interval: longest time between two queries for a pattern.
+        wildcard_query_minimum_duration: how long queries for a pattern are sent.
         initial_advertisements_per_second: limit of adverts in the initial phase.
-        initial_advertisement_bps: the same in bits.
-        sustain_advertisements_per_second: limit of adverts after it, and of final ones.
-        sustain_advertisement_bps: the same in bits.
+        initial_advertisement_bps: limit of these adverts in bits a second.
+        sustain_advertisements_per_second: limit of later adverts, final adverts included.
+        sustain_advertisement_bps: limit of these adverts in bits a second.
         initial_queries_per_second: limit of queries in the initial phase.
-        initial_query_bps: the same in bits.
-        sustain_queries_per_second: limit of queries after it.
-        sustain_query_bps: the same in bits.
-        wildcard_queries_per_second: limit of queries of patterns.
-        wildcard_query_bps: the same in bits.
-        datagram_max_size: longest datagram.
-        check_address: an advert has to come from the host that its sessions are reached at. Where datagrams come
-            through resolver daemons that cannot be checked.
-        cache_bytes_max: memory for what others publish.
-        cache_host_share: part of it that may be used for one host: one in so many.
+        initial_query_bps: limit of these queries in bits a second.
+        sustain_queries_per_second: limit of later queries.
+        sustain_query_bps: limit of these queries in bits a second.
+        wildcard_queries_per_second: limit of queries for patterns.
+        wildcard_query_bps: limit of these queries in bits a second.
+        datagram_max_size: longest datagram in bytes.
+        check_address: whether an advert must come from the host of its sessions; behind resolver daemons this cannot be
+            checked.
+        cache_bytes_max: memory for adverts of other contexts, in bytes.
+        cache_host_share: one host may use this memory divided by `cache_host_share`.
     """
 
     advertisement_minimum_initial_interval: int = 10 * _MS

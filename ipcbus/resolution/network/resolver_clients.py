@@ -1,7 +1,7 @@
-"""A context's side of its resolver daemons: which of them answer, and what goes through them.
+"""A context's connections to its resolver daemons.
 
-What is to be sent goes to all daemons that answer, so that one that dies costs nothing, not even the time to notice:
-what comes twice is dropped by its number.
+The context sends each packet to all daemons that answer, so that the death of one daemon loses nothing. Packets that
+arrive twice are dropped by their numbers.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 _MS = 1_000_000
 
 _ECHO_NS = 20 * _MS
-"""A new cookie is echoed at once, but not more often: a daemon must not be able to keep us busy."""
+"""Shortest time between two echoes of new cookies, so that a daemon cannot keep the context busy."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResolverClientSettings:
-    """Named as the options, without `resolver_unicast_`; times in ns.
+    """Settings with the names of the options, without `resolver_unicast_`; times in ns.
 
     Attributes:
-        keepalive_interval: how often each daemon is told that the context is there.
-        activity_timeout: a daemon that has not answered for so long is taken for dead.
+        keepalive_interval: time between two keepalives to a daemon.
+        activity_timeout: a daemon that has not answered for this time counts as dead.
     """
 
     keepalive_interval: int = 500 * _MS
@@ -36,11 +36,11 @@ class ResolverClientSettings:
 
 @dataclass(slots=True)
 class ResolverClientCounts:
-    """What is counted, in datagrams.
+    """Counters, in datagrams.
 
     Attributes:
-        dropped_unproven: that may be no daemon's: from another address, or without the proof.
-        unsent: that had to be sent while no daemon had ever answered.
+        dropped_unproven: from another address than a daemon's, or without a valid cookie or nonce.
+        unsent: not sent, because no daemon had ever answered.
     """
 
     dropped_unproven: int = 0
@@ -48,7 +48,7 @@ class ResolverClientCounts:
 
 
 class _Daemon:
-    """One of them: when it has answered, and the two cookies and nonces that were used last."""
+    """A daemon: when it answered, and its last two cookies and nonces."""
 
     __slots__ = ("address", "asked_ns", "cookies", "due_ns", "heard_ns", "nonces")
 
@@ -63,19 +63,19 @@ class ResolverClients:
     """The context's connections to its daemons.
 
     Attributes:
-        changes: moves when a daemon begins to answer or stops. After one has begun to, `NetworkResolution.refresh` lets
-            others know at once what it publishes.
+        changes: a number that changes when a daemon begins or stops to answer. The caller then calls
+            `NetworkResolution.refresh`, which sends all adverts again.
     """
 
     def __init__(
         self, addresses: Iterable[Hashable], terms: ResolverClientSettings, random: Random, now_ns: int
     ) -> None:
-        """No daemon has answered.
+        """Makes connections to daemons, none of which has answered.
 
         Args:
-            addresses: of the daemons, as the socket gives them.
+            addresses: addresses of the daemons, in the form of sockets.
             terms: intervals.
-            random: draws nonces; `random.SystemRandom` where a forger should not guess them.
+            random: draws nonces; use `random.SystemRandom`, so that a forger cannot guess them.
             now_ns: the time.
         """
         self.counts = ResolverClientCounts()
@@ -92,14 +92,14 @@ class ResolverClients:
         return self._alive
 
     def send(self, packet: bytes) -> None:
-        """Gives a packet to all daemons that answer; while none does, to all that ever have."""
+        """Sends a packet to all daemons that answer; if none does, to all that have ever answered."""
         known = [daemon for daemon in self._daemons.values() if daemon.cookies[0]]
         living = [daemon for daemon in known if daemon.address in self._alive] or known
         self.counts.unsent += not living
         self._out += [(relay_packets.relay(daemon.cookies[0], packet), daemon.address) for daemon in living]
 
     def receive(self, packet: bytes, address: Hashable, now_ns: int) -> bytes | None:
-        """Returns a datagram came: any bytes, from any address. What another context said is returned."""
+        """Handles a received datagram, any bytes from any address; returns the packet of another context in it."""
         daemon = self._daemons.get(address)
         found = relay_packets.parse(packet)
         if daemon is None or found is None or found.cookie == 0:
@@ -111,33 +111,33 @@ class ResolverClients:
             if found.cookie != daemon.cookies[0]:
                 daemon.cookies = (found.cookie, daemon.cookies[0])
                 daemon.due_ns = min(daemon.due_ns, max(now_ns, daemon.asked_ns + _ECHO_NS))
-            self._look(now_ns)
+            self._update_alive(now_ns)
         else:
             self.counts.dropped_unproven += 1
         return None
 
     def turn(self, now_ns: int) -> None:
-        """Sends the keepalives that are due, and looks who is dead."""
+        """Sends the keepalives that are due, and notes which daemons are dead."""
         for daemon in self._daemons.values():
             if daemon.due_ns <= now_ns:
                 daemon.nonces = (self._random.getrandbits(64) or 1, daemon.nonces[0])
                 daemon.asked_ns, daemon.due_ns = now_ns, now_ns + self._terms.keepalive_interval
                 self._out.append((relay_packets.keepalive(daemon.cookies[0], daemon.nonces[0]), daemon.address))
-        self._look(now_ns)
+        self._update_alive(now_ns)
 
     @property
     def next_ns(self) -> int | None:
-        """When to call `turn`; None when there are no daemons."""
+        """When to call `turn`; None without daemons."""
         times = [daemon.due_ns for daemon in self._daemons.values()]
         times += [self._daemons[address].heard_ns + self._terms.activity_timeout for address in self._alive]
         return min(times, default=None)
 
     def take(self) -> list[tuple[bytes, Hashable]]:
-        """What to send now, and where to."""
+        """Returns the datagrams to send now, with their addresses."""
         found, self._out = self._out, []
         return found
 
-    def _look(self, now_ns: int) -> None:
+    def _update_alive(self, now_ns: int) -> None:
         alive = tuple(
             daemon.address
             for daemon in self._daemons.values()

@@ -238,7 +238,7 @@ def test_contexts_that_start_and_end_all_the_time_do_not_disturb_each_other(doma
 
 @pytest.mark.parametrize("domain", ["", 5, None, b"x"])
 def test_a_domain_is_a_text(domain: object) -> None:
-    with pytest.raises(ipcbus.ConfigError, match="is no name of a domain"):
+    with pytest.raises(ipcbus.ConfigError, match="is not a valid name of a domain"):
         ipcbus.Context(domain=domain)  # type: ignore[arg-type]
 
 

@@ -196,9 +196,9 @@ def test_a_reservation_that_is_negative_or_too_long_is_refused(stand: Stand) -> 
 
 @pytest.mark.parametrize("domain_name", ["a/b", "/", "a\0b", "\ud800", "", "x" * 64, "ä" * 32, 5, None, b"x"])
 def test_what_is_no_domain_is_refused(domain_name: Any) -> None:  # noqa: ANN401
-    with pytest.raises(ConfigError, match="is no name of a domain: give 1 to 63 bytes"):
+    with pytest.raises(ConfigError, match="is not a valid name of a domain: give 1 to 63 bytes"):
         ipcbus.Context(domain=domain_name)
-    with pytest.raises(ConfigError, match="is no name of a domain"):
+    with pytest.raises(ConfigError, match="is not a valid name of a domain"):
         stats.take_snapshot(domain_name)
 
 

@@ -45,15 +45,15 @@ def test_what_was_told_is_known_until_it_is_too_old(cache: AdvertCache) -> None:
     assert session.source_string == "LBT-RU:10.0.0.1:14380:00000009"
     assert topics(cache) == {"a": 1, "b": 1}
     assert cache.contexts() == {1: 4}
-    assert cache.turned() == {"a", "b"}
-    assert cache.turned() == set()
+    assert cache.take_changed() == {"a", "b"}
+    assert cache.take_changed() == set()
     changes = cache.changes
     cache.advert("h", advert(2, {5: "a"}), 20 * S)
     assert cache.changes == changes
     cache.turn(35 * S)
     assert topics(cache) == {"a": 1}
     assert cache.changes > changes
-    assert cache.turned() == {"b"}
+    assert cache.take_changed() == {"b"}
     cache.turn(55 * S)
     assert not cache.sources()
     assert cache.bytes == 0
@@ -74,18 +74,18 @@ def test_a_shorter_time_holds_too_and_none_is_too_long(cache: AdvertCache) -> No
 def test_what_is_not_told_again_fades_before_it_is_forgotten(cache: AdvertCache) -> None:
     cache.advert("h", advert(1, {5: "a", 6: "b"}, ttl=30), 0)
     cache.advert("h", advert(2, {5: "a"}, ttl=30), 10 * S)
-    cache.turned()
+    cache.take_changed()
     cache.turn(20 * S)
-    assert (cache.surely("a"), cache.surely("b"), "b" in cache) == (True, False, True)
-    assert cache.turned() == {"b"}
+    assert (cache.is_fresh("a"), cache.is_fresh("b"), "b" in cache) == (True, False, True)
+    assert cache.take_changed() == {"b"}
     cache.advert("h", advert(3, {6: "b"}, ttl=30), 25 * S)
-    assert cache.surely("b")
-    assert cache.turned() == {"b"}
+    assert cache.is_fresh("b")
+    assert cache.take_changed() == {"b"}
     cache.turn(30 * S)
-    assert (cache.surely("a"), cache.turned()) == (False, {"a"})
+    assert (cache.is_fresh("a"), cache.take_changed()) == (False, {"a"})
     cache.turn(40 * S)
-    assert (topics(cache), cache.turned()) == ({"b": 1}, {"a"})
-    assert not cache.surely("a")
+    assert (topics(cache), cache.take_changed()) == ({"b": 1}, {"a"})
+    assert not cache.is_fresh("a")
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,8 @@ def run(schedule: Schedule[str], until_ns: int, now_ns: int = 0) -> list[tuple[i
                 key = schedule.first(lane, now_ns)
                 assert key is not None
                 found.append((now_ns // MS, key))
-                schedule.told(lane, now_ns)
-                schedule.pace(lane).took(1, 100, now_ns)
+                schedule.sent(lane, now_ns)
+                schedule.pace(lane).count(1, 100, now_ns)
     return found
 
 
@@ -112,8 +112,8 @@ def test_a_pace_may_go_ahead() -> None:
     pace = AdvertPacing(0, 8000, ahead_ns=S)
     sent = 0
     while pace.free_ns <= 0:
-        pace.took(1, 100, 0)
+        pace.count(1, 100, 0)
         sent += 100
     assert 1000 <= sent <= 1200
-    pace.took(1, 10, 100 * S)
+    pace.count(1, 10, 100 * S)
     assert pace.free_ns <= 100 * S
