@@ -157,5 +157,5 @@ def test_nothing_at_all(spark: SparkSession) -> None:
 
 def test_rows_without_events_are_refused(spark: SparkSession) -> None:
     rows = spark.createDataFrame(table([])).drop("type", "numbers")
-    with pytest.raises(ConfigError, match=r"without column type, numbers; .*includeEvents=true"):
+    with pytest.raises(ConfigError, match=r"lack column type, numbers; .*includeEvents=true"):
         audit.pipeline().run(rows)

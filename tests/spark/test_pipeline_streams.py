@@ -187,7 +187,7 @@ def test_batches(spark: SparkSession, tmp_path: Path, some: Callable[[int], dict
         parts.merge(spark, {"n": total}, at=2)
     sums(114211)
     assert {path.name for path in parts.path.iterdir()} == {"_stream", "batch_id=5", "merged=4"}
-    with pytest.raises(ConfigError, match="all micro-batches up to 4, and number 4 comes again"):
+    with pytest.raises(ConfigError, match="all micro-batches up to 4, but number 4 comes again"):
         parts.write(4, some(1))
 
 
@@ -210,10 +210,10 @@ def test_one_checkpoint_is_of_one_pipeline_with_one_interval(spark: SparkSession
     host.record(100)
     assert go(job) == 100
     host.record(10)
-    with pytest.raises(StreamingQueryException, match="is new, and the checkpoint has come to micro-batch 2"):
+    with pytest.raises(StreamingQueryException, match="is new, but the checkpoint has reached micro-batch 2"):
         go(StreamingJob(late, tmp_path / "latency"))
     with pytest.raises(
-        ConfigError, match="holds throughput in intervals of 1000000000 ns, and this stream makes .* 1000 "
+        ConfigError, match="holds throughput in intervals of 1000000000 ns, but this stream makes .* 1000 "
     ):
         go(StreamingJob(throughput.pipeline(1000), tmp_path / "throughput"))
     assert go(job) == 110

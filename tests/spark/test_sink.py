@@ -184,7 +184,7 @@ def test_other_transports(sink: Sink, taker: Taker, transport: str) -> None:
 @pytest.mark.parametrize(
     ("columns", "options", "says"),
     [
-        (["id"], {"topic": "t"}, "column id is no part of a message; select only value, topic, key, headers"),
+        (["id"], {"topic": "t"}, "column id is not part of a message; select only value, topic, key, headers"),
         (["id value"], {"topic": "t"}, "column value is bigint; cast it to binary or string"),
         (["string(id) value"], {}, "column topic and option topic are both missing"),
         (["string(id) value"], {"topic": "t", "tpoic": "u"}, "option tpoic is unknown; did you mean topic?"),

@@ -95,7 +95,7 @@ def test_filters_are_taken_over(spark: SparkSession, host: Host) -> None:
 
 def test_from_sql(spark: SparkSession, host: Host) -> None:
     host.record(10)
-    with pytest.raises(PySparkException, match="CREATE TABLE is of no use"):
+    with pytest.raises(PySparkException, match="CREATE TABLE does not work"):
         spark.sql(f"CREATE TABLE kept USING ipcbus OPTIONS (archive '{host.path}')")
     spark.sql(f"CREATE TEMPORARY VIEW recorded USING ipcbus OPTIONS (archive '{host.path}', minPartitions '2')")
     try:
@@ -109,7 +109,7 @@ def test_from_sql(spark: SparkSession, host: Host) -> None:
     [
         ({"archiv": "x"}, "option archiv is unknown; did you mean archive?"),
         ({"subscribe": "a", "assign": '{"a":[0]}'}, "subscribe and assign exclude each other"),
-        ({"maxOffsetsPerTrigger": "5"}, "maxOffsetsPerTrigger has no meaning for a batch"),
+        ({"maxOffsetsPerTrigger": "5"}, "maxOffsetsPerTrigger is for a stream, not for a batch"),
     ],
 )
 def test_wrong_options_fail_at_planning(spark: SparkSession, host: Host, options: dict[str, str], says: str) -> None:
@@ -158,7 +158,7 @@ def test_retention_under_a_stopped_query(spark: SparkSession, host: Host, tmp_pa
     assert host.archive.log("host/0").bounds() == (300, 400)
     with pytest.raises(StreamingQueryException) as caught:
         streamed.run()
-    assert "kept from 300 on: offsets 100 to 299 (200 rows) were asked for" in str(caught.value)
+    assert "kept from 300 on: offsets 100 to 299 (200 rows) were requested" in str(caught.value)
     streamed.run(failOnDataLoss="false")
     assert streamed.batches[1] == [*range(300, 400)]
 
