@@ -476,7 +476,7 @@ class Context:
         with self._event_loop.driver_lock():
             return self._receiving_sessions.sources_of(subscription)
 
-    def _recorder_board(self, log: str) -> RecorderStatsBlock:
+    def _recorder_stats_block(self, log: str) -> RecorderStatsBlock:
         """Shows a recorder of this context in statistics, under the path of its log; for `ipcbus.archive`."""
         self._check()
         return RecorderStatsBlock(self._registry, log)

@@ -74,4 +74,4 @@ def recorder_stats_block(context: Context, log: str) -> RecorderStatsBlock:
         ClosedError, WrongProcess: the context is closed, or belongs to the parent of a fork.
         TransportError: the shared memory cannot be made.
     """
-    return context._recorder_board(log)
+    return context._recorder_stats_block(log)

@@ -79,7 +79,7 @@ def exported(domain: str) -> Iterator[Series]:
         bus.receiver("u", lambda message: None)
         bus.joined(bus.source("u", transport="lbtru"))
         bus.until(lambda: any(each.reception for each in _receivers(domain)), "what its receiver shows")
-        bus.contexts[0]._recorder_board("/archive/host").show(buffer_bytes=1)
+        bus.contexts[0]._recorder_stats_block("/archive/host").show(buffer_bytes=1)
         yield {
             sample.name: set(sample.labels)
             for metric in families([stats.take_snapshot(domain)])

@@ -26,7 +26,7 @@ FULL = {"buffered_bytes": 3 << 20, "buffer_bytes": 4 << 20, "behind_ns": 2_000_0
 @pytest.fixture
 def board(domain: str) -> Iterator[RecorderStatsBlock]:
     with ipcbus.Context(name="recording", domain=domain) as ctx:
-        made = ctx._recorder_board(LOG)
+        made = ctx._recorder_stats_block(LOG)
         made.show(**NUMBERS, **FULL)
         yield made
 

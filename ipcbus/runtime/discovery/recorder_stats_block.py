@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class RecorderStatsBlock:
-    """A recorder's entry in the registry of its context; made by `Context._recorder_board`.
+    """A recorder's entry in the registry of its context; made by `Context._recorder_stats_block`.
 
     The entry exists until `close`, or until the end of the context. Any thread may use it, and no method makes a system
     call. Statistics report that a recorder hangs when it has not called `show` for seconds, so call `show` several

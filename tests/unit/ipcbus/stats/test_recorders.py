@@ -42,7 +42,7 @@ def seen(domain: str) -> tuple[RecorderStats, ...]:
 
 
 def test_what_is_shown_is_seen(ctx: Context) -> None:
-    board = ctx._recorder_board("/archive/host")
+    board = ctx._recorder_stats_block("/archive/host")
     (found,) = seen(ctx.domain)
     assert (found.log, found.alive, found.stopped, found.failing, found.doing) == (
         *("/archive/host", True, False, False),
@@ -61,12 +61,12 @@ def test_what_is_shown_is_seen(ctx: Context) -> None:
 
 
 def test_a_recorder_is_gone_when_it_is_closed_and_another_begins_anew(ctx: Context) -> None:
-    first = ctx._recorder_board("/archive/one")
+    first = ctx._recorder_stats_block("/archive/one")
     first.show(**NUMBERS, failing=1)
     first.close()
     first.close()
     assert seen(ctx.domain) == ()
-    second = ctx._recorder_board("/archive/two")
+    second = ctx._recorder_stats_block("/archive/two")
     first.show(messages=99)
     (found,) = seen(ctx.domain)
     assert (found.log, found.failing, set(found.counters.values())) == ("/archive/two", False, {0})
@@ -76,7 +76,7 @@ def test_a_recorder_is_gone_when_it_is_closed_and_another_begins_anew(ctx: Conte
 def test_what_has_not_been_written_grows_older_while_nothing_is_shown(
     ctx: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    board = ctx._recorder_board("/archive/host")
+    board = ctx._recorder_stats_block("/archive/host")
     with monkeypatch.context() as patch:
         patch.setattr("ipcbus.runtime.discovery.recorder_stats_block.time.monotonic_ns", lambda: 1)
         board.show(behind_ns=5 * SECOND, buffered_bytes=1)
@@ -93,14 +93,14 @@ def test_what_has_not_been_written_grows_older_while_nothing_is_shown(
 @pytest.mark.parametrize("length", [254, 255, 256, 4000])
 def test_of_a_long_path_the_end_is_shown(ctx: Context, length: int) -> None:
     path = "/é" + "x" * (length - 8) + "/last"
-    ctx._recorder_board(path)
+    ctx._recorder_stats_block(path)
     (found,) = seen(ctx.domain)
     assert found.log.endswith("x/last")
     assert found.log == path if length <= 255 else found.log.startswith("...")
 
 
 def test_many_recorders_make_the_registry_grow(ctx: Context) -> None:
-    boards = [ctx._recorder_board(f"/archive/{number}") for number in range(100)]
+    boards = [ctx._recorder_stats_block(f"/archive/{number}") for number in range(100)]
     for number, board in enumerate(boards):
         board.show(messages=number)
     found = seen(ctx.domain)
@@ -109,15 +109,15 @@ def test_many_recorders_make_the_registry_grow(ctx: Context) -> None:
 
 def test_after_the_context_is_closed_nothing_is_shown_and_nothing_fails(domain: str) -> None:
     with ipcbus.Context(domain=domain, operational_mode="sequential") as ctx:
-        board = ctx._recorder_board("/archive/host")
+        board = ctx._recorder_stats_block("/archive/host")
     board.show(messages=1)
     board.close()
     with pytest.raises(ipcbus.ClosedError):
-        ctx._recorder_board("/archive/host")
+        ctx._recorder_stats_block("/archive/host")
 
 
 def test_the_child_of_a_fork_shows_nothing_in_the_name_of_its_parent(ctx: Context) -> None:
-    board = ctx._recorder_board("/archive/host")
+    board = ctx._recorder_stats_block("/archive/host")
     board.show(messages=5)
 
     def child() -> None:
@@ -133,7 +133,7 @@ def test_the_child_of_a_fork_shows_nothing_in_the_name_of_its_parent(ctx: Contex
 
 def _record(domain: str, pipe: Connection) -> None:
     with ipcbus.Context(domain=domain) as ctx:
-        ctx._recorder_board("/archive/host").show(messages=5)
+        ctx._recorder_stats_block("/archive/host").show(messages=5)
         pipe.send(None)
         signal.pause()
 
@@ -154,7 +154,7 @@ def test_one_that_died_is_dead_like_its_context(domain: str) -> None:
 
 
 def test_whatever_a_registry_says_is_a_value_that_json_knows(ctx: Context) -> None:
-    ctx._recorder_board("/archive/host")
+    ctx._recorder_stats_block("/archive/host")
     registry = ctx._registry
     view = registry.mapping.view(registry.entry_offset(0), wire_layout.RECORDER_ENTRY.itemsize)
     entry = np.frombuffer(view, wire_layout.RECORDER_ENTRY, 1).reshape(())
