@@ -183,6 +183,7 @@ class Context:
         session, number, entry = self._sending_sessions.open_topic(topic, values)
         linger_ms = values.resolver_no_receiver_linger_timeout
         source = Source(self, topic, session, number, entry, on_event, linger_ms)
+        session.topic_sources[number] = source
         self._sending_sessions.inform_of(source, session, values)
         self._sources[source] = None
         self._refresh()

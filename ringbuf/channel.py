@@ -30,6 +30,7 @@ class Shape:
         record_max: longest record in bytes, its header included.
         source_paced: pacing; see `ringbuf.ring`.
         evicts: whether readers may be evicted; not together with source_paced.
+        control_extra: bytes for the layer above at the end of the control block, which nobody clears.
         checksums: whether each record bears a checksum; `record_max` includes it.
         slots_max: how many readers may join, 1 to 64.
         ring_user: bytes for the layer above in the ring object.
@@ -47,6 +48,7 @@ class Shape:
     group: str = ""
     evicts: bool = False
     checksums: bool = False
+    control_extra: int = 0
 
 
 def fill(ring: Mapping, control: Mapping, shape: Shape) -> None:
@@ -86,7 +88,7 @@ class OwnedChannel:
         self.ring_name, self.control_name = ring_name, control_name
         capacity = layout.ring_capacity(shape.window)
         data = layout.data_offset(shape.ring_user)
-        control_size = layout.control_bytes(shape.slots_max, shape.control_user)
+        control_size = layout.control_bytes(shape.slots_max, shape.control_user, shape.control_extra)
         self.fd = segment.create(control_name, control_size, group=shape.group)
         made = [control_name]
         try:

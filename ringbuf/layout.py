@@ -19,6 +19,8 @@ A transport session is two shared objects::
     +----------------------+ slots_offset
     | Slot 0 .. slots_max  |  a reader each: state, position, counters, latency histogram
     +----------------------+
+    | extra words          |  for the layer above, up to the end of the object
+    +----------------------+
 
 A position is a count of bytes since the session began, never reset; `position & (capacity - 1)` is the place.
 
@@ -255,9 +257,9 @@ LAYOUT_ID = codegen.layout_id(STRUCTS, CONSTANTS)
 """Stands in every ring and control block; two programs that disagree about a byte have different ones."""
 
 
-def control_bytes(slots_max: int, user_bytes: int) -> int:
-    """Size of a control block in bytes, a multiple of the page."""
-    return round_up(slots_offset(user_bytes) + slots_max * SLOT.itemsize, PAGE)
+def control_bytes(slots_max: int, user_bytes: int, extra_bytes: int = 0) -> int:
+    """Size of a control block in bytes, a multiple of the page; what is extra stands at its end."""
+    return round_up(slots_offset(user_bytes) + slots_max * SLOT.itemsize + extra_bytes, PAGE)
 
 
 def slots_offset(user_bytes: int) -> int:

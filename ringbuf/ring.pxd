@@ -11,6 +11,7 @@ from ringbuf.clock cimport read_ticks
 from ringbuf.memory cimport Mapping
 
 cdef enum:
+    PAGE = 4096             # or more: a touch too many does no harm
     VIRTUAL_CLOCK = 2       # the time is what `RingWriter.set_time` said last; the other kinds are those of ringbuf.clock
 
 cdef struct Writer:
@@ -72,6 +73,16 @@ cdef struct Reader:
 cdef inline bint reader_is_cut(const Reader *r) noexcept nogil:
     """Whether somebody cut a shared object short, so that what is read may be zeros."""
     return (_atomics.load_relaxed32(r.ring_cut) | _atomics.load_relaxed32(r.control_cut)) != 0
+
+
+cdef inline bint reader_is_whole(const Reader *r, const Record *record) noexcept nogil:
+    """Whether no page is missing under the record that `reader_next` returned, as far as was found by now."""
+    cdef const char *at = <const char *>((<size_t>record | (PAGE - 1)) + 1)
+    if not r.copies:
+        while at < <const char *>record + r.frame:
+            _atomics.load_relaxed32(at)     # a page that is missing is noted when it is touched
+            at += PAGE
+    return not reader_is_cut(r)
 
 
 cdef bint writer_make_room(Writer *w, uint64_t end) noexcept nogil

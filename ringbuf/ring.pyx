@@ -216,7 +216,7 @@ cdef const Record *reader_next_sealed(Reader *r, uint32_t *length) noexcept nogi
     cdef const Record *record
     while True:
         record = reader_next(r)
-        if record == NULL:
+        if record == NULL or not reader_is_whole(r, record):
             return NULL
         length[0] = record_length(r, record)
         if length[0]:

@@ -184,6 +184,12 @@ def map_fd(fd: int, *, write: bool, twice_from: int = 0, reserve: int = 0) -> Ma
         os.close(own)
 
 
+def cut_short(mapping: Mapping) -> bool:
+    """Returns whether somebody truncated a mapped object: looks at its last byte, which any truncation takes."""
+    mapping.view(mapping.size - 1, 1)[0]
+    return mapping.damaged
+
+
 def remove(name: str) -> bool:
     """Removes a name; who has the object mapped keeps it. Says whether there was one."""
     check_name(name)

@@ -21,8 +21,8 @@ from ringbuf._layout cimport RECORD_HEADER, Record
 from ringbuf.clock cimport ns_per_tick
 from ringbuf.lending cimport Lender, own_pages
 from ringbuf.ring cimport (
-    Reader, RingReader, reader_done, reader_in_step, reader_is_cut, reader_next, reader_sample, reader_show,
-    record_length,
+    Reader, RingReader, reader_done, reader_in_step, reader_is_cut, reader_is_whole, reader_next, reader_sample,
+    reader_show, record_length,
 )
 
 cdef extern from "Python.h":
@@ -248,6 +248,9 @@ cdef class Demux:
             if record == NULL:
                 if r.stopped or reader_is_cut(r) or _atomics.load_acquire32(&r.header.closed):  # SYNC closed
                     self.attention = True
+                return False
+            if not reader_is_whole(r, record):
+                self.attention = True
                 return False
             length = record_length(r, record)
             count = count_messages(<const char *>record + RECORD_HEADER, <const char *>record + length) if length else -1

@@ -63,6 +63,9 @@ class DatagramSource(Protocol):
     def at_end(self, number: int) -> int:
         """Returns the number of `published` for a session or topic that is over, from all that this host knows."""
 
+    def may_say_more(self) -> bool:
+        """Returns whether, when the memory is cut short, the source may still say how far its topics went."""
+
     counted: bool
     """Whether the header of each datagram has its number of messages."""
 

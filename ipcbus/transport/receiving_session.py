@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ipcbus")
 
+_LAST_WORDS_NS = 2_000_000_000
+"""Time for a source to find that its memory was cut short; it looks at each liveness check."""
+
 _COUNTERS = (
     "msgs_rcved",
     "bytes_rcved",
@@ -118,6 +121,7 @@ class ReceivingSession:
         self._counters_before: dict[str, int] = {}
         self._rejoined = False
         self.over = False
+        self._cut_short_ns = 0
         self.evictions = 0
         self.activity_timeout = ActivityTimeout(activity_timeout_ns)
 
@@ -257,6 +261,11 @@ class ReceivingSession:
             for controller, until in reversed(published):
                 losses.callback(controller.told_of, until, now_ns)
         return True
+
+    def awaits_last_numbers(self, now_ns: int) -> bool:
+        """Returns whether the source of a session that is cut short may soon say how far its topics went."""
+        self._cut_short_ns = self._cut_short_ns or now_ns
+        return now_ns - self._cut_short_ns < _LAST_WORDS_NS and self.datagram_source.may_say_more()
 
     def owner_died(self) -> bool:
         """Returns whether the source's process has died without closing the session."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+import weakref
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +17,9 @@ from ipcbus.topic.tsni import SequenceInfos
 from ipcbus.transport.ring.activity import OwnerActivity
 from ipcbus.transport.ring.doorbells import Doorbells
 from ipcbus.transport.ring.eviction import Evictor
+from ipcbus.transport.ring.topic_lines import last_word
 from ipcbus.wire import wire_layout
+from ringbuf import segment
 from ringbuf.channel import OwnedChannel, Shape
 from ringbuf.doorbell import CALL, DATA
 from ringbuf.layout import (
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
 
     from ipcbus.topic.session_policy import SessionPolicy
+    from ipcbus.topic.topic_source import TopicSource
     from ipcbus.transport.transport_kinds import SessionPlan
     from ipcbus.transport.udp.session_socket import SessionSocket
     from ipcbus.transport.udp.udp_sender import UdpSender, UdpSenderListener
@@ -141,6 +145,7 @@ class SendingSession:
             ring_user=self.topics_max * wire_layout.TOPIC_LINE.itemsize
             + (wire_layout.uplink_bytes(self.topics_max) if session_socket is not None else 0),
             control_user=8 * self.topics_max,
+            control_extra=8 * self.topics_max,
             group=group,
             evicts=plan.evict_after_ms > 0,
             checksums=plan.checksums,
@@ -148,6 +153,7 @@ class SendingSession:
 
     def start(self, policy: SessionPolicy) -> None:
         """Makes the open batch; `policy` decides what a send does when there is no room."""
+        self.topic_sources: weakref.WeakValueDictionary[int, TopicSource] = weakref.WeakValueDictionary()
         self.batch = BatchWriter(
             self.channel.writer,
             policy,
@@ -319,17 +325,29 @@ class SendingSession:
     @property
     def cut_short(self) -> bool:
         """Whether another program has cut its ring or its control block short."""
-        return self.channel.ring.damaged or self.channel.control.damaged
+        return segment.cut_short(self.channel.ring) | segment.cut_short(self.channel.control)
 
     def give_up_if_cut_short(self) -> None:
-        """Refuses sends from now on if the memory was cut short; readers find that themselves."""
+        """Refuses sends from now on if the memory was cut short, and tells receivers how far each topic went."""
         if self.cut_short and not self.batch.damaged:
             self.batch.give_up()
+            self._tell_last_numbers()
             log.error(
                 "the shared memory of %s was cut short by another program; its sources raise SegmentDamaged from now "
                 "on, and its receivers get its end. Close the sources and make new ones",
                 self.source_string,
             )
+
+    def _tell_last_numbers(self) -> None:
+        """Writes into both objects what was sent, published or not; receivers find it in the one that is whole."""
+        for number, source in list(self.topic_sources.items()):
+            following = source.sequence_number + 1
+            line = self._lines[number % self.topics_max :][:1]
+            line["topic"], line["sequence_next"], line["published"] = number, following, following
+            at = last_word(self.channel.control.size, self.topics_max, number)
+            self._control_words.store64(at, following + 1)
+        self.channel.writer.close()
+        self.wake_all()
 
     def show_activity(self, now_ns: int) -> int:
         """Raises the activity counter, the session message of a ring, if the session was idle for its interval.

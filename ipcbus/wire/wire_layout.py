@@ -34,6 +34,8 @@ Messages have no stamps where each message is a datagram (LBT-SMX).
 
 The user area of the ring has one TopicLine for each topic, which the source writes. The user area of the control block
 has one 64-bit word for each topic: bit i is set while the context in slot i receives the topic.
+The last word on each topic stands at the end of the control block: 0, or, once the source has found its memory cut
+short, one more than the number of the message that the topic would have sent next.
 
 In a TopicLine `sequence_next` and `published` are a pair: the source copies the first to the second when it publishes
 the datagram. `continued_next` and `continued` are such a pair, too. They count the fragments that are not the last one

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
 
 from ipcbus import MessageType
-from ringbuf import layout
+from ringbuf import layout, segment
 from ringbuf.ring_errors import SegmentMismatch
 from ringbuf.shared_words import SharedWords
 from tests.kit.bus import LBTIPC, LBTIPC_SOURCE_PACED, on_rings
@@ -180,6 +181,23 @@ def test_a_flipped_bit_in_sequence_number_info_loses_nothing(bus: Bus, bit: int)
     case.account(SENT + 1)
     assert case.lost == []
     case.source.close()
+
+
+@on_rings
+@pytest.mark.parametrize("left", [0, layout.PAGE], ids=["nothing is left", "a page of records is left"])
+def test_what_a_truncated_ring_lacks_is_lost_with_its_numbers_and_never_delivered_as_zeros(bus: Bus, left: int) -> None:
+    case = Case(bus)
+    for number in range(SENT):
+        case.source.send(body(number, 500), flush=True)
+    data = Memory(case.source).data
+    os.truncate(segment.ROOT / case.source._session.channel.ring_name, data + left if left else 0)
+    case.account(SENT)
+    bus.until(lambda: MessageType.EOS in case.others, "the end")
+    whole = left // 512  # one more begins in what is left
+    assert [number for number, _ in case.got] == list(range(len(case.got)))
+    assert len(case.got) <= whole
+    assert all(data == body(number, 500) for number, data in case.got)
+    assert case.lost == list(range(len(case.got), SENT))
 
 
 @on_rings

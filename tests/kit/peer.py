@@ -129,6 +129,10 @@ class Peer:
         source.flush()
         return source.sequence_number + 1
 
+    def used(self, topic: str) -> int:
+        """Returns how many numbers a source has used."""
+        return self.sources[topic].sequence_number + 1
+
     def put(self, topic: str, count: int) -> None:
         """Sends so many messages and leaves them in the open batch."""
         source = self.sources[topic]

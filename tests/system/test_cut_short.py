@@ -61,13 +61,13 @@ def test_both_sides_are_told_and_live_on(domain: str, peers: Peers, kind: Kind, 
     cut(domain, what)
     assert "SegmentDamaged" in (error := refused(sender))
     assert "cut short" in error
+    sent = sender.do("used", topic="t")
     sender.do("end", topic="t")
     accounts = []
     for receiver in receivers:
         ledger = Ledger(**receiver.do("await_end", topic="t")["ledgers"][source])
-        balanced(ledger, ledger.next)
+        balanced(ledger, sent)  # each message that was sent came, or was reported lost
         assert ledger.ended == 1
-        assert ledger.next >= 100
         accounts.append(ledger.next)
     # The processes go on: a new source is joined.
     again = sender.do("source", topic="t", **options)

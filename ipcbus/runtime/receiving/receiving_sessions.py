@@ -307,6 +307,8 @@ class ReceivingSessions:
         return self.blocked or any(session.demux.ring.evicted for session in self.sessions())
 
     def _cut_short(self, session: ReceivingSession) -> None:
+        if session.awaits_last_numbers(time.monotonic_ns()):
+            return
         log.error(
             "another program has cut the shared memory of %s (pid %d) short; the session has ended for its receivers, "
             "and messages that were published and not received are reported lost",

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ipcbus.resolution.local import object_names
-from ipcbus.transport.ring.topic_lines import TopicLines
+from ipcbus.transport.ring.topic_lines import TopicLines, last_word
 from ipcbus.wire import wire_layout
+from ringbuf import segment
 from ringbuf.channel import JoinedChannel
-from ringbuf.layout import CONTROL_HEADER, RECEIVER_PACED_EVICTS, RING_HEADER
+from ringbuf.layout import CONTROL_HEADER, RECEIVER_PACED_EVICTS, RING_HEADER, SLOT
 from ringbuf.ring_errors import SegmentMismatch
 from ringbuf.shared_words import SharedWords
 
@@ -48,8 +49,10 @@ class RingReceiver:
         self._channel = JoinedChannel(ring, control, identity, owner_uid=owner_uid, sample_every=sample_every)
         header = np.frombuffer(self._channel.ring.view(), RING_HEADER, 1)[0]
         lines = advert.topics_max
-        words = int(np.frombuffer(self._channel.control.view(), CONTROL_HEADER, 1)[0]["user_bytes"])
-        fits = header["user_bytes"] >= lines * wire_layout.TOPIC_LINE.itemsize and words >= 8 * lines
+        control_header = np.frombuffer(self._channel.control.view(), CONTROL_HEADER, 1)[0]
+        slots_end = int(control_header["slots_offset"]) + int(control_header["slots_max"]) * SLOT.itemsize
+        fits = header["user_bytes"] >= lines * wire_layout.TOPIC_LINE.itemsize
+        fits &= control_header["user_bytes"] >= 8 * lines and slots_end + 8 * lines <= self._channel.control.size
         if not fits or header["session_id"] != advert.session_id or lines < 1 or lines & (lines - 1):
             self._channel.leave()
             raise SegmentMismatch(
@@ -99,11 +102,17 @@ class RingReceiver:
         """Returns a number below which all messages of a topic are published; 0 when another topic has its line now."""
         published = self.lines.published(number)
         # A ring that is cut short may show zeros.
-        return self._published.get(number, 0) if self.reader.cut_short else published
+        return max(published, self._published.get(number, 0)) if self.reader.cut_short else published
 
     def at_end(self, number: int) -> int:
-        """Returns the number of `published`: the ring is always up to date."""
-        return self.published(number)
+        """Returns the number of `published`, or the source's last word on the topic if its memory was cut short."""
+        last = self._last_word(number) if self.reader.cut_short else 0
+        return max(self.published(number), last - 1)
+
+    def may_say_more(self) -> bool:
+        """Returns whether the source lives and has not found yet that its memory was cut short."""
+        has_said = self.closed or any(self._last_word(number) for number in self._published)
+        return not has_said and self.owner_lives()
 
     def numbers_end(self, number: int) -> int:
         """Returns a number above those of all messages of a topic that have been sent, by the source's counters."""
@@ -137,6 +146,8 @@ class RingReceiver:
 
     def life_signs(self) -> tuple[int, int]:
         """Returns the activity counter and the tail."""
+        for memory in (self._channel.ring, self._channel.control):
+            segment.cut_short(memory)  # noted in the mapping
         # Noted from time to time, in case the ring is cut short.
         self._published.update({number: self.published(number) for number in self._published})
         return self.reader.activity, self.reader.tail
@@ -161,6 +172,10 @@ class RingReceiver:
     def abandon(self) -> None:
         """Closes descriptors only; for the child process after a fork."""
         self._channel.abandon()
+
+    def _last_word(self, number: int) -> int:
+        """Returns the source's last word on a topic (`wire_layout`), 0 before there is one."""
+        return self._control_words.load64(last_word(self._channel.control.size, self._advert.topics_max, number))
 
     def _topic_mask_offset(self, number: int) -> int:
         return CONTROL_HEADER.itemsize + 8 * (number % self._advert.topics_max)

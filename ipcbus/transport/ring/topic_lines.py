@@ -56,6 +56,11 @@ class TopicLines:
         return RING_HEADER.itemsize + wire_layout.TOPIC_LINE.itemsize * (number % self._topics_max)
 
 
+def last_word(control_bytes: int, topics_max: int, number: int) -> int:
+    """Returns where the last word on a topic stands in a control block of this size."""
+    return control_bytes - 8 * topics_max + 8 * (number % topics_max)
+
+
 def find(domain: str, advert: SessionAdvert, owner_uid: int) -> TopicLines | None:
     """Returns the topic lines of a session that is not joined by its ring; None when the ring is damaged.
 

@@ -271,6 +271,10 @@ class UdpReceiver:
         published = self.published(number)
         return published if self.lines is None else max(published, self.lines.published(number))
 
+    def may_say_more(self) -> bool:
+        """The ring is this context's own: its source knows nothing of that."""
+        return False
+
     def numbers_end(self, number: int) -> int:
         """Returns a number above all: the source is asked rarely, and its last answer may be old."""
         del number
