@@ -485,7 +485,7 @@ class Context:
     def _after_fork(self) -> None:
         """In the child of a fork, gives up everything that belongs to the parent; changes no shared memory."""
         self._forked = True
-        self._event_loop.pump.open = False
+        self._event_loop.pump.quick_allowed = False
         for part in (self._sending_sessions, self._receiving_sessions, self._network, self._bell, self._registry):
             part.abandon()
         self._event_loop.close()

@@ -103,7 +103,7 @@ def close_all(contexts: Collection[Context], *, patient: bool = False) -> None:
 
 def _begin(context: Context, *, queued: bool = True) -> None:
     context._closed = True
-    context._event_loop.pump.open = False
+    context._event_loop.pump.quick_allowed = False
     for receiver in list(context._receivers):
         silence(receiver, queued=queued)
 

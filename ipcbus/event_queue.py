@@ -265,7 +265,7 @@ class EventQueue:
             return
         self._event_buffer.close()
         self._keeper.wake_all()
-        self._keeper.made_room()
+        self._keeper.room_available()
 
     def __enter__(self) -> Self:
         """Returns the queue; the end of the block closes it."""
@@ -288,7 +288,7 @@ class EventQueue:
 
 
 class _Keeper:
-    """Wakes threads, warns, and handles errors for the event buffer of a queue (delivery.slow_path.Keeper)."""
+    """Wakes threads, warns, and handles errors for the event buffer of a queue (delivery.slow_path.BufferOwner)."""
 
     def __init__(self, name: str, size_warning: int, delay_warning_us: int) -> None:
         self.sleepers: deque[threading.Lock] = deque()
@@ -334,12 +334,12 @@ class _Keeper:
         """Returns the event loops of the contexts that put messages."""
         return [event_loop for ref in self._drivers if (event_loop := ref()) is not None]
 
-    def made_room(self) -> None:
+    def room_available(self) -> None:
         """Wakes contexts that stopped reading because the queue was full."""
         for event_loop in self.drivers():
             event_loop.kick()
 
-    def crowded(self, size: int) -> None:
+    def size_exceeded(self, size: int) -> None:
         """Warns that many messages wait; called once, and again after the queue was half as full."""
         log.warning(
             "event queue %r holds %d messages and events, more than queue_size_warning = %d; let more threads "
@@ -349,7 +349,7 @@ class _Keeper:
             self._size_warning,
         )
 
-    def late(self, seconds: float) -> None:
+    def delay_exceeded(self, seconds: float) -> None:
         """Warns that a message waited long; called once, and again after a message waited half as long."""
         log.warning(
             "a message or event waited %.6f s in event queue %r, more than queue_delay_warning = %d us; let more "

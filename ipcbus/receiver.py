@@ -202,15 +202,15 @@ class Receiver:
             self._check_pull()
             timeout = bounded(timeout)
             with self._rows_lock, self._context._driver_for(self._sink, timeout) as event_loop:
-                rows = self._sink.rows_from(array)
+                rows = self._sink.start_rows(array)
                 try:
                     filled = self._queued_rows()
                     if not self._sink.queue and filled < rows and event_loop is not None:
-                        self._sink.row_queue_taken()
+                        self._sink.open_rows()
                         self._drive_rows(event_loop, rows, filled, timeout)
                 finally:
                     # In this order: the thread that drives fills rows until they are done.
-                    self._sink.rows_done()
+                    self._sink.end_rows()
                     filled = self._sink.rows_filled()
                     if event_loop is not None:
                         event_loop.attend_now()
@@ -259,7 +259,7 @@ class Receiver:
                 message = queue.popleft()
             except IndexError:
                 return self._sink.rows_filled()
-            if not self._sink.row_accepts(message):
+            if not self._sink.put_row(message):
                 queue.appendleft(message)
                 return self._sink.rows_filled()
 

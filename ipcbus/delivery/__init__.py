@@ -1,1 +1,1 @@
-"""The receive side's topic layer: demux, delivery controllers, loss, events. No I/O, no thread."""
+"""The topic layer of the receiving side: demux, delivery controllers, losses, events. No I/O, no thread."""

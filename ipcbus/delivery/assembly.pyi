@@ -4,40 +4,40 @@ import builtins
 from typing import Any
 
 class Assembly:
-    """Room for one message; each of its bytes is to be put exactly once."""
+    """The memory of one message; each of its bytes has to be put exactly once."""
 
     total: int
     filled: int
     """Bytes put so far."""
 
     def __init__(self, total: int) -> None:
-        """Room for `total` bytes.
+        """Allocates `total` bytes.
 
         Raises:
-            MemoryError: there is none.
+            MemoryError: there is not enough memory.
         """
 
     def put(self, offset: int, piece: Any) -> None:  # noqa: ANN401 - any bytes-like
-        """Copies a piece to its place.
+        """Copies a fragment's bytes to their place.
 
         Raises:
-            ValueError: it would lie outside of the message.
+            ValueError: they would lie outside of the message.
         """
 
     def bytes(self) -> bytes:
         """Returns the message.
 
         Raises:
-            ValueError: not all of it was put; what is missing was never written.
+            ValueError: bytes are missing.
         """
 
     def parts(self) -> tuple[builtins.bytes, builtins.bytes] | None:
-        """Returns the header block and the value of a message that has headers, which this gives away.
+        """Splits a message that has headers into header block and value; the message is gone afterwards.
 
-        The value stays in the same memory, so that a long one does not take it twice.
+        The value stays in the same memory, so that a long message does not take twice its size.
 
         Returns:
-            Both; None when the header block contradicts itself.
+            Header block and value; None when the header block contradicts itself.
 
         Raises:
             ValueError: as `bytes`.

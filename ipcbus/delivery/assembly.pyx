@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, embedsignature=True
-"""Fragments into one message; see the stub for the words."""
+"""Puts the fragments of a message together; the stub has the documentation."""
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.object cimport PyObject
@@ -41,9 +41,9 @@ cdef class Assembly:
         cdef PyObject *value
         if front == 0:
             return None
-        block = PyBytes_FromStringAndSize(PyBytes_AS_STRING(self.own), front)   # never the object itself, as a slice may be
+        block = PyBytes_FromStringAndSize(PyBytes_AS_STRING(self.own), front)   # a copy; a slice of all bytes would be the object itself
         memmove(PyBytes_AS_STRING(self.own), PyBytes_AS_STRING(self.own) + front, rest)
-        # What is resized must have no other reference, and its place may be another one afterwards.
+        # An object that is resized must have no other reference, and it may move.
         value = <PyObject *>self.own
         Py_INCREF(value)
         self.own = None

@@ -1,4 +1,4 @@
-# Events that wait for a receiver that does not take them: as few as tell the same.
+# Merges events that wait for a receiver: as few events as possible that say the same thing.
 from ipcbus.delivery.received_message cimport Message
 
 cdef enum:
@@ -18,13 +18,13 @@ cdef inline bint is_loss(Message message) noexcept:
 
 
 cdef inline bint same_origin(Message one, Message other):
-    """Whether both are of the same topic of the same session, also if it was joined again in between."""
+    """Returns whether both belong to one topic of one session, also if the session was joined again in between."""
     if one.origin is other.origin:
         return True
     return one.origin.topic == other.origin.topic and one.origin.source == other.origin.source
 
 
 cdef inline void extend(Message waiting, Message loss) noexcept:
-    """Makes one loss that waits out of two."""
+    """Extends a waiting loss by the loss that follows it."""
     waiting.sequence = loss.sequence
     waiting.kind = KIND_BURST

@@ -1,14 +1,14 @@
-"""The delivery controller: order, reassembly and loss of one topic of one session.
+"""The delivery controller: order, reassembly and losses of one topic of one session.
 
-`Controller.odd` is where everything arrives that is not simply the next message. Three modes (`ordered_delivery`):
+`Controller.take_slowly` gets everything but messages in order. There are three modes (`ordered_delivery`):
 
-    1   by number; what comes behind a gap waits in the order map; fragments are put together
-    -1  as it arrives; fragments are put together
-    0   as it arrives, fragments too
+    1   in the order of numbers; messages behind a gap wait in the order map; fragments are reassembled
+    -1  in the order of arrival; fragments are reassembled
+    0   in the order of arrival; fragments are delivered as they are
 
-A missing number is given up when the transport has had `recovery_ns` to bring it (LBT-IPC and LBT-SMX bring nothing
-twice, so at once), or when too much waits behind it. Each number is then either in exactly one delivered message or
-reported lost exactly once; one that comes later is a duplicate.
+A missing number is given up when the transport has had `recovery_ns` to bring it (at once on LBT-IPC and LBT-SMX, which
+never send a message again), or when too many messages wait behind it. So each number is either in exactly one delivered
+message or reported lost exactly once; if it arrives after that, it is a duplicate.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     from ipcbus.delivery.reassembly_budget import ReassemblyBudget
     from ipcbus.delivery.slow_path import Losses
 
-    _Times = tuple[int, int]  # when it was sent, and when its datagram was published; 0 where that is not known
+    _Times = tuple[int, int]  # when a message was sent and when its datagram was published; 0 where not known
 
 _SHOWN_FLAGS = FLAG_START_BATCH | FLAG_END_BATCH | FLAG_PROPERTIES
-_APART = FLAG_FRAGMENT | FLAG_PROPERTIES
-"""Flags of what has to be put together or taken apart before it is delivered."""
+_NOT_PLAIN = FLAG_FRAGMENT | FLAG_PROPERTIES
+"""Flags of items that have to be put together or split before they are delivered."""
 
 
 class DeliveryController(Controller):
-    """One topic of one session; its receivers share it."""
+    """Delivers one topic of one session; the receivers of the topic share it."""
 
     def __init__(
         self,
@@ -49,17 +49,17 @@ class DeliveryController(Controller):
         budget: ReassemblyBudget,
         floor: int | None,
     ) -> None:
-        """A controller that has met nothing yet.
+        """Makes a controller that has not seen a message yet.
 
         Args:
             origin: topic and source string.
             topic_number: the session's number of the topic.
             rules: how it delivers.
-            losses: who is told of losses and of exceptions in callbacks.
-            tally: where it counts.
-            budget: what it may hold, with others.
-            floor: messages with this number and above were sent after the receivers had joined, so one that does not
-                come is lost. None when that is not known: then the first message that comes is the beginning.
+            losses: gets losses and the exceptions of callbacks.
+            tally: its counters.
+            budget: the limits on buffered messages, shared with other controllers.
+            floor: messages with this number and above were sent after the receivers had joined, so a message that does
+                not arrive is lost. None when that is not known: then the first message that arrives is the beginning.
         """
         super().__init__(origin, topic_number)
         self.rules = rules
@@ -68,72 +68,73 @@ class DeliveryController(Controller):
         self.next_check_ns = 0
         self._losses, self._tally, self._budget = losses, tally or Tally(), budget
         self._gaps = Gaps()
-        self._map: dict[int, tuple[int, bytes, _Times]] = {}
+        self._order_map: dict[int, tuple[int, bytes, _Times]] = {}
         self._partials: dict[int, Partial] = {}
-        self._next = 0  # in order: below it everything was delivered or reported
+        self._next = 0  # in order: everything below it was delivered or reported
         self._entries = 0
-        self._given = 0
+        self._delivered = 0
         self._forgotten = False
         self._raised: BaseException | None = None
 
-    # ------------------------------------------------------------------ what arrives
+    # ------------------------------------------------------------------ calls
 
-    def odd(self, sequence: int, flags: int, payload: memoryview, send_ticks: int, now_ns: int) -> int:
-        """Takes what is not a whole message in order; see `Controller.odd`."""
-        before = self._given
+    def take_slowly(self, sequence: int, flags: int, payload: memoryview, send_ticks: int, now_ns: int) -> int:
+        """Takes a message that is not complete or not in order; see `Controller.take_slowly`."""
+        before = self._delivered
         times = send_ticks, self.published_ticks
-        self._go_on_from_plain()
+        self._leave_fast_path()
         try:
             if flags & FLAG_TSNI:
-                self._told_of(sequence, now_ns)
-            elif not self.started and self._began_before(sequence, flags, payload):
+                self._note_next_sequence(sequence, now_ns)
+            elif not self.started and self._is_of_older_message(sequence, flags, payload):
                 return DROPPED
             elif not self.started or sequence >= self.expected:
-                self._note_newest(sequence, now_ns)
-                if self._given == before and not (self._map or flags & _APART) and self._has_turn(sequence):
-                    self._break_off(sequence)
+                self._note_highest(sequence, now_ns)
+                alone = not (self._order_map or flags & _NOT_PLAIN)
+                if self._delivered == before and alone and self._is_next(sequence):
+                    self._end_partials_at(sequence)
                     if self._raised is None:
                         return IN_PLACE
                     self._take(sequence, flags, payload, times)
                 else:
-                    self._take_or_keep(sequence, flags, payload, times)
+                    self._take_or_buffer(sequence, flags, payload, times)
             elif self._gaps.fill(sequence):
-                self._take_or_keep(sequence, flags, payload, times)
+                self._take_or_buffer(sequence, flags, payload, times)
             else:
                 self._tally.duplicates += 1
                 return DROPPED
-            self._settle(now_ns)
+            self._deliver_and_give_up(now_ns)
         finally:
-            self._end()
-        return self._given - before
+            self._finish_call()
+        return self._delivered - before
 
-    def told_of(self, next_sequence: int, now_ns: int) -> None:
-        """Topic sequence number info: the next message will have this number."""
-        self._go_on_from_plain()
+    def note_next_sequence(self, next_sequence: int, now_ns: int) -> None:
+        """Handles topic sequence number info: the next message will have this number."""
+        self._leave_fast_path()
         try:
-            self._told_of(next_sequence, now_ns)
-            self._settle(now_ns)
+            self._note_next_sequence(next_sequence, now_ns)
+            self._deliver_and_give_up(now_ns)
         finally:
-            self._end()
+            self._finish_call()
 
     def check(self, now_ns: int) -> None:
-        """Gives up what is due, though nothing arrives."""
-        self.told_of(0, now_ns)
+        """Gives up the gaps that are due, though nothing arrives."""
+        self.note_next_sequence(0, now_ns)
 
-    def missing(self, next_sequence: int) -> bool:
-        """Whether a message below `next_sequence` is missing of which nobody knew, supposing none is on its way."""
+    def misses_below(self, next_sequence: int) -> bool:
+        """Returns whether a message below `next_sequence` is missing that is in no gap; none may be in transit."""
         if next_sequence >> 62:
             return False
         known = self.expected if self.started else self.floor
         return known is not None and next_sequence > known
 
-    def go_on_from(self, next_sequence: int) -> None:
-        """For a controller that has met nothing yet: what another one stopped before is missing until it comes."""
-        self._begin(next_sequence)
+    def resume_at(self, next_sequence: int) -> None:
+        """Starts where another controller stopped: the messages from there on are missing until they arrive."""
+        self._start_at(next_sequence)
         self.floor = next_sequence
 
-    def begins_at(self, floor: int) -> None:
-        """Tells the floor, where that was not known."""
+    def set_floor(self, floor: int) -> None:
+        """Sets the floor if it was not known."""
         self.floor = floor if self.floor is None else self.floor
 
     @property
@@ -142,39 +143,40 @@ class DeliveryController(Controller):
         return self.expected if self.started else self.floor
 
     def finish(self, next_sequence: int) -> None:
-        """Nothing comes any more: reports everything that is missing below `next_sequence`, delivers the rest.
+        """Reports all missing messages below `next_sequence` and delivers the rest, as nothing arrives any more.
 
-        May be called again when more has become known to be missing.
+        It may be called again with a higher number.
         """
-        self._go_on_from_plain()
+        self._leave_fast_path()
         try:
-            self._told_of(next_sequence, 0)
+            self._note_next_sequence(next_sequence, 0)
             while self._gaps:
                 self._give_up()
-            self._drain()
-            # All before any is told of: a callback may end with `forget`.
+            self._drain_order_map()
+            # All of them are dropped before the first report: a callback may call `forget`.
             partials = list(self._partials.values())
-            self._report([part for partial in partials for part in self._drop(partial, self.expected, self.expected)])
+            at = self.expected
+            self._report([part for partial in partials for part in self._drop_partial(partial, at, at)])
         finally:
-            self._end()
+            self._finish_call()
 
     def forget(self) -> None:
-        """Gives back what it holds, when it is not used any more; what arrives later is not kept."""
+        """Releases what it has buffered, as it is not used any more; what arrives later is not buffered."""
         self._forgotten = True
-        self._account()
+        self._update_counts()
 
     # ------------------------------------------------------------------ numbers
 
-    def _go_on_from_plain(self) -> None:
-        if self.plain:
+    def _leave_fast_path(self) -> None:
+        if self.fast_path:
             self._next = self.expected
 
-    def _begin(self, sequence: int) -> None:
+    def _start_at(self, sequence: int) -> None:
         self.started = True
         self.expected = self._next = sequence
 
-    def _began_before(self, sequence: int, flags: int, payload: memoryview) -> bool:
-        """Whether a fragment is of a message that began before the receivers had joined: nobody has lost that."""
+    def _is_of_older_message(self, sequence: int, flags: int, payload: memoryview) -> bool:
+        """Returns whether a fragment is of a message that began before the receivers joined; it is not a loss."""
         if self.rules.ordered == RAW or not flags & FLAG_FRAGMENT:
             return False
         fragment = read_fragment(sequence, payload)
@@ -184,47 +186,47 @@ class DeliveryController(Controller):
             self.floor = max(self.floor, fragment.last + 1)
         return True
 
-    def _note_newest(self, sequence: int, now_ns: int) -> None:
-        """A number behind all others, or the first of all."""
+    def _note_highest(self, sequence: int, now_ns: int) -> None:
+        """Notes a number above all others, or the first number."""
         if not self.started:
-            # What was sent before joining and comes all the same is the beginning.
-            self._begin(sequence if self.floor is None else min(self.floor, sequence))
-        self._miss(sequence, now_ns)
-        self._settle(now_ns)  # of what came before it
+            # A message that was sent before the receivers joined may arrive: then it is the beginning.
+            self._start_at(sequence if self.floor is None else min(self.floor, sequence))
+        self._open_gap(sequence, now_ns)
+        self._deliver_and_give_up(now_ns)  # the messages before this one
         self.expected = sequence + 1
 
-    def _has_turn(self, sequence: int) -> bool:
-        """Returns whether a number is delivered now; in order, it is then the next one's turn."""
+    def _is_next(self, sequence: int) -> bool:
+        """Returns whether a number is delivered now; if so, its successor is the next in order."""
         if self.rules.ordered == IN_ORDER:
             if sequence != self._next:
                 return False
             self._next = sequence + 1
         return True
 
-    def _take_or_keep(self, sequence: int, flags: int, payload: memoryview, times: _Times) -> None:
-        if self._has_turn(sequence):
+    def _take_or_buffer(self, sequence: int, flags: int, payload: memoryview, times: _Times) -> None:
+        if self._is_next(sequence):
             self._take(sequence, flags, payload, times)
         else:
-            self._map[sequence] = (flags, bytes(payload), times)
+            self._order_map[sequence] = (flags, bytes(payload), times)
 
-    def _told_of(self, next_sequence: int, now_ns: int) -> None:
-        # Without a floor nothing is known to be lost before the first message: the receiver may have come later.
-        if self.missing(next_sequence):
+    def _note_next_sequence(self, next_sequence: int, now_ns: int) -> None:
+        # Without a floor no message before the first one is known to be lost: the receiver may have joined later.
+        if self.misses_below(next_sequence):
             if not self.started:
-                self._begin(self.floor or 0)
-            self._miss(next_sequence, now_ns)
+                self._start_at(self.floor or 0)
+            self._open_gap(next_sequence, now_ns)
 
-    def _miss(self, until: int, now_ns: int) -> None:
-        """The numbers from `expected` to below `until` are missing."""
+    def _open_gap(self, until: int, now_ns: int) -> None:
+        """Opens a gap from `expected` to below `until`."""
         if until == self.expected:
             return
         first, self.expected = self.expected, until
-        self._gaps.open(first, until - 1, now_ns + self.rules.recovery_ns, self._budget.opened(self))
+        self._gaps.open(first, until - 1, now_ns + self.rules.recovery_ns, self._budget.gap_opened(self))
 
-    def _settle(self, now_ns: int) -> None:
-        """Delivers what can be, gives up what is due or too much."""
-        self._drain()
-        while self._gaps and (self._gaps.due_ns <= now_ns or 0 < self.rules.caching < len(self._map)):
+    def _deliver_and_give_up(self, now_ns: int) -> None:
+        """Delivers from the order map, and gives up gaps that are due or exceed a limit."""
+        self._drain_order_map()
+        while self._gaps and (self._gaps.due_ns <= now_ns or 0 < self.rules.caching < len(self._order_map)):
             self._give_up()
         self._count_entries()
         while self._budget.exceeded and (holder := self._budget.oldest()) is not None:
@@ -234,47 +236,47 @@ class DeliveryController(Controller):
                 continue
             try:
                 holder.give_up_oldest()
-            except BaseException as error:  # of a callback there: this message has its turn all the same
+            except BaseException as error:  # of a callback there; this message is still delivered
                 self._raised = error
 
     @property
     def oldest_gap(self) -> int | None:
-        """When its first gap opened, see `ReassemblyBudget.opened`; None without a gap."""
-        return self._gaps.turn
+        """The opening number of its first gap (`ReassemblyBudget.gap_opened`); None without a gap."""
+        return self._gaps.opening_number
 
     def give_up_oldest(self) -> None:
-        """Gives its first gap up, because the context holds too much and no gap is older."""
+        """Gives up its first gap, because the context has buffered too much and no gap is older."""
         try:
             self._give_up()
         finally:
-            self._end()
+            self._finish_call()
             self._losses.changed()
 
-    def _drain(self) -> None:
+    def _drain_order_map(self) -> None:
         """Delivers from the order map up to the first gap."""
-        while self._map and (message := self._map.pop(self._next, None)) is not None:
+        while self._order_map and (message := self._order_map.pop(self._next, None)) is not None:
             sequence, self._next = self._next, self._next + 1
             flags, payload, times = message
             self._take(sequence, flags, memoryview(payload), times)
 
     def _give_up(self) -> None:
-        """The first gap is lost for good."""
+        """Gives up the first gap, and delivers up to the next one."""
         first, last = self._gaps.give_up()
         if self.rules.ordered == IN_ORDER:
             self._next = last + 1
         self._report_given_up(first, last)
-        self._drain()
+        self._drain_order_map()
 
     def _report_given_up(self, first: int, last: int) -> None:
-        """Reports a gap, and what it spoils: fragments of the same messages that have come."""
+        """Reports a gap, together with the fragments that arrived of messages that are incomplete now for good."""
         lost = [(first, last)]
         for partial in list(self._partials.values()):
-            if self.rules.ordered == IN_ORDER or (partial.like.first <= last and partial.like.last >= first):
-                lost += self._drop(partial, first, last)
+            if self.rules.ordered == IN_ORDER or (partial.span.first <= last and partial.span.last >= first):
+                lost += self._drop_partial(partial, first, last)
         self._report(lost)
 
     def _report(self, lost: list[tuple[int, int]]) -> None:
-        """Tells of lost ranges in the order of their numbers; those that touch are one."""
+        """Reports lost ranges in the order of their numbers; adjacent ranges become one."""
         lost.sort()
         at = 0
         while at < len(lost):
@@ -285,27 +287,27 @@ class DeliveryController(Controller):
                 at += 1
             try:
                 self._losses.lost(self, first, last, last - first + 1 > self.rules.burst_loss)
-            except BaseException as error:  # raised when everything is told and delivered
+            except BaseException as error:  # raised when everything is reported and delivered
                 self._raised = error
 
     def _count_entries(self) -> None:
-        entries = len(self._map) + len(self._gaps)
+        entries = len(self._order_map) + len(self._gaps)
         self._budget.entries += entries - self._entries
         self._tally.order_map_entries += entries - self._entries
         self._entries = entries
 
-    def _account(self) -> None:
-        if self._forgotten:  # perhaps by a callback in the midst of something that went on to keep more
-            self._map.clear()
+    def _update_counts(self) -> None:
+        if self._forgotten:  # perhaps in a callback, after which more was buffered
+            self._order_map.clear()
             self._gaps = Gaps()
             for partial in list(self._partials.values()):
-                self._close(partial)
+                self._close_partial(partial)
             self._budget.forget(self)
         self._count_entries()
-        self.plain = self.started and not (self._gaps or self._map or self._partials)
+        self.fast_path = self.started and not (self._gaps or self._order_map or self._partials)
 
-    def _end(self) -> None:
-        self._account()
+    def _finish_call(self) -> None:
+        self._update_counts()
         raised, self._raised = self._raised, None
         if raised is not None:
             raise raised
@@ -313,15 +315,15 @@ class DeliveryController(Controller):
     # ------------------------------------------------------------------ messages and fragments
 
     def _take(self, sequence: int, flags: int, payload: memoryview, times: _Times) -> None:
-        """A message or fragment whose turn it is."""
+        """Delivers a message or takes a fragment that is next."""
         if not flags & FLAG_FRAGMENT:
-            self._break_off(sequence)
+            self._end_partials_at(sequence)
             self._deliver(parts_of(bytes(payload), flags), sequence, sequence, flags, times, None)
             return
         fragment = read_fragment(sequence, payload)
         if fragment is None:
             self._tally.malformed += 1
-            self._break_off(sequence, lost_too=True)
+            self._end_partials_at(sequence, lost_too=True)
         elif self.rules.ordered == RAW:
             info = FragmentInfo(fragment.first, fragment.offset, fragment.total)
             self._tally.completed += sequence == fragment.last
@@ -331,22 +333,22 @@ class DeliveryController(Controller):
 
     def _assemble(self, sequence: int, fragment: Fragment, flags: int, send_ticks: int) -> None:
         partial = self._partials.get(fragment.first)
-        if partial is None or not partial.like.same_message(fragment):
-            self._break_off(sequence)
-            partial = self._open(sequence, fragment, send_ticks)
+        if partial is None or not partial.span.same_message(fragment):
+            self._end_partials_at(sequence)
+            partial = self._open_partial(sequence, fragment, send_ticks)
         if partial is None:
             self._report([(sequence, sequence)])
             return
         if partial.put(fragment, flags, send_ticks):
-            self._close(partial)
+            self._close_partial(partial)
             self._tally.msgs_reassembled += 1
             self._tally.completed += 1
             info = FragmentInfo(fragment.first, 0, fragment.total)
             parts = partial.parts()
             self._deliver(parts, fragment.first, fragment.last, partial.flags, (partial.send_ticks, 0), info)
 
-    def _open(self, sequence: int, fragment: Fragment, send_ticks: int) -> Partial | None:
-        """Returns a new incomplete message; None when it can never become whole, or there is no memory for it."""
+    def _open_partial(self, sequence: int, fragment: Fragment, send_ticks: int) -> Partial | None:
+        """Returns a new incomplete message; None when it can never become complete, or there is no memory for it."""
         if self.rules.ordered == IN_ORDER:
             possible = fragment.offset == 0
         else:
@@ -354,7 +356,7 @@ class DeliveryController(Controller):
             possible = (
                 self._gaps.cover(fragment.first, sequence - 1)
                 and self._gaps.cover(sequence + 1, behind)
-                and not any(fragment.overlaps(other.like) for other in self._partials.values())
+                and not any(fragment.overlaps(other.span) for other in self._partials.values())
             )
         if not possible:
             return None
@@ -369,35 +371,35 @@ class DeliveryController(Controller):
         self._tally.reassembly_refused += 1
         return None
 
-    def _close(self, partial: Partial) -> None:
-        del self._partials[partial.like.first]
-        self._budget.release(partial.like.total)
-        self._tally.reassembly_bytes -= partial.like.total
+    def _close_partial(self, partial: Partial) -> None:
+        del self._partials[partial.span.first]
+        self._budget.release(partial.span.total)
+        self._tally.reassembly_bytes -= partial.span.total
 
-    def _drop(self, partial: Partial, first: int, last: int) -> list[tuple[int, int]]:
+    def _drop_partial(self, partial: Partial, first: int, last: int) -> list[tuple[int, int]]:
         """Gives up an incomplete message.
 
         Returns:
-            The numbers of it that came, without `first` to `last`: the caller accounts for those itself.
+            Its numbers that arrived, without `first` to `last`, which the caller reports itself.
         """
-        self._close(partial)
+        self._close_partial(partial)
         parts = [
             part
-            for begin, end in self._gaps.present(partial.like.first, min(partial.like.last, self._settled(first) - 1))
+            for begin, end in self._gaps.present(partial.span.first, min(partial.span.last, self._settled(first) - 1))
             for part in ((begin, min(end, first - 1)), (max(begin, last + 1), end))
         ]
         return [(begin, end) for begin, end in parts if begin <= end]
 
     def _settled(self, first: int) -> int:
-        """In order, what came behind `first` is in the order map, and of no incomplete message yet."""
+        """Returns the number from which no incomplete message has fragments: in order, the order map has them."""
         return first if self.rules.ordered == IN_ORDER else self.expected
 
-    def _break_off(self, sequence: int, *, lost_too: bool = False) -> None:
-        """A number that does not belong to an incomplete message, but lies in it, ends it: its source gave it up."""
+    def _end_partials_at(self, sequence: int, *, lost_too: bool = False) -> None:
+        """Drops incomplete messages in whose range another message has this number: their source gave them up."""
         lost = [(sequence, sequence)] if lost_too else []
         for partial in list(self._partials.values()):
-            if self.rules.ordered == IN_ORDER or partial.like.first <= sequence <= partial.like.last:
-                lost += self._drop(partial, sequence, sequence)
+            if self.rules.ordered == IN_ORDER or partial.span.first <= sequence <= partial.span.last:
+                lost += self._drop_partial(partial, sequence, sequence)
         self._report(lost)
 
     def _deliver(
@@ -407,7 +409,7 @@ class DeliveryController(Controller):
             self._tally.malformed += 1
             self._report([(first, last)])
             return
-        self._given += 1
+        self._delivered += 1
         block, own = parts
         sent, published = times
         message = whole_message(self.origin, own, first, last, flags & _SHOWN_FLAGS, sent, info, block, published)

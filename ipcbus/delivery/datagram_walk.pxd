@@ -1,4 +1,4 @@
-# The way through a datagram: what is in it, and what its headers say.
+# Walks through the messages of a datagram and reads their headers.
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from ipcbus.wire._wire_layout cimport (
@@ -8,34 +8,34 @@ from ipcbus.wire._wire_layout cimport (
 from ipcbus.wire.stamps cimport STAMPED, body_bytes, stamp_ticks, stride
 
 cdef extern from "Python.h":
-    bint unlikely(bint condition) noexcept nogil    # of the code that Cython makes
+    bint unlikely(bint condition) noexcept nogil    # defined in the code that Cython generates
 
 cdef enum:
     TSNI_BIT = TOPIC_BITS + 3
 
 
 cdef inline int flags_of(uint32_t word) noexcept:
-    """The flags of a message, without what only says how it was sent."""
+    """Returns the flags of a message, without the one that only says how it was sent."""
     return (word & ~<uint32_t>STAMPED) >> TOPIC_BITS
 
 
 cdef inline int64_t count_messages(const char *cursor, const char *end) noexcept:
-    """How many messages a datagram holds; -1 when they do not end exactly where it ends."""
+    """Returns the number of messages in a datagram; -1 when they do not end exactly where it ends."""
     cdef const MessageHeader *header
-    cdef int64_t left = end - cursor, count = 0     # signed: what is wrong may reach past the end
+    cdef int64_t left = end - cursor, count = 0     # signed: a wrong length may reach past the end
     cdef uint64_t body, before = 0, step = MESSAGE_HEADER_BYTES
     cdef uint32_t word
     if left >= MESSAGE_HEADER_BYTES:
         header = <const MessageHeader *>cursor
         word = header.topic
         if left == <int64_t>stride(body_bytes(header.length, word)):
-            return ~(word >> TSNI_BIT) & 1      # one message, as each datagram of LBT-SMX has
+            return ~(word >> TSNI_BIT) & 1      # one message, as in each datagram of LBT-SMX
     while left >= MESSAGE_HEADER_BYTES:
         header = <const MessageHeader *>cursor
         word = header.topic
         count += ~(word >> TSNI_BIT) & 1
         body = body_bytes(header.length, word)
-        # As long as the one before, mostly: then nothing waits for this header before it looks at the next one.
+        # Mostly as long as the message before: then the next header can be read without waiting for this one.
         if unlikely(body != before):
             before, step = body, stride(body)
         left -= step
@@ -44,7 +44,7 @@ cdef inline int64_t count_messages(const char *cursor, const char *end) noexcept
 
 
 cdef inline uint64_t sent_after(const char *cursor, const char *end, int64_t place, double ticks_per_stamp) noexcept:
-    """How many ticks after the begin of its datagram the message at this place was sent."""
+    """Returns how many ticks after its datagram was begun the message at this place was sent."""
     cdef const MessageHeader *header
     cdef const char *first = cursor
     cdef uint32_t word, length
@@ -63,7 +63,7 @@ cdef inline uint64_t sent_after(const char *cursor, const char *end, int64_t pla
 
 
 cdef inline uint64_t published_after(const char *first, const char *end, double ticks_per_stamp) noexcept:
-    """How many ticks after its begin a datagram was published."""
+    """Returns how many ticks after it was begun a datagram was published."""
     cdef const MessageHeader *header = <const MessageHeader *>first
     cdef uint32_t length
     if end - first < MESSAGE_HEADER_BYTES or not header.topic & STAMPED:
@@ -75,7 +75,7 @@ cdef inline uint64_t published_after(const char *first, const char *end, double 
 
 
 cdef inline bint completes(const char *payload, uint32_t length, uint32_t flags) noexcept:
-    """Whether what bears an unusual flag is a message of its own, or the last fragment of one."""
+    """Returns whether an item with an unusual flag is a message, or the last fragment of one."""
     cdef const FragmentHeader *fragment = <const FragmentHeader *>payload
     if flags & FLAG_TSNI:
         return False

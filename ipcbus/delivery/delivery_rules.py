@@ -1,4 +1,4 @@
-"""How a delivery controller delivers."""
+"""The rules by which a delivery controller delivers."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ IN_ORDER, AS_IT_ARRIVES, RAW = 1, -1, 0
 
 @dataclass(frozen=True, slots=True)
 class DeliveryRules:
-    """How a controller delivers; the options of its receivers, and what its transport does about loss.
+    """The options of the receivers of a controller, and what their transport does about losses.
 
     Attributes:
         ordered: option ordered_delivery.
         burst_loss: option delivery_control_maximum_burst_loss.
         caching: option otr_message_caching_threshold.
         loss_check_ns: option delivery_control_loss_check_interval.
-        recovery_ns: how long the transport tries to bring what is missing.
+        recovery_ns: for how long the transport tries to bring a missing message.
     """
 
     ordered: int = IN_ORDER

@@ -1,4 +1,4 @@
-"""The receiving end of a session, whatever carries it: its topics, its beginning and end, losses into events."""
+"""The receiving end of a session on any transport: its topics, its beginning and end, and its losses as events."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class DeliverySession:
-    """One session as its receivers see it (delivery.slow_path.Losses). No clock: the time is passed in."""
+    """A session as its receivers see it (delivery.slow_path.Losses). No clock: the time is passed in."""
 
     def __init__(
         self,
@@ -33,28 +33,28 @@ class DeliverySession:
         delivered: Callable[[int], None],
         begun: bool = False,
     ) -> None:
-        """A session without topics.
+        """Makes a session without topics.
 
         Args:
             source_string: its name.
             topics_max: lines of topics, a power of two.
-            ring: where its records are read from; None when datagrams are fed to `demux`.
-            budget: what its controllers may hold, with those of other sessions.
-            failed: told of exceptions in callbacks.
-            delivered: called with the number of events that receivers got.
-            begun: whether it had sent something before it was joined.
+            ring: the ring with its records; None when datagrams are fed to `demux`.
+            budget: the limits on buffered messages, shared with other sessions.
+            failed: gets the exceptions of callbacks.
+            delivered: gets the number of events that were given to receivers.
+            begun: whether the source had sent something before the session was joined.
         """
         self.source_string = source_string
         self.demux = Demux(ring, topics_max, self)
         self._failed = failed
         self.on_view_kept: Callable[[], None] = lambda: None
-        self._budget, self._told = budget, delivered
+        self._budget, self._delivered = budget, delivered
         self._begun = begun
         self._had_bos: dict[int, set[Sink]] = {}
         self._raised: BaseException | None = None
 
     def failed(self, sink: Sink, error: BaseException) -> None:
-        """A callback raised; after what is no Exception this session gives no further message for now."""
+        """Reports an exception of a callback; after one that is not an Exception this session pauses."""
         if not isinstance(error, Exception):
             self.demux.stop = True
         self._failed(sink, error)
@@ -70,13 +70,13 @@ class DeliverySession:
         return self.demux.controller(number)  # type: ignore[return-value]
 
     def receive(self, number: int, topic: str, sinks: Sequence[Sink], rules: DeliveryRules, floor: int | None) -> None:
-        """Gives a topic's messages to these sinks from now on; `begin_topic` follows.
+        """Gives a topic's messages to these sinks from now on; call `begin_topic` next.
 
         Args:
             number: the session's number of the topic.
             topic: its name.
-            sinks: who gets them, in this order.
-            rules: how they are delivered; not used when the topic is received already.
+            sinks: they get each message in this order.
+            rules: how messages are delivered; not used when the topic is received already.
             floor: see `DeliveryController`.
         """
         controller = self.topic(number)
@@ -94,14 +94,14 @@ class DeliverySession:
         controller.set_sinks(sinks)
 
     def begin_topic(self, number: int) -> None:
-        """Tells the topic's sinks of the session's beginning, if it has begun; each is told once."""
+        """Gives each sink of the topic the session's BOS once, if the session has begun."""
         controller = self.topic(number)
         if controller is not None:
-            self._give_bos(controller)
+            self._send_bos(controller)
             self._raise()
 
     def remove_topic(self, number: int) -> None:
-        """Receives a topic no more."""
+        """Stops receiving a topic."""
         self._had_bos.pop(number, None)
         removed = self.demux.remove_controller(number)
         if isinstance(removed, DeliveryController):
@@ -109,23 +109,23 @@ class DeliverySession:
             self.demux.show_tally()
 
     def end_topic(self, controller: DeliveryController, next_sequence: int) -> None:
-        """Nothing more comes of a topic: last losses, then EOS.
+        """Ends a topic: reports its last losses, then EOS.
 
         Args:
-            controller: of the topic.
-            next_sequence: the number its next message would have had; 0 when that is not known.
+            controller: the topic's controller.
+            next_sequence: the number that the topic's next message would have had; 0 when that is not known.
         """
         while True:
             try:
                 controller.finish(next_sequence)
                 break
-            except BaseException as error:  # of a callback: the rest comes all the same
+            except BaseException as error:  # of a callback: the rest is still reported
                 self._raised = error
         following = max(next_sequence, controller.stopped_before or 0)
         if following and not controller.ended:
-            # All of it was sent before its receivers had joined: a session that has begun before them ends for them.
+            # All messages were sent before the receivers joined: the session began before, and it ends for them too.
             self._begun = True
-            self._give_bos(controller)
+            self._send_bos(controller)
         self.demux.show_tally()
         controller.ended = True
         had_bos = self._had_bos.pop(controller.topic_number, set())
@@ -135,7 +135,7 @@ class DeliverySession:
         self._raise()
 
     def check(self, now_ns: int) -> None:
-        """Gives up what is due, in the topics whose loss check is due."""
+        """Gives up the gaps that are due, in the topics whose loss check is due."""
         self.demux.now_ns = now_ns
         for controller in self.due(now_ns):
             controller.next_check_ns = now_ns + controller.rules.loss_check_ns
@@ -146,40 +146,40 @@ class DeliverySession:
         """Returns the topics whose loss check is due."""
         return [each for each in self.topics() if each.rules.loss_check_ns and now_ns >= each.next_check_ns]
 
-    # ------------------------------------------------------------------ what the demux and the controllers hand over
+    # ------------------------------------------------------------------ calls of the demux and the controllers
 
     def begin(self) -> None:
-        """The first datagram: the session has begun for every receiver of it."""
+        """Gives all receivers BOS; the first datagram has arrived."""
         self._begun = True
         for controller in self.topics():
-            self._give_bos(controller)
+            self._send_bos(controller)
         self._raise()
 
     def view_kept(self) -> None:
-        """An array made of a message's view outlives the callback: counted, and told of once."""
+        """Counts an array made from a message's view that outlives its callback; reports the first one."""
         self.demux.tally.views_kept += 1
         self.demux.show_tally()
         if self.demux.tally.views_kept == 1:
             self.on_view_kept()
 
     def lost(self, controller: Controller, first: int, last: int, burst: bool) -> None:
-        """Tells of lost messages: one event a message, or one for all when there are very many."""
+        """Reports lost messages: one event for each message, or one event for a burst."""
         self.demux.count_lost(last - first + 1)
-        # Who loses the very first messages is told of the beginning all the same.
+        # A receiver that loses the very first messages still gets BOS.
         self._begun = True
-        self._give_bos(controller)
+        self._send_bos(controller)
         if burst:
-            self._tell(controller, MessageType.UNRECOVERABLE_LOSS_BURST, first, last)
+            self._report(controller, MessageType.UNRECOVERABLE_LOSS_BURST, first, last)
         else:
             for number in range(first, last + 1):
-                self._tell(controller, MessageType.UNRECOVERABLE_LOSS, number, number)
+                self._report(controller, MessageType.UNRECOVERABLE_LOSS, number, number)
         self._raise()
 
     def changed(self) -> None:
-        """Shows what a controller counts, when nothing came that leads to it."""
+        """Shows the counters of a controller that changed although no datagram arrived for it."""
         self.demux.show_tally()
 
-    def _give_bos(self, controller: Controller) -> None:
+    def _send_bos(self, controller: Controller) -> None:
         if not self._begun:
             return
         had_bos = self._had_bos.setdefault(controller.topic_number, set())
@@ -189,21 +189,21 @@ class DeliverySession:
                 had_bos.add(sink)
                 self._event(sink, controller, MessageType.BOS, -1, -1)
 
-    def _tell(self, controller: Controller, kind: MessageType, first: int, last: int) -> None:
+    def _report(self, controller: Controller, kind: MessageType, first: int, last: int) -> None:
         for sink in list(controller.sinks):
             self._event(sink, controller, kind, first, last)
 
     def _event(
         self, sink: Sink, controller: Controller, kind: MessageType, first: int, last: int, following: int = 0
     ) -> None:
-        self._told(1)
+        self._delivered(1)
         try:
             sink.event(event(controller.origin, kind, first, last, following), self)
-        except BaseException as error:  # no Exception: those are counted and over
+        except BaseException as error:  # not an Exception; those were counted and reported
             self._raised = error
 
     def _raise(self) -> None:
-        """Lets on what a callback raised, such as KeyboardInterrupt, once everybody was told everything."""
+        """Raises what a callback raised, such as KeyboardInterrupt, after all receivers got all events."""
         raised, self._raised = self._raised, None
         if raised is not None:
             raise raised

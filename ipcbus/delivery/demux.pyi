@@ -1,22 +1,22 @@
-"""From datagrams to receivers: the demux of a session, and of its delivery controllers the half for messages in order.
+"""Reads datagrams and gives each message to its topic's receivers: the demux, and the fast half of its controllers.
 
-In order, with nothing missing, everything here is compiled. What is not goes to `Controller.odd`.
+Messages in order, with nothing missing, stay in compiled code. All others go to `Controller.take_slowly`.
 """
 
 from collections.abc import Sequence
 
 from ipcbus.delivery.received_message import Message, Origin
 from ipcbus.delivery.sink import Sink
-from ipcbus.delivery.slow_path import Failures, SlowPath, Way
+from ipcbus.delivery.slow_path import Failures, SlowPath, Upstream
 from ringbuf.ring import RingReader
 
 DROPPED: int
-"""What `Controller.odd` returns when a message is not delivered: its number has come, or was reported, before."""
+"""`Controller.take_slowly` returns this for a message whose number was delivered, or reported lost, before."""
 IN_PLACE: int
-"""What it returns when nothing was delivered yet and the message itself may go to the sinks from where it lies."""
+"""`Controller.take_slowly` returns this when the message itself may go to the sinks from its place in the datagram."""
 
 class Tally:
-    """What the delivery controllers of a session count."""
+    """The counters of the delivery controllers of a session."""
 
     duplicates: int
     malformed: int
@@ -25,128 +25,128 @@ class Tally:
     fragments_rcved: int
     views_kept: int
     completed: int
-    """Messages in fragments that became whole, or whose last fragment was delivered raw, and stand not in
-    `Demux.messages` yet; `Demux.show_tally` adds them there."""
+    """Fragmented messages that are complete, or whose last fragment was delivered raw, and that `Demux.messages` does
+    not count yet; `Demux.show_tally` adds them there."""
     order_map_entries: int
     reassembly_bytes: int
 
 class Controller:
-    """Delivery controller of one topic on one session, as far as messages in order need it."""
+    """The delivery controller of one topic on one session: the part for messages in order."""
 
     origin: Origin
     topic_number: int
     expected: int
-    """The number after the highest that has come or was told of."""
-    plain: bool
-    """Nothing is missing or half there: the message `expected` may go straight to the sinks."""
+    """The number after the highest that has arrived or was announced."""
+    fast_path: bool
+    """Whether nothing is missing or incomplete, so that the message `expected` may go straight to the sinks."""
     published_ticks: int
-    """When the datagram was published that `odd` is about."""
+    """When the datagram of a `take_slowly` call was published."""
     sinks: list[Sink]
 
     def __init__(self, origin: Origin, topic_number: int) -> None: ...
     def set_sinks(self, sinks: Sequence[Sink]) -> None:
-        """Who gets the messages, in this order."""
+        """Sets the sinks that get the messages, in this order."""
 
-    def odd(self, sequence: int, flags: int, payload: memoryview, send_ticks: int, now_ns: int) -> int:
-        """Takes what is not a whole message in order.
+    def take_slowly(self, sequence: int, flags: int, payload: memoryview, send_ticks: int, now_ns: int) -> int:
+        """Takes a message that is not complete or not in order.
 
         Args:
             sequence: its number, below 2**62.
-            flags: of `wire.layout`.
-            payload: valid during the call only.
+            flags: flags of `wire.wire_layout`.
+            payload: its bytes, valid only during the call.
             send_ticks: when it was sent.
             now_ns: the time.
 
         Returns:
-            How many messages were delivered, or `DROPPED`, or `IN_PLACE`.
+            The number of messages that were delivered, or `DROPPED`, or `IN_PLACE`.
         """
 
-    def deliver(self, message: Message, rare: Failures) -> None:
+    def deliver(self, message: Message, failures: Failures) -> None:
         """Gives a message that owns its bytes to every sink."""
 
 class Demux:
-    """Takes a session's datagrams apart and gives each message to its topic's controller."""
+    """Reads the datagrams of a session and gives each message to the controller of its topic."""
 
     ring: RingReader
-    """Where records are polled from; None where datagrams are fed, and `poll_once` and `show` are not used."""
+    """The ring that `poll_once` reads; None where datagrams are fed, and `poll_once` and `show` are not used."""
     now_ns: int
     begun: bool
     attention: bool
     blocked: bool
     wakes_writer: bool
-    left: bool
-    """The slot was given back: nothing is read or shown any more."""
+    detached: bool
+    """Whether the slot was given back, so that nothing is read or shown any more."""
     watched: bool
-    """Whether the poller looks at its ring; not so while a receiver that pulls has no room."""
+    """Whether the poller looks at its ring; false while a receiver that pulls has no room."""
     stop: bool
     tally: Tally
     messages: int
-    """Messages taken in; one in fragments counts when it is whole."""
+    """Messages that arrived; a fragmented message counts when it is complete."""
     no_topic: int
-    """Messages of topics without a controller; one in fragments counts when its last fragment comes."""
+    """Messages of topics without a controller; a fragmented message counts with its last fragment."""
     lost: int
 
-    def __init__(self, ring: RingReader | None, topics_max: int, rare: SlowPath) -> None: ...
-    def trust(self, way: Way | None) -> None:
-        """Tells what is known of the way here, by which numbers that cannot be are found; without one all may be."""
+    def __init__(self, ring: RingReader | None, topics_max: int, slow_path: SlowPath) -> None: ...
+    def set_upstream(self, upstream: Upstream | None) -> None:
+        """Sets what is known about the transport, by which impossible numbers are found; with None all are possible."""
 
-    def damaged(self) -> None:
-        """Counts a damaged ring: nobody knows how many messages were skipped in it."""
+    def count_damage(self) -> None:
+        """Counts a damaged ring, in which an unknown number of messages was skipped."""
 
-    def use(self, ring: RingReader, way: Way | None = None) -> None:
-        """Goes on with the records of another ring, of the same session and topics.
+    def switch_ring(self, ring: RingReader, upstream: Upstream | None = None) -> None:
+        """Continues with the records of another ring, for the same session and topics.
 
         Args:
-            ring: from here on.
-            way: what is known of the way of its records.
+            ring: the ring to read from now on.
+            upstream: what is known about the transport that fills it.
 
         Raises:
-            ValueError: a datagram of the ring before is in hand still (`holds`).
+            ValueError: a datagram of the previous ring is not finished (`holds_datagram`).
         """
 
     def before_fork(self) -> None:
-        """A callback forks: notes the record in hand for the child, whose parent goes on before the child does."""
+        """Copies the current record for the child of a fork inside a callback; the parent may release it first."""
 
     def after_fork(self) -> None:
-        """In the parent: forgets it again."""
+        """Drops that copy; for the parent."""
 
     def secure(self) -> None:
-        """Before the slot is given back inside a callback: what the callback still looks at gets memory of its own.
+        """Gives the message of a running callback its own memory, before the slot is given back.
 
-        Without this the source would write there next.
+        Without this the source would overwrite what the callback still reads.
         """
 
     def set_controller(self, controller: Controller) -> None: ...
     def controller(self, topic_number: int) -> Controller | None: ...
     def remove_controller(self, topic_number: int) -> Controller | None: ...
-    def line_taken(self, topic_number: int) -> bool:
-        """Returns whether another topic still uses this topic's line."""
+    def line_in_use(self, topic_number: int) -> bool:
+        """Returns whether another topic uses the line of this topic."""
 
     def controller_list(self) -> list[Controller]:
-        """Returns all controllers, by line."""
+        """Returns all controllers in the order of their lines."""
 
     def poll_once(self, limit: int) -> int:
-        """Delivers up to `limit` messages from the ring; returns how many."""
+        """Delivers up to `limit` messages from the ring; returns the number delivered."""
 
     def feed(self, datagram: bytes, send_ticks: int, now_ns: int) -> int:
-        """Delivers a datagram; returns how many messages that gave.
+        """Delivers a datagram; returns the number of messages delivered.
 
         Raises:
-            ValueError: the one before is in hand still (`holds`), because a receiver had no room.
+            ValueError: the previous datagram is not finished (`holds_datagram`), because a receiver had no room.
         """
 
-    def go_on(self, now_ns: int) -> int:
-        """Delivers the rest of the datagram in hand."""
+    def resume(self, now_ns: int) -> int:
+        """Delivers the rest of the current datagram."""
 
     @property
-    def holds(self) -> bool:
-        """Whether a datagram is in hand."""
+    def holds_datagram(self) -> bool:
+        """Whether a datagram is not finished."""
 
     def count_lost(self, messages: int) -> None:
-        """Counts lost messages in the slot."""
+        """Adds lost messages to the counter in the slot."""
 
     def show_tally(self) -> None:
-        """Puts the tally into the slot."""
+        """Writes the tally into the slot."""
 
     def show(self) -> bool:
-        """Publishes position and counters; True when the source waits for an event."""
+        """Publishes position and counters; returns True when the source waits for an event."""

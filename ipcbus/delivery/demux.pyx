@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=True
-"""From datagrams to receivers; see the stub for the words."""
+"""Reads datagrams and gives each message to its topic's receivers; the stub has the documentation."""
 cimport cython
 from cpython.buffer cimport PyBUF_READ
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -54,12 +54,12 @@ cdef class Controller:
 
     def set_sinks(self, sinks):
         self.sinks = list(sinks)
-        self.only = self.sinks[0] if len(self.sinks) == 1 else None
+        self.single_sink = self.sinks[0] if len(self.sinks) == 1 else None
         self.pulls = any(sink.pulls for sink in self.sinks)
 
     @cython.final
-    cdef inline bint must_wait(self) except? True:
-        cdef Sink sink = self.only
+    cdef inline bint has_full_sink(self) except? True:
+        cdef Sink sink = self.single_sink
         if sink is not None:
             return not sink.closed and sink_is_full(sink)
         for each in self.sinks:
@@ -68,17 +68,17 @@ cdef class Controller:
                 return True
         return False
 
-    def odd(self, uint64_t sequence, int flags, payload, uint64_t send_ticks, int64_t now_ns):
-        raise NotImplementedError("a controller that meets only messages in order")
+    def take_slowly(self, uint64_t sequence, int flags, payload, uint64_t send_ticks, int64_t now_ns):
+        raise NotImplementedError("this controller takes only messages in order")
 
-    def deliver(self, Message message, rare):
+    def deliver(self, Message message, failures):
         for sink in list(self.sinks):
-            (<Sink>sink).take(message, rare)
+            (<Sink>sink).take(message, failures)
 
 
 cdef class Demux:
-    def __init__(self, RingReader ring, uint32_t topics_max, rare):
-        self.rare = rare
+    def __init__(self, RingReader ring, uint32_t topics_max, slow_path):
+        self.slow_path = slow_path
         if ring is not None:
             self.read_from(ring)
         self.topics_max = topics_max
@@ -92,20 +92,20 @@ cdef class Demux:
     def __dealloc__(self):
         free(self.table)
 
-    def use(self, RingReader ring, way=None):
+    def switch_ring(self, RingReader ring, upstream=None):
         if self.cursor != NULL:
-            raise ValueError("a datagram is in hand still; go on with it before another ring is read")
-        self.trust(way)
+            raise ValueError("the current datagram is not finished; call resume() before switching to another ring")
+        self.set_upstream(upstream)
         self.read_from(ring)
-        self.spare = None   # it may look into the mapping of the ring before
-        self.left = False
+        self.spare_message = None   # it may point into the previous ring
+        self.detached = False
         self.show_tally()
 
-    def trust(self, way):
-        self.way = way
-        self.counted = way is not None and way.counted
+    def set_upstream(self, upstream):
+        self.upstream = upstream
+        self.counts_messages = upstream is not None and upstream.counts_messages
 
-    def damaged(self):
+    def count_damage(self):
         self.skipped += ANY_NUMBER
         self.tally.malformed += 1
         self.show_tally()
@@ -116,23 +116,23 @@ cdef class Demux:
         self.r = &ring.r
         self.lender = None
         if not ring.r.copies:
-            self.lender = Lender(ring.ring, ring.r.data - ring.ring.base, False, self.rare.view_kept)
+            self.lender = Lender(ring.ring, ring.r.data - ring.ring.base, False, self.slow_path.view_kept)
         return 0
 
     def before_fork(self):
         if self.cursor != NULL and self.lender is not None:
-            self.saved = PyBytes_FromStringAndSize(self.r.data + (self.r.position & self.r.mask), self.r.frame)
+            self.record_copy = PyBytes_FromStringAndSize(self.r.data + (self.r.position & self.r.mask), self.r.frame)
 
     def secure(self):
         cdef char *place
         if self.cursor == NULL or self.lender is None:
             return
         place = <char *>self.r.data + (self.r.position & self.r.mask)
-        own_pages(place, self.r.frame, place if self.saved is None else PyBytes_AS_STRING(self.saved))
+        own_pages(place, self.r.frame, place if self.record_copy is None else PyBytes_AS_STRING(self.record_copy))
         self.lender.secure()
 
     def after_fork(self):
-        self.saved = None
+        self.record_copy = None
 
     def set_controller(self, Controller controller):
         self.controllers[controller.topic_number & (self.topics_max - 1)] = controller
@@ -149,7 +149,7 @@ cdef class Demux:
             self.controllers[topic_number & (self.topics_max - 1)] = None
         return found
 
-    def line_taken(self, uint32_t topic_number):
+    def line_in_use(self, uint32_t topic_number):
         found = self.controllers[topic_number & (self.topics_max - 1)]
         return found is not None and (<Controller>found).topic_number != topic_number
 
@@ -162,40 +162,40 @@ cdef class Demux:
     def feed(self, bytes datagram, uint64_t send_ticks, int64_t now_ns):
         cdef const char *start
         if self.cursor != NULL:
-            raise ValueError("a datagram is in hand still; go on with it before the next is fed")
+            raise ValueError("the current datagram is not finished; call resume() before feeding the next one")
         if not self.begun:
             self.begun = True
-            self.rare.begin()
+            self.slow_path.begin()
         start = PyBytes_AS_STRING(datagram)
         if count_messages(start, start + PyBytes_GET_SIZE(datagram)) < 0:
             self.skip(PyBytes_GET_SIZE(datagram))
             return 0
-        self.hand = datagram
-        self.take_in_hand(start, start + PyBytes_GET_SIZE(datagram), send_ticks)
-        return self.go_on(now_ns)
+        self.fed_datagram = datagram
+        self.begin_datagram(start, start + PyBytes_GET_SIZE(datagram), send_ticks)
+        return self.resume(now_ns)
 
-    def go_on(self, int64_t now_ns):
+    def resume(self, int64_t now_ns):
         self.now_ns = now_ns
-        # Called from a callback, it would take the datagram away under the walk that goes on after the callback.
-        if self.cursor == NULL or self.blocked or self.left or self.walking:
+        # Called from a callback, it would finish the datagram that the outer walk goes on with after the callback.
+        if self.cursor == NULL or self.blocked or self.detached or self.in_resume:
             return 0
-        self.walking = True
+        self.in_resume = True
         try:
             return self.poll(0x7FFFFFFF)
         finally:
-            self.walking = False
+            self.in_resume = False
 
     @property
-    def holds(self):
+    def holds_datagram(self):
         return self.cursor != NULL
 
     def count_lost(self, uint64_t messages):
         self.lost += messages
-        if self.r != NULL and not self.left:
+        if self.r != NULL and not self.detached:
             _atomics.store_relaxed64(&self.r.slot.lost, self.lost)
 
     def show(self):
-        if self.left:
+        if self.detached:
             return False
         self.show_counters()
         return bool(reader_show(self.r))
@@ -208,7 +208,7 @@ cdef class Demux:
         cdef Tally tally = self.tally
         self.messages += tally.completed
         tally.completed = 0
-        if self.r == NULL or self.left:
+        if self.r == NULL or self.detached:
             return
         self.show_counters()
         _atomics.store_relaxed64(&self.r.slot.fragments_rcved, tally.fragments_rcved)
@@ -222,23 +222,23 @@ cdef class Demux:
 
     @cython.final
     cdef int skip(self, uint64_t length) except -1:
-        """Counts a datagram that is not taken apart, because it contradicts itself."""
-        # Not by what it says: that may be what is wrong.
+        """Counts a datagram that contradicts itself and is not read."""
+        # Its own count of messages may be wrong, so its length decides.
         self.skipped += length // MESSAGE_HEADER_BYTES + 1
         self.tally.malformed += 1
         self.show_tally()
         return 0
 
     @cython.final
-    cdef inline void take_in_hand(self, const char *start, const char *end, uint64_t send_ticks) noexcept:
-        self.cursor = self.first = start
+    cdef inline void begin_datagram(self, const char *start, const char *end, uint64_t send_ticks) noexcept:
+        self.cursor = self.datagram_start = start
         self.end = end
         self.send_ticks = send_ticks
         self.published_ticks = send_ticks + published_after(start, end, self.ticks_per_stamp)
 
     @cython.final
     cdef inline bint next_record(self) except -1:
-        """Takes the next record in hand; False when there is none."""
+        """Makes the next record the current datagram; returns False when there is no record."""
         cdef Reader *r = self.r
         cdef const Record *record
         cdef uint32_t length
@@ -254,7 +254,7 @@ cdef class Demux:
                 return False
             length = record_length(r, record)
             count = count_messages(<const char *>record + RECORD_HEADER, <const char *>record + length) if length else -1
-            if count >= 0 and (count == record.messages or not self.counted):
+            if count >= 0 and (count == record.messages or not self.counts_messages):
                 break
             if not r.stopped:
                 self.skip(r.frame)
@@ -264,8 +264,8 @@ cdef class Demux:
             self.finish_record()
         if not self.begun:
             self.begun = True
-            self.rare.begin()
-        self.take_in_hand(<const char *>record + RECORD_HEADER, <const char *>record + length, record.send_ticks)
+            self.slow_path.begin()
+        self.begin_datagram(<const char *>record + RECORD_HEADER, <const char *>record + length, record.send_ticks)
         if count:
             r.since_sample += 1
             r.sample_weight += count
@@ -275,32 +275,32 @@ cdef class Demux:
 
     @cython.final
     cdef void sample(self, int64_t count) noexcept:
-        """Puts the age of one message of the datagram in hand into the histogram, each as likely as the others."""
+        """Puts the age of one random message of the current datagram into the histogram."""
         cdef double ns_each = ns_per_tick()
         cdef uint64_t sent = self.send_ticks
         self.ticks_per_stamp = STAMP_NS / ns_each
         if count > 1:
-            self.dice = self.dice * <uint64_t>6364136223846793005ULL + 1
-            sent += sent_after(self.cursor, self.end, <int64_t>((self.dice >> 33) % <uint64_t>count), self.ticks_per_stamp)
+            self.random_state = self.random_state * <uint64_t>6364136223846793005ULL + 1
+            sent += sent_after(self.cursor, self.end, <int64_t>((self.random_state >> 33) % <uint64_t>count), self.ticks_per_stamp)
         reader_sample(self.r, sent, ns_each)
 
     @cython.final
     cdef inline void finish_record(self) noexcept:
         self.cursor = NULL
         if self.r == NULL:
-            self.hand = None
+            self.fed_datagram = None
             return
-        if self.left:
-            return  # the slot may be another context's by now
+        if self.detached:
+            return  # the slot may belong to another context by now
         if reader_done(self.r):
             self.wakes_writer = True
 
     @cython.final
     cdef long poll(self, long limit) except -1:
-        """Takes up to `limit` messages and delivers what somebody receives; returns how many were delivered.
+        """Takes up to `limit` messages and delivers those of received topics; returns how many were delivered.
 
-        May stop within a datagram and go on there the next time. One loop for both, records and what is fed: a call for
-        each record would cost as much as a tenth of a message.
+        It may stop within a datagram and continue there the next time. One loop serves records and fed datagrams: a call
+        for each record would cost as much as a tenth of a message.
         """
         cdef long handled = 0, taken = 0, more
         cdef const MessageHeader *header
@@ -308,9 +308,9 @@ cdef class Demux:
         cdef PyObject *found
         cdef uint32_t word, length
         cdef uint64_t sequence, body
-        cdef int64_t left   # signed: what is wrong may reach past the end
+        cdef int64_t left   # signed: a wrong length may reach past the end
         self.stop = False
-        while taken < limit and not self.blocked and not self.stop and not self.left:
+        while taken < limit and not self.blocked and not self.stop and not self.detached:
             if self.cursor == NULL and (self.r == NULL or not self.next_record()):
                 break
             while True:
@@ -322,7 +322,7 @@ cdef class Demux:
                 length, word = header.length, header.topic
                 body = body_bytes(length, word)
                 if <int64_t>body > left - MESSAGE_HEADER_BYTES:
-                    # It was sound before the first of its messages was delivered.
+                    # The datagram was valid before its first message was delivered; it has changed since.
                     self.skip(left)
                     self.finish_record()
                     break
@@ -337,99 +337,99 @@ cdef class Demux:
                     self.cursor += stride(body)
                     continue
                 controller = <Controller>found
-                if controller.pulls and controller.must_wait():
+                if controller.pulls and controller.has_full_sink():
                     self.blocked = True
                     break
                 self.cursor += stride(body)
                 taken += 1
-                if sequence != controller.expected or not controller.plain or word & UNUSUAL:
-                    handled += self.odd(controller, header, length, word, sequence)
+                if sequence != controller.expected or not controller.fast_path or word & UNUSUAL:
+                    handled += self.give_slowly(controller, header, length, word, sequence)
                 else:
                     controller.expected += 1
                     self.messages += 1
                     handled += 1
                     self.give(controller, header, length, word, sequence)
                     if controller.pulls:
-                        more = self.fill(controller, limit - taken)
+                        more = self.fill_rows(controller, limit - taken)
                         taken += more
                         handled += more
-                if taken >= limit or self.stop or self.left:
+                if taken >= limit or self.stop or self.detached:
                     break
-        # Without a message, too: a lapped reader may stand somewhere else now.
-        if self.r != NULL and not self.left and (taken or self.r.position != self.r.shown):
+        # Also without a message: the position of a lapped reader may have changed.
+        if self.r != NULL and not self.detached and (taken or self.r.position != self.r.shown):
             self.show_counters()
-            # A writer without room, or an idle ring: now is the time to say how far this reader is.
+            # A writer may wait for room, and an idle ring has time: show the position of this reader.
             if reader_show(self.r):
                 self.wakes_writer = True
         return handled
 
     @cython.final
     cdef bint is_credible(self, Controller controller, uint64_t sequence, int flags) except -1:
-        """Whether a number ahead of the expected one, or the first one, may be what its source wrote.
+        """Returns whether the source may have written a first number, or one that is ahead of the expected number.
 
-        Nothing overtakes anything on the way here. So numbers are passed over only by messages that were skipped or
-        misdirected here, or that the way here has lost. More than those can explain is not believed, unless the next
-        message goes on from there: a receiver must not fall silent because of what happened to a number, nor because
-        of a mistake here. Then one message too many is lost, with its number.
+        Messages do not overtake each other. So a number is missing only if its message was skipped or went to another
+        topic here, or if the transport lost it. A larger jump is not accepted unless the next message continues from it:
+        a receiver must not fall silent because of one damaged number, nor because of a mistake here. In that case one
+        message too many is lost, with its number.
         """
         cdef bint informs = flags & FLAG_TSNI != 0
         cdef uint64_t skipped
-        if sequence >= <uint64_t>self.way.numbers_end(controller.topic_number) + informs:
+        if sequence >= <uint64_t>self.upstream.sequence_limit(controller.topic_number) + informs:
             return False
-        # Wraps around when there is another way, with counts of its own: then every number is believed once.
-        skipped = self.skipped + self.no_topic + self.tally.duplicates + <uint64_t>self.way.missed()
-        if controller.sure and sequence != controller.doubted:
-            # What is fed through a ring of this context was missed some time before it is read here.
-            if sequence - controller.expected > skipped - (controller.skipped if self.counted else 0):
-                controller.doubted = sequence + (not informs)
+        # Wraps around after a switch to another upstream, which has its own counts: then every number is accepted once.
+        skipped = self.skipped + self.no_topic + self.tally.duplicates + <uint64_t>self.upstream.missed_messages()
+        if controller.has_trusted_number and sequence != controller.confirming_number:
+            # Datagrams that this context puts into a ring of its own were missed some time before they are read here.
+            if sequence - controller.expected > skipped - (controller.skipped_before if self.counts_messages else 0):
+                controller.confirming_number = sequence + (not informs)
                 return False
-        controller.sure = True
-        controller.skipped = skipped
-        controller.doubted = 0
+        controller.has_trusted_number = True
+        controller.skipped_before = skipped
+        controller.confirming_number = 0
         return True
 
     @cython.final
     cdef inline uint64_t sent_ticks(self, const MessageHeader *header, uint32_t length, uint32_t word) noexcept:
-        """When a message of the datagram in hand was sent."""
-        # The stamp of the first one says when the datagram was published.
-        if word & STAMPED and <const char *>header != self.first:
+        """Returns when a message of the current datagram was sent."""
+        # The stamp of the first message says when the datagram was published.
+        if word & STAMPED and <const char *>header != self.datagram_start:
             return self.send_ticks + stamp_ticks(<const char *>header, length, self.ticks_per_stamp)
         return self.send_ticks
 
     @cython.final
-    cdef int odd(
+    cdef int give_slowly(
         self, Controller controller, const MessageHeader *header, uint32_t length, uint32_t word, uint64_t sequence
     ) except -1:
-        """Gives the controller's other half what is not a message in order; returns how many were delivered."""
+        """Gives the controller a message that is not in order; returns how many messages were delivered."""
         cdef char *start = <char *>header + MESSAGE_HEADER_BYTES
         cdef uint64_t sent_ticks = self.sent_ticks(header, length, word)
         cdef int flags = flags_of(word)
         cdef Message message
         cdef long given
-        # Whoever counts on from below this in the fast path does not live to reach 2**63, where numbers turn negative.
-        if self.way is not None and sequence > controller.expected:
-            # What is missing from here on is missing since now, not since the time at which somebody last said it.
-            self.now_ns = max(self.now_ns, <int64_t>self.way.came_ns())
+        # Counting up from here in the fast path never reaches 2**63, where numbers turn negative.
+        if self.upstream is not None and sequence > controller.expected:
+            # The numbers before this one are missing since now, not since the time that was passed in last.
+            self.now_ns = max(self.now_ns, <int64_t>self.upstream.newest_arrival_ns())
         if sequence >> 62 or (
-            self.way is not None and (sequence > controller.expected or not controller.sure)
+            self.upstream is not None and (sequence > controller.expected or not controller.has_trusted_number)
             and not self.is_credible(controller, sequence, flags)
         ):
             self.skipped += 1
             self.tally.malformed += 1
             self.show_tally()
             return 0
-        if sequence == controller.expected and controller.plain and not flags & (FLAG_FRAGMENT | FLAG_TSNI):
+        if sequence == controller.expected and controller.fast_path and not flags & (FLAG_FRAGMENT | FLAG_TSNI):
             message = message_with_headers(controller.origin, start, length, sequence, flags, sent_ticks)
             if message is not None:
                 message.published_ticks = self.published_ticks
                 controller.expected += 1
                 self.messages += 1
-                controller.deliver(message, self.rare)
+                controller.deliver(message, self.slow_path)
                 return 1
         payload = PyMemoryView_FromMemory(start, length, PyBUF_READ)
         try:
             controller.published_ticks = self.published_ticks
-            given = controller.odd(sequence, flags, payload, sent_ticks, self.now_ns)
+            given = controller.take_slowly(sequence, flags, payload, sent_ticks, self.now_ns)
         finally:
             payload.release()
         if flags & FLAG_FRAGMENT and given != DROPPED_NUMBER:
@@ -448,41 +448,41 @@ cdef class Demux:
     cdef inline int give(
         self, Controller controller, const MessageHeader *header, uint32_t length, uint32_t word, uint64_t sequence
     ) except -1:
-        cdef Sink sink = controller.only
+        cdef Sink sink = controller.single_sink
         if sink is not None:
             if sink.pulls:
                 return self.store(sink, controller, header, length, word, sequence)
-            return self.call(sink, controller, header, length, word, sequence)
+            return self.call_back(sink, controller, header, length, word, sequence)
         for each in controller.sinks:
             sink = <Sink>each
             if sink.pulls:
                 self.store(sink, controller, header, length, word, sequence)
             else:
-                self.call(sink, controller, header, length, word, sequence)
+                self.call_back(sink, controller, header, length, word, sequence)
         return 0
 
     @cython.final
     cdef inline int store(
         self, Sink sink, Controller controller, const MessageHeader *header, uint32_t length, uint32_t word, uint64_t sequence
     ) except -1:
-        """Puts a message into a row, or keeps a copy of it."""
+        """Puts a message into a row, or a copy of it into the queue."""
         cdef const char *payload = <const char *>header + MESSAGE_HEADER_BYTES
         if sink.closed:
             return 0
         if not sink_row(sink, payload, length):
-            sink.keep(own_message(
+            sink.enqueue(own_message(
                 controller.origin, payload, length, sequence, flags_of(word), self.sent_ticks(header, length, word)
             ))
         sink_count(sink, 1, length)
         return 0
 
     @cython.final
-    cdef long fill(self, Controller controller, long limit) noexcept:
-        """Puts the next messages of the datagram into rows, as long as each is like a row; returns how many.
+    cdef long fill_rows(self, Controller controller, long limit) noexcept:
+        """Puts the next messages of the datagram into rows, while each of them fits a row; returns how many.
 
-        They are what `poll` would do one by one, and what is counted for each is counted once for all of them.
+        `poll` would do the same one message at a time; here the counters change once for all of them.
         """
-        cdef Sink sink = controller.only
+        cdef Sink sink = controller.single_sink
         cdef const MessageHeader *header = <const MessageHeader *>self.cursor
         cdef uint64_t sequence = controller.expected, length, body
         cdef char *row
@@ -516,11 +516,11 @@ cdef class Demux:
         return count
 
     @cython.final
-    cdef inline int call(
+    cdef inline int call_back(
         self, Sink sink, Controller controller, const MessageHeader *header, uint32_t length, uint32_t word, uint64_t sequence
     ) except -1:
-        """Calls back with a message that looks into the datagram."""
-        cdef Message message = self.spare
+        """Calls the callback with a message that points into the datagram."""
+        cdef Message message = self.spare_message
         cdef PyObject *result
         if sink.closed:
             return 0
@@ -528,7 +528,7 @@ cdef class Demux:
             message = Message.__new__(Message)
             message.lender = self.lender
         else:
-            self.spare = None
+            self.spare_message = None
         if message.origin is not controller.origin:
             message.origin = controller.origin
         message.start = <const char *>header + MESSAGE_HEADER_BYTES
@@ -540,15 +540,15 @@ cdef class Demux:
         message.published_ticks = self.published_ticks
         message.lent = True
         sink_count(sink, 1, length)
-        # Called without Cython's own exception frame around it: that costs as much as half the call.
+        # Called without Cython's own exception frame, which would cost as much as half the call.
         result = PyObject_CallOneArg(<PyObject *>sink.callback, <PyObject *>message)
         if result == NULL:
-            return sink.raised(message, self.rare)
+            return sink.count_raised(message, self.slow_path)
         Py_DECREF(result)
         if Py_REFCNT(<PyObject *>message) == 1:
-            if message.shown is not None or message.own is not None:
-                message.take_back()
-            self.spare = message
+            if message.given_view is not None or message.own is not None:
+                message.reset()
+            self.spare_message = message
         else:
-            message.keep()
+            message.detach()
         return 0

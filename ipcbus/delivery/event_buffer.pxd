@@ -7,11 +7,11 @@ from ipcbus.delivery.sink cimport Sink
 cdef class Entry:
     cdef Sink sink
     cdef Message message
-    cdef uint64_t number    # of arrival, over messages and events
-    cdef uint64_t ticks     # when it arrived; 0 when nobody wants to know
-    cdef uint64_t reach     # of a loss at the front: up to here numbers are lost or were dropped
-    cdef bint waits         # of an event: it is in the chain
-    cdef bint void          # a beginning that is told no more, because an end came behind it
+    cdef uint64_t number    # counts the arrivals of messages and events
+    cdef uint64_t ticks     # when it arrived; 0 when ages are not measured
+    cdef uint64_t lost_up_to    # for a loss at the front: the numbers up to this one are lost or were dropped
+    cdef bint is_waiting        # for an event: it is in the chain
+    cdef bint withdrawn         # a beginning that is not delivered, because an end arrived behind it
     cdef Entry next
 
 
@@ -22,38 +22,38 @@ cdef class Chain:
     cdef Entry pop(self)
 
 
-cdef class Tail:
+cdef class LastEvents:
     cdef Entry loss, ended, begun
 
 
-cdef struct Spread:
-    uint64_t count, least, most, sum    # of ticks
+cdef struct Durations:
+    uint64_t count, least, greatest, sum    # in ticks
 
 
 cdef class EventBuffer:
-    cdef object keeper, sleepers
-    cdef Chain messages, events         # apart, so that the oldest message is always the first of a chain
+    cdef object owner, sleepers
+    cdef Chain messages, events         # two chains, so that the oldest message is always the first of one
     cdef readonly uint64_t maximum
     cdef bint drops, times_age, times_service, counts
-    cdef bint room_wanted               # somebody was told that it is full
-    cdef bint crowded, late             # a limit was crossed and told of
+    cdef bint full_reported             # a context found the buffer full
+    cdef bint size_warned, delay_warned     # the owner got a warning, and the cause lasts
     cdef readonly bint closed
-    cdef dict rear                      # a Tail by sink and topic, of events behind every message; None without any
-    cdef dict front                     # the last loss by sink and topic, of events before every message
-    cdef Entry front_last               # the last event before every message
-    cdef uint64_t came                  # numbers what comes
-    cdef uint64_t data                  # messages that wait
+    cdef dict rear                      # LastEvents by sink and topic, of the events behind all messages; None without any
+    cdef dict front                     # the last loss by sink and topic, of the events before all messages
+    cdef Entry front_last               # the last event before all messages
+    cdef uint64_t arrivals              # messages and events so far
+    cdef uint64_t messages_waiting      # without events
     cdef uint64_t size, size_warning, delay_warning_ns
     cdef readonly uint64_t total, dropped, dispatched
     cdef uint64_t[128] waiting          # by kind
-    cdef Spread age_spread, service_spread
+    cdef Durations age_spread, service_spread
 
-    cdef void enter(self, Entry entry) noexcept
-    cdef void leave(self, Entry entry) noexcept
-    cdef bint joins(self, Entry entry, tuple key, Tail spare) except? True
-    cdef void join(self, Entry waiting, Entry entry) noexcept
+    cdef void count_in(self, Entry entry) noexcept
+    cdef void count_out(self, Entry entry) noexcept
+    cdef bint merges(self, Entry entry, tuple key, LastEvents spare_events) except? True
+    cdef void merge_losses(self, Entry waiting, Entry entry) noexcept
     cdef Entry drop_oldest(self)
-    cdef int gather(self) except -1
+    cdef int merge_front_events(self) except -1
     cdef Entry pop_event(self)
     cdef void drop(self, Entry entry) noexcept
     cdef void drop_all(self, Entry entry) noexcept

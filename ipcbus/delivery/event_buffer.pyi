@@ -1,4 +1,4 @@
-"""Where messages of several receivers wait for the thread that calls back."""
+"""The event buffer: messages of several receivers wait in it for the thread that calls back."""
 
 from collections import deque
 from typing import Any
@@ -6,19 +6,19 @@ from typing import Any
 from ipcbus.delivery.message_types import MessageType
 from ipcbus.delivery.received_message import Message
 from ipcbus.delivery.sink import Sink
-from ipcbus.delivery.slow_path import Keeper
+from ipcbus.delivery.slow_path import BufferOwner
 
 class EventBuffer:
     """Keeps messages and events in the order of their arrival, and calls back (delivery.slow_path.EventStore).
 
-    Contexts put, other threads call back, all at the same time. What is asked of the keeper is asked outside of any
-    critical section, and seldom: nothing is asked for a message while nobody sleeps, waits for room or wants a warning.
+    Contexts put events while other threads call back. The methods of the owner are called outside of critical sections,
+    and seldom: for a message only when a thread sleeps, a context waits for room, or a warning is due.
     """
 
     maximum: int
     closed: bool
     total: int
-    """Messages and events that came so far; they were dispatched, were dropped, or wait."""
+    """Messages and events that arrived so far; each was dispatched, was dropped, or waits."""
     dropped: int
     dispatched: int
 
@@ -26,7 +26,7 @@ class EventBuffer:
         self,
         maximum: int,
         drops: bool,
-        keeper: Keeper,
+        owner: BufferOwner,
         sleepers: deque[Any],
         *,
         times_age: bool = True,
@@ -35,55 +35,55 @@ class EventBuffer:
         size_warning: int = 0,
         delay_warning_ns: int = 0,
     ) -> None:
-        """An empty shelf.
+        """Makes an empty buffer.
 
         Args:
-            maximum: most messages on it; with as many, or as many events, events are joined to those that wait.
-            drops: whether a full one drops its oldest message instead of having the contexts wait.
-            keeper: asked to wake somebody, to tell of room, and told of what a user should know.
-            sleepers: not empty while a thread sleeps until something comes.
+            maximum: most messages in it; at this number of messages, or of events, new events merge into old ones.
+            drops: whether a full buffer drops its oldest message instead of making the contexts wait.
+            owner: wakes threads, lets contexts continue, and gets warnings.
+            sleepers: not empty while a thread sleeps until an event arrives.
             times_age: measure how long messages and events wait.
             times_service: measure how long callbacks take.
-            counts: count what waits by its kind.
-            size_warning: tell the keeper when there are more than this; 0 for never.
-            delay_warning_ns: tell the keeper when one waited longer than this; 0 for never.
+            counts: count waiting messages and events by kind.
+            size_warning: warn the owner when more than this number wait; 0 for never.
+            delay_warning_ns: warn the owner when one waited longer than this; 0 for never.
         """
 
     def __len__(self) -> int:
-        """Messages and events that wait."""
+        """Returns the number of waiting messages and events."""
 
     def is_full(self) -> bool:
-        """Returns whether one more message has no place now; who is told so is told of room later."""
+        """Returns whether there is no room for another message; if so, `BufferOwner.room_available` follows later."""
 
     def put(self, sink: Sink, message: Message) -> None:
         """Keeps a message or event for the callback of a sink.
 
-        An event always finds a place, beside the messages. A closed shelf drops everything.
+        There is always room for an event, beside the messages. A closed buffer drops everything.
         """
 
     def call_back(self, limit_ns: int) -> int:
-        """Calls back with what waits now, in the order of its arrival.
+        """Calls back with the messages and events that wait now, in the order of their arrival.
 
-        What comes meanwhile is left for the next call. What waits for a sink that is silent is dropped.
+        Those that arrive meanwhile wait for the next call. Those of a silent sink are dropped.
 
         Args:
-            limit_ns: no callback but the first begins after this time; -1 for no such limit.
+            limit_ns: only the first callback may begin after this time; -1 for no limit.
 
         Returns:
-            How many callbacks ran.
+            The number of callbacks that ran.
 
         Raises:
-            BaseException: what a callback raised that is no Exception; the rest stays.
+            BaseException: a callback raised it, and it is not an Exception; the other messages stay.
         """
 
     def close(self) -> None:
-        """Drops what waits and everything that comes. Closing twice does nothing."""
+        """Drops what waits, and everything that arrives later. Closing twice does nothing."""
 
     def waiting_by_kind(self) -> dict[MessageType, int]:
-        """What waits now, by kind."""
+        """Returns the number of waiting messages and events by kind."""
 
     def age(self) -> tuple[float, float, float] | None:
-        """Least, mean and greatest time that something dispatched had waited, in seconds; None before the first."""
+        """Returns the least, mean and greatest wait before a callback, in seconds; None before the first callback."""
 
     def service(self) -> tuple[float, float, float] | None:
-        """Returns the same of how long callbacks took."""
+        """Returns the least, mean and greatest duration of callbacks, in seconds; None before the first callback."""

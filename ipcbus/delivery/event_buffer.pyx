@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=True
-"""Where messages of several receivers wait for the thread that calls back; see the stub for the words."""
+"""Keeps messages for the thread that calls back; the stub has the documentation."""
 cimport cython
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint32_t, uint64_t
@@ -15,32 +15,32 @@ cdef extern from "Python.h":
     PyObject *PyObject_CallOneArg(PyObject *callable, PyObject *argument) noexcept
 
 
-# What stands in `with cython.critical_section` runs no Python and frees nothing that could: with the interpreter's lock
-# no other thread comes in between, and without it the section keeps the others out.
+# A block under `with cython.critical_section` runs no Python code and frees no object that could run some: with the GIL
+# no other thread can interrupt it, and without the GIL the section keeps the other threads out.
 
 
-cdef inline size_t place_of(Entry entry) noexcept:
-    """Tells sinks and topics apart, nearly; a number, because making one runs no Python."""
+cdef inline size_t sink_and_topic(Entry entry) noexcept:
+    """Returns a key of sink and topic, nearly unique; it is a number, because making a number runs no Python."""
     return <size_t><PyObject *>entry.sink * 31 + <size_t><PyObject *>entry.message.origin
 
 
-cdef void note(Spread *spread, uint64_t ticks) noexcept:
+cdef void add_duration(Durations *spread, uint64_t ticks) noexcept:
     if spread.count == 0 or ticks < spread.least:
         spread.least = ticks
-    if ticks > spread.most:
-        spread.most = ticks
+    if ticks > spread.greatest:
+        spread.greatest = ticks
     spread.sum += ticks
     spread.count += 1
 
 
-cdef object seconds(Spread *spread):
+cdef object seconds(Durations *spread):
     cdef double second = 1e-9 * ns_per_tick()
     if spread.count == 0:
         return None
-    return spread.least * second, spread.sum * second / spread.count, spread.most * second
+    return spread.least * second, spread.sum * second / spread.count, spread.greatest * second
 
 
-# Trashcan: a long chain that nobody took must not be freed by recursion.
+# Trashcan: a long chain must not be freed by recursion.
 @cython.final
 @cython.freelist(512)
 @cython.trashcan(True)
@@ -67,18 +67,18 @@ cdef class Chain:
 
 
 @cython.final
-cdef class Tail:
-    """The last events of one topic that wait behind every message."""
+cdef class LastEvents:
+    """The last loss, end and beginning of one topic that wait behind all messages."""
 
 
 cdef class EventBuffer:
     def __init__(
-        self, uint64_t maximum, bint drops, keeper, sleepers, *, bint times_age=True, bint times_service=True,
+        self, uint64_t maximum, bint drops, owner, sleepers, *, bint times_age=True, bint times_service=True,
         bint counts=True, uint64_t size_warning=0, uint64_t delay_warning_ns=0,
     ):
         self.maximum = maximum
         self.drops = drops
-        self.keeper = keeper
+        self.owner = owner
         self.sleepers = sleepers
         self.messages = Chain()
         self.events = Chain()
@@ -93,154 +93,154 @@ cdef class EventBuffer:
         return self.size
 
     def is_full(self):
-        if self.drops or self.closed or self.data < self.maximum:
+        if self.drops or self.closed or self.messages_waiting < self.maximum:
             return False
-        self.room_wanted = True
+        self.full_reported = True
         return True
 
     def put(self, Sink sink, Message message):
-        cdef Entry entry = Entry.__new__(Entry), gone = None
-        cdef bint crosses = False, rare = is_event(message)
+        cdef Entry entry = Entry.__new__(Entry), dropped_entry = None
+        cdef bint crosses = False, holds_event = is_event(message)
         cdef tuple key = None
-        cdef Tail spare = None
+        cdef LastEvents spare_events = None
         cdef dict rear = None
-        if rare:
+        if holds_event:
             key = (sink, message.origin.topic, message.origin.source)
-            spare = Tail.__new__(Tail)
+            spare_events = LastEvents.__new__(LastEvents)
             rear = {}
         entry.sink = sink
         entry.message = message
         if self.times_age or self.delay_warning_ns:
             entry.ticks = read_ticks(clock_kind())
         with cython.critical_section(self):
-            entry.number = self.came
-            self.came += 1
+            entry.number = self.arrivals
+            self.arrivals += 1
             if self.closed:
                 self.total += 1
-                gone = entry
+                dropped_entry = entry
             else:
-                if not rare:
-                    if self.drops and self.data >= self.maximum:
-                        gone = self.drop_oldest()
+                if not holds_event:
+                    if self.drops and self.messages_waiting >= self.maximum:
+                        dropped_entry = self.drop_oldest()
                     rear, self.rear = self.rear, None
                     self.messages.append(entry)
-                    self.enter(entry)
-                elif self.data < self.maximum and self.size - self.data < self.maximum:
+                    self.count_in(entry)
+                elif self.messages_waiting < self.maximum and self.size - self.messages_waiting < self.maximum:
                     self.events.append(entry)
-                    self.enter(entry)
+                    self.count_in(entry)
                 else:
                     if self.rear is None:
                         self.rear = rear
-                    if not self.joins(entry, key, spare):
+                    if not self.merges(entry, key, spare_events):
                         self.events.append(entry)
-                        self.enter(entry)
-                if self.size_warning and self.size > self.size_warning and not self.crowded:
-                    crosses = self.crowded = True
-            if gone is not None:
-                self.drop(gone)
+                        self.count_in(entry)
+                if self.size_warning and self.size > self.size_warning and not self.size_warned:
+                    crosses = self.size_warned = True
+            if dropped_entry is not None:
+                self.drop(dropped_entry)
         if crosses:
-            self.keeper.crowded(self.size)
+            self.owner.size_exceeded(self.size)
         if self.sleepers:
-            self.keeper.wake()
+            self.owner.wake()
 
     @cython.final
-    cdef void enter(self, Entry entry) noexcept:
+    cdef void count_in(self, Entry entry) noexcept:
         self.total += 1
         self.size += 1
-        self.data += not is_event(entry.message)
+        self.messages_waiting += not is_event(entry.message)
         self.waiting[entry.message.kind & 127] += 1
-        entry.waits = True
+        entry.is_waiting = True
 
     @cython.final
-    cdef bint joins(self, Entry entry, tuple key, Tail spare) except? True:
-        """Whether an event that came to a full shelf need not wait, because one that waits tells it too now."""
-        cdef Tail tail = self.rear.get(key)
+    cdef bint merges(self, Entry entry, tuple key, LastEvents spare_events) except? True:
+        """Merges an event into one that waits in a full buffer; returns whether it could."""
+        cdef LastEvents last = self.rear.get(key)
         cdef Message message = entry.message
-        if tail is None:
-            tail = self.rear[key] = spare
+        if last is None:
+            last = self.rear[key] = spare_events
         if is_loss(message):
-            if tail.loss is not None and tail.loss.waits:
-                if message.first_sequence == tail.loss.message.sequence + 1:
-                    self.join(tail.loss, entry)
+            if last.loss is not None and last.loss.is_waiting:
+                if message.first_sequence == last.loss.message.sequence + 1:
+                    self.merge_losses(last.loss, entry)
                     return True
-            tail.loss = entry
+            last.loss = entry
         elif message.kind == KIND_EOS:
-            if tail.ended is not None and tail.ended.waits and tail.begun is not None and tail.begun.waits:
-                # It ended, began and ended again: what waits is one end.
-                tail.ended.message.following = message.following
-                if not tail.begun.void:
-                    tail.begun.void = True
-                    self.leave(tail.begun)
+            if last.ended is not None and last.ended.is_waiting and last.begun is not None and last.begun.is_waiting:
+                # The session ended, began and ended again: one end remains.
+                last.ended.message.following = message.following
+                if not last.begun.withdrawn:
+                    last.begun.withdrawn = True
+                    self.count_out(last.begun)
                     self.total -= 1
                 return True
-            tail.ended, tail.begun = entry, None
+            last.ended, last.begun = entry, None
         elif message.kind == KIND_BOS:
-            if tail.begun is not None and tail.begun.waits and tail.begun.void:
-                tail.begun.void = False
-                self.enter(tail.begun)
+            if last.begun is not None and last.begun.is_waiting and last.begun.withdrawn:
+                last.begun.withdrawn = False
+                self.count_in(last.begun)
                 return True
-            tail.begun = entry
+            last.begun = entry
         return False
 
     @cython.final
-    cdef void join(self, Entry waiting, Entry entry) noexcept:
-        """Makes one loss that waits out of two."""
+    cdef void merge_losses(self, Entry waiting, Entry entry) noexcept:
+        """Extends a waiting loss by the loss that follows it."""
         self.waiting[waiting.message.kind & 127] -= 1
         extend(waiting.message, entry.message)
         self.waiting[waiting.message.kind & 127] += 1
-        waiting.reach = max(waiting.reach, entry.message.sequence)
+        waiting.lost_up_to = max(waiting.lost_up_to, entry.message.sequence)
 
     @cython.final
     cdef Entry drop_oldest(self):
-        """Takes the oldest message away; losses before and behind it become one where nothing else was between them."""
-        cdef Entry gone, known
-        self.gather()
-        gone = self.messages.pop()
-        self.leave(gone)
+        """Removes the oldest message; merges the losses before and behind it where nothing else lies between them."""
+        cdef Entry dropped_entry, known
+        self.merge_front_events()
+        dropped_entry = self.messages.pop()
+        self.count_out(dropped_entry)
         if self.front_last is not None:
-            known = self.front.get(place_of(gone))
-            if known is not None and known.waits and gone.message.first_sequence == known.reach + 1:
-                if known.sink is gone.sink and known.message.origin is gone.message.origin:
-                    known.reach = gone.message.sequence
-            self.gather()
-        return gone
+            known = self.front.get(sink_and_topic(dropped_entry))
+            if known is not None and known.is_waiting and dropped_entry.message.first_sequence == known.lost_up_to + 1:
+                if known.sink is dropped_entry.sink and known.message.origin is dropped_entry.message.origin:
+                    known.lost_up_to = dropped_entry.message.sequence
+            self.merge_front_events()
+        return dropped_entry
 
     @cython.final
-    cdef int gather(self) except -1:
-        """Finds the events that come before every message now, and joins their losses."""
+    cdef int merge_front_events(self) except -1:
+        """Finds the events that are before all messages now, and merges their losses."""
         cdef Entry entry, known
         while True:
             entry = self.events.first if self.front_last is None else self.front_last.next
             if entry is None or (self.messages.first is not None and entry.number > self.messages.first.number):
                 return 0
             if is_loss(entry.message):
-                known = self.front.get(place_of(entry))
-                if known is not None and known.waits and entry.message.first_sequence == known.reach + 1:
+                known = self.front.get(sink_and_topic(entry))
+                if known is not None and known.is_waiting and entry.message.first_sequence == known.lost_up_to + 1:
                     if known.sink is entry.sink and known.message.origin is entry.message.origin:
-                        self.join(known, entry)
+                        self.merge_losses(known, entry)
                         self.front_last.next = entry.next
                         if self.events.last is entry:
                             self.events.last = self.front_last
-                        self.leave(entry)
+                        self.count_out(entry)
                         self.total -= 1
                         continue
-                entry.reach = entry.message.sequence
-                self.front[place_of(entry)] = entry
+                entry.lost_up_to = entry.message.sequence
+                self.front[sink_and_topic(entry)] = entry
             self.front_last = entry
 
     @cython.final
     cdef Entry pop_event(self):
         cdef Entry entry = self.events.pop()
-        entry.waits = False
+        entry.is_waiting = False
         if entry is self.front_last:
             self.front_last = None
             self.front.clear()
         return entry
 
     @cython.final
-    cdef void leave(self, Entry entry) noexcept:
-        entry.waits = entry.void  # which stays in the chain, and may be told after all
-        self.data -= not is_event(entry.message)
+    cdef void count_out(self, Entry entry) noexcept:
+        entry.is_waiting = entry.withdrawn  # a withdrawn event stays in the chain; it may still be delivered
+        self.messages_waiting -= not is_event(entry.message)
         self.size -= 1
         self.waiting[entry.message.kind & 127] -= 1
 
@@ -251,11 +251,11 @@ cdef class EventBuffer:
 
     @cython.final
     cdef Entry take(self):
-        """The oldest message or event, or None."""
+        """Removes and returns the oldest message or event, or None."""
         cdef Entry entry = None, event, message
         cdef bint has_room = False
         with cython.critical_section(self):
-            while self.events.first is not None and self.events.first.void:
+            while self.events.first is not None and self.events.first.withdrawn:
                 self.pop_event()
             event, message = self.events.first, self.messages.first
             if event is not None or message is not None:
@@ -263,19 +263,19 @@ cdef class EventBuffer:
                     entry = self.pop_event()
                 else:
                     entry = self.messages.pop()
-                self.leave(entry)
+                self.count_out(entry)
                 if entry.sink.silent:
                     self.drop(entry)
                 else:
                     self.dispatched += 1
-                if self.crowded and self.size <= self.size_warning // 2:
-                    self.crowded = False
-                # Not at the first free place: contexts go on seldom and with much room.
-                if self.room_wanted and self.data <= self.maximum // 2:
-                    self.room_wanted = False
+                if self.size_warned and self.size <= self.size_warning // 2:
+                    self.size_warned = False
+                # Not at the first free place: contexts continue seldom, and then with much room.
+                if self.full_reported and self.messages_waiting <= self.maximum // 2:
+                    self.full_reported = False
                     has_room = True
         if has_room:
-            self.keeper.made_room()
+            self.owner.room_available()
         return entry
 
     @cython.final
@@ -283,15 +283,15 @@ cdef class EventBuffer:
         cdef double ns
         if self.times_age:
             with cython.critical_section(self):
-                note(&self.age_spread, ticks)
+                add_duration(&self.age_spread, ticks)
         if self.delay_warning_ns:
             ns = <double>ticks * ns_per_tick()
             if ns > self.delay_warning_ns:
-                if not self.late:
-                    self.late = True
-                    self.keeper.late(ns / 1e9)
+                if not self.delay_warned:
+                    self.delay_warned = True
+                    self.owner.delay_exceeded(ns / 1e9)
             elif ns <= self.delay_warning_ns / 2:
-                self.late = False
+                self.delay_warned = False
         return 0
 
     def call_back(self, int64_t limit_ns):
@@ -309,19 +309,19 @@ cdef class EventBuffer:
                 break
             if entry.sink.silent:
                 continue
-            # An entry that came after `now` was read has not waited.
+            # An entry that arrived after `now` was read has not waited.
             self.note_age(now - entry.ticks if now > entry.ticks else 0)
             ran += 1
-            # As in the demux: Cython's own exception frame around it costs as much as half the call.
+            # As in the demux: Cython's own exception frame would cost as much as half the call.
             result = PyObject_CallOneArg(<PyObject *>entry.sink.callback, <PyObject *>entry.message)
             if result == NULL:
-                entry.sink.raised(entry.message, self.keeper)
+                entry.sink.count_raised(entry.message, self.owner)
             else:
                 Py_DECREF(result)
             ended = read_ticks(clock)
             if self.times_service:
                 with cython.critical_section(self):
-                    note(&self.service_spread, ended - now)
+                    add_duration(&self.service_spread, ended - now)
             now = ended
         return ran
 
@@ -338,9 +338,9 @@ cdef class EventBuffer:
     @cython.final
     cdef void drop_all(self, Entry entry) noexcept:
         while entry is not None:
-            if not entry.void:
+            if not entry.withdrawn:
                 with cython.critical_section(self):
-                    self.leave(entry)
+                    self.count_out(entry)
                     self.drop(entry)
             entry = entry.next
 

@@ -1,4 +1,4 @@
-"""The numbers of a topic that are missing."""
+"""The sequence numbers of a topic that are missing."""
 
 from __future__ import annotations
 
@@ -10,47 +10,46 @@ if TYPE_CHECKING:
 
 
 class Gaps:
-    """Ranges of missing numbers, ascending, each with the time at which it is given up, and when it opened.
+    """Ranges of missing numbers, ascending. Each has a time at which it is given up, and the number of its opening.
 
-    Gaps open at the end of the stream, so later ones are given up later.
+    Gaps open at the end of the stream, so later gaps are given up later.
     """
 
     def __init__(self) -> None:
-        """Nothing is missing."""
         self._firsts: list[int] = []
-        self._rest: list[tuple[int, int, int]] = []  # last number, due time and turn, beside each first
+        self._rest: list[tuple[int, int, int]] = []  # last number, due time and opening number, beside each first
 
     def __len__(self) -> int:
-        """Returns how many ranges there are."""
+        """Returns the number of ranges."""
         return len(self._firsts)
 
     @property
     def first(self) -> int:
-        """The first missing number; there is one."""
+        """The first missing number; there must be one."""
         return self._firsts[0]
 
     @property
     def due_ns(self) -> int:
-        """When the first range is given up; there is one."""
+        """The time at which the first range is given up; there must be one."""
         return self._rest[0][1]
 
     @property
-    def turn(self) -> int | None:
-        """What `open` was told of the first range; None when there is none."""
+    def opening_number(self) -> int | None:
+        """The opening number of the first range; None when nothing is missing."""
         return self._rest[0][2] if self._rest else None
 
-    def open(self, first: int, last: int, due_ns: int, turn: int = 0) -> None:
-        """Numbers behind all others are missing; `turn` grows from gap to gap, over all topics."""
+    def open(self, first: int, last: int, due_ns: int, opening_number: int = 0) -> None:
+        """Adds a range behind all others; `opening_number` increases from gap to gap, over all topics."""
         self._firsts.append(first)
-        self._rest.append((last, due_ns, turn))
+        self._rest.append((last, due_ns, opening_number))
 
     def fill(self, number: int) -> bool:
-        """Returns a number has come; False when it was not missing."""
+        """Removes a number that has arrived; returns False when it was not missing."""
         at = bisect_right(self._firsts, number) - 1
         if at < 0:
             return False
         first = self._firsts[at]
-        last, due_ns, turn = self._rest[at]
+        last, due_ns, opening_number = self._rest[at]
         if number > last:
             return False
         if first == last:
@@ -58,20 +57,20 @@ class Gaps:
         elif number == first:
             self._firsts[at] = number + 1
         elif number == last:
-            self._rest[at] = (number - 1, due_ns, turn)
+            self._rest[at] = (number - 1, due_ns, opening_number)
         else:
-            self._rest[at] = (number - 1, due_ns, turn)
+            self._rest[at] = (number - 1, due_ns, opening_number)
             self._firsts.insert(at + 1, number + 1)
-            self._rest.insert(at + 1, (last, due_ns, turn))
+            self._rest.insert(at + 1, (last, due_ns, opening_number))
         return True
 
     def give_up(self) -> tuple[int, int]:
-        """Takes the first range away; returns its first and last number."""
+        """Removes the first range and returns its first and last number."""
         last = self._rest.pop(0)[0]
         return self._firsts.pop(0), last
 
     def cover(self, first: int, last: int) -> bool:
-        """Returns whether every number from `first` to `last` is missing; true of no numbers at all."""
+        """Returns whether every number from `first` to `last` is missing; true for an empty range."""
         return next(self.present(first, last), None) is None
 
     def present(self, first: int, last: int) -> Iterator[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""What a receiver is told, by kind."""
+"""The kinds of messages and events that a receiver gets."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class MessageType(IntEnum):
-    """Kind of a message or event; numbers are Ultra Messaging's where it has the kind (lbm.h, LBM_MSG_*)."""
+    """The kind of a message or event; numbered as in Ultra Messaging where it has the kind (lbm.h, LBM_MSG_*)."""
 
     DATA = 0
     EOS = 1
@@ -21,7 +21,7 @@ class MessageType(IntEnum):
 
 
 class FragmentInfo(NamedTuple):
-    """Where a fragment belongs (Ultra Messaging: lbm_msg_retrieve_fragment_info)."""
+    """The place of a fragment in its message (Ultra Messaging: lbm_msg_retrieve_fragment_info)."""
 
     first_sequence_number: int
     offset: int

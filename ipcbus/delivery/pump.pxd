@@ -5,14 +5,14 @@ from ringbuf.poller cimport Poller
 cdef class Pump:
     cdef list demuxes
     cdef readonly Poller poller
-    cdef public unsigned long owner     # ident of the thread that drives, or 0
-    cdef public object pending          # what a callback raised and the thread that drives raises when it stops, or None
-    cdef public bint attention          # a session needs looking after
-    cdef public bint open               # `quick` may drive
-    cdef public bint wanted             # another thread waits to be the driver
+    cdef public unsigned long owner     # ident of the driver thread, or 0
+    cdef public object pending_error    # a BaseException of a callback; the driver raises it when it stops
+    cdef public bint attention          # a session needs attention
+    cdef public bint quick_allowed      # `quick` may drive
+    cdef public bint driver_waiting     # another thread waits to be the driver
     cdef uint64_t timer_ticks
-    cdef long share                     # messages that each session may give in a pass
-    cdef uint64_t long_pass             # ticks after which a pass was too long
+    cdef long messages_per_pass         # most messages of a session in a pass
+    cdef uint64_t long_pass             # ticks; a pass that takes longer was too long
 
     cdef void adapt(self, long handled, uint64_t ticks) noexcept
-    cdef long turn(self, uint64_t began, uint64_t until, uint64_t loops, bint once) except -1
+    cdef long loop(self, uint64_t began, uint64_t until, uint64_t loops, bint once) except -1

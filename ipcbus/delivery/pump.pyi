@@ -6,49 +6,49 @@ from ipcbus.delivery.demux import Demux
 from ringbuf.poller import Poller
 
 class Pump:
-    """The loop over the sessions of a context."""
+    """Reads the rings of a context's sessions in turn, and waits for their next records."""
 
     poller: Poller
     owner: int
-    """Ident of the thread that drives, or 0."""
+    """The ident of the driver thread, or 0."""
     attention: bool
-    """Whether a session needs looking after: it ended, broke, has a full receiver, or its source wants an event."""
-    open: bool
-    """Whether `quick` may drive: nothing but messages is to be looked after between its calls."""
-    pending: BaseException | None
-    """What a callback raised that is no Exception: nothing is delivered until the thread that drives has raised it."""
-    wanted: bool
-    """Whether another thread waits to be the driver: `quick` leaves the work to the caller, so that it can."""
+    """Whether a session needs attention: it ended, broke, has a full receiver, or its source waits for an event."""
+    quick_allowed: bool
+    """Whether `quick` may drive: between its calls the context has nothing to do but to deliver messages."""
+    pending_error: BaseException | None
+    """A BaseException of a callback that is not an Exception; nothing is delivered until the driver has raised it."""
+    driver_waiting: bool
+    """Whether another thread waits to be the driver; then `quick` does nothing, so that the caller lets it."""
 
     def __init__(self) -> None: ...
     def set_timer(self, delay_ns: int) -> None:
-        """From then on `quick` leaves the work to the caller, so that timers run."""
+        """Stops `quick` from driving after this delay, so that timers run."""
 
     def quick(self, timeout: float, loops: int) -> int:
-        """Drives for a moment (0.2 ms at most) without any Python around it.
+        """Drives for 0.2 ms at most without running Python code but callbacks.
 
         Args:
             timeout: seconds to wait for the first message.
-            loops: most looks in a row that find nothing.
+            loops: most passes in a row that find nothing.
 
         Returns:
-            Messages delivered; 0 also when it may not drive, or when timers or sessions need looking after.
+            Messages delivered; 0 also when it may not drive, or when timers or sessions need attention.
 
         Raises:
-            BaseException: what a callback raised that is no Exception.
+            BaseException: a callback raised it, and it is not an Exception.
         """
 
     def watch(self, demuxes: Sequence[Demux]) -> None:
         """Sets the sessions to read."""
 
     def run(self, timeout_ns: int, loops: int, once: bool) -> int:
-        """Delivers what comes.
+        """Delivers messages until a limit is reached.
 
         Args:
-            timeout_ns: return after so long.
-            loops: return after so many looks in a row that found nothing.
-            once: return as soon as something was delivered.
+            timeout_ns: return after this time.
+            loops: return after this number of passes in a row that found nothing.
+            once: return as soon as a message was delivered.
 
         Returns:
-            Messages delivered. Returns early when a session needs attention, or when poked.
+            Messages delivered. Returns early when a session needs attention, or when the poller was poked.
         """

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=True
-"""The loop over the sessions of a context; see the stub for the words."""
+"""The loop over the sessions of a context; the stub has the documentation."""
 cimport cython
 from cpython.pythread cimport PyThread_get_thread_ident
 from libc.stdint cimport uint32_t, uint64_t
@@ -11,12 +11,12 @@ from ringbuf.poller cimport Poller
 
 cdef enum:
     CAUGHT_UP_PAUSES = 100
-    SHARE_MIN = 16
-    SHARE_MAX = 1024
+    MESSAGES_PER_PASS_MIN = 16
+    MESSAGES_PER_PASS_MAX = 1024
 
 cdef double QUICK_S = 0.0002
 cdef double LONG_PASS_NS = 2e6
-# A reader may seem ready and yet give nothing, as with messages of topics that nobody receives; Python looks up then.
+# A ready reader may give nothing, as with messages of topics that are not received; after this many passes Python runs.
 cdef long FRUITLESS_MAX = 64
 
 
@@ -24,7 +24,7 @@ cdef class Pump:
     def __init__(self):
         self.demuxes = []
         self.poller = Poller()
-        self.share = SHARE_MIN
+        self.messages_per_pass = MESSAGES_PER_PASS_MIN
         self.long_pass = <uint64_t>(LONG_PASS_NS / ns_per_tick())
 
     def set_timer(self, uint64_t delay_ns):
@@ -34,18 +34,18 @@ cdef class Pump:
         cdef uint32_t clock = clock_kind()
         cdef uint64_t now = read_ticks(clock), until
         cdef long total
-        if not self.open or self.owner or self.wanted or now >= self.timer_ticks:
+        if not self.quick_allowed or self.owner or self.driver_waiting or now >= self.timer_ticks:
             return 0
         until = min(self.timer_ticks, now + <uint64_t>(min(timeout, QUICK_S) * 1e9 / ns_per_tick()))
         self.owner = PyThread_get_thread_ident()
         try:
-            total = self.turn(now, until, loops if timeout > 0 else 0, True)
+            total = self.loop(now, until, loops if timeout > 0 else 0, True)
         finally:
             self.owner = 0
-        if self.pending is not None:
-            pending, self.pending = self.pending, None
-            raise pending
-        # What needs attention is looked after in the next call.
+        if self.pending_error is not None:
+            error, self.pending_error = self.pending_error, None
+            raise error
+        # Sessions that need attention get it in the next call.
         return total
 
     def watch(self, demuxes):
@@ -58,10 +58,10 @@ cdef class Pump:
 
     def run(self, uint64_t timeout_ns, uint64_t loops, bint once):
         cdef uint64_t now = read_ticks(clock_kind())
-        return self.turn(now, now + <uint64_t>(<double>timeout_ns / ns_per_tick()), loops, once)
+        return self.loop(now, now + <uint64_t>(<double>timeout_ns / ns_per_tick()), loops, once)
 
     @cython.final
-    cdef long turn(self, uint64_t began, uint64_t until, uint64_t loops, bint once) except -1:
+    cdef long loop(self, uint64_t began, uint64_t until, uint64_t loops, bint once) except -1:
         cdef uint32_t clock = clock_kind()
         cdef uint64_t now
         cdef Poller poller = self.poller
@@ -69,25 +69,25 @@ cdef class Pump:
         cdef bint ready
         cdef Demux demux
         cdef int k
-        if self.pending is not None:
+        if self.pending_error is not None:
             return 0
         while True:
             handled = 0
             for each in self.demuxes:
                 demux = <Demux>each
                 if demux.blocked:
-                    # The poller must not look at it any more, or it would find it ready for ever.
+                    # The poller must not look at this ring any more, as it would always find it ready.
                     if demux.watched:
                         self.attention = True
                     continue
-                handled += demux.poll(self.share)
+                handled += demux.poll(self.messages_per_pass)
                 if demux.attention or demux.blocked or demux.wakes_writer:
                     self.attention = True
-                if self.pending is not None:
+                if self.pending_error is not None:
                     return total + handled
             total += handled
             if handled > 1:
-                # In a stream, a reader at the writers' heels takes each line from under them; some distance helps all.
+                # In a stream, a reader close behind the writer takes each cache line from it; some distance helps both.
                 for k in range(CAUGHT_UP_PAUSES):
                     _atomics.pause()
             if handled:
@@ -110,15 +110,15 @@ cdef class Pump:
                 ready = poller.wait(loops, until, clock)
             if not ready:
                 return total
-            began = 0  # unknown: another look at the clock would cost each message that was waited for
+            began = 0  # unknown: reading the clock again would slow down each message that was waited for
 
     @cython.final
     cdef void adapt(self, long handled, uint64_t ticks) noexcept:
-        """Has a pass take as many messages as callbacks handle in a short time.
+        """Limits a pass to the messages that callbacks handle in a short time.
 
-        Timers, other sessions, and who watches the counters wait for the end of a pass.
+        Timers, other sessions and the readers of counters wait for the end of a pass.
         """
         if ticks > self.long_pass:
-            self.share = max(1, <long>(<double>handled * <double>self.long_pass / <double>ticks))
-        elif handled >= self.share and self.share < SHARE_MAX:
-            self.share *= 2
+            self.messages_per_pass = max(1, <long>(<double>handled * <double>self.long_pass / <double>ticks))
+        elif handled >= self.messages_per_pass and self.messages_per_pass < MESSAGES_PER_PASS_MAX:
+            self.messages_per_pass *= 2

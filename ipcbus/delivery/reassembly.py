@@ -1,4 +1,4 @@
-"""What fragments say, messages that have not come in full, and what they consist of (the bytes: `wire.layout`)."""
+"""Checked fragments, and messages of which some fragments are missing (their bytes: `wire.wire_layout`)."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ from ipcbus.wire.properties import block_length
 from ipcbus.wire.wire_layout import FLAG_PROPERTIES, FRAGMENT_HEADER, FRAGMENT_HEADER_BYTES, MESSAGE_MAX
 
 Parts = tuple[bytes | None, bytes]
-"""Header block, None without one, and value of a message."""
+"""The header block of a message (None without headers) and its value."""
 
 _FIRST, _OFFSET = (slice(FRAGMENT_HEADER.fields[name][1], None) for name in ("first", "offset"))  # type: ignore[index]
 
 
 class Fragment(NamedTuple):
-    """A piece of a message, checked: its number, offset and length fit one another and the message."""
+    """A checked fragment: its number, offset and length fit each other and the message."""
 
     first: int
     last: int
     offset: int
     total: int
     piece_bytes: int
-    """Length of every piece but the last."""
+    """The length of every fragment but the last, in bytes."""
     piece: memoryview
 
     def same_message(self, other: Fragment) -> bool:
-        """Returns whether both can be of one message."""
+        """Returns whether both fragments can belong to one message."""
         return self.first == other.first and self.total == other.total and self.piece_bytes == other.piece_bytes
 
     def overlaps(self, other: Fragment) -> bool:
-        """Returns whether a number would be of both messages."""
+        """Returns whether the messages of both fragments would share a number."""
         return self.first <= other.last and self.last >= other.first
 
 
 def read_fragment(sequence: int, payload: memoryview) -> Fragment | None:
-    """Reads a fragment; None when it contradicts itself.
+    """Reads a fragment; returns None when it contradicts itself.
 
     Args:
         sequence: the fragment's number.
-        payload: fragment header and piece.
+        payload: the fragment header and the bytes behind it.
     """
     length = len(payload) - FRAGMENT_HEADER_BYTES
     if length <= 0:
@@ -50,7 +50,7 @@ def read_fragment(sequence: int, payload: memoryview) -> Fragment | None:
     index = sequence - first
     if index < 0 or total > MESSAGE_MAX or length >= total or offset + length > total:
         return None
-    # The first piece tells the length of the others itself, later ones by where they lie.
+    # The first fragment has the length of the others; the offset of a later one shows it.
     piece_bytes = offset // index if index else length
     if piece_bytes == 0 or offset != index * piece_bytes:
         return None
@@ -61,7 +61,7 @@ def read_fragment(sequence: int, payload: memoryview) -> Fragment | None:
 
 
 def parts_of(own: bytes, flags: int) -> Parts | None:
-    """What the bytes of a message consist of; None when its header block contradicts itself."""
+    """Splits a message into header block and value; returns None when the block contradicts itself."""
     if not flags & FLAG_PROPERTIES:
         return None, own
     block = block_length(own)
@@ -69,21 +69,21 @@ def parts_of(own: bytes, flags: int) -> Parts | None:
 
 
 class Partial:
-    """A message of which some fragments have come, each once."""
+    """A message of which some fragments have arrived, each of them once."""
 
     def __init__(self, fragment: Fragment, send_ticks: int) -> None:
-        """Without any bytes yet; `put` the fragment too.
+        """Reserves the memory of the message; `put` has to add the fragment too.
 
         Raises:
-            MemoryError: there is no memory for it.
+            MemoryError: there is not enough memory.
         """
-        self.like = fragment._replace(piece=memoryview(b""))
+        self.span = fragment._replace(piece=memoryview(b""))
         self.send_ticks = send_ticks
         self.flags = 0
         self._assembly = Assembly(fragment.total)
 
     def put(self, fragment: Fragment, flags: int, send_ticks: int) -> bool:
-        """Adds a fragment; says whether the message is whole now."""
+        """Adds a fragment; returns whether the message is complete now."""
         if fragment.offset == 0:
             self.send_ticks = send_ticks
         self._assembly.put(fragment.offset, fragment.piece)
@@ -91,5 +91,5 @@ class Partial:
         return self._assembly.filled == self._assembly.total
 
     def parts(self) -> Parts | None:
-        """Returns the message, which is whole; None when its header block contradicts itself."""
+        """Returns the complete message; None when its header block contradicts itself."""
         return self._assembly.parts() if self.flags & FLAG_PROPERTIES else (None, self._assembly.bytes())

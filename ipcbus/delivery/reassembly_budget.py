@@ -1,4 +1,4 @@
-"""How much memory incomplete streams may take."""
+"""The limits on buffered messages and on the memory of incomplete messages, for all topics of a context."""
 
 from __future__ import annotations
 
@@ -6,83 +6,83 @@ import heapq
 from typing import Protocol
 
 _PARTIAL_BYTES = 512
-"""What an incomplete message takes besides its bytes, about."""
+"""About the memory of an incomplete message besides its bytes."""
 
 
 class Holder(Protocol):
-    """A delivery controller, as far as it shares a budget with others."""
+    """The part of a delivery controller that the budget needs."""
 
     @property
     def oldest_gap(self) -> int | None:
-        """What `ReassemblyBudget.opened` gave for its first gap; None without a gap."""
+        """The number that `ReassemblyBudget.gap_opened` returned for its first gap; None without a gap."""
 
     def give_up_oldest(self) -> None:
-        """Gives its first gap up, because the context holds too much."""
+        """Gives up its first gap, because the context has buffered too much."""
 
 
 class ReassemblyBudget:
-    """What all delivery controllers of a context may hold together.
+    """The limits that all delivery controllers of a context share.
 
     Attributes:
-        entries: buffered messages and missing ranges now.
+        entries: number of buffered messages and gaps now.
         bytes: memory of incomplete messages now.
     """
 
     def __init__(self, entries_max: int = 0, bytes_max: int = 2**31) -> None:
-        """Nothing is held.
+        """Makes a budget that nothing uses yet.
 
         Args:
-            entries_max: option delivery_control_maximum_total_map_entries; 0 is no limit.
+            entries_max: option delivery_control_maximum_total_map_entries; 0 for no limit.
             bytes_max: option delivery_control_maximum_reassembly_bytes.
         """
         self._entries_max, self._bytes_max = entries_max, bytes_max
         self.entries = self.bytes = 0
-        self._turn = 0
-        self._known: set[Holder] = set()
-        self._waiting: list[tuple[int, Holder]] = []  # a heap; each holder once, perhaps by a gap that it has no more
+        self._openings = 0
+        self._with_gaps: set[Holder] = set()
+        self._heap: list[tuple[int, Holder]] = []  # a heap; each holder once, perhaps with a gap that is closed
 
-    def opened(self, holder: Holder) -> int:
-        """Returns a gap has opened; returns its turn, by which gaps of all topics are compared."""
-        self._turn += 1
-        if holder not in self._known:
-            self._known.add(holder)
-            heapq.heappush(self._waiting, (self._turn, holder))
-        return self._turn
+    def gap_opened(self, holder: Holder) -> int:
+        """Notes a new gap; returns its opening number, which puts the gaps of all topics in order."""
+        self._openings += 1
+        if holder not in self._with_gaps:
+            self._with_gaps.add(holder)
+            heapq.heappush(self._heap, (self._openings, holder))
+        return self._openings
 
     def oldest(self) -> Holder | None:
-        """Who has the gap that opened first; None when nobody has one."""
-        while self._waiting:
-            turn, holder = self._waiting[0]
+        """Returns the controller whose gap opened first; None when there is no gap."""
+        while self._heap:
+            opening_number, holder = self._heap[0]
             now = holder.oldest_gap
-            if now == turn:
+            if now == opening_number:
                 return holder
             if now is None:
-                heapq.heappop(self._waiting)
-                self._known.remove(holder)
+                heapq.heappop(self._heap)
+                self._with_gaps.remove(holder)
             else:
-                heapq.heapreplace(self._waiting, (now, holder))
+                heapq.heapreplace(self._heap, (now, holder))
         return None
 
     def forget(self, holder: Holder) -> None:
-        """Somebody holds nothing any more."""
-        if holder in self._known:
-            self._known.remove(holder)
-            self._waiting = [each for each in self._waiting if each[1] is not holder]
-            heapq.heapify(self._waiting)
+        """Forgets a controller that has no gaps any more."""
+        if holder in self._with_gaps:
+            self._with_gaps.remove(holder)
+            self._heap = [each for each in self._heap if each[1] is not holder]
+            heapq.heapify(self._heap)
 
     @property
     def exceeded(self) -> bool:
-        """Whether more entries are held than may be."""
+        """Whether there are more entries than the limit allows."""
         return 0 < self._entries_max < self.entries
 
     def reserve(self, message_bytes: int) -> bool:
-        """Takes memory for a message; False when there is too little left."""
-        # One message as long as the limit fits, so its own overhead does not count against it.
+        """Reserves memory for a message; returns False when it would exceed the limit."""
+        # A message as long as the limit fits, so its own overhead does not count.
         if self.bytes + message_bytes > self._bytes_max:
             return False
         self.bytes += message_bytes + _PARTIAL_BYTES
         return True
 
     def release(self, message_bytes: int) -> None:
-        """Gives a message's memory back."""
+        """Returns the memory of a message to the budget."""
         self.bytes -= message_bytes + _PARTIAL_BYTES

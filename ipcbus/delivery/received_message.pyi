@@ -1,9 +1,9 @@
-"""What an application gets: a message or an event."""
+"""Messages and events as an application gets them."""
 
 from ipcbus.delivery.message_types import FragmentInfo, MessageType
 
 class Origin:
-    """Where messages come from: a topic of a session."""
+    """A topic of a session, from which messages come."""
 
     topic: str
     source: str
@@ -109,16 +109,16 @@ def whole_message(
     block: bytes | None = None,
     published_ticks: int = 0,
 ) -> Message:
-    """Returns a message of these bytes and this header block, which span the numbers `first` to `last`."""
+    """Returns a message of these bytes and this header block; it has the sequence numbers `first` to `last`."""
 
 def event(origin: Origin, kind: int, first: int, last: int, following: int = 0) -> Message:
     """Returns an event of a source.
 
     Args:
         origin: the source.
-        kind: what happened.
-        first: the first number that it spans; -1 where it has none.
-        last: the last one.
-        following: of an end, for compiled callbacks: the number that the next message would have had; 0 when that is
+        kind: a `MessageType`.
+        first: the first sequence number of a loss; -1 for other events.
+        last: the last sequence number of a loss; -1 for other events.
+        following: with an end, for compiled callbacks: the number that the next message would have had; 0 when that is
             not known.
     """

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, embedsignature=True, auto_pickle=False
-"""What an application gets; see the stub for the words."""
+"""Messages and events as an application gets them; the stub has the documentation."""
 from cpython.bytes cimport PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.memoryview cimport PyMemoryView_FromObject
 from cpython.object cimport PyObject
@@ -64,11 +64,11 @@ cdef class Message:
         Everywhere else the view is of the message's own bytes and stays valid: in every other form of receiving, on
         sessions that are source-paced or evict, and for a message with headers or in fragments.
         """
-        if self.shown is None:
+        if self.given_view is None:
             if self.lent and self.lender is not None:
                 self.loan = self.lender.lend(self.start, self.length)
-            self.shown = PyMemoryView_FromObject(self.loan if self.loan is not None else self.data)
-        return self.shown
+            self.given_view = PyMemoryView_FromObject(self.loan if self.loan is not None else self.data)
+        return self.given_view
 
     @property
     def headers(self):
@@ -144,33 +144,33 @@ cdef class Message:
             return f"<Message {self.topic!r} {self.sequence_number} of {self.length} bytes{more} from {self.source}>"
         return f"<Message {kind} {self.topic!r} {self.first_sequence_number}..{self.sequence_number} from {self.source}>"
 
-    cdef int keep(self) except -1:
-        """Makes the message independent of the ring; its callback has returned and somebody still has it."""
+    cdef int detach(self) except -1:
+        """Copies the bytes out of the ring, as the message is still in use after its callback."""
         if self.own is None:
             self.own = PyBytes_FromStringAndSize(self.start, self.length)
-        self.take_view()
+        self.release_view()
         self.start = NULL
         self.lent = False
         self.lender = None
         return 0
 
-    cdef int take_back(self) except -1:
-        """Makes the message ready to carry the next one; nobody else has it."""
-        if self.shown is not None:
-            self.take_view()
+    cdef int reset(self) except -1:
+        """Makes this object ready for the next message; no other reference to it exists."""
+        if self.given_view is not None:
+            self.release_view()
         if self.own is not None:
             self.own = None
         return 0
 
-    cdef int take_view(self) except -1:
-        if self.shown is not None:
-            # One that nobody else has goes with the line after this.
-            if self.lent and self.lender is not None and Py_REFCNT(<PyObject *>self.shown) > 1:
+    cdef int release_view(self) except -1:
+        if self.given_view is not None:
+            # A view without other references ends when `given_view` is cleared.
+            if self.lent and self.lender is not None and Py_REFCNT(<PyObject *>self.given_view) > 1:
                 try:
-                    self.shown.release()
+                    self.given_view.release()
                 except BufferError:
-                    pass  # an array made from it lives on
-            self.shown = None
+                    pass  # an array that was made from it is still in use
+            self.given_view = None
             if self.loan is not None:
                 loan, self.loan = self.loan, None
                 loan.settle()
@@ -179,7 +179,7 @@ cdef class Message:
 
 cdef Message own_message(Origin origin, const char *start, Py_ssize_t length, uint64_t sequence, int flags,
                          uint64_t send_ticks):
-    """A message with its own copy of the bytes."""
+    """Returns a message with its own copy of the bytes."""
     cdef Message message = Message.__new__(Message)
     message.origin = origin
     message.own = PyBytes_FromStringAndSize(start, length)
@@ -193,7 +193,7 @@ cdef Message own_message(Origin origin, const char *start, Py_ssize_t length, ui
 
 cdef Message message_with_headers(Origin origin, const char *start, Py_ssize_t length, uint64_t sequence, int flags,
                                   uint64_t send_ticks):
-    """The same of bytes that begin with a header block; None when that contradicts itself."""
+    """Returns a message whose bytes begin with a header block; None when the block contradicts itself."""
     cdef bytes block = block_copy(start, length)
     cdef Py_ssize_t front
     cdef Message message

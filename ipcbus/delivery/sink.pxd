@@ -11,47 +11,47 @@ from ringbuf.memory cimport Mapping
 cdef class Sink:
     cdef public object owner
     cdef object callback
-    cdef readonly object queue          # a deque: messages and events of a receiver that pulls
+    cdef readonly object queue          # a deque: the messages and events of a receiver that pulls
     cdef uint64_t queue_max
     cdef readonly object event_queue    # takes the messages of a receiver whose callback another thread calls
-    cdef readonly bint pulls            # messages are kept for later
+    cdef readonly bint pulls            # messages wait in a queue or in rows
     cdef public bint closed
-    cdef public bint silent             # its owner closed it: not even what waits in an event queue is called back
+    cdef public bint silent             # its owner closed it: events that wait in an event queue are dropped
     cdef char *rows                     # where receive_into wants the payloads, or NULL
     cdef Py_ssize_t row_bytes, row_count, row_next
-    cdef bint rows_open                 # rows are wanted and nothing in the queue comes before them
+    cdef bint rows_open                 # payloads go into rows: the queue holds nothing older
     cdef Py_buffer row_view
     cdef readonly uint64_t delivered, bytes_delivered, fragments, lost, events, callback_errors
     cdef public uint64_t dropped        # by its event queue
-    cdef RegistryEntry *line            # where others read these counters
-    cdef Mapping line_mapping
+    cdef RegistryEntry *registry_entry            # where other processes read these counters
+    cdef Mapping registry_mapping
 
     cdef int count_fragments(self, Message message) except -1
-    cdef bint joins(self, Message event) except? True
-    cdef int keep(self, Message message) except -1
+    cdef bint merges_event(self, Message event) except? True
+    cdef int enqueue(self, Message message) except -1
     cdef bint queue_is_full(self) except? True
-    cpdef int fail(self, error, rare) except -1
-    cdef int raised(self, Message message, rare) except -1
+    cpdef int fail(self, error, failures) except -1
+    cdef int count_raised(self, Message message, failures) except -1
 
 
 cdef inline void sink_count(Sink sink, uint64_t messages, uint64_t length) noexcept:
-    """Counts messages, of `length` bytes together."""
+    """Counts messages with `length` bytes in total."""
     sink.delivered += messages
     sink.bytes_delivered += length
-    if sink.line != NULL:
-        _atomics.store_relaxed64(&sink.line.lbm_msgs_rcved, sink.delivered)
-        _atomics.store_relaxed64(&sink.line.bytes_rcved, sink.bytes_delivered)
+    if sink.registry_entry != NULL:
+        _atomics.store_relaxed64(&sink.registry_entry.lbm_msgs_rcved, sink.delivered)
+        _atomics.store_relaxed64(&sink.registry_entry.bytes_rcved, sink.bytes_delivered)
 
 
 cdef inline bint sink_is_full(Sink sink) except? True:
-    """Whether one more message has no place now."""
+    """Returns whether there is no room for another message."""
     if sink.rows_open:
         return sink.row_next >= sink.row_count
     return sink.queue_is_full()
 
 
 cdef inline bint sink_row(Sink sink, const char *payload, Py_ssize_t length) noexcept:
-    """Copies a payload into the next row; False when rows are not wanted now, or it fits none."""
+    """Copies a payload into the next row; returns False when no row takes it."""
     if not sink.rows_open or length != sink.row_bytes or sink.row_next >= sink.row_count:
         return False
     memcpy(sink.rows + sink.row_next * sink.row_bytes, payload, length)

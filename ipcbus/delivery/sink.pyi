@@ -1,4 +1,4 @@
-"""Where the messages of one receiver go."""
+"""Takes the messages of one receiver."""
 
 from collections import deque
 from collections.abc import Callable
@@ -15,15 +15,15 @@ class Sink:
     queue: deque[Message]
     event_queue: EventStore | None
     pulls: bool
-    """Whether messages are kept for later, so that there may be no room for one more."""
+    """Whether messages wait in a queue or in rows, so that there may be no room for another one."""
     closed: bool
     silent: bool
-    """Whether not even what waits in its event queue is called back."""
+    """Whether events that wait in its event queue are dropped."""
     delivered: int
-    """Messages; of one whose fragments are delivered raw, the last of them."""
+    """Messages; a message whose fragments are delivered raw counts with its last fragment."""
     bytes_delivered: int
     fragments: int
-    """Fragments of which these messages consisted; none of a message that came in one piece."""
+    """Fragments of these messages; a message that was not fragmented has none."""
     lost: int
     events: int
     callback_errors: int
@@ -33,50 +33,54 @@ class Sink:
     def __init__(
         self, callback: Callable[[Message], object] | None, queue_max: int, event_queue: EventStore | None = None
     ) -> None:
-        """A sink.
+        """Makes an open sink.
 
         Args:
-            callback: called with each message, or None for a queue.
-            queue_max: most messages in the queue; when it is full its sessions are not read on.
-            event_queue: where messages wait for the thread that calls back.
+            callback: gets each message; None for a queue.
+            queue_max: most messages in the queue; while it is full, its sessions are not read.
+            event_queue: keeps messages for the thread that calls back.
         """
 
     def count_into(self, mapping: Mapping, offset: int) -> None:
-        """Keeps the counters also in the registry entry at this byte."""
+        """Writes the counters also into the registry entry at this offset."""
 
     def stop_counting(self) -> None:
-        """Keeps the counters here only."""
+        """Stops writing the counters into the registry entry."""
 
     def is_full_now(self) -> bool:
-        """Returns whether one more message has no place now."""
+        """Returns whether there is no room for another message."""
 
-    def take(self, message: Message, rare: Failures) -> None:
+    def take(self, message: Message, failures: Failures) -> None:
         """Delivers a message that owns its bytes."""
 
-    def event(self, message: Message, rare: Failures) -> None:
+    def event(self, message: Message, failures: Failures) -> None:
         """Delivers an event."""
 
-    def call_back(self, message: Message, rare: Failures) -> None:
-        """Calls the callback; an exception is counted and reported."""
+    def call_back(self, message: Message, failures: Failures) -> None:
+        """Calls the callback; counts and reports an exception."""
 
-    def fail(self, error: BaseException, rare: Failures) -> None:
-        """Counts and reports what one of the receiver's callbacks raised."""
+    def fail(self, error: BaseException, failures: Failures) -> None:
+        """Counts and reports an exception of a callback of the receiver."""
 
-    def rows_from(self, buffer: Any) -> int:  # noqa: ANN401 - any writable buffer
-        """Sends payloads straight into the rows of a writable 2-D uint8 or 1-D array; returns how many rows it has.
+    def start_rows(self, buffer: Any) -> int:  # noqa: ANN401 - any writable buffer
+        """Puts payloads straight into the rows of a writable 2-D uint8 or 1-D array; returns its number of rows.
 
         Raises:
-            TypeError, BufferError: not such an array.
+            TypeError, BufferError: `buffer` is not such an array.
         """
 
     def rows_filled(self) -> int:
-        """Returns how many rows were filled since `rows_from`."""
+        """Returns the number of rows that were filled since `start_rows`."""
 
-    def rows_done(self) -> None:
-        """Ends `rows_from`."""
+    def end_rows(self) -> None:
+        """Releases the array of `start_rows`."""
 
-    def row_accepts(self, message: Message) -> bool:
-        """Copies a queued message into the next row; False when it is an event, has another length, or none is left."""
+    def put_row(self, message: Message) -> bool:
+        """Copies a queued message into the next row.
 
-    def row_queue_taken(self) -> None:
-        """Lets payloads go straight into the rows if the queue is empty; only for who drives the context."""
+        Returns:
+            False when it is an event, has another length than a row, or no row is free.
+        """
+
+    def open_rows(self) -> None:
+        """Lets payloads go straight into the rows if the queue is empty; only the driver may call this."""

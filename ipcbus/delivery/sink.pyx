@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=True
-"""Where the messages of one receiver go; see the stub for the words."""
+"""Takes the messages of one receiver; the stub has the documentation."""
 from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport uint64_t
 from libc.string cimport memcpy
@@ -16,7 +16,7 @@ from ringbuf.memory cimport Mapping
 
 
 cdef int pending_error() except -1:
-    """Hands the error that a C call has set to Cython."""
+    """Hands an error that a C call has set to Cython."""
     return -1
 
 
@@ -29,12 +29,12 @@ cdef class Sink:
         self.queue_max = queue_max
 
     def count_into(self, Mapping mapping, size_t offset):
-        self.line_mapping = mapping
-        self.line = <RegistryEntry *>(mapping.base + offset)
+        self.registry_mapping = mapping
+        self.registry_entry = <RegistryEntry *>(mapping.base + offset)
 
     def stop_counting(self):
-        self.line = NULL
-        self.line_mapping = None
+        self.registry_entry = NULL
+        self.registry_mapping = None
 
     @cython.final
     cdef bint queue_is_full(self) except? True:
@@ -46,22 +46,22 @@ cdef class Sink:
         return bool(sink_is_full(self))
 
     @cython.final
-    cdef int keep(self, Message message) except -1:
-        """Puts a message or event behind those that are kept already."""
-        # What fits no row goes to the queue, and everything after it behind it.
+    cdef int enqueue(self, Message message) except -1:
+        """Appends a message or event to the queue."""
+        # A message that does not fit into a row goes to the queue, and so does everything after it.
         self.rows_open = False
         if self.event_queue is not None:
             self.event_queue.put(self, message)
-        elif not (is_event(message) and <uint64_t>len(self.queue) >= self.queue_max and self.joins(message)):
+        elif not (is_event(message) and <uint64_t>len(self.queue) >= self.queue_max and self.merges_event(message)):
             self.queue.append(message)
         return 0
 
     @cython.final
-    cdef bint joins(self, Message event) except? True:
-        """Whether an event need not be kept, because those that wait behind the last message tell it too now.
+    cdef bint merges_event(self, Message event) except? True:
+        """Returns whether the events that wait behind the last message say what this event says, so that it can go.
 
-        A receiver that nobody pulls is told of losses, ends and beginnings all the same. Of each topic of a session one loss, an
-        end and a beginning wait at most.
+        A receiver that does not pull gets losses, ends and beginnings too. For each topic of a session at most one loss, one
+        end and one beginning wait.
         """
         cdef Message waiting
         cdef Py_ssize_t place = 0, begun = 0    # from the end, which is -1
@@ -80,7 +80,7 @@ cdef class Sink:
                 elif waiting.kind == KIND_EOS and not ended:
                     ended = True
                     if begun and event.kind == KIND_EOS:
-                        # It ended, began and ended again: what waits is one end.
+                        # The session ended, began and ended again: one end remains.
                         waiting.following = event.following
                         del queue[len(queue) + begun]
                         return True
@@ -93,18 +93,18 @@ cdef class Sink:
 
     @cython.final
     cdef int count_fragments(self, Message message) except -1:
-        """Counts a message put together from fragments, or a fragment that is delivered raw."""
+        """Counts a reassembled message, or a fragment that is delivered raw."""
         cdef uint64_t length = message_bytes(message)
         self.fragments += message.sequence - message.first_sequence + 1
         self.delivered += message.fragment.offset + length >= message.fragment.total_length
         self.bytes_delivered += length
-        if self.line != NULL:
-            _atomics.store_relaxed64(&self.line.fragments_rcved, self.fragments)
-            _atomics.store_relaxed64(&self.line.lbm_msgs_rcved, self.delivered)
-            _atomics.store_relaxed64(&self.line.bytes_rcved, self.bytes_delivered)
+        if self.registry_entry != NULL:
+            _atomics.store_relaxed64(&self.registry_entry.fragments_rcved, self.fragments)
+            _atomics.store_relaxed64(&self.registry_entry.lbm_msgs_rcved, self.delivered)
+            _atomics.store_relaxed64(&self.registry_entry.bytes_rcved, self.bytes_delivered)
         return 0
 
-    def take(self, Message message, rare):
+    def take(self, Message message, failures):
         if self.closed:
             return
         if message.fragment is None:
@@ -112,48 +112,48 @@ cdef class Sink:
         else:
             self.count_fragments(message)
         if not self.pulls:
-            self.call_back(message, rare)
+            self.call_back(message, failures)
         elif message.block is not None or not sink_row(self, <const char *>message.own, message.length):
-            self.keep(message)
+            self.enqueue(message)
 
-    def event(self, Message message, rare):
+    def event(self, Message message, failures):
         if self.closed:
             return
         self.events += 1
         if message.kind in (4, 5):
             self.lost += message.sequence - message.first_sequence + 1
-        if self.line != NULL:
-            _atomics.store_relaxed64(&self.line.events, self.events)
-            _atomics.store_relaxed64(&self.line.lost, self.lost)
+        if self.registry_entry != NULL:
+            _atomics.store_relaxed64(&self.registry_entry.events, self.events)
+            _atomics.store_relaxed64(&self.registry_entry.lost, self.lost)
         if self.pulls:
-            self.keep(message)
+            self.enqueue(message)
         else:
-            self.call_back(message, rare)
+            self.call_back(message, failures)
 
-    def call_back(self, Message message, rare):
+    def call_back(self, Message message, failures):
         try:
             self.callback(message)
         except BaseException as error:
-            self.fail(error, rare)
+            self.fail(error, failures)
 
-    cpdef int fail(self, error, rare) except -1:
+    cpdef int fail(self, error, failures) except -1:
         self.callback_errors += 1
-        if self.line != NULL:
-            _atomics.store_relaxed64(&self.line.callback_errors, self.callback_errors)
-        rare.failed(self, error)
+        if self.registry_entry != NULL:
+            _atomics.store_relaxed64(&self.registry_entry.callback_errors, self.callback_errors)
+        failures.failed(self, error)
         return 0
 
-    cdef int raised(self, Message message, rare) except -1:
-        """Counts what a callback just raised, and tells of it."""
+    cdef int count_raised(self, Message message, failures) except -1:
+        """Counts and reports what a callback just raised."""
         try:
             pending_error()
         except BaseException as error:
-            message.keep()
-            self.fail(error, rare)
+            message.detach()
+            self.fail(error, failures)
         return 0
 
-    def rows_from(self, buffer):
-        # Held until rows_done, so that nobody resizes what is being filled.
+    def start_rows(self, buffer):
+        # Held until end_rows, so that the array cannot be resized while it is filled.
         cdef Py_buffer *view = &self.row_view
         array = buffer.obj if isinstance(buffer, memoryview) else buffer
         if getattr(getattr(array, "dtype", None), "hasobject", False):
@@ -181,13 +181,13 @@ cdef class Sink:
     def rows_filled(self):
         return self.row_next
 
-    def rows_done(self):
+    def end_rows(self):
         self.rows_open = False
         if self.rows != NULL:
             self.rows = NULL
             PyBuffer_Release(&self.row_view)
 
-    def row_accepts(self, Message message):
+    def put_row(self, Message message):
         if message.kind != 0 or message.block is not None or message.length != self.row_bytes:
             return False
         if self.row_next >= self.row_count:
@@ -196,5 +196,5 @@ cdef class Sink:
         self.row_next += 1
         return True
 
-    def row_queue_taken(self):
+    def open_rows(self):
         self.rows_open = not self.queue

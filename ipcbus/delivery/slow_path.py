@@ -1,4 +1,4 @@
-"""What the compiled delivery path hands to Python: everything that is not a message in order."""
+"""The Python side of the compiled message path: it handles everything that is not a message in order."""
 
 from __future__ import annotations
 
@@ -11,69 +11,69 @@ if TYPE_CHECKING:
 
 
 class Failures(Protocol):
-    """Who is told of exceptions in callbacks."""
+    """Takes the exceptions that callbacks raise."""
 
     def failed(self, sink: Sink, error: BaseException) -> None:
-        """A callback raised. What is no Exception may be raised again here: it costs nobody a number."""
+        """Handles what a callback raised. It may raise a BaseException again: no message is lost by that."""
 
 
 class SlowPath(Failures, Protocol):
-    """What the demux hands to Python."""
+    """What the demux reports to Python."""
 
     def begin(self) -> None:
-        """The session's first datagram is there."""
+        """Handles the first datagram of the session."""
 
     def view_kept(self) -> None:
-        """An array made of a message's view outlives the callback; it has memory of its own now."""
+        """Notes that an array made from a message's view outlives the callback; the array has its own memory now."""
 
 
 class Losses(SlowPath, Protocol):
-    """What a delivery controller tells its session."""
+    """What a delivery controller reports to its session."""
 
     def lost(self, controller: Controller, first: int, last: int, burst: bool) -> None:
-        """Messages `first` to `last` of a topic are lost for good."""
+        """Reports messages `first` to `last` of a topic as lost."""
 
     def changed(self) -> None:
-        """What a controller counts has changed, although nothing came for it."""
+        """Notes that the counters of a controller have changed although no datagram arrived for it."""
 
 
-class Way(Protocol):
-    """What is known of the way from a source to the demux: which numbers its messages may have."""
+class Upstream(Protocol):
+    """What is known about the transport above the demux: which sequence numbers its messages may have."""
 
-    counted: bool
-    """Whether each datagram says how many messages are in it."""
+    counts_messages: bool
+    """Whether each datagram has a count of its messages."""
 
-    def numbers_end(self, number: int) -> int:
-        """Returns the messages of a topic that are sent by now have numbers below this one."""
+    def sequence_limit(self, number: int) -> int:
+        """Returns a number that is above those of all messages of the topic that were sent so far."""
 
-    def missed(self) -> int:
-        """At most so many messages were lost on the way so far; never falls."""
+    def missed_messages(self) -> int:
+        """Returns the most messages that the transport may have lost so far; never decreases."""
 
-    def came_ns(self) -> int:
-        """When the newest datagram came, ns of the monotonic clock; 0 where nothing that is missing comes later."""
+    def newest_arrival_ns(self) -> int:
+        """Returns when the newest datagram arrived (monotonic ns); 0 where lost datagrams are not sent again."""
 
 
 class EventStore(Protocol):
-    """Keeps the messages of several receivers for another thread: an event queue."""
+    """Keeps the messages of several receivers for another thread, as an event queue does."""
 
     def is_full(self) -> bool:
-        """Returns whether one more message has no place now."""
+        """Returns whether there is no room for another message."""
 
     def put(self, sink: Sink, message: Message) -> None:
         """Keeps a message or event for the callback of a sink."""
 
 
-class Keeper(Failures, Protocol):
-    """Whoever owns a shelf: does what needs threads, clocks or a log."""
+class BufferOwner(Failures, Protocol):
+    """The owner of an event buffer: does what needs threads, clocks or a log."""
 
     def wake(self) -> None:
-        """Wakes a thread that sleeps until something comes."""
+        """Wakes a thread that sleeps until an event arrives."""
 
-    def made_room(self) -> None:
-        """Has the contexts go on that were told that the shelf is full."""
+    def room_available(self) -> None:
+        """Lets the contexts that found the buffer full continue."""
 
-    def crowded(self, size: int) -> None:
-        """There is more on the shelf than the user wants."""
+    def size_exceeded(self, size: int) -> None:
+        """Warns that more events wait than the warning limit allows."""
 
-    def late(self, seconds: float) -> None:
-        """Something waited longer than the user wants."""
+    def delay_exceeded(self, seconds: float) -> None:
+        """Warns that an event waited longer than the warning limit allows."""

@@ -66,16 +66,16 @@ class DatagramSource(Protocol):
     def may_say_more(self) -> bool:
         """Returns whether, when the memory is cut short, the source may still say how far its topics went."""
 
-    counted: bool
+    counts_messages: bool
     """Whether the header of each datagram has its number of messages."""
 
-    def numbers_end(self, number: int) -> int:
+    def sequence_limit(self, number: int) -> int:
         """Returns a number above those of all messages of a topic that have been sent, as far as is known."""
 
-    def missed(self) -> int:
+    def missed_messages(self) -> int:
         """Returns an upper bound of the messages that were lost on the way; never falls."""
 
-    def came_ns(self) -> int:
+    def newest_arrival_ns(self) -> int:
         """Returns when the newest datagram came, ns of the monotonic clock; 0 where missing datagrams never come."""
 
     def mark(self) -> Callable[[], bool]:

@@ -114,7 +114,7 @@ class ReceivingSession:
         )
         self.delivery.on_view_kept = self._warn_of_kept_view
         self.demux = self.delivery.demux
-        self.demux.trust(datagram_source)
+        self.demux.set_upstream(datagram_source)
         self._delivered = delivered
         self._draining: dict[int, Callable[[], bool]] = {}
         self._resume_at: dict[int, int] = {}
@@ -157,8 +157,8 @@ class ReceivingSession:
         resume_at = self._resume_at.pop(number, None)
         controller = self.delivery.topic(number)
         if resume_at is not None and controller is not None:
-            controller.go_on_from(resume_at)
-        begins = controller.begins_at if controller is not None else None
+            controller.resume_at(resume_at)
+        begins = controller.set_floor if controller is not None else None
         if not known and not self.datagram_source.join_topic(number, begins):
             # The registry that was read is old: another topic has this line now, which no receiver here wants.
             self.stop_topic(number, drain=False)
@@ -173,7 +173,7 @@ class ReceivingSession:
 
     def can_receive(self, source: SourceAdvert) -> bool:
         """Returns whether the topic's line is free; it is not while messages of a deleted topic may still come."""
-        return source.topic_number < 1 << wire_layout.TOPIC_BITS and not self.demux.line_taken(source.topic_number)
+        return source.topic_number < 1 << wire_layout.TOPIC_BITS and not self.demux.line_in_use(source.topic_number)
 
     def topics(self) -> list[DeliveryController]:
         """Returns the controllers of all topics that are received."""
@@ -188,7 +188,7 @@ class ReceivingSession:
     def has_all(self, published: Mapping[int, int]) -> bool:
         """Returns whether each message below the given numbers is delivered or lost, and none is in pieces."""
         known = (each for each in self.topics() if each.topic_number in published and each.started)
-        return all(each.plain and each.expected >= published[each.topic_number] for each in known)
+        return all(each.fast_path and each.expected >= published[each.topic_number] for each in known)
 
     def stop_topic(self, number: int, *, drain: bool) -> None:
         """Stops receiving a topic: at once, or after all that is published now."""
@@ -224,9 +224,9 @@ class ReceivingSession:
             behind = self.datagram_source.catches_up  # datagrams that come in order, in small steps, are not missing
             published = [] if behind else [(each, self.datagram_source.published(each.topic_number)) for each in due]
             # Messages that were published before the numbers were read are delivered by this, or overwritten.
-            if any(each.missing(until) for each, until in published) and self.drain():
+            if any(each.misses_below(until) for each, until in published) and self.drain():
                 for controller, until in published:
-                    controller.told_of(until, now_ns)
+                    controller.note_next_sequence(until, now_ns)
             self.delivery.check(now_ns)
         waiting = [each.rules.loss_check_ns for each in self.topics() if each.rules.loss_check_ns]
         return now_ns + min(waiting) if waiting else None
@@ -250,16 +250,16 @@ class ReceivingSession:
             Whether records were skipped; their messages are reported lost.
         """
         reader = self.datagram_source.reader
-        if self.demux.holds or not (reader.broken or reader.out_of_step):
+        if self.demux.holds_datagram or not (reader.broken or reader.out_of_step):
             return False
         # Before the tail is read: messages that are published later are read from there on.
         published = [(each, self.datagram_source.published(each.topic_number)) for each in self.topics()]
         if not reader.mend():
             return False
-        self.demux.damaged()
+        self.demux.count_damage()
         with contextlib.ExitStack() as losses:  # of all topics, also after a callback that raised no Exception
             for controller, until in reversed(published):
-                losses.callback(controller.told_of, until, now_ns)
+                losses.callback(controller.note_next_sequence, until, now_ns)
         return True
 
     def awaits_last_numbers(self, now_ns: int) -> bool:
@@ -303,7 +303,7 @@ class ReceivingSession:
 
     def has_unreported_losses(self) -> bool:
         """Returns whether published messages are lost and not reported to the receivers yet."""
-        return any(each.missing(self.datagram_source.published(each.topic_number)) for each in self.topics())
+        return any(each.misses_below(self.datagram_source.published(each.topic_number)) for each in self.topics())
 
     @property
     def closed(self) -> bool:
@@ -346,7 +346,7 @@ class ReceivingSession:
         return {name: int(slot[name]) for name in _COUNTERS}
 
     def switch(self, datagram_source: DatagramSource, reason: str) -> bool:
-        """Reads from another datagram source from now on; not while the demux holds a datagram (`demux.holds`).
+        """Reads from another datagram source from now on; not while the demux holds a datagram (`holds_datagram`).
 
         Args:
             datagram_source: what brings everything that was not delivered yet; joined.
@@ -367,7 +367,7 @@ class ReceivingSession:
                 controller.rules, recovery_ns=rules.recovery_ns, caching=rules.caching
             )
             datagram_source.join_topic(controller.topic_number)
-        self.demux.use(datagram_source.reader, datagram_source)
+        self.demux.switch_ring(datagram_source.reader, datagram_source)
         self.demux.count_lost(0)  # the slot there shows the earlier losses
         return before.leave()
 
@@ -375,7 +375,7 @@ class ReceivingSession:
         """Leaves the session; returns whether the source waits for an event."""
         self.demux.show()
         self.demux.secure()
-        self.demux.left = True  # called back from the middle of a record, it reads no further
+        self.demux.detached = True  # called back from the middle of a record, it reads no further
         return self.datagram_source.leave()
 
     def abandon(self) -> None:

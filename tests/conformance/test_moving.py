@@ -266,7 +266,7 @@ def test_what_is_missing_after_the_move_has_time_to_be_repaired(bus: Bus, monkey
     missing.append(udp_sender.reliable_sender.lead)
     for _ in range(3):
         source.send(body(source.sequence_number + 1), flush=True)
-    bus.until(lambda: not session.topics()[0].plain, "messages behind the missing one")
+    bus.until(lambda: not session.topics()[0].fast_path, "messages behind the missing one")
     # One more topic makes the context look for losses at once.
     books = Books()
     bus.receiver("other", books.enter, slow.context)

@@ -102,7 +102,7 @@ class Desk:
 
     def holds(self) -> bool:
         """Whether a datagram is in hand."""
-        return self.demux.holds
+        return self.demux.holds_datagram
 
     def _since(self, before: int) -> list[Seen]:
         return [each for each in self.seen[before:] if each != ("BOS",)]

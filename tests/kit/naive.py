@@ -83,7 +83,7 @@ class Naive:
             self._process(number, item)
         self._settle(now)
 
-    def told_of(self, upcoming: int, now: int) -> None:
+    def note_next_sequence(self, upcoming: int, now: int) -> None:
         """TSNI."""
         known = self.expected if self.expected >= 0 else self.floor
         if known is not None and upcoming > known:
@@ -99,7 +99,7 @@ class Naive:
 
     def finish(self, upcoming: int) -> None:
         """The end."""
-        self.told_of(upcoming, 0)
+        self.note_next_sequence(upcoming, 0)
         self._settle(1 << 62)
         while self.open:
             self._spoil(self.open[0])

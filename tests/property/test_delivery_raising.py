@@ -72,12 +72,12 @@ def test_every_number_is_told_of_once(
         if item.sequence in missing:
             continue
         fed = False
-        while not fed or session.demux.holds:
+        while not fed or session.demux.holds_datagram:
             try:
-                session.demux.go_on(0) if session.demux.holds else session.demux.feed(compose(item), 0, 0)
+                session.demux.resume(0) if session.demux.holds_datagram else session.demux.feed(compose(item), 0, 0)
                 fed = True
             except Interrupt:
-                fed = session.demux.holds
+                fed = session.demux.holds_datagram
     controller = session.topic(1)
     assert controller is not None
     with contextlib.suppress(Interrupt):

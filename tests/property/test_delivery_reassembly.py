@@ -151,7 +151,7 @@ def test_delivery_is_as_the_naive_description_says(
             naive.arrives(value, stream.items[value], desk.now_ns)
         elif kind == "info":
             desk.demux.feed(compose(info(value)), 0, desk.now_ns)
-            naive.told_of(value, desk.now_ns)
+            naive.note_next_sequence(value, desk.now_ns)
         else:
             desk.now_ns += value
             if kind == "check":

@@ -182,7 +182,7 @@ class Member:
 
     def finish(self) -> None:
         """The session is over: everything that came is taken, every topic ends."""
-        while self.pending or self.delivery.demux.holds:
+        while self.pending or self.delivery.demux.holds_datagram:
             self._pull_once(UNLIMITED)
         known = self.random.random() < 0.7
         for reception in self.receptions:
@@ -203,8 +203,8 @@ class Member:
     def _work(self) -> None:
         demux = self.delivery.demux
         while not demux.blocked:
-            if demux.holds:
-                demux.go_on(self.world.now_ns)
+            if demux.holds_datagram:
+                demux.resume(self.world.now_ns)
             elif self.pending:
                 demux.feed(self.pending.popleft(), 1, self.world.now_ns)
             else:

@@ -34,7 +34,7 @@ class DriverLock:
         """
         self.pump = Pump()
         self.sequential, self.split = sequential, split
-        self.pump.open = sequential
+        self.pump.quick_allowed = sequential
         self.quiet = split
         self.closing = False
         lock = threading.RLock()
@@ -73,14 +73,14 @@ class DriverLock:
         """
         if isinstance(error, Exception) or threading.get_ident() == self._own_thread:
             return False
-        if self.pump.pending is None:
-            self.pump.pending = error
+        if self.pump.pending_error is None:
+            self.pump.pending_error = error
         self.pump.poller.poke()
         return True
 
     def take_pending(self) -> BaseException | None:
         """Returns the error that the calling thread has to raise, and forgets it; for the driver only."""
-        error, self.pump.pending = self.pump.pending, None
+        error, self.pump.pending_error = self.pump.pending_error, None
         return error
 
     @contextlib.contextmanager
@@ -116,7 +116,7 @@ class DriverLock:
 
     def _count_urgent(self, more: int) -> None:
         self._urgent += more
-        self.pump.wanted = self._urgent > 0
+        self.pump.driver_waiting = self._urgent > 0
 
     def take_as_guest(self, until: Callable[[], object], timeout: float | None) -> bool:
         """Takes the lock as a guest; False when `until` came true, or the time ran out, before the lock was free."""

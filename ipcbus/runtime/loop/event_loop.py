@@ -211,7 +211,7 @@ class EventLoop(DriverLock):
 
     def _must_stop(self) -> bool:
         own = self.pump.owner == self._own_thread
-        return bool(self._urgent or self.closing or (own and self._guests) or self.pump.pending is not None)
+        return bool(self._urgent or self.closing or (own and self._guests) or self.pump.pending_error is not None)
 
     def _delivered(self) -> None:
         self._work.delivered()
@@ -431,7 +431,7 @@ class EventLoop(DriverLock):
                     self._outer = outer
             return self._outer.fileno()
         if self._timer_fd < 0:
-            self.pump.open = False  # from now on every call has to arm the wake-up
+            self.pump.quick_allowed = False  # from now on every call has to arm the wake-up
             self._timer_fd = timerfd.create()
             self._epoll.register(self._timer_fd, select.EPOLLIN)
             self.rearm()

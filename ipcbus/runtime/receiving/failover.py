@@ -108,7 +108,7 @@ class Failover:
                 self._moved_ns[session.advert] = time.monotonic_ns()
                 session.evictions += 1
                 continue
-            if returning is None or session.demux.holds or not returning.is_through():
+            if returning is None or session.demux.holds_datagram or not returning.is_through():
                 continue
             if session.has_all(returning.published):
                 del self._returning[session.advert]

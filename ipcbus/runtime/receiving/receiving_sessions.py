@@ -327,7 +327,7 @@ class ReceivingSessions:
             )
 
     def _evicted(self, session: ReceivingSession) -> None:
-        if session.demux.holds and can_fall_back(session.advert, session.options):
+        if session.demux.holds_datagram and can_fall_back(session.advert, session.options):
             return  # the datagram in hand, a copy, comes first
         reason = "its source has evicted this context, which kept it waiting"
         if self._failover.to_udp(session, session.options, reason):

@@ -33,7 +33,7 @@ class RingReceiver:
     recovery_ns = 0
     layer, reason = "ring", ""
     catches_up = False
-    counted = True
+    counts_messages = True
 
     def __init__(
         self, domain: str, advert: SessionAdvert, identity: Identity, *, owner_uid: int, sample_every: int
@@ -114,16 +114,16 @@ class RingReceiver:
         has_said = self.closed or any(self._last_word(number) for number in self._published)
         return not has_said and self.owner_lives()
 
-    def numbers_end(self, number: int) -> int:
+    def sequence_limit(self, number: int) -> int:
         """Returns a number above those of all messages of a topic that have been sent, by the source's counters."""
         end = max(self.lines.numbers(number))
         return end if self.lines.carries(number) else _NUMBERS_MAX
 
-    def missed(self) -> int:
+    def missed_messages(self) -> int:
         """Returns 0 unless this reader was overtaken."""
         return self.reader.overruns << 40
 
-    def came_ns(self) -> int:
+    def newest_arrival_ns(self) -> int:
         """Returns 0: a message that is missing in a ring never comes."""
         return 0
 

@@ -48,7 +48,7 @@ _SILENCE_NS = 1_000_000_000
 class UdpReceiver:
     """The UDP receiver of one session (transport.datagram_source.DatagramSource). The driver calls all its methods."""
 
-    counted = False
+    counts_messages = False
 
     def __init__(
         self,
@@ -275,12 +275,12 @@ class UdpReceiver:
         """The ring is this context's own: its source knows nothing of that."""
         return False
 
-    def numbers_end(self, number: int) -> int:
+    def sequence_limit(self, number: int) -> int:
         """Returns a number above all: the source is asked rarely, and its last answer may be old."""
         del number
         return _NUMBERS_MAX
 
-    def missed(self) -> int:
+    def missed_messages(self) -> int:
         """Returns an upper bound of the lost messages: whole datagrams, and more where messages had no datagram.
 
         A source-paced source passes over messages. A UDP twin without clients sends nothing, and a receiver that
@@ -290,7 +290,7 @@ class UdpReceiver:
         passed_over = counts.msgs_rcved << 24 if self._passes_over else 0
         return passed_over + counts.lost * (_DATAGRAM_MAX // MESSAGE_HEADER_BYTES)
 
-    def came_ns(self) -> int:
+    def newest_arrival_ns(self) -> int:
         """Returns the time of the last sign of life; the recovery time of missing messages begins then."""
         return self.reliable_receiver.heard_ns
 

@@ -29,7 +29,7 @@ def test_in_order_what_comes_behind_a_gap_waits_for_it() -> None:
     assert desk.feed(whole(5)) == []
     assert desk.feed(whole(1)) == data(1, 2, 3)
     assert desk.feed(whole(4)) == data(4, 5)
-    assert desk.topic.plain
+    assert desk.topic.fast_path
     assert desk.budget.entries == 0
 
 
@@ -40,7 +40,7 @@ def test_as_it_arrives_nothing_waits(ordered: int) -> None:
     assert desk.feed(whole(5), whole(4), whole(1)) == data(5, 4, 1)
     assert desk.budget.entries == 1
     assert desk.feed(whole(3)) == data(3)
-    assert desk.topic.plain
+    assert desk.topic.fast_path
 
 
 def test_what_has_come_is_not_given_again(ordered: int) -> None:
@@ -168,7 +168,7 @@ def test_what_came_from_below_the_floor_is_the_beginning() -> None:
 def test_without_a_floor_leading_loss_is_silent(ordered: int) -> None:
     desk = Desk(ordered=ordered, floor=None, recovery_ns=LONG)
     assert desk.feed(info(5)) == []
-    assert not desk.topic.missing(5)
+    assert not desk.topic.misses_below(5)
     assert desk.feed(whole(7)) == data(7)
     assert desk.feed(whole(6)) == []
     assert desk.end(7) == [("EOS",)]
@@ -207,16 +207,16 @@ def test_tsni_of_numbers_that_there_are_not_is_malformed() -> None:
     desk = Desk()
     assert desk.feed(info(2**62), info(2**64 - 1)) == []
     assert desk.tally.malformed == 2
-    assert not desk.topic.missing(2**62)
+    assert not desk.topic.misses_below(2**62)
 
 
 def test_told_of_is_as_tsni(ordered: int) -> None:
     desk = Desk(ordered=ordered)
     desk.feed(whole(0))
-    assert desk.topic.missing(2)
-    desk.topic.told_of(2, 0)
+    assert desk.topic.misses_below(2)
+    desk.topic.note_next_sequence(2, 0)
     assert desk.seen[1:] == [*data(0), *lost(1)]
-    assert not desk.topic.missing(2)
+    assert not desk.topic.misses_below(2)
 
 
 # Bounds.

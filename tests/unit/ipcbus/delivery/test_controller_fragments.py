@@ -46,7 +46,7 @@ def test_fragments_come_as_one_message_with_the_last_number(ordered: int) -> Non
     assert desk.demux.messages == 2
     assert desk.tally.fragments_rcved == 4
     assert desk.budget.bytes == 0
-    assert desk.topic.plain
+    assert desk.topic.fast_path
 
 
 def test_the_flags_of_all_fragments_are_shown_but_not_that_they_were_fragments(ordered: int) -> None:
@@ -185,7 +185,7 @@ def test_a_message_that_begins_at_the_floor_is_missed(ordered: int) -> None:
 def test_after_it_everything_is_missed_where_the_floor_was_known(ordered: int) -> None:
     desk = Desk(ordered=ordered, floor=2)
     assert desk.feed(pieces(1, 4)[1]) == []
-    assert not desk.topic.missing(5)
+    assert not desk.topic.misses_below(5)
     assert desk.feed(whole(7)) == lost(5, 6) + data(7)
 
 
@@ -252,7 +252,7 @@ def test_a_fragment_that_contradicts_itself_costs_its_message_and_nothing_else(o
     assert desk.feed(whole(0), *items, whole(5)) == data(0) + lost(1, 2, 3, 4) + data(5)
     assert desk.tally.malformed == 1
     assert desk.budget.bytes == 0
-    assert desk.topic.plain
+    assert desk.topic.fast_path
 
 
 @pytest.mark.parametrize("name", spoiled())

@@ -7,20 +7,20 @@ from tests.kit.desk import Desk, Seen, data, lost, whole
 
 
 class Known:
-    """What the test says of the way (delivery.slow_path.Way)."""
+    """What the test says of the way (delivery.slow_path.Upstream)."""
 
-    def __init__(self, *, counted: bool = True) -> None:
-        self.end, self.lost, self.counted, self.now_ns = 1 << 62, 0, counted, 0
+    def __init__(self, *, counts_messages: bool = True) -> None:
+        self.end, self.lost, self.counts_messages, self.now_ns = 1 << 62, 0, counts_messages, 0
 
-    def numbers_end(self, number: int) -> int:
+    def sequence_limit(self, number: int) -> int:
         """Of topic 1."""
         return self.end if number == 1 else 0
 
-    def missed(self) -> int:
+    def missed_messages(self) -> int:
         """As told."""
         return self.lost
 
-    def came_ns(self) -> int:
+    def newest_arrival_ns(self) -> int:
         """As told."""
         return self.now_ns
 
@@ -28,7 +28,7 @@ class Known:
 def desk_of(way: Known, *, count: int = 3, **rules: int) -> Desk:
     """A session whose first messages came."""
     desk = Desk(**rules)
-    desk.demux.trust(way)
+    desk.demux.set_upstream(way)
     desk.feed(*map(whole, range(count)))
     return desk
 
@@ -56,7 +56,7 @@ def test_as_many_numbers_as_were_lost_on_the_way_may_be_passed_over_once() -> No
 
 
 def test_what_was_found_missing_long_before_it_is_read_explains_more_than_one_gap() -> None:
-    way = Known(counted=False)
+    way = Known(counts_messages=False)
     desk = desk_of(way)
     way.lost = 2
     assert desk.feed(whole(4)) == lost(3) + data(4)
@@ -82,7 +82,7 @@ def test_a_number_that_its_source_has_not_reached_is_never_believed() -> None:
 
 def test_the_first_number_may_be_any_that_there_is() -> None:
     desk = Desk(floor=None)
-    desk.demux.trust(Known())
+    desk.demux.set_upstream(Known())
     assert desk.feed(whole(7)) == data(7)
 
 
@@ -117,7 +117,7 @@ def test_a_datagram_that_contradicts_itself_explains_what_may_have_been_in_it() 
 
 
 def test_a_gap_is_missing_since_it_was_found_though_nobody_told_the_time_since_long_ago() -> None:
-    way = Known(counted=False)
+    way = Known(counts_messages=False)
     desk = desk_of(way, recovery_ns=100)
     way.lost, way.now_ns = 1, 1000
     assert desk.feed(whole(4)) == []

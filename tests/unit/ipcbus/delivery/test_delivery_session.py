@@ -176,11 +176,11 @@ def test_what_is_no_exception_stops_and_then_it_goes_on() -> None:
     assert desk.holds()
     with pytest.raises(ValueError, match="in hand"):
         desk.demux.feed(compose(whole(3)), 0, 0)
-    desk.demux.go_on(0)
+    desk.demux.resume(0)
     assert not desk.holds()
     with pytest.raises(Stop):
         desk.demux.feed(compose(whole(3)), 0, 0)
-    desk.demux.go_on(0)
+    desk.demux.resume(0)
     assert desk.feed(whole(4)) == data(4)
     assert desk.seen == [BOS, *data(0, 1, 2, 3, 4)]
 
@@ -198,7 +198,7 @@ def test_what_revealed_a_burst_that_stopped_is_delivered(ordered: int) -> None:
     with pytest.raises(Stop):
         desk.demux.feed(compose(whole(5)), 0, 0)
     assert desk.seen[-1:] == data(5)
-    desk.demux.go_on(0)
+    desk.demux.resume(0)
     assert desk.feed(whole(6)) == data(6)
 
 
@@ -312,14 +312,14 @@ def test_a_full_receiver_keeps_the_rest_of_a_datagram_in_hand() -> None:
     del datagram
     with pytest.raises(ValueError, match="in hand still"):
         desk.demux.feed(compose(whole(4)), 0, 0)
-    assert desk.demux.go_on(0) == 0
+    assert desk.demux.resume(0) == 0
     assert pull(sink) == [BOS, *data(0, 1)]
-    assert desk.demux.go_on(0) == 0  # nobody has said that there is room
+    assert desk.demux.resume(0) == 0  # nobody has said that there is room
     desk.demux.blocked = False
-    assert desk.demux.go_on(0) == 3
+    assert desk.demux.resume(0) == 3
     assert not desk.holds()
     assert pull(sink) == data(2, 3)
-    assert desk.demux.go_on(0) == 0
+    assert desk.demux.resume(0) == 0
     desk.feed(whole(4))
     assert pull(sink) == data(4)
 
@@ -331,7 +331,7 @@ def test_a_full_receiver_that_closes_holds_nobody_up() -> None:
     assert desk.demux.blocked
     sink.closed = True
     desk.demux.blocked = False
-    assert desk.demux.go_on(0) >= 1
+    assert desk.demux.resume(0) >= 1
     assert not desk.holds()
     assert desk.seen[-1:] == data(0)
 
@@ -341,7 +341,7 @@ def test_a_topic_removed_while_its_datagram_is_in_hand() -> None:
     desk.demux.feed(compose(whole(0), whole(1)), 0, 0)
     desk.session.remove_topic(1)
     desk.demux.blocked = False
-    assert desk.demux.go_on(0) == 0
+    assert desk.demux.resume(0) == 0
     assert desk.demux.no_topic == 2
     assert not desk.holds()
 
@@ -351,7 +351,7 @@ def test_time_that_passed_while_in_hand_counts() -> None:
     desk.demux.feed(compose(whole(0), whole(2), whole(3)), 0, 0)
     assert pull(sink) == [BOS, *data(0)]
     desk.demux.blocked = False
-    desk.demux.go_on(50)  # only now the gap is seen
+    desk.demux.resume(50)  # only now the gap is seen
     assert pull(sink) == []
     desk.session.check(149)
     assert pull(sink) == []
@@ -365,7 +365,7 @@ def test_nothing_is_taken_out_of_hand_from_within_a_callback() -> None:
 
     def again(message: Message) -> None:
         if message.type is MessageType.DATA:
-            inside.append(desk.demux.go_on(0))
+            inside.append(desk.demux.resume(0))
             with pytest.raises(ValueError, match="in hand"):
                 desk.demux.feed(compose(whole(9)), 0, 0)
 

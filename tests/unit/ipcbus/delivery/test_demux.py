@@ -160,11 +160,11 @@ def test_what_was_sent_after_joining_and_did_not_come_is_a_gap(stand: Stand) -> 
     stand.write(Item(1, 9, b"x"))
     stand.poll()
     assert stand.notes.gaps == [(1, 7, 8)]
-    assert not controller.missing(10)
-    assert controller.missing(12)
-    controller.told_of(12, 0)
+    assert not controller.misses_below(10)
+    assert controller.misses_below(12)
+    controller.note_next_sequence(12, 0)
     assert stand.notes.gaps == [(1, 7, 8), (1, 10, 11)]
-    assert not controller.missing(12)
+    assert not controller.misses_below(12)
 
 
 def test_a_repeated_number_is_dropped_and_counted(stand: Stand) -> None:
@@ -235,8 +235,8 @@ def test_a_closed_sink_gets_nothing_more(stand: Stand) -> None:
 def test_a_topic_is_received_no_more_once_its_controller_is_removed(stand: Stand) -> None:
     controller = stand.topic(1)
     assert stand.demux.controller(1) is controller
-    assert stand.demux.line_taken(1 + TOPICS_MAX)
-    assert not stand.demux.line_taken(1)
+    assert stand.demux.line_in_use(1 + TOPICS_MAX)
+    assert not stand.demux.line_in_use(1)
     assert stand.demux.remove_controller(1 + TOPICS_MAX) is None
     assert stand.demux.remove_controller(1) is controller
     assert stand.demux.controller_list() == []
@@ -324,12 +324,12 @@ def test_rows_take_messages_of_their_length_until_they_are_full(stand: Stand) ->
     sink = Sink(None, 10)
     stand.topic(1, sink)
     rows = np.zeros((3, 4), np.uint8)
-    assert sink.rows_from(rows) == 3
-    sink.row_queue_taken()
+    assert sink.start_rows(rows) == 3
+    sink.open_rows()
     stand.write(*(Item(1, number, bytes([number]) * 4) for number in range(5)))
     assert stand.poll() == 3
     assert stand.demux.blocked
-    sink.rows_done()
+    sink.end_rows()
     assert sink.rows_filled() == 3
     assert rows.tolist() == [[0] * 4, [1] * 4, [2] * 4]
     stand.demux.blocked = False
@@ -341,11 +341,11 @@ def test_rows_end_at_a_message_of_another_length(stand: Stand) -> None:
     sink = Sink(None, 10)
     stand.topic(1, sink)
     rows = np.zeros((4, 4), np.uint8)
-    sink.rows_from(rows)
-    sink.row_queue_taken()
+    sink.start_rows(rows)
+    sink.open_rows()
     stand.write(Item(1, 0, b"0000"), Item(1, 1, b"odd"), Item(1, 2, b"2222"))
     stand.poll()
-    sink.rows_done()
+    sink.end_rows()
     assert sink.rows_filled() == 1
     assert pulled(sink) == [b"odd", b"2222"]
 
@@ -360,8 +360,8 @@ def test_rows_of_one_datagram_are_what_rows_of_many_are(stand: Stand, between: I
         sink = Sink(None, 10)
         stand.topic(topic, sink)
         rows = np.zeros((6, 4), np.uint8)
-        sink.rows_from(rows)
-        sink.row_queue_taken()
+        sink.start_rows(rows)
+        sink.open_rows()
         strange = between._replace(topic=topic) if between.topic == 1 else between
         items = [Item(topic, n, b"%d" % n * 4) for n in range(3)] + [strange]
         items += [Item(topic, n, b"%d" % n * 4) for n in range(3, 10)]
@@ -371,7 +371,7 @@ def test_rows_of_one_datagram_are_what_rows_of_many_are(stand: Stand, between: I
         handled: list[int] = []
         while len(handled) < 20 and not stand.demux.blocked:
             handled.append(stand.poll(limit))
-        sink.rows_done()
+        sink.end_rows()
         counts = np.subtract((stand.demux.messages, stand.demux.no_topic, stand.demux.tally.duplicates), before)
         assert sink.rows_filled() >= 3
         noted: list[object] = [handled, rows.tolist(), sink.delivered, sink.bytes_delivered, counts.tolist()]
@@ -389,17 +389,17 @@ def test_rows_wait_until_the_queue_is_taken(stand: Stand) -> None:
     stand.write(Item(1, 0, b"0000"))
     stand.poll()
     rows = np.zeros((4, 4), np.uint8)
-    sink.rows_from(rows)
-    sink.row_queue_taken()  # it is not taken yet
+    sink.start_rows(rows)
+    sink.open_rows()  # it is not taken yet
     stand.write(Item(1, 1, b"1111"))
     stand.poll()
     assert pulled(sink) == [b"0000", b"1111"]
     while sink.queue:
-        assert sink.row_accepts(sink.queue.popleft())
-    sink.row_queue_taken()
+        assert sink.put_row(sink.queue.popleft())
+    sink.open_rows()
     stand.write(Item(1, 2, b"2222"))
     stand.poll()
-    sink.rows_done()
+    sink.end_rows()
     assert sink.rows_filled() == 3
     assert [row.tobytes() for row in rows[:3]] == [b"0000", b"1111", b"2222"]
 
@@ -407,10 +407,10 @@ def test_rows_wait_until_the_queue_is_taken(stand: Stand) -> None:
 def test_rows_are_held_while_they_are_filled(stand: Stand) -> None:
     sink = Sink(None, 10)
     data = bytearray(16)
-    sink.rows_from(memoryview(data).cast("B", (4, 4)))
+    sink.start_rows(memoryview(data).cast("B", (4, 4)))
     with pytest.raises(BufferError):
         data.extend(b"x")
-    sink.rows_done()
+    sink.end_rows()
     data.extend(b"x")
 
 
@@ -419,7 +419,7 @@ def test_rows_of_another_shape_are_refused_and_let_go(shape: tuple[int, ...]) ->
     sink = Sink(None, 10)
     array = np.zeros(shape, np.uint8)
     with pytest.raises(TypeError, match=f"{len(shape)} dimensions"):
-        sink.rows_from(array)
+        sink.start_rows(array)
     array.resize((3,), refcheck=False)
 
 
@@ -429,7 +429,7 @@ def test_rows_of_another_shape_are_refused_and_let_go(shape: tuple[int, ...]) ->
 def test_nothing_is_read_or_shown_after_the_session_was_left_inside_a_callback(stand: Stand) -> None:
     def leave(message: Message) -> None:
         stand.note(message)
-        stand.demux.left = True
+        stand.demux.detached = True
 
     stand.topic(1, Sink(leave, 1))
     before = int(stand.slot["position"])

@@ -34,14 +34,14 @@ class Notes:
     def wake(self) -> None:
         self.asked.append("wake")
 
-    def made_room(self) -> None:
-        self.asked.append("made_room")
+    def room_available(self) -> None:
+        self.asked.append("room_available")
 
-    def crowded(self, size: int) -> None:
-        self.asked.append(("crowded", size))
+    def size_exceeded(self, size: int) -> None:
+        self.asked.append(("size_exceeded", size))
 
-    def late(self, seconds: float) -> None:
-        self.asked.append("late")
+    def delay_exceeded(self, seconds: float) -> None:
+        self.asked.append("delay_exceeded")
 
     def failed(self, sink: Sink, error: BaseException) -> None:
         if not isinstance(error, Exception):
@@ -138,9 +138,9 @@ def test_a_full_shelf_says_so_and_tells_of_room_when_half_is_free() -> None:
     stand.event_buffer.call_back(0)
     assert (stand.notes.asked, stand.event_buffer.is_full()) == ([], False)
     stand.event_buffer.call_back(0)
-    assert stand.notes.asked == ["made_room"]
+    assert stand.notes.asked == ["room_available"]
     stand.event_buffer.call_back(-1)
-    assert stand.notes.asked == ["made_room"]
+    assert stand.notes.asked == ["room_available"]
 
 
 def test_nobody_is_told_of_room_who_did_not_ask() -> None:
@@ -157,7 +157,7 @@ def test_a_shelf_of_one_has_room_when_it_is_empty() -> None:
     stand.event_buffer.call_back(0)
     assert stand.notes.asked == []
     stand.event_buffer.call_back(0)
-    assert stand.notes.asked == ["made_room"]
+    assert stand.notes.asked == ["room_available"]
 
 
 def test_the_oldest_message_gives_its_place_and_events_never_do() -> None:
@@ -337,14 +337,14 @@ def test_too_many_are_told_of_once_a_crossing() -> None:
     stand.put(*range(4))
     assert stand.notes.asked == []
     stand.put(4, 5, 6)
-    assert stand.notes.asked == [("crowded", 5)]
+    assert stand.notes.asked == [("size_exceeded", 5)]
     for _ in range(4):  # down to 3, more than half of the limit
         stand.event_buffer.call_back(0)
     stand.put(7, 8)
     assert len(stand.notes.asked) == 1
     stand.event_buffer.call_back(-1)
     stand.put(*range(9))
-    assert stand.notes.asked == [("crowded", 5)] * 2
+    assert stand.notes.asked == [("size_exceeded", 5)] * 2
 
 
 def test_what_waited_too_long_is_told_of_once() -> None:

@@ -49,7 +49,7 @@ def test_they_come_beside_the_value_in_order_with_the_others(ordered: int) -> No
     assert [bytes(message.view) for message in messages] == [b"0", b"1", b"2", b"3"]
     assert [message.flags for message in messages] == [0, 0, FLAG_END_BATCH, 0]
     assert desk.demux.messages == 4
-    assert desk.topic.plain
+    assert desk.topic.fast_path
 
 
 def test_they_wait_behind_a_gap_and_come_once() -> None:
@@ -97,7 +97,7 @@ def test_a_damaged_block_is_counted_and_its_number_lost(ordered: int) -> None:
     assert desk.feed(Item(1, 3, b"", FLAG_PROPERTIES), whole(4)) == [*lost(3), *data(4)]
     assert desk.tally.malformed == 2
     assert desk.demux.lost == 2
-    assert desk.topic.plain
+    assert desk.topic.fast_path
 
 
 def test_the_first_message_of_all_may_be_damaged(ordered: int) -> None:
@@ -117,7 +117,7 @@ def test_all_numbers_of_a_message_in_fragments_are_lost_with_its_block(mode: int
     items = pieces(0, b"value" * 9, b"\xff\xff" + BLOCK[2:])
     last = len(items) - 1
     assert desk.feed(*items, whole(last + 1)) == [*lost(*range(last + 1)), *data(last + 1)]
-    assert (desk.tally.malformed, desk.budget.bytes, desk.topic.plain) == (1, 0, True)
+    assert (desk.tally.malformed, desk.budget.bytes, desk.topic.fast_path) == (1, 0, True)
 
 
 def test_a_block_in_an_unfinished_message_breaks_it_off() -> None:
@@ -150,11 +150,11 @@ def test_no_row_takes_a_message_with_headers() -> None:
     desk.receive(2, sink)
     desk.feed(Item(2, 0, b"0"))
     sink.queue.clear()
-    sink.rows_from(np.zeros((8, 1), np.uint8))
-    sink.row_queue_taken()
+    sink.start_rows(np.zeros((8, 1), np.uint8))
+    sink.open_rows()
     desk.feed(Item(2, 1, b"1"), Item(2, 2, b"2"), headed(3)._replace(topic=2), Item(2, 4, b"4"))
-    found = sink.rows_filled(), len(sink.queue), *map(sink.row_accepts, sink.queue)
-    sink.rows_done()
+    found = sink.rows_filled(), len(sink.queue), *map(sink.put_row, sink.queue)
+    sink.end_rows()
     assert found == (2, 2, False, True)
 
 

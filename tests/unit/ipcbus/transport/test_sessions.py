@@ -219,8 +219,8 @@ def test_losses_are_told_singly_up_to_a_burst_and_then_as_one(pair: Pair) -> Non
     source.send(b"seen", flush=True)
     session.demux.poll_once(10)
     controller = session.topics()[0]
-    controller.told_of(4, 0)
-    controller.told_of(8, 0)
+    controller.note_next_sequence(4, 0)
+    controller.note_next_sequence(8, 0)
     assert pair.got == [
         "BOS",
         "seen",

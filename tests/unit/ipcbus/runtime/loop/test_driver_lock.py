@@ -82,10 +82,10 @@ def test_who_drives_again_and_again_in_sequential_mode_lets_a_change_through() -
 
 def test_the_compiled_shortcut_lets_a_change_through() -> None:
     driver_lock = DriverLock(sequential=True, split=False)
-    seen = [driver_lock.pump.wanted]
+    seen = [driver_lock.pump.driver_waiting]
     with driver_lock.driver_lock():
-        seen.append(driver_lock.pump.wanted)
-    seen.append(driver_lock.pump.wanted)
+        seen.append(driver_lock.pump.driver_waiting)
+    seen.append(driver_lock.pump.driver_waiting)
     for fd in driver_lock._kick_fds:
         os.close(fd)
     assert seen == [False, True, False]
