@@ -19,7 +19,7 @@ cdef object _data = MessageType.DATA
 
 
 cdef class Origin:
-    """Where messages come from: a topic of a session."""
+    """A topic of a session, from which messages come."""
 
     def __init__(self, str topic, str source):
         self.topic = topic
