@@ -174,7 +174,7 @@ def test_what_is_no_exception_stops_and_then_it_goes_on() -> None:
     with pytest.raises(Stop):
         desk.demux.feed(compose(*map(whole, (0, 1, 2))), 0, 0)
     assert desk.holds()
-    with pytest.raises(ValueError, match="in hand"):
+    with pytest.raises(ValueError, match="is not finished"):
         desk.demux.feed(compose(whole(3)), 0, 0)
     desk.demux.resume(0)
     assert not desk.holds()
@@ -310,7 +310,7 @@ def test_a_full_receiver_keeps_the_rest_of_a_datagram_in_hand() -> None:
     assert desk.holds()
     assert desk.demux.blocked
     del datagram
-    with pytest.raises(ValueError, match="in hand still"):
+    with pytest.raises(ValueError, match="is not finished"):
         desk.demux.feed(compose(whole(4)), 0, 0)
     assert desk.demux.resume(0) == 0
     assert pull(sink) == [BOS, *data(0, 1)]
@@ -366,7 +366,7 @@ def test_nothing_is_taken_out_of_hand_from_within_a_callback() -> None:
     def again(message: Message) -> None:
         if message.type is MessageType.DATA:
             inside.append(desk.demux.resume(0))
-            with pytest.raises(ValueError, match="in hand"):
+            with pytest.raises(ValueError, match="is not finished"):
                 desk.demux.feed(compose(whole(9)), 0, 0)
 
     desk.receive(2, desk.sink(again))

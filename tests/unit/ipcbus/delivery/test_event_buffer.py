@@ -351,7 +351,7 @@ def test_what_waited_too_long_is_told_of_once() -> None:
     stand = Stand(delay_warning_ns=1)
     stand.put(0, 1, 2)
     stand.event_buffer.call_back(-1)
-    assert stand.notes.asked == ["late"]
+    assert stand.notes.asked == ["delay_exceeded"]
 
 
 def test_times_are_measured_unless_they_are_not_wanted() -> None:
