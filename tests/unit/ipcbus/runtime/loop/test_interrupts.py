@@ -127,3 +127,18 @@ def test_errors_keep_their_tracebacks(domain: str) -> None:
         with pytest.raises(ipcbus.IpcBusError) as caught:
             receiver.receive()
         assert frames(caught.value) == ["receive", "_check_pull"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_short"), [(KeyboardInterrupt, True), (asyncio.CancelledError, True), (OSError, False)]
+)
+def test_only_an_exception_that_ends_a_wait_loses_its_traceback(kind: type[BaseException], is_short: bool) -> None:
+    def raise_it() -> None:
+        raise kind
+
+    try:
+        FunctionType(raise_it.__code__, {"__name__": "threading"}, closure=raise_it.__closure__)()
+    except BaseException as caught:
+        error = caught.with_traceback(caught.__traceback__.tb_next if caught.__traceback__ else None)
+    shorten(error)
+    assert (error.__traceback__ is None) == is_short

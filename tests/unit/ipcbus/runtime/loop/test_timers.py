@@ -1,0 +1,134 @@
+"""The timers of a context in virtual time: what is due runs, and the next time is the earliest of all."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+from unittest.mock import Mock
+
+import pytest
+
+from ipcbus.config import ContextOptions
+from ipcbus.resolution.local import object_names
+from ipcbus.runtime.loop.timerfd import FOREVER_NS
+from ipcbus.runtime.loop.timers import SECOND_NS, Timers
+from ringbuf.doorbell import NEWS, Doorbell
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+MS_NS = 1_000_000
+
+
+class Source:
+    """Notes what it is told."""
+
+    def __init__(self, session: object) -> None:
+        self._session = cast("Any", session)
+        self.got: list[str] = []
+
+    def _notify_receivers(self) -> None:
+        self.got.append("receivers")
+
+    def _notify_room(self) -> None:
+        self.got.append("room")
+
+
+class Context:
+    """What the timers of a context look after."""
+
+    def __init__(self, domain: str) -> None:
+        self.sources = [Source("full"), Source("other")]
+        self.served: set[str] = set()
+        self.again_ns: int | None = None
+        self.receiving = Mock()
+        self.receiving.check_losses.return_value = FOREVER_NS
+        self.sending = Mock()
+        self.sending.evict_due.return_value = self.sending.flush_due.return_value = None
+        self.sending.inform_due.return_value = FOREVER_NS
+        self.sending.reclaim.return_value = 0
+        self.sending.sessions.return_value = []
+        self.sending.pending_wakeups = SimpleNamespace(take_ready=lambda now_ns: (self.served, self.again_ns))
+        self.network = Mock()
+        self.network.turn.return_value = FOREVER_NS
+        options = ContextOptions({"liveness_check_interval": 300, "resolution_scan_interval": 500})
+        self.timers = Timers(domain, 1, options, self._sources)
+        self.timers.attach(Mock(), self.receiving, self.sending, Mock(), self.network)
+
+    def _sources(self) -> Iterable[Any]:
+        return self.sources
+
+    def run(self, now_ns: int) -> int:
+        return self.timers.run_timers(now_ns)
+
+    def take(self) -> list[list[str]]:
+        got = [source.got for source in self.sources]
+        for source in self.sources:
+            source.got = []
+        return got
+
+
+@pytest.fixture
+def context(domain: str) -> Context:
+    return Context(domain)
+
+
+def test_each_task_runs_on_the_grid_of_its_interval(context: Context) -> None:
+    assert context.run(1_010 * MS_NS) == 1_200 * MS_NS  # 4 times 300 ms
+    assert context.receiving.check.call_count == context.receiving.scan.call_count == 1
+    assert context.run(1_200 * MS_NS) == 1_500 * MS_NS
+    assert (context.receiving.check.call_count, context.receiving.scan.call_count) == (2, 1)
+    context.run(1_500 * MS_NS)  # one turn serves both
+    assert (context.receiving.check.call_count, context.receiving.scan.call_count) == (3, 2)
+
+
+@pytest.mark.parametrize("waits_ns", [{"evict_due": 7}, {"flush_due": 7}, {"inform_due": SECOND_NS + 7}])
+def test_the_earliest_of_what_waits_says_when_to_come_again(context: Context, waits_ns: dict[str, int]) -> None:
+    context.run(SECOND_NS)
+    for name, value in waits_ns.items():
+        getattr(context.sending, name).return_value = value
+    assert context.run(SECOND_NS) == SECOND_NS + 7
+
+
+def test_sources_are_notified_once_after_each_change_at_a_peer(context: Context) -> None:
+    context.run(SECOND_NS)
+    context.take()
+    context.run(SECOND_NS + 1)
+    assert context.take() == [[], []]
+    context.timers.peers_changed()
+    context.run(SECOND_NS + 2)
+    assert context.take() == [["receivers"], ["receivers"]]
+    context.run(SECOND_NS + 3)
+    assert context.take() == [[], []]
+
+
+def test_room_goes_to_the_sources_of_its_session_and_a_kept_exception_delays_it_only(context: Context) -> None:
+    context.again_ns = SECOND_NS + 50
+    assert context.run(SECOND_NS) == SECOND_NS + 50
+    context.take()
+    context.served, context.again_ns = {"full"}, None
+    context.run(SECOND_NS + 49)
+    assert context.take() == [[], []]
+    context.run(SECOND_NS + 50)
+    assert context.take() == [["receivers", "room"], ["receivers"]]
+
+
+def test_a_change_of_a_registry_has_the_registries_read_at_once(context: Context) -> None:
+    context.run(SECOND_NS)
+    context.run(SECOND_NS + 1)
+    assert context.receiving.scan.call_count == 1
+    context.timers.registry_changed()
+    context.run(SECOND_NS + 2)
+    assert context.receiving.scan.call_count == 2
+
+
+def test_an_announcement_rings_each_other_context_of_the_domain(domain: str, context: Context) -> None:
+    bells = [
+        Doorbell(object_names.bell(name, number)) for name, number in ((domain, 1), (domain, 2), (domain + "x", 3))
+    ]
+    try:
+        context.timers.announce()
+        assert [bell.drain() for bell in bells] == [b"", NEWS, b""]
+    finally:
+        for bell in bells:
+            bell.close()

@@ -1,0 +1,153 @@
+"""The sockets of a context: when senders take their turns, what is refused, and that no socket stays open."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import socket
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+from unittest.mock import Mock
+
+import pytest
+
+from ipcbus import ConfigError
+from ipcbus.config import Config, ContextOptions, ReceiverOptions
+from ipcbus.runtime.loop.timerfd import FOREVER_NS
+from ipcbus.runtime.loop.udp_endpoints import UdpEndpoints
+from ringbuf.slots import Identity
+from tests.kit.resolving import source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ADVERT = source(2, "t").session
+
+
+class Sender:
+    """A session that is sent, with a socket into which packets come."""
+
+    active = True
+
+    def __init__(self, due_ns: int | None) -> None:
+        self.due_ns, self.is_over = due_ns, False
+        self.turns: list[int] = []
+        self.others, mine = socket.socketpair()
+        self.session_socket = cast("Any", SimpleNamespace(socket=mine, read=self._read, may_have_more=False))
+        self.session_socket.close = mine.close
+
+    def _read(self, now_ns: int) -> set[Any]:
+        del now_ns
+        self.session_socket.socket.recv(100)
+        return {self}
+
+    def turn(self, now_ns: int) -> int | None:
+        self.turns.append(now_ns)
+        return self.due_ns
+
+    def over(self, now_ns: int, *, context_closes: bool = False) -> bool:
+        del now_ns
+        return self.is_over or context_closes
+
+    def detach(self) -> None:
+        self.session_socket.on_unused()
+        self.others.close()
+
+
+@pytest.fixture
+def event_loop() -> Mock:
+    return Mock(network_is_busy=False)
+
+
+@pytest.fixture
+def registry() -> Mock:
+    return Mock()
+
+
+@pytest.fixture
+def endpoints(domain: str, event_loop: Mock, registry: Mock) -> Iterator[UdpEndpoints]:
+    who = Identity(os.getpid(), os.geteuid(), 1, "mine")
+    made = UdpEndpoints(domain, who, ContextOptions(), registry, event_loop, Mock(), Config({}))
+    yield made
+    made.close()
+
+
+def test_a_context_without_udp_opens_nothing_and_waits_for_nothing(endpoints: UdpEndpoints, event_loop: Mock) -> None:
+    assert endpoints.turn(1) == FOREVER_NS
+    assert endpoints.read() == FOREVER_NS
+    event_loop.listen.assert_not_called()
+    assert not event_loop.network_is_busy
+
+
+def test_senders_take_their_turns_when_one_is_due_or_after_hurry(endpoints: UdpEndpoints) -> None:
+    senders = [Sender(100), Sender(70), Sender(None)]
+    for sender in senders:
+        endpoints.add(cast("Any", sender))
+    assert endpoints.turn(10) == 70  # `add` hurries
+    assert endpoints.turn(69) == 70
+    endpoints.turn(70)
+    endpoints.hurry()
+    endpoints.turn(71)
+    assert [sender.turns for sender in senders] == [[10, 70, 71]] * 3
+
+
+def test_a_packet_makes_its_addressee_due_sooner(endpoints: UdpEndpoints) -> None:
+    sender = Sender(100)
+    endpoints.add(cast("Any", sender))
+    assert endpoints.turn(10) == 100
+    assert endpoints.read() == 100
+    sender.due_ns = 50
+    sender.others.send(b"x")
+    assert endpoints.read() == 50
+    assert len(sender.turns) == 2
+
+
+def test_a_sender_that_is_over_is_dropped_with_its_socket(endpoints: UdpEndpoints, event_loop: Mock) -> None:
+    ends, stays = Sender(100), Sender(200)
+    for sender in (ends, stays):
+        endpoints.add(cast("Any", sender))
+    endpoints.turn(10)
+    assert event_loop.network_is_busy
+    ends.is_over = True
+    endpoints.turn(100)
+    assert ends.session_socket.socket.fileno() == -1
+    assert endpoints.turn(200) == 200
+    assert len(ends.turns) == 2
+    assert stays.session_socket.socket.fileno() >= 0
+    stays.active = False
+    endpoints.turn(300)
+    assert not event_loop.network_is_busy
+
+
+@pytest.mark.parametrize("wrong", [{"endpoint": None}, {"topics_max": 0}, {"topics_max": 48}, {"topics_max": 1 << 30}])
+def test_a_damaged_session_is_refused(endpoints: UdpEndpoints, wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="is damaged"):
+        endpoints.join(dataclasses.replace(ADVERT, **wrong), ReceiverOptions(), resume=False)
+
+
+def test_a_session_that_the_registry_cannot_show_leaves_no_socket_and_no_ring(
+    endpoints: UdpEndpoints, registry: Mock
+) -> None:
+    before = socket_count()
+    registry.add_reception.side_effect = OSError("full")
+    with pytest.raises(OSError, match="full"):
+        endpoints.join(ADVERT, ReceiverOptions(), resume=False)
+    assert socket_count() == before
+    registry.add_reception.side_effect = None
+    registry.add_reception.return_value = 7
+    joined = endpoints.join(ADVERT, ReceiverOptions(), resume=False)
+    assert socket_count() == before + 1
+    joined.leave()
+    registry.remove.assert_called_once_with(7)
+    assert socket_count() == before
+
+
+def socket_count() -> int:
+    """How many sockets this process has open."""
+    found = 0
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            found += os.readlink(f"/proc/self/fd/{fd}").startswith("socket:")
+        except FileNotFoundError:
+            continue  # the descriptor of the listing
+    return found
