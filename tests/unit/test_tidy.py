@@ -85,6 +85,18 @@ def test_file_names_are_unique() -> None:
     assert not {name: count for name, count in names.items() if count > 1}
 
 
+def test_each_module_of_the_runtime_has_a_unit_test_in_the_same_place() -> None:
+    modules = [path for path in PACKAGE_FILES if relative(path).startswith("ipcbus/runtime/")]
+    missing = [
+        relative(path)
+        for path in modules
+        if path.stem not in EACH_PACKAGE
+        and not list((ROOT / "tests" / "unit" / relative(path)).parent.glob(f"test_{path.stem}*.py"))
+    ]
+    assert modules
+    assert missing == []
+
+
 def test_nothing_unfinished() -> None:
     assert not {relative(path): found for path in ALL if (found := _UNFINISHED.findall(path.read_text()))}
 
