@@ -292,11 +292,11 @@ class Context:
 
     def _end_source(self, source: Source) -> None:
         # Inside a callback this may raise; then nothing has been done.
-        source._batch.settle(self._options.acquire_close_timeout * 1_000_000)
+        source._batch.finish_reservation(self._options.acquire_close_timeout * 1_000_000)
         warn_of_unheard([source])
         if self._sources.pop(source, _ABSENT) is _ABSENT:
             return  # another thread closed it meanwhile
-        source._drop()
+        source._refuse_sends()
         source._batch.flush()
         self._sending_sessions.close_topic(source._session, source.topic, source._number, source._entry)
         self._refresh()

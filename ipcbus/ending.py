@@ -65,7 +65,7 @@ def _end(context: Context) -> None:
     warn_of_unheard(list(context._sources))
     context._waiters.close()
     for source in list(context._sources):
-        source._drop()
+        source._refuse_sends()
         source._batch.flush()
     context._event_loop.stop()
     if context._thread is not None and context._thread.ident != threading.get_ident():
@@ -111,7 +111,7 @@ def _begin(context: Context, *, queued: bool = True) -> None:
 def _settle(context: Context) -> None:
     """Publishes the open batches of the sources, after other threads have left their `acquire` blocks."""
     for source in list(context._sources):
-        source._batch.settle(context._options.acquire_close_timeout * 1_000_000)
+        source._batch.finish_reservation(context._options.acquire_close_timeout * 1_000_000)
 
 
 def _drain(context: Context) -> None:

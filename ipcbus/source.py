@@ -139,11 +139,11 @@ class Source(TopicSource):
     def _closed_error(self) -> ClosedError:
         return send_errors.closed(self.topic, with_context=self._context._closed)
 
-    def _drop(self) -> None:
+    def _refuse_sends(self) -> None:
         """Ends the source for senders: every later send raises `ClosedError`."""
         self._unheard = self.unheard
         self._session.infos.remove(self)
-        super()._drop()
+        super()._refuse_sends()
 
     def __reduce__(self) -> Never:
         """Raises TypeError: a source cannot be pickled or copied."""

@@ -1,1 +1,1 @@
-"""The source side's topic layer: numbers, batches. No I/O, no clock, no thread."""
+"""The topic layer of the sending side: sequence numbers and batches. No I/O, no clock, no thread."""

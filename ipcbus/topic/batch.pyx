@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=True
-"""The open datagram of a session; see the stub for the words."""
+"""The open datagram of a session; the stub has the documentation."""
 from cpython.pythread cimport PyThread_get_thread_ident
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
@@ -32,21 +32,21 @@ cdef class BatchWriter:
         self.published = published
         self.minimum_length = minimum_length
         self.interval_ns = interval_ns
-        self.stamps = minimum_length != 0
+        self.stamps_messages = minimum_length != 0
         self.stamps_per_tick = self.ns_per_tick() / STAMP_NS
         self.datagram_max = datagram_max
         self.topics_max = topics_max
         self.lines = <TopicLine *>(ring.ring.base + topics_offset)
         self.record_number = 1
-        # A pair for each line, and one for the fragment that is not the last of its message: a record holds one of these.
-        self.touched = <uint64_t **>malloc((topics_max + 1) * sizeof(uint64_t *))
-        self.marks = <uint64_t *>calloc(topics_max, sizeof(uint64_t))
-        if self.touched == NULL or self.marks == NULL:
+        # A pair for each line, and one for a fragment that is not the last of its message: a record has at most one.
+        self.publish_pairs = <uint64_t **>malloc((topics_max + 1) * sizeof(uint64_t *))
+        self.line_records = <uint64_t *>calloc(topics_max, sizeof(uint64_t))
+        if self.publish_pairs == NULL or self.line_records == NULL:
             raise MemoryError()
 
     def __dealloc__(self):
-        free(self.touched)
-        free(self.marks)
+        free(self.publish_pairs)
+        free(self.line_records)
 
     @cython.final
     cdef int pass_gate(self, str topic, bint block) except -1:
@@ -63,12 +63,12 @@ cdef class BatchWriter:
                 )
             if self.gate & GATE_CLOSED:
                 raise send_errors.closed(topic, with_context=True)
-            if self.reserver == PyThread_get_thread_ident():
+            if self.reserving_thread == PyThread_get_thread_ident():
                 raise ReservationError(
                     f"topic {topic!r}: this thread is inside an acquire() block on the same session; leave the "
                     "block before the next send, or send from a source with another transport_*_id"
                 )
-            self.policy.reserved(block)
+            self.policy.wait_for_release(block)
         return 0
 
     @cython.final
@@ -77,18 +77,18 @@ cdef class BatchWriter:
 
     @cython.final
     cdef void note_wait(self, uint64_t now) noexcept:
-        """Counts how long the messages of the open record have waited for being published."""
+        """Adds the time that the messages of the open record have waited for publication."""
         cdef Writer *w = self.w
         cdef uint64_t longest = now - w.open_ticks
         cdef double ns_per_tick = self.ns_per_tick()
-        self.waited += w.messages * longest - self.stamped
-        self.stamped = 0
+        self.wait_ticks_sum += w.messages * longest - self.sent_ticks_sum
+        self.sent_ticks_sum = 0
         if w.messages and longest > self.longest_wait:
             self.longest_wait = longest
         self.stamps_per_tick = ns_per_tick / STAMP_NS
-        if self.publication != NULL:
-            put_stamp(self.publication, longest, self.stamps_per_tick)
-        _atomics.store_relaxed64(&w.header.batch_wait_ns, <uint64_t>(<double>self.waited * ns_per_tick))
+        if self.publication_stamp != NULL:
+            put_stamp(self.publication_stamp, longest, self.stamps_per_tick)
+        _atomics.store_relaxed64(&w.header.batch_wait_ns, <uint64_t>(<double>self.wait_ticks_sum * ns_per_tick))
         _atomics.store_relaxed64(&w.header.batch_wait_max, <uint64_t>(<double>self.longest_wait * ns_per_tick))
 
     def flush(self):
@@ -105,59 +105,59 @@ cdef class BatchWriter:
         return <int64_t>(<double>(<int64_t>(now_ticks - self.w.open_ticks)) * self.ns_per_tick())
 
     @cython.final
-    cdef int ended(self) except -1:
-        """An explicit batch has ended: nobody looks at one that is older than the interval before another passes."""
-        if not (self.held or self.gate) and self.w.used and self.interval_ns:
+    cdef int explicit_batch_ended(self) except -1:
+        """Publishes an explicit batch at its end if it is old: the timer would wait for another interval."""
+        if not (self.explicit_batches or self.gate) and self.w.used and self.interval_ns:
             if self.age_ns(writer_ticks(self.w)) >= self.interval_ns:
                 batch_publish(self)
         return 0
 
     def flush_older(self, uint64_t now_ticks, int64_t age_ns, int64_t explicit_ns=0):
         cdef int64_t age
-        cdef bint held = self.held != 0
+        cdef bint held = self.explicit_batches != 0
         if not self.w.used or self.gate:
             return -1
         age = self.age_ns(now_ticks)
         if not held and age < age_ns:
             return age_ns - age
         if held and not (explicit_ns and age >= explicit_ns):
-            # Its end lets a new datagram begin, whose interval has to be watched: no look comes later than that.
+            # At its end a new datagram may begin, so the next check comes after an interval at the latest.
             return max(1, min(age_ns - age if age < age_ns else age_ns, explicit_ns - age if explicit_ns else age_ns))
         self.flush()
         return -2 if held else -1
 
-    def inform(self, sources):
+    def send_infos(self, sources):
         cdef uint64_t before = self.infos_sent
-        if self.gate or self.held:
+        if self.gate or self.explicit_batches:
             return 0
         for source in sources:
             if not source._put_info():
                 break
-        # Publishing in between may have let another thread in, which then has the open datagram.
+        # Publishing in between may have let another thread send; then the open datagram is that thread's.
         if self.w.used and self.infos_sent != before and not self.gate:
             batch_publish(self)
         return self.infos_sent - before
 
     cdef int end_reservation(self, bint cancelled) except -1:
         self.gate &= ~GATE_RESERVED
-        self.reserver = None
+        self.reserving_thread = None
         self.reservation = None
         if cancelled:
             writer_drop_empty(self.w)
         return 0
 
-    def settle(self, int64_t timeout_ns):
+    def finish_reservation(self, int64_t timeout_ns):
         cdef int64_t until = <int64_t>monotonic_ns + timeout_ns
         while self.gate & GATE_RESERVED and not self.gate & GATE_FORKED:
-            if self.reserver == PyThread_get_thread_ident():
-                return  # its own block is left after the close, and quietly
+            if self.reserving_thread == PyThread_get_thread_ident():
+                return  # this thread leaves its own block after the close, without an error
             if self.reservation is not None and <int64_t>monotonic_ns >= until:
-                # The other thread writes on, but no longer to the ring.
+                # The other thread continues to write, but not into the ring.
                 self.lender.secure()
                 self.end_reservation(True)
                 self.policy.released()
                 break
-            self.policy.reserved(True)
+            self.policy.wait_for_release(True)
         self.flush()
 
     def close(self):
@@ -167,7 +167,7 @@ cdef class BatchWriter:
     def damaged(self):
         return bool(self.gate & GATE_DAMAGED)
 
-    def give_up(self):
+    def mark_damaged(self):
         self.gate |= GATE_DAMAGED
 
     def fork_child(self):

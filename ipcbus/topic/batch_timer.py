@@ -1,4 +1,4 @@
-"""When the open datagram of a session is published by its age. No clock: the time is passed in."""
+"""The age limit of the open datagram of a session. No clock: the time is passed in."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ if TYPE_CHECKING:
     from ipcbus.topic.batch import BatchWriter
 
 
-class Look(NamedTuple):
-    """What a look at an open datagram has found.
+class TimerResult(NamedTuple):
+    """The result of a check of an open datagram.
 
     Attributes:
-        again_ns: ns until the next look; None when a send asks for it (`Policy.opened`).
+        next_ns: ns until the next check; None when the next send asks for it (`SessionPolicy.batch_opened`).
         timed_out: whether an explicit batch was published before its end, because it was open for too long.
     """
 
-    again_ns: int | None
+    next_ns: int | None
     timed_out: bool
 
 
-def look(batch: BatchWriter, now_ticks: int, interval_ns: int, explicit_ns: int) -> Look:
-    """Publishes what is old enough.
+def publish_old(batch: BatchWriter, now_ticks: int, interval_ns: int, explicit_ns: int) -> TimerResult:
+    """Publishes the open datagram if it is old enough.
 
     Args:
         batch: the open datagram.
         now_ticks: the time, by the clock of the session's ring.
-        interval_ns: most age of what is in no explicit batch.
-        explicit_ns: most age of an explicit batch; 0 is no limit.
+        interval_ns: greatest age of messages that are in no explicit batch.
+        explicit_ns: greatest age of an explicit batch; 0 for no limit.
     """
-    left = batch.flush_older(now_ticks, interval_ns, explicit_ns)
-    if left >= 0:
-        return Look(left, False)
-    # Cleared first and looked at again: a send in between either sees the flag or is seen here.
-    batch.on_timer = False
+    rest_ns = batch.flush_older(now_ticks, interval_ns, explicit_ns)
+    if rest_ns >= 0:
+        return TimerResult(rest_ns, False)
+    # The flag is cleared before the second check, so a send in between either sees the flag or is seen here.
+    batch.timer_runs = False
     if not batch.ring.open_bytes:
-        return Look(None, left == -2)
-    batch.on_timer = True
-    return Look(interval_ns, left == -2)
+        return TimerResult(None, rest_ns == -2)
+    batch.timer_runs = True
+    return TimerResult(interval_ns, rest_ns == -2)

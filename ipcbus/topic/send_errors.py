@@ -1,4 +1,4 @@
-"""What a source does not send, and why."""
+"""The errors of sends."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ipcbus.wire.wire_layout import MESSAGE_HEADER_BYTES, MESSAGE_MAX
 
 
 def check_references(messages: Any) -> None:  # noqa: ANN401 - any buffer
-    """Refuses an array of objects: its bytes are addresses, which mean nothing to anybody else.
+    """Refuses an array of objects: its bytes are addresses, which have no meaning in another process.
 
     Raises:
-        TypeError: it is one.
+        TypeError: it is an array of objects.
     """
     array: Any = messages.obj if isinstance(messages, memoryview) else messages
     if getattr(getattr(array, "dtype", None), "hasobject", False):
@@ -25,11 +25,11 @@ def check_references(messages: Any) -> None:  # noqa: ANN401 - any buffer
 
 
 def checked_length(topic: str, length: Any, message_max: int) -> int:  # noqa: ANN401 - whatever the caller gave
-    """Returns the length of what is to be written in place.
+    """Returns the length of a reservation as an int.
 
     Raises:
-        TypeError, ValueError: it is not a whole number, or negative.
-        MessageTooLarge: messages are not that long.
+        TypeError, ValueError: `length` is not a whole number, or negative.
+        MessageTooLarge: it is longer than any message.
     """
     try:
         found = operator.index(length)
@@ -43,32 +43,32 @@ def checked_length(topic: str, length: Any, message_max: int) -> int:  # noqa: A
     return found
 
 
-def too_large(topic: str, length: int, message_max: int, *, in_pieces: bool) -> MessageTooLarge:
-    """Returns a message that is too long, its headers counted.
+def too_large(topic: str, length: int, message_max: int, *, in_fragments: bool) -> MessageTooLarge:
+    """Returns the error for a message that is too long with its headers.
 
     Args:
-        topic: where it was to be sent.
-        length: its length in bytes.
-        message_max: the longest message in one piece.
-        in_pieces: whether longer ones are sent in fragments.
+        topic: the topic of the source.
+        length: length of the message in bytes.
+        message_max: length of the longest message in one datagram.
+        in_fragments: whether longer messages are sent in fragments.
     """
-    if in_pieces:
+    if in_fragments:
         return MessageTooLarge(
-            f"topic {topic!r}: a message of {length} bytes exceeds {MESSAGE_MAX}, the most that can be put together "
-            "from fragments; split it"
+            f"topic {topic!r}: a message of {length} bytes exceeds the limit of {MESSAGE_MAX} bytes for a message "
+            "in fragments; split it"
         )
     return MessageTooLarge(
         f"topic {topic!r}: a message of {length} bytes with its headers exceeds {message_max}, the datagram maximum of "
-        f"{message_max + MESSAGE_HEADER_BYTES} less {MESSAGE_HEADER_BYTES} for what ipcbus puts before it; raise "
+        f"{message_max + MESSAGE_HEADER_BYTES} minus {MESSAGE_HEADER_BYTES} for the header of ipcbus; raise "
         "transport_lbtsmx_datagram_max_size, split the message, or use transport lbtipc, which sends it in fragments"
     )
 
 
 def too_large_in_place(topic: str, length: int, message_max: int) -> MessageTooLarge:
-    """Returns a reservation that is too long."""
+    """Returns the error for a reservation that is too long."""
     return MessageTooLarge(
-        f"topic {topic!r}: {length} bytes to be written in place exceed {message_max}, the datagram maximum of "
-        f"{message_max + MESSAGE_HEADER_BYTES} less {MESSAGE_HEADER_BYTES} for the header; raise "
+        f"topic {topic!r}: acquire({length}) exceeds {message_max}, the datagram maximum of "
+        f"{message_max + MESSAGE_HEADER_BYTES} minus {MESSAGE_HEADER_BYTES} for the header of ipcbus; raise "
         "transport_*_datagram_max_size of its transport, or use send"
     )
 
@@ -77,9 +77,9 @@ def not_bytes(topic: str, message: Any, sent: int | None = None) -> TypeError:  
     """Returns the error for a message that is not bytes-like.
 
     Args:
-        topic: where it was to be sent.
-        message: what was given instead of bytes.
-        sent: how many messages `send_many` sent before it; None for `send`.
+        topic: the topic of the source.
+        message: the object that the caller gave.
+        sent: the number of messages that `send_many` sent before it; None for `send`.
     """
     cure = "encode it first, for example with .encode()" if isinstance(message, str) else "turn it into bytes first"
     what = f"{reprlib.repr(message)} is of type {type(message).__name__}, not bytes-like; {cure}"
@@ -101,7 +101,7 @@ def closed(topic: str, *, with_context: bool = False) -> ClosedError:
 
 
 def cancelled(topic: str) -> ClosedError:
-    """Returns a reservation that another thread did not wait for when it closed the source or the context."""
+    """Returns the error for a reservation that ended late, after another thread closed the source or the context."""
     return ClosedError(
         f"topic {topic!r}: the source was closed while this acquire() block was open, and the block took longer than "
         "acquire_close_timeout; its message was not sent. Leave the block before the source is closed, or raise "

@@ -1,4 +1,4 @@
-"""What the source-side topic layer asks of the layer above."""
+"""The calls of the source-side topic layer to the layer above."""
 
 from __future__ import annotations
 
@@ -9,23 +9,27 @@ if TYPE_CHECKING:
 
 
 class SessionPolicy(Protocol):
-    """What the batch writer asks the layer above, all off the message path."""
+    """What the batch writer asks of the layer above, never on the fast path of a message."""
 
-    def full(self, need: int, block: bool, source: TopicSource) -> bool:
-        """Returns the ring has no `need` bytes; returns when to try again and whether that took waiting, or raises."""
-
-    def whole(self, need: int, block: bool, source: TopicSource) -> bool:
-        """Returns a message in several datagrams, `need` bytes with all headers, is to begin; or raises.
+    def ring_full(self, need: int, block: bool, source: TopicSource) -> bool:
+        """Handles a ring without room for `need` bytes: returns when the source may try again, or raises.
 
         Returns:
-            Whether nobody else may send until it is through, because it must not wait and there is room now.
+            Whether it waited.
         """
 
-    def reserved(self, block: bool) -> None:
-        """Another thread writes in place, or sends a message in pieces; returns when to try again, or raises."""
+    def begin_fragments(self, need: int, block: bool, source: TopicSource) -> bool:
+        """Permits a message in several datagrams, of `need` bytes with all headers, or raises.
+
+        Returns:
+            Whether no other thread may send until the message is complete: it must not wait, and there is room now.
+        """
+
+    def wait_for_release(self, block: bool) -> None:
+        """Waits while another thread writes in place or sends a fragmented message; may return early, or raises."""
 
     def released(self) -> None:
-        """A reservation, or a message in pieces, ended."""
+        """Wakes threads that wait in `wait_for_release`: a reservation or a fragmented message ended."""
 
-    def opened(self) -> None:
-        """A batch was opened while nobody watched the batching interval."""
+    def batch_opened(self) -> None:
+        """Starts the timer of the batching interval; a batch was opened while the timer did not run."""

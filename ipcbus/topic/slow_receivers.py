@@ -1,4 +1,4 @@
-"""Who keeps a waiting source waiting, and for how long. No clock: the time is passed in."""
+"""Finds the receivers that keep a source waiting for too long. No clock: the time is passed in."""
 
 from __future__ import annotations
 
@@ -9,74 +9,75 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 Reader = tuple[int, int]
-"""A slot, and the generation of who has it."""
+"""A slot, and the generation of its reader."""
 
-LOOKS_MIN: Final = 4
-"""So many looks at least find a reader in the way before it has been there for too long: time in which nobody looked,
-because source and reader were stopped together, counts only a little."""
+CHECKS_MIN: Final = 4
+"""A reader is late only after this number of checks at least. Time without checks, in which source and reader were
+stopped together, counts only a little."""
 
 
 @dataclass(slots=True)
-class _HoldUp:
-    """A reader in the way: the position that was needed when that began, and how long the source has waited since."""
+class _Delay:
+    """A reader in the way: the position that the source needed when the delay began, and the time waited since."""
 
     needed: int
-    held_ns: int = 0
+    delay_ns: int = 0
 
 
 class SlowReceivers:
     """The readers in the way of one writer.
 
-    A reader is in the way from the look that finds it before the position that is needed, until it reaches that one. If
-    more is needed then, that is a new matter: a slow reader that makes each room in time is never in the way for long.
+    A delay of a reader begins with the check that finds it before the needed position. The delay ends when the reader
+    reaches that position. If the source then needs more, a new delay begins: a slow reader that makes each room in time
+    is never late.
     """
 
-    def __init__(self, patience_ns: int) -> None:
-        """Nobody is in the way.
+    def __init__(self, limit_ns: int) -> None:
+        """Makes an object without delays.
 
         Args:
-            patience_ns: for how long a reader may be.
+            limit_ns: for how long a reader may be in the way.
         """
-        self._patience_ns = patience_ns
-        self._step_ns = max(1, patience_ns // LOOKS_MIN)
-        self._held: dict[Reader, _HoldUp] = {}
-        self._looked_ns: int | None = None
+        self._limit_ns = limit_ns
+        self._step_ns = max(1, limit_ns // CHECKS_MIN)
+        self._delays: dict[Reader, _Delay] = {}
+        self._checked_ns: int | None = None
 
-    def look(self, needed: int, positions: Mapping[Reader, int], now_ns: int) -> list[Reader]:
-        """Returns the source waits, now as at the look before this one unless it went on in between.
+    def find_late(self, needed: int, positions: Mapping[Reader, int], now_ns: int) -> list[Reader]:
+        """Checks the readers of a source that waits; it has waited since the last check, unless it resumed in between.
 
         Args:
-            needed: position that all readers have to reach for it to go on.
-            positions: those of all readers.
+            needed: the position that all readers have to reach so that the source can send.
+            positions: the positions of all readers.
             now_ns: the time.
 
         Returns:
-            The readers that have been in the way for too long; they are forgotten.
+            The readers that were in the way for too long; their delays are forgotten.
         """
-        passed = 0 if self._looked_ns is None else min(now_ns - self._looked_ns, self._step_ns)
-        self._looked_ns = now_ns
-        held = {}
+        passed = 0 if self._checked_ns is None else min(now_ns - self._checked_ns, self._step_ns)
+        self._checked_ns = now_ns
+        delays = {}
         for reader, position in positions.items():
-            known = self._held.get(reader)
-            if known is not None and position >= known.needed:
-                known = None
+            delay = self._delays.get(reader)
+            if delay is not None and position >= delay.needed:
+                delay = None
             if position < needed:
-                if known is None:
-                    known = _HoldUp(needed)
+                if delay is None:
+                    delay = _Delay(needed)
                 else:
-                    known.held_ns += passed
-            if known is not None:
-                held[reader] = known
-        late = [reader for reader, known in held.items() if known.held_ns >= self._patience_ns]
-        self._held = {reader: known for reader, known in held.items() if known.held_ns < self._patience_ns}
+                    delay.delay_ns += passed
+            if delay is not None:
+                delays[reader] = delay
+        late = [reader for reader, delay in delays.items() if delay.delay_ns >= self._limit_ns]
+        self._delays = {reader: delay for reader, delay in delays.items() if delay.delay_ns < self._limit_ns}
         return late
 
-    def go_on(self) -> None:
-        """The source does not wait any more: what passes until the next look counts for nobody."""
-        self._looked_ns = None
+    def resume(self) -> None:
+        """Notes that the source does not wait any more: the time until the next check counts for no reader."""
+        self._checked_ns = None
 
     @property
-    def next_look_ns(self) -> int:
-        """After how many ns to look again."""
-        longest = max((known.held_ns for known in self._held.values()), default=0)
-        return max(1, min(self._step_ns, self._patience_ns - longest))
+    def next_check_ns(self) -> int:
+        """The ns until the next check."""
+        longest = max((delay.delay_ns for delay in self._delays.values()), default=0)
+        return max(1, min(self._step_ns, self._limit_ns - longest))

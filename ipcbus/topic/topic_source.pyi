@@ -1,4 +1,4 @@
-"""Messages into the open datagram: numbering, fragments, writing in place; one compiled call a message."""
+"""Puts messages into the open datagram: numbers, fragments, writing in place; one compiled call for each message."""
 
 from collections.abc import Iterable
 from types import TracebackType
@@ -106,21 +106,21 @@ class TopicSource:
         """Publishes the open batch of the session, which all its sources share; raises errors as `send` does."""
 
     def _closed_error(self) -> ClosedError:
-        """Returns what a use of the closed source raises."""
+        """Returns the error that a use of the closed source raises."""
 
-    def _drop(self) -> None:
+    def _refuse_sends(self) -> None:
         """Refuses sends from now on."""
 
     def _idle_ns(self, now_ticks: int) -> int | None:
-        """Time since its last message; None before the first."""
+        """Returns the ns since its last message; None before the first."""
 
-    def _uninformed_ns(self, now_ticks: int) -> int:
-        """Time since its last message or topic sequence number info, whichever was later."""
+    def _ns_since_info(self, now_ticks: int) -> int:
+        """Returns the ns since its last message or topic sequence number info, whichever was later."""
 
     def _put_info(self) -> bool:
-        """Puts topic sequence number info into the open datagram; False when there is no room.
+        """Puts topic sequence number info into the open datagram; returns False when there is no room.
 
-        Not published by this: `BatchWriter.inform` does both.
+        `BatchWriter.send_infos` calls it and publishes the datagram.
         """
 
 class Reservation:

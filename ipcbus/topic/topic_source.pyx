@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=True, auto_pickle=False
-"""Messages into the open datagram; see the stub for the words."""
+"""Puts messages into the open datagram; the stub has the documentation."""
 from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_SIMPLE, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.long cimport PyLong_CheckExact
@@ -25,28 +25,28 @@ from ringbuf.ring cimport Writer, writer_claim, writer_drop_empty, writer_ticks
 
 
 cdef inline bint bears_stamp(BatchWriter batch, uint64_t length, bint flush) noexcept:
-    """Whether the next message of the open record gets a stamp.
+    """Returns whether the next message of the open record gets a stamp.
 
-    It does if its own send time is not that of the record, or if it begins a record that others may join.
+    It gets one if its send time differs from the record's, or if it begins a record that others may join.
     """
-    if not batch.stamps or batch.w.used > RECORD_HEADER:
-        return batch.stamps
-    if flush or (stride(length) >= batch.minimum_length and not batch.held):
+    if not batch.stamps_messages or batch.w.used > RECORD_HEADER:
+        return batch.stamps_messages
+    if flush or (stride(length) >= batch.minimum_length and not batch.explicit_batches):
         return False
     return RECORD_HEADER + stride(length + STAMP_BYTES) <= batch.record_limit
 
 
 cdef inline uint64_t bytes_for(BatchWriter batch, uint64_t length, bint flush) noexcept:
-    """What the next message takes of the open record."""
+    """Returns the bytes that the next message takes in the open record."""
     return stride(length + STAMP_BYTES * bears_stamp(batch, length, flush))
 
 
-cdef inline void gather(char *to, bytes front, const char *data, uint64_t offset, uint64_t length) noexcept:
-    """Copies `length` bytes from `offset` on of a header block, if there is one, and the data behind it."""
-    cdef uint64_t before = 0 if front is None else <uint64_t>PyBytes_GET_SIZE(front), some
+cdef inline void copy_part(char *to, bytes header_block, const char *data, uint64_t offset, uint64_t length) noexcept:
+    """Copies `length` bytes from `offset` on out of a header block (None without headers) followed by the data."""
+    cdef uint64_t before = 0 if header_block is None else <uint64_t>PyBytes_GET_SIZE(header_block), some
     if offset < before:
         some = min(length, before - offset)
-        memcpy(to, PyBytes_AS_STRING(front) + offset, some)
+        memcpy(to, PyBytes_AS_STRING(header_block) + offset, some)
         to, offset, length = to + some, before, length - some
     memcpy(to, data + (offset - before), length)
 
@@ -61,11 +61,11 @@ cdef class TopicSource:
         self.topic = topic
         self.topic_number = topic_number
         self.line = batch.lines + (topic_number & (batch.topics_max - 1))
-        self.mark = batch.marks + (topic_number & (batch.topics_max - 1))
+        self.line_record = batch.line_records + (topic_number & (batch.topics_max - 1))
         self.message_max = batch.datagram_max - MESSAGE_HEADER_BYTES
-        # Where each message is a datagram of its own (LBT-SMX) none is in several.
+        # Where each message is a datagram of its own (LBT-SMX), messages are not fragmented.
         if batch.minimum_length:
-            self.piece_max = (self.message_max - FRAGMENT_HEADER_BYTES) & ~<uint64_t>(RECORD_ALIGN - 1)
+            self.fragment_max = (self.message_max - FRAGMENT_HEADER_BYTES) & ~<uint64_t>(RECORD_ALIGN - 1)
 
     @property
     def _batch(self):
@@ -83,9 +83,9 @@ cdef class TopicSource:
 
     @cython.final
     cdef inline char *place(self, BatchWriter batch, uint64_t length, bint flush, bint block) except NULL:
-        """Where a message of `length` bytes goes. Between this and `put` nothing may let another thread run.
+        """Returns the place of a message of `length` bytes. Until `put`, no call may let another thread run.
 
-        This and what else is done for each message is given the batch: a reference of its own costs as much as the rest.
+        The batch is an argument here, as in all calls for each message: a new reference would cost as much as the rest.
         """
         cdef Writer *w = batch.w
         cdef uint64_t need = bytes_for(batch, length, flush)
@@ -96,20 +96,20 @@ cdef class TopicSource:
         return place if place != NULL else self.reserve_slowly(length, flush, block, 0, 0)
 
     @cython.final
-    cdef char *reserve_slowly(self, uint64_t length, bint flush, bint block, int own, int own_batch) except NULL:
-        """A place for a message when there is none at once: passes the gates, publishes, waits as the policy says.
+    cdef char *reserve_slowly(self, uint64_t length, bint flush, bint block, int own_gates, int own_batch_gates) except NULL:
+        """Returns a place for a message after passing gates, publishing, and waiting as the policy says.
 
-        Each of these may let another thread send, so after each of them everything is looked at again. The bits of `own`
-        and `own_batch` are gates that the caller itself has shut.
+        Each of these steps may let another thread send, so after each of them all is checked again. The caller itself has
+        shut the gates in `own_gates` and `own_batch_gates`.
         """
         cdef BatchWriter batch = self.batch
         cdef uint64_t need
         cdef char *place
         while True:
             need = bytes_for(batch, length, flush)
-            if batch.gate & ~own_batch:
+            if batch.gate & ~own_batch_gates:
                 self.pass_session_gate(block)
-            elif self.gate & ~own:
+            elif self.gate & ~own_gates:
                 self.pass_gate(block)
             elif batch.w.used + need > batch.record_limit:
                 batch_publish(batch)
@@ -118,16 +118,16 @@ cdef class TopicSource:
                 if place != NULL:
                     return place
                 if batch.w.used and batch.w.messages:
-                    # Readers that wait for the batch are the ones who make room.
+                    # The readers that have to make room wait for this batch.
                     batch_publish(batch)
                 else:
                     self.wait_for_room(need, block)
 
     @cython.final
     cdef int wait_for_room(self, uint64_t need, bint block) except -1:
-        """Asks the policy, and counts for the topic what came of it."""
+        """Waits as the policy says, and counts the result for the topic."""
         try:
-            if self.batch.policy.full(need, block, self):
+            if self.batch.policy.ring_full(need, block, self):
                 _atomics.store_relaxed64(&self.line.send_blocked, self.line.send_blocked + 1)
         except WouldBlock:
             _atomics.store_relaxed64(&self.line.send_would_block, self.line.send_would_block + 1)
@@ -136,7 +136,7 @@ cdef class TopicSource:
 
     @cython.final
     cdef int pass_session_gate(self, bint block) except -1:
-        """Passes the gate of the session. With its last source a session is closed too; then the source is the cause."""
+        """Passes the gate of the session; a closed source is reported first, as its session may be closed too."""
         if self.gate & SOURCE_CLOSED and not self.batch.gate & GATE_FORKED:
             raise self._closed_error()
         return self.batch.pass_gate(self.topic, block)
@@ -146,12 +146,12 @@ cdef class TopicSource:
         if self.gate & SOURCE_CLOSED:
             raise self._closed_error()
         if self.gate:
-            self.batch.policy.reserved(block)
+            self.batch.policy.wait_for_release(block)
         return 0
 
     @cython.final
     cdef inline void put(self, BatchWriter batch, char *place, uint64_t length, uint32_t flags, bint flush) noexcept:
-        """Makes the bytes behind the header at `place` the next message; `length` and `flush` as its place was asked for."""
+        """Makes the bytes behind the header at `place` the next message; `length` and `flush` are those of the `place` call."""
         cdef Writer *w = batch.w
         cdef uint64_t need = stride(length)
         self.sent_ticks = w.open_ticks
@@ -159,24 +159,24 @@ cdef class TopicSource:
             need = stride(length + STAMP_BYTES)
             flags |= FLAG_STAMPED
             if w.used == RECORD_HEADER:
-                batch.publication = place + MESSAGE_HEADER_BYTES + length
+                batch.publication_stamp = place + MESSAGE_HEADER_BYTES + length
             else:
                 self.sent_ticks = writer_ticks(w)
-                batch.stamped += self.sent_ticks - w.open_ticks
+                batch.sent_ticks_sum += self.sent_ticks - w.open_ticks
             put_stamp(place + MESSAGE_HEADER_BYTES + length, self.sent_ticks - w.open_ticks, batch.stamps_per_tick)
-        self.head(place, length, flags, self.next_sequence)
-        self.took(batch, 1, length, need)
+        self.write_header(place, length, flags, self.next_sequence)
+        self.count_messages(batch, 1, length, need)
 
     @cython.final
-    cdef inline void head(self, char *place, uint64_t length, uint32_t flags, uint64_t sequence) noexcept:
-        """Writes a message's header."""
+    cdef inline void write_header(self, char *place, uint64_t length, uint32_t flags, uint64_t sequence) noexcept:
+        """Writes the header of a message."""
         cdef MessageHeader *header = <MessageHeader *>place
         header.length = <uint32_t>length
         header.topic = self.topic_number | flags << TOPIC_BITS
         header.sequence = sequence
 
     @cython.final
-    cdef inline void took(self, BatchWriter batch, uint32_t messages, uint64_t length, uint64_t need) noexcept:
+    cdef inline void count_messages(self, BatchWriter batch, uint32_t messages, uint64_t length, uint64_t need) noexcept:
         """Counts messages of the open record: `length` bytes of payload, `need` bytes of the record."""
         cdef Writer *w = batch.w
         self.next_sequence += messages
@@ -185,22 +185,22 @@ cdef class TopicSource:
         _atomics.store_relaxed64(&self.line.bytes_sent, self.bytes_sent)
         w.used += need
         w.messages += messages
-        if self.mark[0] != batch.record_number:
-            self.mark[0] = batch.record_number
-            batch.touched[batch.touched_count] = &self.line.sequence_next
-            batch.touched_count += 1
+        if self.line_record[0] != batch.record_number:
+            self.line_record[0] = batch.record_number
+            batch.publish_pairs[batch.publish_pair_count] = &self.line.sequence_next
+            batch.publish_pair_count += 1
 
     @cython.final
-    cdef inline int after(self, BatchWriter batch, bint flush) except -1:
+    cdef inline int publish_if_complete(self, BatchWriter batch, bint flush) except -1:
         """Publishes if the message just put completes the datagram."""
-        # One that is full is over, whoever holds it: nothing joins it, and it may have no room for the time of publication.
+        # A full datagram is complete also in an explicit batch: no message fits, nor perhaps the time of publication.
         if flush or (batch.w.used - RECORD_HEADER >= batch.minimum_length and (
-            not batch.held or (batch.stamps and batch.w.used + MESSAGE_HEADER_BYTES > batch.record_limit)
+            not batch.explicit_batches or (batch.stamps_messages and batch.w.used + MESSAGE_HEADER_BYTES > batch.record_limit)
         )):
             batch_publish_at(batch, self.sent_ticks)
-        elif not batch.on_timer:
-            batch.on_timer = True
-            batch.policy.opened()
+        elif not batch.timer_runs:
+            batch.timer_runs = True
+            batch.policy.batch_opened()
         return 0
 
     @cython.final
@@ -208,90 +208,90 @@ cdef class TopicSource:
         cdef BatchWriter batch = self.batch
         cdef char *place
         if length > self.message_max:
-            return self.append_pieces(None, data, length, flags, flush, block)
+            return self.append_fragments(None, data, length, flags, flush, block)
         place = self.place(batch, length, flush, block)
         memcpy(place + MESSAGE_HEADER_BYTES, data, length)
         self.put(batch, place, length, flags, flush)
-        return self.after(batch, flush)
+        return self.publish_if_complete(batch, flush)
 
     @cython.final
-    cdef int append_with(
-        self, bytes front, const char *data, uint64_t length, uint32_t flags, bint flush, bint block
+    cdef int append_with_headers(
+        self, bytes header_block, const char *data, uint64_t length, uint32_t flags, bint flush, bint block
     ) except -1:
         """Sends a message with a header block."""
         cdef BatchWriter batch = self.batch
         cdef char *place
-        length += PyBytes_GET_SIZE(front)
+        length += PyBytes_GET_SIZE(header_block)
         flags |= FLAG_PROPERTIES
         if length > self.message_max:
-            return self.append_pieces(front, data, length, flags, flush, block)
+            return self.append_fragments(header_block, data, length, flags, flush, block)
         place = self.place(batch, length, flush, block)
-        gather(place + MESSAGE_HEADER_BYTES, front, data, 0, length)
+        copy_part(place + MESSAGE_HEADER_BYTES, header_block, data, 0, length)
         self.put(batch, place, length, flags, flush)
-        return self.after(batch, flush)
+        return self.publish_if_complete(batch, flush)
 
     @cython.final
-    cdef int append_pieces(
-        self, bytes front, const char *data, uint64_t length, uint32_t flags, bint flush, bint block
+    cdef int append_fragments(
+        self, bytes header_block, const char *data, uint64_t length, uint32_t flags, bint flush, bint block
     ) except -1:
-        """Sends a message as fragments: all of it, or, where it must not wait, nothing."""
+        """Sends a message as fragments: all of them, or none if it must not wait."""
         cdef BatchWriter batch = self.batch
-        cdef uint64_t pieces
-        cdef bint alone
-        if self.piece_max == 0 or length > MESSAGE_MAX:
-            raise send_errors.too_large(self.topic, length, self.message_max, in_pieces=self.piece_max != 0)
-        pieces = (length + self.piece_max - 1) // self.piece_max
+        cdef uint64_t fragments
+        cdef bint exclusive
+        if self.fragment_max == 0 or length > MESSAGE_MAX:
+            raise send_errors.too_large(self.topic, length, self.message_max, in_fragments=self.fragment_max != 0)
+        fragments = (length + self.fragment_max - 1) // self.fragment_max
         while True:
             while batch.gate or self.gate:
                 self.pass_session_gate(block)
                 self.pass_gate(block)
-            alone = batch.policy.whole(
-                length + pieces * (RECORD_HEADER + MESSAGE_HEADER_BYTES + FRAGMENT_HEADER_BYTES + batch.w.behind), block, self
+            exclusive = batch.policy.begin_fragments(
+                length + fragments * (RECORD_HEADER + MESSAGE_HEADER_BYTES + FRAGMENT_HEADER_BYTES + batch.w.behind), block, self
             )
             if not (batch.gate or self.gate):
                 break
-        self.gate |= SOURCE_IN_PIECES
-        if alone:
-            # Nobody else takes the room that there is for it.
+        self.gate |= SOURCE_FRAGMENTING
+        if exclusive:
+            # No other thread may take the room that was found.
             batch.gate |= GATE_RESERVED
-            batch.reserver = PyThread_get_thread_ident()
+            batch.reserving_thread = PyThread_get_thread_ident()
         try:
-            return self.put_pieces(front, data, length, flags | FLAG_FRAGMENT, flush, GATE_RESERVED if alone else 0)
+            return self.put_fragments(header_block, data, length, flags | FLAG_FRAGMENT, flush, GATE_RESERVED if exclusive else 0)
         finally:
-            self.gate &= ~SOURCE_IN_PIECES
-            if alone:
+            self.gate &= ~SOURCE_FRAGMENTING
+            if exclusive:
                 batch.gate &= ~GATE_RESERVED
-                batch.reserver = None
+                batch.reserving_thread = None
             batch.policy.released()
 
     @cython.final
-    cdef int put_pieces(
-        self, bytes front, const char *data, uint64_t length, uint32_t flags, bint flush, int own
+    cdef int put_fragments(
+        self, bytes header_block, const char *data, uint64_t length, uint32_t flags, bint flush, int own_gates
     ) except -1:
         cdef BatchWriter batch = self.batch
-        cdef uint64_t offset = 0, piece, first = self.next_sequence
+        cdef uint64_t offset = 0, part_length, first = self.next_sequence
         cdef FragmentHeader *header
         cdef char *place
         cdef bint last
         while offset < length:
-            piece = min(length - offset, self.piece_max)
-            last = offset + piece == length
-            place = self.reserve_slowly(FRAGMENT_HEADER_BYTES + piece, flush and last, True, SOURCE_IN_PIECES, own)
+            part_length = min(length - offset, self.fragment_max)
+            last = offset + part_length == length
+            place = self.reserve_slowly(FRAGMENT_HEADER_BYTES + part_length, flush and last, True, SOURCE_FRAGMENTING, own_gates)
             header = <FragmentHeader *>(place + MESSAGE_HEADER_BYTES)
             header.first = first
             header.offset = <uint32_t>offset
             header.total = <uint32_t>length
-            gather(place + MESSAGE_HEADER_BYTES + FRAGMENT_HEADER_BYTES, front, data, offset, piece)
-            offset += piece
-            # `put` counts the bytes of each piece; those of the message count at its last one.
-            self.bytes_sent += (length if last else 0) - (FRAGMENT_HEADER_BYTES + piece)
-            self.put(batch, place, FRAGMENT_HEADER_BYTES + piece, flags, flush and last)
-            self.count_piece(last)
-            self.after(batch, flush and last)
+            copy_part(place + MESSAGE_HEADER_BYTES + FRAGMENT_HEADER_BYTES, header_block, data, offset, part_length)
+            offset += part_length
+            # `put` counts the bytes of each fragment; the bytes of the message count with the last one.
+            self.bytes_sent += (length if last else 0) - (FRAGMENT_HEADER_BYTES + part_length)
+            self.put(batch, place, FRAGMENT_HEADER_BYTES + part_length, flags, flush and last)
+            self.count_fragment(last)
+            self.publish_if_complete(batch, flush and last)
         return 0
 
     @cython.final
-    cdef void count_piece(self, bint last) noexcept:
+    cdef void count_fragment(self, bint last) noexcept:
         """Counts the fragment just put, before its datagram is published; only the last one makes a message."""
         cdef BatchWriter batch = self.batch
         cdef Writer *w = batch.w
@@ -301,8 +301,8 @@ cdef class TopicSource:
             return
         w.sent_messages -= 1  # publication adds one for each message header
         _atomics.store_relaxed64(&self.line.continued_next, self.line.continued_next + 1)
-        batch.touched[batch.touched_count] = &self.line.continued_next
-        batch.touched_count += 1
+        batch.publish_pairs[batch.publish_pair_count] = &self.line.continued_next
+        batch.publish_pair_count += 1
 
     def send(
         self, data, *, headers=None, bint flush=False, bint start_batch=False, bint end_batch=False, bint block=True
@@ -331,50 +331,50 @@ cdef class TopicSource:
             TypeError, BufferError: `data` is not bytes-like and contiguous, or a header is not a text and bytes.
             ValueError: the name of a header is empty, too long, or not valid in UTF-8.
         """
-        cdef bint held
-        cdef bytes front
+        cdef bint was_open
+        cdef bytes header_block
         if headers is None and not (start_batch or end_batch):
             if PyBytes_CheckExact(data):
                 self.append(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), 0, flush, block)
             else:
                 self.send_flagged(data, None, 0, flush, block)
             return
-        front = None if headers is None else pack(headers) or None
+        header_block = None if headers is None else pack(headers) or None
         if not (start_batch or end_batch):
-            self.send_flagged(data, front, 0, flush, block)
+            self.send_flagged(data, header_block, 0, flush, block)
             return
-        held = self.holds
-        # Where each message is a datagram of its own the flags are carried, and nothing is held.
-        self.hold(not end_batch and (held or self.batch.minimum_length != 0))
+        was_open = self.in_explicit_batch
+        # Where each message is a datagram of its own, the flags are sent and no batch is kept open.
+        self.set_explicit_batch(not end_batch and (was_open or self.batch.minimum_length != 0))
         try:
             self.send_flagged(
-                data, front, FLAG_START_BATCH * start_batch | FLAG_END_BATCH * end_batch, flush, block
+                data, header_block, FLAG_START_BATCH * start_batch | FLAG_END_BATCH * end_batch, flush, block
             )
         except BaseException:
-            self.hold(held)  # a message that was not sent neither begins nor ends a batch
+            self.set_explicit_batch(was_open)  # a message that was not sent neither begins nor ends a batch
             raise
         if end_batch:
-            self.batch.ended()
+            self.batch.explicit_batch_ended()
 
     @cython.final
-    cdef int send_flagged(self, data, bytes front, uint32_t flags, bint flush, bint block) except -1:
+    cdef int send_flagged(self, data, bytes header_block, uint32_t flags, bint flush, bint block) except -1:
         cdef Py_buffer view
         if not PyObject_CheckBuffer(data):
             raise send_errors.not_bytes(self.topic, data)
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
-            if front is not None:
-                return self.append_with(front, <const char *>view.buf, view.len, flags, flush, block)
+            if header_block is not None:
+                return self.append_with_headers(header_block, <const char *>view.buf, view.len, flags, flush, block)
             return self.append(<const char *>view.buf, view.len, flags, flush, block)
         finally:
             PyBuffer_Release(&view)
 
     @cython.final
-    cdef void hold(self, bint holds) noexcept:
+    cdef void set_explicit_batch(self, bint begins) noexcept:
         """Begins or ends this source's explicit batch."""
-        if holds != self.holds:
-            self.holds = holds
-            self.batch.held += 1 if holds else -1
+        if begins != self.in_explicit_batch:
+            self.in_explicit_batch = begins
+            self.batch.explicit_batches += 1 if begins else -1
 
     def send_many(self, messages, *, bint flush=False, bint block=True):
         """Sends many messages in one call, and returns how many were sent.
@@ -392,10 +392,10 @@ cdef class TopicSource:
         """
         cdef Py_buffer view
         cdef Py_ssize_t sent = 0
-        # With a minimum of 0 each message would be a datagram; of messages that are all there a datagram takes what fits.
+        # With a minimum of 0 each message would be a datagram; if all messages are there, a datagram takes those that fit.
         cdef bint is_buffer = PyObject_CheckBuffer(messages)
         cdef bint at_once = self.batch.minimum_length == 0 and (is_buffer or isinstance(messages, (list, tuple)))
-        self.batch.held += at_once
+        self.batch.explicit_batches += at_once
         try:
             if is_buffer:
                 send_errors.check_references(messages)
@@ -415,7 +415,7 @@ cdef class TopicSource:
                         PyBuffer_Release(&view)
                     sent += 1
         finally:
-            self.batch.held -= at_once
+            self.batch.explicit_batches -= at_once
             if flush or at_once:
                 self.batch.flush()
         return sent
@@ -444,22 +444,22 @@ cdef class TopicSource:
 
     @cython.final
     cdef Py_ssize_t put_rows(self, const char *data, uint64_t length, uint64_t rows, bint block) except -1:
-        """Sends as many of the rows as the open datagram takes, and publishes it if they complete it; returns how many.
+        """Sends as many rows as fit into the open datagram, publishes it if it is complete, and returns their number.
 
-        All of them are sent when the first one is, as nothing between them lets another thread run. If that is when the
-        datagram begins, only the first bears a stamp, which is that of the datagram; else they share one send time.
+        All of them have the send time of the first one, as no other thread can run in between. If they begin the
+        datagram, only the first one has a stamp, which is the datagram's; otherwise each has a stamp of that time.
         """
         cdef BatchWriter batch = self.batch
         cdef Writer *w = batch.w
         cdef char *place = self.place(batch, length, False, block)
-        cdef bint stamped = batch.stamps and w.used > RECORD_HEADER
+        cdef bint stamped = batch.stamps_messages and w.used > RECORD_HEADER
         cdef uint64_t need = stride(length + STAMP_BYTES * stamped), left, more, i
         cdef uint32_t flags = FLAG_STAMPED * stamped
         memcpy(place + MESSAGE_HEADER_BYTES, data, length)
         self.put(batch, place, length, 0, False)
         left = min(batch.record_limit - w.used, w.limit - w.head - w.used - w.behind)
-        if not batch.held:
-            # The last one is the one that completes the datagram.
+        if not batch.explicit_batches:
+            # The last row is the one that completes the datagram.
             left = min(left, max(batch.minimum_length + RECORD_HEADER, w.used) - w.used + need - 1)
         more = min(rows - 1, left // need)
         place = w.data + (w.head & w.mask) + w.used
@@ -468,11 +468,11 @@ cdef class TopicSource:
             memcpy(place + MESSAGE_HEADER_BYTES, data, length)
             if stamped:
                 put_stamp(place + MESSAGE_HEADER_BYTES + length, self.sent_ticks - w.open_ticks, batch.stamps_per_tick)
-            self.head(place, length, flags, self.next_sequence + i)
+            self.write_header(place, length, flags, self.next_sequence + i)
             place += need
-        batch.stamped += more * (self.sent_ticks - w.open_ticks)
-        self.took(batch, <uint32_t>more, more * length, more * need)
-        self.after(batch, False)
+        batch.sent_ticks_sum += more * (self.sent_ticks - w.open_ticks)
+        self.count_messages(batch, <uint32_t>more, more * length, more * need)
+        self.publish_if_complete(batch, False)
         return more + 1
 
     def acquire(self, length):
@@ -509,10 +509,10 @@ cdef class TopicSource:
     def _closed_error(self):
         return send_errors.closed(self.topic)
 
-    def _drop(self):
-        if self.holds:
-            self.holds = False
-            self.batch.held -= 1
+    def _refuse_sends(self):
+        if self.in_explicit_batch:
+            self.in_explicit_batch = False
+            self.batch.explicit_batches -= 1
         self.gate |= SOURCE_CLOSED
 
     def _idle_ns(self, uint64_t now_ticks):
@@ -520,19 +520,19 @@ cdef class TopicSource:
             return None
         return <int64_t>(<double>(<int64_t>(now_ticks - self.sent_ticks)) * self.batch.ns_per_tick())
 
-    def _uninformed_ns(self, uint64_t now_ticks):
-        cdef uint64_t since = max(self.sent_ticks, self.informed_ticks)
+    def _ns_since_info(self, uint64_t now_ticks):
+        cdef uint64_t since = max(self.sent_ticks, self.info_ticks)
         return <int64_t>(<double>(<int64_t>(now_ticks - since)) * self.batch.ns_per_tick())
 
     def _put_info(self):
         cdef BatchWriter batch = self.batch
         cdef MessageHeader *header
         if self.gate:
-            return True  # it is sending just now, or never more
+            return True  # it sends a message just now, or is closed
         while batch.w.used + MESSAGE_HEADER_BYTES > batch.record_limit:
             batch_publish(batch)
-            # Who was let in by that may write in place now, or have begun an explicit batch.
-            if batch.gate or batch.held:
+            # Another thread may have begun to write in place, or an explicit batch.
+            if batch.gate or batch.explicit_batches:
                 return False
             if self.gate:
                 return True
@@ -544,7 +544,7 @@ cdef class TopicSource:
         header.sequence = self.next_sequence
         batch.w.used += MESSAGE_HEADER_BYTES
         batch.infos_sent += 1
-        self.informed_ticks = writer_ticks(batch.w)
+        self.info_ticks = writer_ticks(batch.w)
         return True
 
 
@@ -558,13 +558,13 @@ cdef class Reservation:
             raise send_errors.too_large_in_place(source.topic, self.length, source.message_max)
         place = source.place(batch, self.length, True, True)
         batch.gate |= GATE_RESERVED
-        batch.reserver = PyThread_get_thread_ident()
+        batch.reserving_thread = PyThread_get_thread_ident()
         batch.reservation = self
         try:
             self.loan = batch.lender.lend(place + MESSAGE_HEADER_BYTES, self.length)
             if self.loan is None:
-                self.aside = memoryview(bytearray(self.length))
-            self.view = PyMemoryView_FromObject(self.loan if self.loan is not None else self.aside)
+                self.private_memory = memoryview(bytearray(self.length))
+            self.view = PyMemoryView_FromObject(self.loan if self.loan is not None else self.private_memory)
         except BaseException:
             batch.end_reservation(True)
             batch.policy.released()
@@ -578,7 +578,7 @@ cdef class Reservation:
         try:
             self.view.release()
         except BufferError:
-            pass  # an array made from it lives on
+            pass  # an array that was made from it is still in use
         try:
             if self.loan is not None:
                 self.loan.settle()
@@ -590,8 +590,8 @@ cdef class Reservation:
                 place = batch.w.data + (batch.w.head & batch.w.mask) + batch.w.used
                 batch.end_reservation(not sends)
                 if sends:
-                    if self.aside is not None:
-                        memcpy(place + MESSAGE_HEADER_BYTES, PyMemoryView_GET_BUFFER(self.aside).buf, self.length)
+                    if self.private_memory is not None:
+                        memcpy(place + MESSAGE_HEADER_BYTES, PyMemoryView_GET_BUFFER(self.private_memory).buf, self.length)
                     self.source.put(batch, place, self.length, 0, True)
                     batch_publish_at(batch, self.source.sent_ticks)
                 batch.policy.released()

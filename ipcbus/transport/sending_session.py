@@ -330,7 +330,7 @@ class SendingSession:
     def give_up_if_cut_short(self) -> None:
         """Refuses sends from now on if the memory was cut short, and tells receivers how far each topic went."""
         if self.cut_short and not self.batch.damaged:
-            self.batch.give_up()
+            self.batch.mark_damaged()
             self._tell_last_numbers()
             log.error(
                 "the shared memory of %s was cut short by another program; its sources raise SegmentDamaged from now "

@@ -26,18 +26,18 @@ SOURCE_PACED = {**SMALL, "transport_lbtipc_behavior": "source_paced"}
 class Quiet:
     """A policy for rings that never fill, with readers that never sleep."""
 
-    def full(self, need: int, block: bool, source: TopicSource) -> bool:
+    def ring_full(self, need: int, block: bool, source: TopicSource) -> bool:
         raise AssertionError("the ring is full")
 
-    def whole(self, need: int, block: bool, source: TopicSource) -> bool:
+    def begin_fragments(self, need: int, block: bool, source: TopicSource) -> bool:
         return False
 
-    def reserved(self, block: bool) -> None:
+    def wait_for_release(self, block: bool) -> None:
         raise AssertionError("reserved")
 
     def released(self) -> None: ...
 
-    def opened(self) -> None: ...
+    def batch_opened(self) -> None: ...
 
 
 class Pair:

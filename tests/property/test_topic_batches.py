@@ -26,15 +26,15 @@ DATAGRAM_MAX = 512
 class Calm:
     """A policy for a ring that is read after each step."""
 
-    def full(self, need: int, block: bool, source: TopicSource) -> bool:
+    def ring_full(self, need: int, block: bool, source: TopicSource) -> bool:
         raise AssertionError("full")
 
-    def reserved(self, block: bool) -> None:
+    def wait_for_release(self, block: bool) -> None:
         raise AssertionError("reserved")
 
     def released(self) -> None: ...
 
-    def opened(self) -> None: ...
+    def batch_opened(self) -> None: ...
 
 
 @st.composite
@@ -123,7 +123,7 @@ def test_what_comes_out_is_what_went_in(todo: list[tuple[str, int, int, bool, bo
             do(step, batch, sources, model)
             datagrams += read(reading)
         for source in sources:
-            source._drop()
+            source._refuse_sends()
         batch.flush()
         datagrams += read(reading)
         reading.leave()

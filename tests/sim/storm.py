@@ -274,7 +274,7 @@ class Storm:
             if random.random() < 0.4:
                 self.world.run(self.world.now_ns + random.choice([1, 1, 5, 30]) * MS)
         for topic in self.topics:
-            topic.source._drop()  # which ends an explicit batch that is open
+            topic.source._refuse_sends()  # which ends an explicit batch that is open
         self.sender.batch.flush()
         self.sender.pump()
         self.world.run(self.world.now_ns + 200 * MS)

@@ -16,7 +16,7 @@ from ipcbus.delivery.delivery_session import DeliverySession
 from ipcbus.delivery.reassembly_budget import ReassemblyBudget
 from ipcbus.delivery.sink import Sink
 from ipcbus.topic.batch import BatchWriter
-from ipcbus.topic.batch_timer import look
+from ipcbus.topic.batch_timer import publish_old
 from ipcbus.topic.topic_source import TopicSource
 from ipcbus.topic.tsni import SequenceInfos
 from ipcbus.wire import wire_layout
@@ -120,7 +120,7 @@ class Sender:
 
     def delete(self, source: TopicSource) -> None:
         """Ends a source; nobody is told."""
-        source._drop()
+        source._refuse_sends()
         self.batch.flush()
         self.infos.remove(source)
         self.pump()
@@ -145,19 +145,19 @@ class Sender:
 
     # What the topic layer asks (`SessionPolicy`).
 
-    def full(self, need: int, block: bool, source: TopicSource) -> bool:
+    def ring_full(self, need: int, block: bool, source: TopicSource) -> bool:
         """Makes room: the ring is only on the way to the wire."""
         self.pump()
         return False
 
-    def whole(self, need: int, block: bool, source: TopicSource) -> bool:
+    def begin_fragments(self, need: int, block: bool, source: TopicSource) -> bool:
         return False
 
-    def reserved(self, block: bool) -> None: ...
+    def wait_for_release(self, block: bool) -> None: ...
 
     def released(self) -> None: ...
 
-    def opened(self) -> None:
+    def batch_opened(self) -> None:
         self.world.after(self.terms.batching_interval, self._flush_due)
 
     # Timers.
@@ -167,7 +167,8 @@ class Sender:
         return self.world.now_ns
 
     def _flush_due(self) -> None:
-        again_ns, timed_out = look(self.batch, self._now(), self.terms.batching_interval, self.terms.explicit_interval)
+        terms = self.terms
+        again_ns, timed_out = publish_old(self.batch, self._now(), terms.batching_interval, terms.explicit_interval)
         self.timed_out += timed_out
         self.pump()
         if again_ns is not None:
@@ -192,7 +193,7 @@ class Sender:
     def _tell(self) -> None:
         if not self.ended:
             before = self.batch.infos_sent
-            self.infos.tell(self._now())
+            self.infos.send_due(self._now())
             if self.batch.infos_sent != before:
                 self.journal.append((self.world.now_ns, "sequence number info"))
             self.pump()

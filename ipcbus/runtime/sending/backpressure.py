@@ -24,14 +24,14 @@ DRIVEN_WAIT_NS = 200_000
 
 
 class Backpressure:
-    """The backpressure of one session (topic.batch.Policy)."""
+    """The backpressure of one session (topic.session_policy.SessionPolicy)."""
 
     def __init__(self, sending_sessions: SendingSessions, session: SendingSession) -> None:
         self._sending_sessions = sending_sessions
         self._session = session
         self._free = threading.Condition()
 
-    def full(self, need: int, block: bool, source: TopicSource) -> bool:
+    def ring_full(self, need: int, block: bool, source: TopicSource) -> bool:
         """Waits until there is room, or raises `WouldBlock`; returns whether it waited."""
         writer = self._session.channel.writer
         if writer.has_room(need):
@@ -47,7 +47,7 @@ class Backpressure:
         self._wait(need, source)
         return True
 
-    def whole(self, need: int, block: bool, source: TopicSource) -> bool:
+    def begin_fragments(self, need: int, block: bool, source: TopicSource) -> bool:
         """Raises if a message in fragments must not wait and has no room; returns whether it must not wait."""
         if block and not self._sending_sessions.inside_callback():
             return False
@@ -63,7 +63,7 @@ class Backpressure:
             if not writer.has_room(need):
                 # Receivers that wait for the batch make the room.
                 self._session.batch.flush()
-            self.full(need, False, source)
+            self.ring_full(need, False, source)
         return True
 
     def _refuse(self, need: int, source: TopicSource, inside: bool) -> None:
@@ -114,7 +114,7 @@ class Backpressure:
             # Also after the handler of a signal or a callback has ended the wait.
             session.channel.writer.count_blocked(time.monotonic_ns() - begin)
 
-    def reserved(self, block: bool) -> None:
+    def wait_for_release(self, block: bool) -> None:
         """Waits until another thread has left its `acquire` block, or has sent the last fragment of its message."""
         if not block or self._sending_sessions.inside_callback():
             raise WouldBlock(
@@ -129,6 +129,6 @@ class Backpressure:
         with self._free:
             self._free.notify_all()
 
-    def opened(self) -> None:
+    def batch_opened(self) -> None:
         """Makes the driver watch the batching interval of the new batch."""
         self._sending_sessions.batch_opened()

@@ -15,7 +15,7 @@ from ipcbus.runtime.error_mapping import as_ipcbus_error
 from ipcbus.runtime.loop.timerfd import FOREVER_NS
 from ipcbus.runtime.sending.backpressure import Backpressure
 from ipcbus.runtime.sending.pending_wakeups import PendingWakeups
-from ipcbus.topic.batch_timer import look
+from ipcbus.topic.batch_timer import publish_old
 from ipcbus.transport.ring.lbtipc import LBTIPC
 from ipcbus.transport.ring.lbtsmx import LBTSMX
 from ipcbus.transport.sending_session import SendingSession
@@ -305,7 +305,7 @@ class SendingSessions:
         if self._infos_changed or now_ns >= self._inform_at_ns:
             self._infos_changed = False  # before the loop: another thread may add a source meanwhile
             now = clock.ticks()
-            left = [rest for session in self.sessions() if (rest := session.infos.tell(now)) is not None]
+            left = [rest for session in self.sessions() if (rest := session.infos.send_due(now)) is not None]
             self._inform_at_ns = now_ns + min(left) if left else FOREVER_NS
         return self._inform_at_ns
 
@@ -333,7 +333,7 @@ class SendingSessions:
             if session.holds_batch:
                 left.append(interval)
                 continue
-            again_ns, timed_out = look(session.batch, now, interval, session.plan.explicit_batch_ms * 1_000_000)
+            again_ns, timed_out = publish_old(session.batch, now, interval, session.plan.explicit_batch_ms * 1_000_000)
             if timed_out:
                 session.count_timed_out_batch()
             if again_ns is not None:

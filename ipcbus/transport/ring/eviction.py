@@ -61,7 +61,7 @@ class Evictor:
             if index != twin
             and (position := writer.believed(index, shown, generation := slots.generation(index))) is not None
         }
-        late = self._slow_receivers.look(self._needed, positions, now_ns)
+        late = self._slow_receivers.find_late(self._needed, positions, now_ns)
         return [identity for reader in late if (identity := self._evict(*reader)) is not None]
 
     def warn(self, evicted: list[Identity]) -> None:
@@ -92,12 +92,12 @@ class Evictor:
     def stop_waiting(self) -> None:
         """Takes note that no source waits any more, except inside of `wait`."""
         if not self._blocked:
-            self._slow_receivers.go_on()
+            self._slow_receivers.resume()
 
     @property
     def next_check_ns(self) -> int:
         """The time in ns after which to call `evict_slow` again while a source waits."""
-        return self._slow_receivers.next_look_ns
+        return self._slow_receivers.next_check_ns
 
     def evicted_since(self, count: int) -> tuple[int, list[Identity]]:
         """Returns the number of evictions, and the receivers of those after the first `count`, as far as known."""

@@ -33,7 +33,7 @@ class Answers:
         self.when_parked: list[Callable[[], object]] = []
         self.when_full: list[Callable[[], object]] = []
 
-    def full(self, need: int, block: bool, source: TopicSource) -> bool:
+    def ring_full(self, need: int, block: bool, source: TopicSource) -> bool:
         """Does what the test wants, then lets the sender try again."""
         self.asked.append(f"full {source.topic}")
         if not block or not self.when_full:
@@ -41,7 +41,7 @@ class Answers:
         self.when_full.pop(0)()
         return True
 
-    def reserved(self, block: bool) -> None:
+    def wait_for_release(self, block: bool) -> None:
         """Nobody waits in these tests."""
         raise ipcbus.WouldBlock("reserved")
 
@@ -55,7 +55,7 @@ class Answers:
         if self.when_parked:
             self.when_parked.pop(0)()
 
-    def opened(self) -> None:
+    def batch_opened(self) -> None:
         """Noted."""
         self.asked.append("opened")
 
@@ -170,7 +170,7 @@ def test_the_interval_is_watched_from_the_first_message_on(stand: Stand) -> None
     stand.batch.flush()
     stand.one.send(b"c")
     assert stand.policy.asked == ["opened"]  # whoever watches still does
-    stand.batch.on_timer = False
+    stand.batch.timer_runs = False
     stand.one.send(b"d")
     assert stand.policy.asked == ["opened", "opened"]
 
@@ -262,7 +262,7 @@ def test_what_others_send_while_one_publishes_does_not_burst_the_datagram(stand:
 def test_a_source_closed_while_it_publishes_sends_no_more(stand: Stand) -> None:
     stand.one.send(bytes(600))
     stand.park()
-    stand.policy.when_parked = [stand.one._drop]
+    stand.policy.when_parked = [stand.one._refuse_sends]
     with pytest.raises(ipcbus.ClosedError):
         stand.one.send(bytes(600))
     assert stand.one.sequence_number == 0
@@ -341,7 +341,7 @@ def test_who_writes_in_place_while_sequence_numbers_are_told_is_not_disturbed(st
     place = stand.one.acquire(8)
     views: list[memoryview] = []
     stand.policy.when_parked = [lambda: views.append(place.__enter__())]
-    assert stand.batch.inform([stand.two, stand.two]) == 0
+    assert stand.batch.send_infos([stand.two, stand.two]) == 0
     views[0][:] = b"in place"
     place.__exit__(None, None, None)
     assert stand.datagrams() == [[Item(1, 0, bytes(LONGEST))], [Item(0, 0, b"in place")]]
@@ -352,7 +352,7 @@ def test_a_batch_begun_while_sequence_numbers_are_told_stays_whole(stand: Stand)
     stand.park()
     stand.two.send(bytes(LONGEST))
     stand.policy.when_parked = [lambda: stand.one.send(b"first", start_batch=True)]
-    assert stand.batch.inform([stand.two]) == 0
+    assert stand.batch.send_infos([stand.two]) == 0
     stand.one.send(b"last", end_batch=True, flush=True)
     assert [len(datagram) for datagram in stand.datagrams()] == [1, 2]
 

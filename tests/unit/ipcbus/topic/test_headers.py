@@ -63,7 +63,7 @@ def test_headers_that_cannot_be_sent_take_no_number_and_begin_no_batch(stand: St
         stand.one.send(b"value", headers={"a": bytes(65535)})
     with pytest.raises(TypeError):
         stand.one.send("text", headers=HEADERS)
-    assert (stand.one.sequence_number, stand.batch.held) == (-1, 0)
+    assert (stand.one.sequence_number, stand.batch.explicit_batches) == (-1, 0)
     stand.one.send(b"next", flush=True)
     assert stand.datagrams() == [[Item(0, 0, b"next")]]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipcbus.topic.slow_receivers import LOOKS_MIN, SlowReceivers
+from ipcbus.topic.slow_receivers import CHECKS_MIN, SlowReceivers
 
 PATIENCE = 1000
 A, B = (0, 1), (1, 1)
@@ -15,13 +15,15 @@ class Clock:
     """Looks every so often."""
 
     def __init__(self, step: int = 100) -> None:
-        self.holdups = SlowReceivers(PATIENCE)
+        self.slow_receivers = SlowReceivers(PATIENCE)
         self.now = 5_000_000
         self.step = step
 
     def look(self, needed: int, **positions: int) -> list[str]:
         names = {"a": A, "b": B}
-        late = self.holdups.look(needed, {names[name]: position for name, position in positions.items()}, self.now)
+        late = self.slow_receivers.find_late(
+            needed, {names[name]: position for name, position in positions.items()}, self.now
+        )
         self.now += self.step
         return [name for name, reader in names.items() if reader in late]
 
@@ -63,7 +65,7 @@ def test_time_in_which_the_source_does_not_wait_does_not_count() -> None:
     for _ in range(9):
         assert clock.look(500, a=100) == []
         assert clock.look(500, a=100) == []
-        clock.holdups.go_on()
+        clock.slow_receivers.resume()
         clock.now += 100 * PATIENCE
     assert clock.look(500, a=100) == []
     assert clock.look(500, a=100) == ["a"]
@@ -72,15 +74,15 @@ def test_time_in_which_the_source_does_not_wait_does_not_count() -> None:
 def test_time_in_which_nobody_looked_counts_only_a_little() -> None:
     """Source and reader may have been stopped together."""
     clock = Clock(step=50 * PATIENCE)
-    assert [clock.look(500, a=100) for _ in range(LOOKS_MIN + 1)] == [[]] * LOOKS_MIN + [["a"]]
+    assert [clock.look(500, a=100) for _ in range(CHECKS_MIN + 1)] == [[]] * CHECKS_MIN + [["a"]]
 
 
 def test_a_newcomer_in_the_slot_begins_anew() -> None:
-    holdups = SlowReceivers(PATIENCE)
+    slow_receivers = SlowReceivers(PATIENCE)
     for now in range(0, 1000, 100):
-        assert holdups.look(500, {(0, 1): 100}, now) == []
-    assert holdups.look(500, {(0, 2): 100}, 1000) == []
-    assert holdups.look(500, {(0, 2): 100}, 1100) == []
+        assert slow_receivers.find_late(500, {(0, 1): 100}, now) == []
+    assert slow_receivers.find_late(500, {(0, 2): 100}, 1000) == []
+    assert slow_receivers.find_late(500, {(0, 2): 100}, 1100) == []
 
 
 def test_who_was_late_is_forgotten() -> None:
@@ -92,18 +94,18 @@ def test_who_was_late_is_forgotten() -> None:
 
 
 def test_next_look_is_in_time() -> None:
-    holdups = SlowReceivers(PATIENCE)
+    slow_receivers = SlowReceivers(PATIENCE)
     now = 0
-    while not holdups.look(500, {A: 100}, now):
-        assert 0 < holdups.next_look_ns <= PATIENCE // LOOKS_MIN
-        now += holdups.next_look_ns
+    while not slow_receivers.find_late(500, {A: 100}, now):
+        assert 0 < slow_receivers.next_check_ns <= PATIENCE // CHECKS_MIN
+        now += slow_receivers.next_check_ns
     assert now == PATIENCE
 
 
 @given(st.lists(st.tuples(st.integers(0, 400), st.integers(0, 50), st.booleans()), max_size=200))
 def test_nobody_is_late_who_was_never_in_the_way_for_that_long(turns: list[tuple[int, int, bool]]) -> None:
     """Against an oracle that knows when the reader last reached what was needed at the time."""
-    holdups = SlowReceivers(PATIENCE)
+    slow_receivers = SlowReceivers(PATIENCE)
     now = position = needed = 0
     since: int | None = None
     for passed, progress, send in turns:
@@ -114,7 +116,7 @@ def test_nobody_is_late_who_was_never_in_the_way_for_that_long(turns: list[tuple
             needed = position + 100 if send else needed
         if position < needed and since is None:
             since = now
-        late = holdups.look(needed, {A: position}, now)
+        late = slow_receivers.find_late(needed, {A: position}, now)
         if late:
             assert since is not None
             assert now - since >= PATIENCE
@@ -132,8 +134,8 @@ def test_a_reader_that_has_come_just_as_far_as_was_needed_is_in_the_way_anew() -
 
 def test_the_next_look_comes_when_the_first_reader_would_be_late() -> None:
     clock = Clock(step=100)
-    assert clock.holdups.next_look_ns == PATIENCE // LOOKS_MIN
+    assert clock.slow_receivers.next_check_ns == PATIENCE // CHECKS_MIN
     for _ in range(10):
         clock.look(500, a=100)
     # It has been in the way for 900 of 1000: another quarter would be too late.
-    assert clock.holdups.next_look_ns == 100
+    assert clock.slow_receivers.next_check_ns == 100

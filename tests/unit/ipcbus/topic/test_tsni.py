@@ -19,7 +19,7 @@ class Desk:
         """Lets the session tell what is due; returns topic and number of each info, and the ns until the next look."""
         self.sender.channel.writer.set_time(at_ns)
         before = len(self.sender.sent)
-        rest = self.infos.tell(at_ns)
+        rest = self.infos.send_due(at_ns)
         self.sender.pump()
         told = [item for datagram in self.sender.sent[before:] for item in parse(datagram)]
         assert {(item.flags, item.payload) for item in told} <= {(FLAG_TSNI, b"")}
