@@ -81,7 +81,7 @@ def test_a_datagram_that_they_just_fill_and_one_that_they_exceed(stand: Stand) -
 def test_fragments_carry_both_one_after_the_other(
     stand: Stand, monkeypatch: pytest.MonkeyPatch, header: int, value: int
 ) -> None:
-    monkeypatch.setattr(stand.policy, "whole", lambda need, block, source: False, raising=False)
+    monkeypatch.setattr(stand.policy, "begin_fragments", lambda need, block, source: False, raising=False)
     headers, data = {"name": (bytes(range(1, 256)) * 8)[:header]}, (bytes(range(255, 0, -1)) * 8)[:value]
     sent = pack(headers) + data
     stand.one.send(data, headers=headers, flush=True)

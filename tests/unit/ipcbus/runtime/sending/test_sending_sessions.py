@@ -18,7 +18,7 @@ class Meanwhile:
         self.context = context
         self.made: list[Source] = []
 
-    def tell(self, now_ticks: int) -> None:
+    def send_due(self, now_ticks: int) -> None:
         """Nothing is left to tell on this session."""
         if not self.made:
             self.made.append(self.context.source("late", transport_lbtipc_id=2))
