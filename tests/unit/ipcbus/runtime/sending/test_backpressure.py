@@ -87,7 +87,7 @@ class Sending:
         self.steps.append("drive")
 
     def full(self, *, block: bool = True) -> bool:
-        return self.policy.full(NEED, block, self.source)
+        return self.policy.ring_full(NEED, block, self.source)
 
 
 @pytest.fixture
@@ -162,7 +162,7 @@ def test_a_message_in_pieces_that_never_fits_is_refused_and_one_that_may_fit_flu
     sending: Sending,
 ) -> None:
     def whole(need: int, *, block: bool = False) -> bool:
-        return sending.policy.whole(need, block, sending.source)
+        return sending.policy.begin_fragments(need, block, sending.source)
 
     with pytest.raises(MessageTooLarge, match="window of 1000"):
         whole(1000)
@@ -176,7 +176,7 @@ def test_a_message_in_pieces_that_never_fits_is_refused_and_one_that_may_fit_flu
 
 def test_a_reservation_of_another_thread_refuses_a_send_that_must_not_wait(sending: Sending) -> None:
     with pytest.raises(WouldBlock, match="LBT-IPC:1"):
-        sending.policy.reserved(False)
+        sending.policy.wait_for_release(False)
     sending.inside = True
     with pytest.raises(WouldBlock, match="LBT-IPC:1"):
-        sending.policy.reserved(True)
+        sending.policy.wait_for_release(True)
