@@ -60,7 +60,7 @@ class Context:
 
     Close a context, or use it in a `with` block; its sources and receivers close with it. A context lives as long as
     the application refers to it, to one of its sources or receivers, or to an event queue of its receivers. Without
-    such a reference the garbage collector closes it, with a `ResourceWarning`; this takes a pause between messages.
+    such a reference the garbage collector closes it, with a `ResourceWarning`, when no message is being delivered.
 
     Attributes:
         name: the name of the context; empty without a name.
@@ -206,8 +206,8 @@ class Context:
                 from which the application pulls.
             event_queue: keeps the messages until a thread of the application dispatches them to `on_message`.
             source_notification: a plain function that the thread that drives the context calls with a
-                `SourceNotification`: before the first message or BOS of a source of the topic, and after its last
-                message or EOS, or when the receiver is closed.
+                `SourceNotification`, twice for each source of the topic: before its first message or BOS, and after its
+                last message or EOS (or when the receiver is closed).
             **options: options of scope receiver; they override the context's config.
 
         Raises:
@@ -316,8 +316,8 @@ class Context:
     def process_events(self, timeout: float | None = 0) -> int:
         """Does the context's work in the caller's thread.
 
-        The call needs `operational_mode` or `transport_lbtipc_receiver_operational_mode` `sequential`. With the latter
-        alone, the context's own thread works between two calls, and leaves messages and their callbacks to the calls.
+        Set the option `operational_mode` or `transport_lbtipc_receiver_operational_mode` to `sequential`. With the
+        second option alone, the context's own thread runs timers, and messages are delivered inside this call only.
 
         Args:
             timeout: seconds to wait for the first event; 0, or less, does not wait, None waits for ever.
@@ -419,8 +419,8 @@ class Context:
         """Closes all sources and receivers, and the context. Closing twice does nothing.
 
         After the call has begun, no callback of a message, an event or a source event starts; the call waits for a
-        callback that runs already. Messages in event queues are dropped there and counted. The call itself calls
-        `on_delete` and the notifications of type DELETE of each receiver, for the end of its topics and sources.
+        callback that runs already. Messages in event queues are dropped there and counted. Before it
+        returns, the call notifies each receiver of the end of its topics (`on_delete`) and sources (type DELETE).
 
         Sources publish their open batch, and joined receivers can still read what was published. If other receivers
         are about to join, the batch waits for them as in `Source.close`. After a KeyboardInterrupt, call `close` again;

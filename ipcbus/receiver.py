@@ -309,8 +309,8 @@ class Receiver:
         """Ends the receiver. After the call returns, no callback of the receiver begins.
 
         Messages that wait in an event queue are dropped there and counted. A thread that dispatches the queue may still
-        be inside a callback. Called inside the receiver's own callback, that callback goes on to its end. Closing twice
-        does nothing.
+        be inside a callback. If a callback of this receiver calls `close`, that callback still runs to its end.
+        Closing twice does nothing.
         """
         self._sink.silent = True
         self._context._close_receiver(self)

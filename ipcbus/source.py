@@ -74,7 +74,7 @@ class Source(TopicSource):
 
     @property
     def unheard(self) -> int:
-        """The number of messages sent while no receiver has ever joined the topic; 0 also when that is not known."""
+        """The number of messages sent before any receiver joined; 0 once a receiver has joined, or may have."""
         if self._unheard is not None:
             return self._unheard
         # Joins are seen by chance only: a context that joined the session and left again may have received the topic.

@@ -125,7 +125,8 @@ class Commands(click.Group):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(_BROKEN_PIPE)
         except OSError as error:
-            raise Failure(f"{error.filename or 'the system'}: {error.strerror or error}") from error
+            what = f"{error.filename}: " if error.filename else f"{ctx.invoked_subcommand or 'ipcbus'} failed: "
+            raise Failure(f"{what}{error.strerror or error}") from error
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

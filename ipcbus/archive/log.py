@@ -244,7 +244,10 @@ class Log:
             ValueError: `start`, `end` or a limit is out of range.
         """
         if not 0 <= start <= end or max_rows < 1 or max_bytes < 1:
-            raise ValueError(f"offsets {start} to {end}, max_rows {max_rows}, max_bytes {max_bytes}: out of range")
+            raise ValueError(
+                f"log {self.key}: start = {start}, end = {end}, max_rows = {max_rows}, max_bytes = {max_bytes}, but "
+                "start must be from 0 to end, and the limits at least 1"
+            )
         mark = self.watermark()
         spans = self._spans(mark)
         known = self.removed_offsets(mark)

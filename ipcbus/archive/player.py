@@ -120,7 +120,7 @@ class Player:
         if not 0 <= speed < math.inf:
             raise ConfigError(f"speed = {speed}: give 1 for the recorded speed, a factor, or 0 for full speed")
         if loops < 0:
-            raise ConfigError(f"loops = {loops}: give how often to send everything, or 0 for ever")
+            raise ConfigError(f"loops = {loops}: give 1 or more, or 0 for ever")
         self._speed, self._loops = speed, loops
         self._stopped = threading.Event()
         found = [log for log in archive.logs() if stream in (None, log.stream)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ipcbus.delivery.controller import DeliveryController
+from ipcbus.delivery.delivery_controller import DeliveryController
 from ipcbus.delivery.demux import Demux
 from ipcbus.delivery.message_types import MessageType
 from ipcbus.delivery.received_message import Origin, event

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping, Sequence
 
     from ipcbus.config import ReceiverOptions
-    from ipcbus.delivery.controller import DeliveryController
+    from ipcbus.delivery.delivery_controller import DeliveryController
     from ipcbus.delivery.reassembly_budget import ReassemblyBudget
     from ipcbus.delivery.sink import Sink
     from ipcbus.resolution.local.adverts import SessionAdvert, SourceAdvert

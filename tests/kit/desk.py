@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ipcbus import Message
-    from ipcbus.delivery.controller import DeliveryController
+    from ipcbus.delivery.delivery_controller import DeliveryController
 
 Seen = tuple[str | int | bytes, ...]
 """What a receiver got: its kind, then what matters of it."""

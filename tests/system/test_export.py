@@ -260,7 +260,9 @@ def test_a_port_that_is_taken_is_named(domain: str) -> None:
         port = taken.getsockname()[1]
         result = CliRunner().invoke(cli, ["export", "--port", str(port), "--domain", domain])
     assert result.exit_code == 1
-    assert result.stderr.startswith(f"error: 127.0.0.1 port {port}: Address already in use; choose others with")
+    assert result.stderr.startswith(
+        f"error: cannot listen on 127.0.0.1 port {port}: Address already in use; choose others with"
+    )
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,8 @@ def _listening(registry: CollectorRegistry, address: str, port: int) -> MetricsS
         raise Misuse(f"--address {address}: {error.strerror}; name an address of this host") from error
     except OSError as error:
         raise Failure(
-            f"{address} port {port}: {os.strerror(error.errno or 0)}; choose others with --address and --port"
+            f"cannot listen on {address} port {port}: {os.strerror(error.errno or 0)}; "
+            "choose others with --address and --port"
         ) from error
 
 

@@ -75,8 +75,8 @@ _MAX_H: Final = 24 * 366 * 100
     type=click.Choice(["interval", "always", "never"]),
     default="interval",
     show_default=True,
-    help="Write to the disk against power loss: each second (interval), before rows can be read (always), or when "
-    "the system decides (never).",
+    help="When rows are forced to the disk: each second (interval), before readers see them (always), or when the "
+    "system decides (never).",
 )
 @click.option("--seconds", metavar="SECONDS", type=Seconds(), help="End after SECONDS (default: never).")
 @click.option(

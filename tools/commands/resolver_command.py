@@ -100,7 +100,8 @@ def _listening(interface: str, port: int) -> socket.socket:
     except OSError as error:
         listener.close()
         raise Failure(
-            f"{interface} port {port}: {os.strerror(error.errno or 0)}; choose others with --interface and --port"
+            f"cannot listen on {interface} port {port}: {os.strerror(error.errno or 0)}; "
+            "choose others with --interface and --port"
         ) from error
     return listener
 

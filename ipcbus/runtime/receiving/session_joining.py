@@ -135,7 +135,7 @@ class SessionJoiner:
         if registry is None:
             raise SegmentRefused(
                 f"this context cannot map the memory of {advert.source_string}: the source is on another host, or in "
-                "another container"
+                "another container; send over lbtru or lbtrm, or share /dev/shm"
             )
         self._check_uid(registry)
         every = self._options.latency_sampling_interval

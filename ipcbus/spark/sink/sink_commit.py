@@ -186,7 +186,10 @@ class Application:
                     source.send(message.value, headers=headers, flush=True)
                 number += 1
         if number - first != staged.rows:
-            raise StorageError(f"{self.directory / staged.name}: {number - first} rows, not the {staged.rows} staged")
+            raise StorageError(
+                f"{self.directory / staged.name} has {number - first} rows, but "
+                f"{staged.rows} were staged: the file is damaged; restore it, or use another txnAppId"
+            )
 
     # ------------------------------------------------------------------ clearing up
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from ipcbus.delivery.controller import DeliveryController
+from ipcbus.delivery.delivery_controller import DeliveryController
 from ipcbus.delivery.delivery_rules import DeliveryRules
 from ipcbus.delivery.demux import Demux
 from ipcbus.delivery.message_types import MessageType

@@ -213,7 +213,7 @@ def test_the_system_may_have_no_memory_either(ordered: int, monkeypatch: pytest.
     def none(fragment: object, send_ticks: int) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("ipcbus.delivery.controller.Partial", none)
+    monkeypatch.setattr("ipcbus.delivery.delivery_controller.Partial", none)
     desk = Desk(ordered=ordered)
     assert desk.feed(*pieces(0, 2), whole(2)) == lost(0, 1) + data(2)
     assert desk.tally.reassembly_refused == 1
