@@ -1,4 +1,4 @@
-# Every memory order of the project is spelled here and nowhere else.
+# All memory orders of the project are written here and nowhere else.
 #
 # Sync points. Each release store names the acquire load it pairs with; both places carry the same words in a comment.
 #

@@ -1,10 +1,9 @@
-# What happens where a shared object was cut short under its users: the system sends SIGBUS to who touches a page that is
-# gone. Mappings are noted here; the handler puts a page of zeros in the place of the missing one, marks the mapping as
-# damaged, and lets the access go on. Any other SIGBUS goes to whoever handled it before.
+# Handles SIGBUS, which the system sends to a thread that touches a missing page of a shared object that was cut short.
+# A table has all mappings. The handler puts a page of zeros in the place of the missing page, marks the mapping as
+# damaged, and lets the access continue. Any other SIGBUS goes to the handler that was there before.
 #
-# The handler calls nothing but mmap and sigaction, takes no lock and allocates nothing. A region is noted by one store
-# and forgotten by one store, so that it may run at any time in any thread. Only ringbuf.memory takes this in: there is one
-# table.
+# The handler calls only mmap and sigaction, takes no lock and allocates nothing. One store adds a region and one store
+# removes it, so the handler may run at any time in any thread. Only ringbuf.memory includes this file: there is one table.
 from libc.stdint cimport uint32_t, uintptr_t
 
 cdef extern from *:
@@ -49,7 +48,7 @@ static void ib_on_sigbus(int number, siginfo_t *info, void *context) {
         errno = saved;
         return;
     }
-    /* A handler that was there before may raise the signal again when it has told of it, as faulthandler does. */
+    /* A handler that was there before may raise the signal again after its report, as faulthandler does. */
     int again = info->si_code <= 0 && __atomic_load_n(&ib_passed_on, __ATOMIC_RELAXED);
     __atomic_store_n(&ib_passed_on, 1, __ATOMIC_RELAXED);
     if (!again && ib_before.sa_flags & SA_SIGINFO) {

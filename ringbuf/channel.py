@@ -1,4 +1,4 @@
-"""A ring and its control block as one thing: owned by the writer, visited by readers."""
+"""A ring and its control block together: the writer owns them, readers join them."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a ring is made with.
+    """The settings of a new ring.
 
     Attributes:
         session_id: 32-bit number that ties ring and control block together.
-        window: wanted bytes of data; the ring has the next power of two.
+        window: bytes of data at least; the ring has the next power of two.
         record_max: longest record in bytes, its header included.
-        source_paced: pacing; see `ringbuf.ring`.
+        source_paced: whether the writer never waits; see `ringbuf.ring`.
         evicts: whether readers may be evicted; not together with source_paced.
-        control_extra: bytes for the layer above at the end of the control block, which nobody clears.
-        checksums: whether each record bears a checksum; `record_max` includes it.
-        slots_max: how many readers may join, 1 to 64.
+        control_extra: bytes for the layer above at the end of the control block, which are never cleared.
+        checksums: whether each record has a checksum; `record_max` includes it.
+        slots_max: most readers at a time, 1 to 64.
         ring_user: bytes for the layer above in the ring object.
         control_user: bytes for the layer above in the control block: 64-bit words in which bit i belongs to slot i.
-        group: system group that may use the objects too, or empty.
+        group: system group that may use the objects too; empty for none.
     """
 
     session_id: int
@@ -75,14 +75,14 @@ def fill(ring: Mapping, control: Mapping, shape: Shape) -> None:
 
 
 class OwnedChannel:
-    """The writer's side: makes both objects, holds the owner's lock, removes them at the end."""
+    """The writer's side: creates both objects, holds the owner's lock, and removes the objects at the end."""
 
     def __init__(self, ring_name: str, control_name: str, shape: Shape) -> None:
         """Creates ring and control block.
 
         Raises:
-            FileExistsError: one of the names is taken.
-            ringbuf.ring_errors.SegmentFull: /dev/shm has too little room; nothing is left behind.
+            FileExistsError: an object with one of the names exists.
+            ringbuf.ring_errors.SegmentFull: /dev/shm has too little room; no object is left behind.
             ringbuf.ring_errors.SegmentRefused: the system or the group does not allow it.
         """
         self.ring_name, self.control_name = ring_name, control_name
@@ -110,7 +110,7 @@ class OwnedChannel:
             raise
 
     def close(self) -> None:
-        """Marks the end and removes the names; readers that joined read on to the end."""
+        """Marks the end and removes the names; readers that joined can still read up to the end."""
         self.writer.close()
         segment.remove(self.ring_name)
         segment.remove(self.control_name)
@@ -124,13 +124,13 @@ class OwnedChannel:
 
 
 class JoinedChannel:
-    """A reader's side: the ring mapped read-only, one slot of the control block held."""
+    """A reader's side: maps the ring read-only and holds a slot of the control block."""
 
     def __init__(
         self,
         ring_name: str,
         control_name: str,
-        who: Identity,
+        identity: Identity,
         *,
         owner_uid: int | None = None,
         sample_every: int = 16,
@@ -141,15 +141,15 @@ class JoinedChannel:
         Args:
             ring_name: name of the ring object.
             control_name: name of the control block.
-            who: goes into the slot.
+            identity: written into the slot.
             owner_uid: when given, objects of another user are refused.
-            sample_every: one record in so many is timed for the latency histogram.
+            sample_every: one record in this number is timed for the latency histogram.
             checkpoint: for tests; see `SlotTable`.
 
         Raises:
             ringbuf.ring_errors.SegmentGone: the session has ended.
-            ringbuf.ring_errors.SegmentRefused: this user may not open it, or another one owns it.
-            ringbuf.ring_errors.SegmentMismatch: made by another layout.
+            ringbuf.ring_errors.SegmentRefused: this user may not open it, or another user owns it.
+            ringbuf.ring_errors.SegmentMismatch: a program with another layout created it.
             ringbuf.ring_errors.SlotsFull: no slot is free.
         """
         ring_fd = segment.open_fd(ring_name, write=False)
@@ -165,13 +165,13 @@ class JoinedChannel:
                     f"{control_name} has {size} bytes, too few for a control block; restart its source"
                 )
             self.control = segment.map_fd(self.fd, write=True)
-            # Checked as a ring before any slot is touched.
+            # Checks both headers before a slot is touched.
             RingReader(self.ring, self.control, 0)
             table = (
                 SlotTable(self.control, self.fd) if checkpoint is None else SlotTable(self.control, self.fd, checkpoint)
             )
             self.slots = table
-            self.index = table.claim(who, time.time_ns())
+            self.index = table.claim(identity, time.time_ns())
             self.reader = RingReader(self.ring, self.control, self.index, sample_every)
             self.joined_at = table.join(self.index, self.reader)
         except BaseException:
@@ -183,13 +183,13 @@ class JoinedChannel:
         return liveness.held_by_other(self.fd, OWNER_BYTE)
 
     def leave(self) -> bool:
-        """Gives the slot back and closes; True when the writer wants an event."""
+        """Gives the slot back and closes; returns True when the writer waits for an event."""
         if self.fd < 0:
             return False
         self.reader.show()
-        wanted = self.slots.leave(self.index)
+        wants_event = self.slots.leave(self.index)
         self.abandon()
-        return wanted
+        return wants_event
 
     def abandon(self) -> None:
         """Closes the descriptor and with it the lock; for a child after a fork, which owns nothing."""
@@ -202,8 +202,8 @@ def _check_owner(fd: int, name: str, owner_uid: int | None) -> None:
     uid = os.fstat(fd).st_uid
     if owner_uid is not None and uid != owner_uid:
         raise SegmentRefused(
-            f"{name} belongs to uid {uid}, but its session to uid {owner_uid}; somebody took its name: remove the "
-            "object and restart the source"
+            f"{name} belongs to uid {uid}, but its session to uid {owner_uid}; another program took its name: remove "
+            "the object and restart the source"
         )
 
 

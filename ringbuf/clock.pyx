@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=True
-"""Ticks and their conversion; see the stub for the words."""
+"""Ticks and their conversion; the stub has the documentation."""
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from pathlib import Path
@@ -28,13 +28,13 @@ cdef int64_t epoch_ns(uint64_t ticks) noexcept:
 
 cdef uint64_t ticks_of(int64_t epoch) noexcept:
     cdef double passed = <double>epoch - <double>_anchor_epoch_ns
-    # A moment that a peer names may be any number; what is decades away would not fit.
+    # A peer may send any number as a time; a time that is decades away would not fit.
     passed = min(max(passed, -1e18), 1e18)
     return _anchor_ticks + <uint64_t><int64_t>(passed / _ns_per_tick)
 
 
 def _tsc_is_stable():
-    """The kernel itself trusts the counter: it does not stop, does not change its rate, and is not marked unstable."""
+    """Returns whether the kernel trusts the counter: it does not stop, change its rate, or count as unstable."""
     if not HAVE_TSC:
         return False
     try:
@@ -46,7 +46,7 @@ def _tsc_is_stable():
 
 
 cdef void _pair(uint64_t *at_ticks, uint64_t *at_ns) noexcept:
-    # The smallest of a few spans between two reads of the counter bounds how far apart the two clocks were read.
+    # The shortest of a few intervals between two reads of the counter limits the error of the pair.
     cdef uint64_t best = <uint64_t>-1, before, after, now
     cdef int _
     for _ in range(5):
@@ -74,7 +74,7 @@ def _start():
     cdef uint64_t until
     _kind = 1 if _tsc_is_stable() else 0
     _pair(&_first_ticks, &_first_ns)
-    # Two milliseconds bound the first rate's error to some 20 ppm; recalibrate() refines it.
+    # After two milliseconds the error of the rate is about 20 ppm; recalibrate() reduces it.
     until = _first_ns + 2_000_000
     while monotonic_ns < until:
         pass

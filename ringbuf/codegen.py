@@ -1,7 +1,7 @@
 """Turns numpy structured dtypes into C structs that Cython code can cimport.
 
-A layout is written once, as numpy dtypes. From it comes a `.pxd` with the same structs, in which the C
-compiler checks every offset and size, so that the two views of a shared byte cannot drift apart.
+A layout is written once, as numpy dtypes. This module generates a `.pxd` with the same structs. The C compiler checks
+every offset and size in it, so that Python and C always agree.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ type_names = {
 
 
 def layout_id(structs: Mapping[str, np.dtype[np.void]], constants: Mapping[str, int]) -> int:
-    """Returns a 32-bit number that changes whenever a struct or a constant of the layout does.
+    """Returns a 32-bit number that changes whenever a struct or a constant of the layout changes.
 
     Args:
         structs: name of each struct and its dtype.
@@ -80,9 +80,9 @@ def render(source: str, structs: Mapping[str, np.dtype[np.void]], constants: Map
     """Returns the text of the generated `.pxd`.
 
     Args:
-        source: module that holds the layout, named in the first line.
+        source: the module with the layout; the first line names it.
         structs: name of each struct and its dtype.
-        constants: name and value of each constant; become an anonymous enum.
+        constants: name and value of each constant; they become an anonymous enum.
     """
     c_part: list[str] = []
     declarations: list[str] = []
@@ -103,13 +103,13 @@ def render(source: str, structs: Mapping[str, np.dtype[np.void]], constants: Map
 
 
 def main(source: str, target: Path, text: str, cure: str = "") -> None:
-    """Writes the generated file, or with `--check` only says whether it is current.
+    """Writes the generated file; with `--check` only checks that it is current.
 
     Args:
-        source: module that holds what the file is generated from.
+        source: the module from which the file is generated.
         target: the file.
-        text: what belongs in it.
-        cure: command that writes it; the module itself is run unless one is given.
+        text: its generated content.
+        cure: the command that writes the file; by default `python -m` with the module.
 
     Raises:
         SystemExit: with `--check`, when the file differs from what would be generated.
@@ -119,6 +119,6 @@ def main(source: str, target: Path, text: str, cure: str = "") -> None:
         target.write_text(text, encoding="utf-8")
         print(f"{target.name} written")
     elif not target.exists() or target.read_text(encoding="utf-8") != text:
-        raise SystemExit(f"{target} is not what {source} describes; run: {cure or f'python -m {source}'}")
+        raise SystemExit(f"{target} does not match {source}; run: {cure or f'python -m {source}'}")
     else:
         print(f"{target.name} is current")

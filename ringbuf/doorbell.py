@@ -1,8 +1,8 @@
 """A named FIFO that wakes a sleeping context.
 
-One a context, in the directory of the shared objects, 0600. Pollable together with sockets and timers, and a file with
-permissions. The ringing side opens it for reading too: such a FIFO is never without a reader, so ringing a bell whose
-owner died is harmless instead of a signal.
+Each context has one in the directory of the shared objects, with mode 0600. A FIFO can be polled together with sockets
+and timers, and it has the permissions of a file. The ringing side opens it for reading too: so it always has a reader,
+and ringing the doorbell of a dead process does not raise SIGPIPE.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CALL = b"c"
 
 
 class Doorbell:
-    """The owner's end: made, listened to, removed."""
+    """The owner's end: creates the FIFO, reads it, removes it."""
 
     def __init__(self, name: str, *, group: str = "") -> None:
         """Makes the FIFO.
@@ -47,7 +47,7 @@ class Doorbell:
             raise
 
     def drain(self) -> bytes:
-        """Takes everything that was rung."""
+        """Reads and returns all bytes that were written to the FIFO."""
         try:
             return os.read(self.fd, 4096)
         except BlockingIOError:
@@ -68,14 +68,14 @@ class Doorbell:
 
 
 class DoorbellRinger:
-    """The ringing end of somebody's doorbell."""
+    """The ringing end of another context's doorbell."""
 
     def __init__(self, name: str) -> None:
         """Opens the FIFO.
 
         Raises:
-            FileNotFoundError: its owner is gone.
-            ringbuf.ring_errors.SegmentRefused: this user may not, or the file is no FIFO.
+            FileNotFoundError: its owner has ended.
+            ringbuf.ring_errors.SegmentRefused: this user may not open it, or it is not a FIFO.
         """
         segment.check_name(name)
         try:
@@ -84,36 +84,36 @@ class DoorbellRinger:
             if error.errno in (errno.EACCES, errno.EPERM, errno.ELOOP):
                 raise SegmentRefused(f"no permission to wake through {name}; run both sides as one user") from error
             if error.errno in (errno.EISDIR, errno.ENXIO):
-                raise SegmentRefused(_no_fifo(name)) from error
+                raise SegmentRefused(_not_a_fifo(name)) from error
             raise
         if not stat.S_ISFIFO(os.fstat(self._fd).st_mode):
             self.close()
-            raise SegmentRefused(_no_fifo(name))
+            raise SegmentRefused(_not_a_fifo(name))
 
     def ring(self, what: bytes) -> None:
-        """Wakes the owner. A full FIFO means that it is being woken already."""
-        # No context manager: this stands between a message and a sleeping receiver.
+        """Wakes the owner. If the FIFO is full, the owner is being woken already."""
+        # No context manager: a sleeping receiver waits for this call.
         try:
             os.write(self._fd, what)
         except BlockingIOError:
             return
 
     def close(self) -> None:
-        """Lets go of it."""
+        """Closes the descriptor."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
 
 def ring_once(name: str, what: bytes) -> None:
-    """Wakes the owner of a doorbell, if it is there and this user may."""
+    """Wakes the owner of a doorbell, if it exists and this user may open it."""
     with contextlib.suppress(OSError, RingError):
-        rope = DoorbellRinger(name)
+        ringer = DoorbellRinger(name)
         try:
-            rope.ring(what)
+            ringer.ring(what)
         finally:
-            rope.close()
+            ringer.close()
 
 
-def _no_fifo(name: str) -> str:
-    return f"{name} is no FIFO; somebody took its name: remove it and restart its context"
+def _not_a_fifo(name: str) -> str:
+    return f"{name} is not a FIFO; another program took its name: remove the file and restart its context"

@@ -1,1 +1,1 @@
-"""Headers of the two shared objects, copied once and checked before anything is used; for compiled code only."""
+"""Copies and checks the headers of the two shared objects before anything else is read; for compiled code only."""

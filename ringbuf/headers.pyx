@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""Headers of the two shared objects, copied once and checked before anything of them is used."""
+"""Copies and checks the headers of the two shared objects before anything else is read."""
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy
 
@@ -16,11 +16,11 @@ from ringbuf.ring_errors import SegmentMismatch
 cdef int check_ring(Mapping ring, RingHeader *h) except -1:
     """Copies a ring's header, which its owner can change at any time, and checks the copy."""
     if ring.size < sizeof(RingHeader):
-        raise SegmentMismatch(f"an object of {ring.size} bytes is no ring of ipcbus; remove it, or choose another domain")
+        raise SegmentMismatch(f"an object of {ring.size} bytes is not a ring of ipcbus; remove it, or choose another domain")
     memcpy(h, ring.base, sizeof(RingHeader))
     _atomics.compiler_fence()
     if h.magic != layout.MAGIC or h.kind != KIND_RING:
-        raise SegmentMismatch("the object is no ring of ipcbus; remove it, or choose another domain")
+        raise SegmentMismatch("the object is not a ring of ipcbus; remove it, or choose another domain")
     if h.layout_id != layout.LAYOUT_ID:
         raise SegmentMismatch(
             f"the ring was made by layout {h.layout_id:#010x} version {h.version}, this program has "
@@ -39,11 +39,11 @@ cdef int check_ring(Mapping ring, RingHeader *h) except -1:
 cdef int check_control(Mapping control, uint32_t session_id, ControlHeader *h) except -1:
     """Copies a control block's header, which every receiver can change at any time, and checks the copy."""
     if control.size < sizeof(ControlHeader):
-        raise SegmentMismatch(f"an object of {control.size} bytes is no control block of ipcbus; remove it")
+        raise SegmentMismatch(f"an object of {control.size} bytes is not a control block of ipcbus; remove it")
     memcpy(h, control.base, sizeof(ControlHeader))
     _atomics.compiler_fence()
     if h.magic != layout.MAGIC or h.kind != KIND_CONTROL:
-        raise SegmentMismatch("the object is no control block of ipcbus; remove it, or choose another domain")
+        raise SegmentMismatch("the object is not a control block of ipcbus; remove it, or choose another domain")
     if h.layout_id != layout.LAYOUT_ID or h.session_id != session_id:
         raise SegmentMismatch(
             f"the control block has layout {h.layout_id:#010x} and session {h.session_id:08x}, expected "

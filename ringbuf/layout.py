@@ -1,28 +1,28 @@
-"""Every byte that processes share through a ring, described once.
+"""The layout of all bytes that processes share through a ring.
 
 A transport session is two shared objects::
 
-    ring      owner writes, everybody else maps it read-only
+    ring      the owner writes it, all others map it read-only
     +----------------------+ 0
-    | RingHeader           |  constants; writer's words, a cache line each
+    | RingHeader           |  constants; the writer's words, in cache lines by use
     +----------------------+ user_offset
     | user area            |  for the layer above (one line a topic)
     +----------------------+ data_offset (a multiple of the page size)
     | data, `capacity`     |  records; mapped twice in a row, so a record never wraps
     +----------------------+
 
-    control   owner and receivers write
+    control   the owner and the receivers write it
     +----------------------+ 0
-    | ControlHeader        |  constants; who is parked; whether the writer waits
+    | ControlHeader        |  constants; parked readers; whether the writer waits
     +----------------------+ user_offset
     | user area            |  for the layer above: 64-bit words, bit i of each belongs to slot i
     +----------------------+ slots_offset
-    | Slot 0 .. slots_max  |  a reader each: state, position, counters, latency histogram
+    | Slot 0 .. slots_max  |  one for each reader: state, position, counters, latency histogram
     +----------------------+
     | extra words          |  for the layer above, up to the end of the object
     +----------------------+
 
-A position is a count of bytes since the session began, never reset; `position & (capacity - 1)` is the place.
+A position is the number of bytes since the session began and is never reset. `position & (capacity - 1)` is its offset.
 
 A record::
 
@@ -31,11 +31,11 @@ A record::
     | frame         | messages      | send_ticks                   | body ...
     +---------------+---------------+------------------------------+---------
 
-`frame` is the record's length in bytes, header included, and at the same time its commit stamp: 0 as long as the
-record is not published. The writer puts 0 where the next record's frame will be before it publishes this one, so a
-reader that stands at the end always finds 0 there, never old bytes.
+`frame` is the record's length in bytes, header included. It is also the commit stamp: it is 0 until the record is
+published. Before the writer publishes a record, it writes 0 where the frame of the next record will be. So a reader at
+the end always finds 0 there, never old bytes.
 
-Where the ring header says `checksums`, a record is followed by a trailer on the next 8-byte boundary, which `frame`
+If `checksums` is set in the ring header, each record has a trailer on the next 8-byte boundary, which `frame`
 includes::
 
      0               4
@@ -63,7 +63,7 @@ CACHE_LINE = 64
 PAGE = 4096
 
 MAGIC = 0x3153554243504922
-"""First word of every shared object."""
+"""The first word of every shared object."""
 
 KIND_RING = 1
 KIND_CONTROL = 2
@@ -71,20 +71,20 @@ KIND_CONTROL = 2
 RECEIVER_PACED = 0
 SOURCE_PACED = 1
 RECEIVER_PACED_EVICTS = 2
-"""Receiver-paced, but a reader may lose its slot while it reads, so it reads from copies as with SOURCE_PACED."""
+"""Receiver-paced, but a reader may lose its slot while it reads, so it reads copies as with SOURCE_PACED."""
 
 SLOT_FREE = 0
 SLOT_JOINING = 1
 SLOT_ACTIVE = 2
 SLOT_EVICTED = 3
-"""Its reader held the writer up for too long: it does not count any more, but is the reader's until it leaves."""
+"""The reader kept the writer waiting for too long: the slot does not count any more, but stays the reader's."""
 
 WRITER_RUNS = 0
 WRITER_SLEEPS = 1
 WRITER_WANTS_EVENT = 2
 
 SLOTS_MAX = 64
-"""Slots are bits of one 64-bit word in the parked mask and in the joined words."""
+"""Each slot is a bit of the 64-bit words `parked` and joined."""
 
 RECORD_HEADER = 16
 RECORD_ALIGN = 8
@@ -92,13 +92,13 @@ RECORD_TRAILER = 8
 
 HISTOGRAM_SUB_BITS = 4
 HISTOGRAM_BUCKETS = 560
-"""Buckets of the latency histogram: 16 linear ones from 0 ns, then 16 an octave, the last open: 2^38 ns = 275 s."""
+"""Buckets of the latency histogram: 16 linear ones from 0 ns, then 16 for each octave; the last begins at 275 s."""
 
 VERSION = 2
 
 
 def struct(size: int, fields: list[tuple[str, str | tuple[Any, ...], int]]) -> np.dtype[np.void]:
-    """Returns a structured dtype of `size` bytes from (name, format, offset) rows; what lies between is padding."""
+    """Returns a structured dtype of `size` bytes from (name, format, offset) rows, with padding between them."""
     return np.dtype(
         {
             "names": [name for name, _, _ in fields],
@@ -126,19 +126,19 @@ RING_HEADER = struct(
         ("clock", "<u4", 52),
         ("session_id", "<u4", 56),
         ("version", "<u4", 60),
-        # line 1: the writer's words after each record; joiners and statistics read them, nobody polls them
+        # line 1: the writer changes these words with each record; joining readers and statistics read them
         ("tail", "<u8", 64),
         ("msgs_sent", "<u8", 72),
         ("bytes_sent", "<u8", 80),
         ("lbm_msgs_sent", "<u8", 88),
         ("fragments_sent", "<u8", 96),
-        # line 2: source-paced readers look here after each copy
+        # line 2: source-paced readers read it after each copy
         ("intent", "<u8", 128),
-        # line 3: changes rarely; idle readers look here
+        # line 3: changes rarely; idle readers read it
         ("closed", "<u4", 192),
         ("activity", "<u4", 196),
         ("batches_timed_out", "<u8", 200),
-        # line 4: what the writer counts off the hot path
+        # line 4: counters of the writer off the hot path
         ("send_blocked", "<u8", 256),
         ("send_would_block", "<u8", 264),
         ("blocked_ns", "<u8", 272),
@@ -152,7 +152,7 @@ RING_HEADER = struct(
         ("uid", "<u4", 324),
         ("start_ns", "<u8", 328),
         ("checksums", "<u4", 336),
-        # line 6: what the writer counts of batches with several messages
+        # line 6: counters of batches with several messages
         ("batch_wait_ns", "<u8", 384),
         ("batch_wait_max", "<u8", 392),
     ],
@@ -171,9 +171,9 @@ CONTROL_HEADER = struct(
         ("user_bytes", "<u4", 36),
         ("session_id", "<u4", 40),
         ("version", "<u4", 44),
-        # line 1: bit i is set while the reader of slot i sleeps or is about to
+        # line 1: bit i is set while the reader of slot i sleeps or is about to sleep
         ("parked", "<u8", 64),
-        # line 2: a futex word; what the writer waits for and from which position on
+        # line 2: a futex word with the state of the writer, and the position that it waits for
         ("writer_waits", "<u4", 128),
         ("wanted", "<u8", 136),
     ],
@@ -182,17 +182,17 @@ CONTROL_HEADER = struct(
 SLOT = struct(
     5 * CACHE_LINE + 8 * HISTOGRAM_BUCKETS,
     [
-        # line 0: what the writer reads
+        # line 0: the writer reads these words
         ("state", "<u4", 0),
         ("generation", "<u4", 4),
         ("position", "<u8", 8),
-        # line 1: who it is
+        # line 1: the reader's identity
         ("pid", "<u4", 64),
         ("uid", "<u4", 68),
         ("context_id", "<u8", 72),
         ("joined_ns", "<u8", 80),
         ("context_name", "S32", 88),
-        # line 2: counters, written by the reader only
+        # line 2: counters, which only the reader writes
         ("msgs_rcved", "<u8", 128),
         ("bytes_rcved", "<u8", 136),
         ("lbm_msgs_rcved", "<u8", 144),
@@ -210,7 +210,7 @@ SLOT = struct(
         ("reassembly_refused", "<u8", 232),
         ("order_map_entries", "<u8", 240),
         ("reassembly_bytes", "<u8", 248),
-        # line 4: still rarer ones
+        # line 4: the rarest counters
         ("fragments_rcved", "<u8", 256),
         ("views_kept", "<u8", 264),
         ("latency", ("<u8", (HISTOGRAM_BUCKETS,)), 320),
@@ -254,21 +254,21 @@ CONSTANTS = {
 }
 
 LAYOUT_ID = codegen.layout_id(STRUCTS, CONSTANTS)
-"""Stands in every ring and control block; two programs that disagree about a byte have different ones."""
+"""A number in each ring and control block; programs with different layouts have different numbers."""
 
 
 def control_bytes(slots_max: int, user_bytes: int, extra_bytes: int = 0) -> int:
-    """Size of a control block in bytes, a multiple of the page; what is extra stands at its end."""
+    """Returns the size of a control block in bytes, a multiple of the page; the extra bytes are at its end."""
     return round_up(slots_offset(user_bytes) + slots_max * SLOT.itemsize + extra_bytes, PAGE)
 
 
 def slots_offset(user_bytes: int) -> int:
-    """Returns where the slots begin in a control block, in bytes."""
+    """Returns the offset of the slots in a control block, in bytes."""
     return round_up(CONTROL_HEADER.itemsize + user_bytes, CACHE_LINE)
 
 
 def data_offset(user_bytes: int) -> int:
-    """Returns where the data begin in a ring object, in bytes; a multiple of the page."""
+    """Returns the offset of the data in a ring object, in bytes; a multiple of the page."""
     return round_up(RING_HEADER.itemsize + user_bytes, PAGE)
 
 
@@ -278,16 +278,16 @@ def round_up(value: int, step: int) -> int:
 
 
 def ring_capacity(window_bytes: int) -> int:
-    """Returns the data size of a ring for a wanted window: the next power of two, at least a page.
+    """Returns the data size of a ring for a window: the next power of two, at least a page.
 
-    The data are mapped twice in a row, which works in whole pages; the power of two makes a place out of a
-    position with one AND.
+    The data are mapped twice in a row, which needs whole pages. With a power of two, one AND turns a position into an
+    offset.
     """
     return max(PAGE, 1 << (window_bytes - 1).bit_length())
 
 
 def ring_view(buffer: memoryview) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Returns a mapped ring object as numpy arrays, without a copy.
+    """Returns arrays that show a mapped ring object without a copy.
 
     Args:
         buffer: the whole object, at least `RING_HEADER.itemsize` bytes.
@@ -303,13 +303,13 @@ def ring_view(buffer: memoryview) -> tuple[np.ndarray[Any, Any], np.ndarray[Any,
 def control_view(
     buffer: memoryview,
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Returns a mapped control block as numpy arrays, without a copy.
+    """Returns arrays that show a mapped control block without a copy.
 
     Returns:
         The header as a 0-d structured array, the user area as 1-D uint8, the slots as a 1-D array of `SLOT`.
 
     Raises:
-        SegmentMismatch: the header places one of them outside of the control block.
+        SegmentMismatch: by its header one of them would lie outside of the control block.
     """
     header = np.frombuffer(buffer, CONTROL_HEADER, 1)[0:1].reshape(())
     try:
@@ -323,7 +323,7 @@ def control_view(
 
 
 def bucket_edges() -> np.ndarray[Any, np.dtype[np.uint64]]:
-    """Lower edge of each latency bucket in ns; shape `(HISTOGRAM_BUCKETS,)`, uint64."""
+    """Returns the lower edge of each latency bucket in ns; shape `(HISTOGRAM_BUCKETS,)`, uint64."""
     index = np.arange(HISTOGRAM_BUCKETS, dtype=np.uint64)
     sub = np.uint64(1 << HISTOGRAM_SUB_BITS)
     octave = np.maximum(index // sub, 1) - np.uint64(1)

@@ -3,40 +3,40 @@ from libc.stdint cimport uint32_t, uint64_t
 
 from ringbuf.memory cimport Mapping
 
-cdef class Twin:
+cdef class SecondMapping:
     cdef char *base
-    cdef size_t mapped              # bytes of address space: the data twice
-    cdef Mapping of                 # the mapping of the same pages, which is told of damage
+    cdef size_t mapped              # bytes of address space: twice the data
+    cdef Mapping first_mapping                 # the mapping of the same pages, which is marked as damaged
     cdef int region
-    cdef unsigned char *taken       # by page: memory of its own lies there instead of the ring's
-    cdef uint32_t pieces            # how often pages were replaced; each may split the system's list of mappings
-    cdef uint32_t kept              # atomic: loans with pages of their own that somebody still looks at
+    cdef unsigned char *replaced       # by page: whether private memory is there instead of the ring
+    cdef uint32_t replacements            # number of replacements; each may split the system's list of mappings
+    cdef uint32_t kept_loans              # atomic: ended loans whose pages an array still shows
 
-    cdef bint is_taken(self, size_t first, size_t length) noexcept
-    cdef int replace(self, size_t first, size_t length, const char *content) except -1
+    cdef bint is_replaced(self, size_t first, size_t length) noexcept
+    cdef int replace_range(self, size_t first, size_t length, const char *content) except -1
 
 cdef class Loan:
     cdef char *start
     cdef Py_ssize_t length
-    cdef Lender lender              # until it is settled: what is kept must not keep the reader
-    cdef Twin twin
+    cdef Lender lender              # until it is settled: an array that is kept must not keep the reader
+    cdef SecondMapping second_mapping
     cdef bint writes
-    cdef uint32_t exports           # atomic: how many look at it, the lender among them until SETTLED is set
+    cdef uint32_t exports           # atomic: number of views; until SETTLED is set the lender counts as one
 
     cpdef bint settle(self) except -1
     cdef bint end(self) except -1
-    cdef int secure(self) except -1
+    cdef int replace_pages(self) except -1
 
 cdef class Lender:
     cdef Mapping mapping
     cdef char *data
     cdef size_t capacity
-    cdef Twin twin
-    cdef Loan out                   # what is lent now
-    cdef uint32_t patience, copies  # so many views are copies before one is lent again, and so many still to come
-    cdef bint writes                # the application writes to what it is lent
-    cdef bint impossible            # the system makes no second mapping
-    cdef readonly uint64_t kept
+    cdef SecondMapping second_mapping
+    cdef Loan current_loan          # the loan that is not settled
+    cdef uint32_t copies_after_kept, copies_left    # number of views that are copies after a kept one, and of those to come
+    cdef bint writes                # the application writes to the lent bytes
+    cdef bint impossible            # the system refuses a second mapping
+    cdef readonly uint64_t kept_loans
     cdef object on_kept
 
     cdef Loan lend(self, const char *start, Py_ssize_t length)

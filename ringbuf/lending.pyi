@@ -1,9 +1,9 @@
-"""Places of a ring that an application looks at, or writes to, for a while.
+"""Lends parts of a ring to an application, which reads or writes them for a while.
 
-The application may keep an array of such a place for longer. Its address cannot be changed then, so the memory behind
-the address is: the pages are replaced by private ones with the same bytes, and the array never sees the ring again, nor
-the ring what is written to the array. So that only lent places are affected, they are lent from a second mapping of the
-ring's data, which nothing else uses. Without arrays that are kept nothing is copied and nothing is replaced.
+The application may keep an array of such a part for longer. The address of the array cannot change, so the memory
+behind the address changes: private pages with the same bytes replace the pages of the ring. The array then never shows
+the ring again, and writes to the array do not reach the ring. Parts are lent from a second mapping of the ring's data,
+which nothing else uses, so no other reader is affected. Without such arrays nothing is copied and nothing is replaced.
 """
 
 from collections.abc import Callable
@@ -11,42 +11,42 @@ from collections.abc import Callable
 from ringbuf.memory import Mapping
 
 class Loan:
-    """A place that is lent; `memoryview(loan)` shows it. Holds its memory."""
+    """A part of a ring that is lent; `memoryview(loan)` shows it. The loan keeps the memory mapped."""
 
     def settle(self) -> bool:
-        """Ends the loan: nobody can begin to look at it, and who still does looks at memory of its own from now on.
+        """Ends the loan: there can be no new views, and existing views show private memory from now on.
 
         Returns:
-            Whether somebody still does.
+            Whether there are such views.
 
         Raises:
-            MemoryError: the system has no memory for the pages that are still looked at.
+            MemoryError: the system has no memory for their pages.
         """
 
 class Lender:
-    """Lends places of one ring, one at a time. Belongs to the thread that reads, or writes, the ring."""
+    """Lends parts of one ring, one at a time. Belongs to the thread that reads, or writes, the ring."""
 
-    kept: int
-    """Loans that somebody still looked at when they ended."""
+    kept_loans: int
+    """Loans that had views when they ended."""
 
     def __init__(
         self, mapping: Mapping, offset: int, writes: bool, on_kept: Callable[[], object] | None = None
     ) -> None:
-        """Nothing is mapped before the first loan.
+        """Makes a lender; the second mapping is made with the first loan.
 
         Args:
             mapping: the ring, with its data mapped twice in a row.
-            offset: where the data begin in it.
-            writes: lends for writing; else for reading only, also where the mapping is writable.
-            on_kept: called for each loan that is kept.
+            offset: offset of the data in it, in bytes.
+            writes: lends for writing; otherwise for reading only, even if the mapping is writable.
+            on_kept: called for each loan that had views when it ended.
         """
 
     def lend_at(self, place: int, length: int) -> Loan | None:
-        """Lends the bytes at a place of the data; None where the caller has to take a copy instead.
+        """Lends the bytes at an offset of the data; returns None if the caller has to make a copy instead.
 
-        That is so where an array that was kept has the page, and for some views after one was kept: an application
-        that keeps one is likely to keep the next, and a copy costs less than replacing pages.
+        It returns None where a kept array has the page, and for some views after one was kept: an application that
+        keeps one array is likely to keep the next, and a copy costs less than replacing pages.
         """
 
-    def secure(self) -> None:
-        """Gives what is lent now pages of its own at once, as when the ring is left while the loan goes on."""
+    def replace_pages(self) -> None:
+        """Replaces the pages of the current loan at once, for a reader that leaves the ring during the loan."""

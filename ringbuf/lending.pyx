@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=True
-"""Places of a ring that are lent to an application; see the stub for the words."""
+"""Lends parts of a ring to an application; the stub has the documentation."""
 from cpython.buffer cimport PyBuffer_FillInfo
 from libc.stddef cimport size_t
 from libc.stdint cimport uint32_t
@@ -9,7 +9,7 @@ from libc.string cimport memcpy
 cimport cython
 
 from ringbuf cimport _atomics
-from ringbuf.memory cimport Mapping, forgotten, noted
+from ringbuf.memory cimport Mapping, unwatch_region, watch_region
 
 cdef extern from *:
     """
@@ -18,16 +18,16 @@ cdef extern from *:
 #endif
 #include <sys/mman.h>
 #include <unistd.h>
-/* A second mapping of the pages of a shared one, at `to` (mremap(2): an old size of 0). */
+/* Maps the pages of a shared mapping a second time, at `to` (mremap(2): an old size of 0). */
 static int ib_map_again(void *of, size_t length, void *to) {
     return mremap(of, 0, length, MREMAP_MAYMOVE | MREMAP_FIXED, to) == to ? 0 : -1;
 }
-/* Replaces pages at one stroke: who reads them meanwhile finds the old ones or the new ones. */
+/* Replaces pages atomically: a thread that reads them meanwhile finds the old or the new pages. */
 static int ib_move_pages(void *from, size_t length, void *to) {
     return mremap(from, length, length, MREMAP_MAYMOVE | MREMAP_FIXED, to) == to ? 0 : -1;
 }
 static size_t ib_page(void) { return (size_t)sysconf(_SC_PAGESIZE); }
-/* Who lends, looks and ends to look holds the GIL; where Python has none, the words need atomic instructions. */
+/* All callers hold the GIL; where Python has no GIL, the words need atomic instructions. */
 static inline int ib_swap(uint32_t *word, uint32_t was, uint32_t now) {
 #ifdef Py_GIL_DISABLED
     return __atomic_compare_exchange_n(word, &was, now, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
@@ -48,16 +48,16 @@ static inline int ib_swap(uint32_t *word, uint32_t was, uint32_t now) {
     bint swap "ib_swap"(uint32_t *word, uint32_t was, uint32_t now)
 
 cdef enum:
-    PIECES_MAX = 256            # replaced pieces of one mapping; the system allows a process about 65,000 in all
-    PATIENCE_STEP = 16
-    PATIENCE_MAX = 1024
+    REPLACEMENTS_MAX = 256            # for each mapping; the system allows a process about 65,000 in all
+    COPIES_STEP = 16
+    COPIES_MAX = 1024
 
 cdef uint32_t SETTLED = 0x80000000
 cdef size_t PAGE = ib_page()
 
 
 cdef inline uint32_t add(uint32_t *word, uint32_t more) noexcept:
-    """Adds to a word that several threads change; returns what it was."""
+    """Adds to a word that several threads change; returns its old value."""
     cdef uint32_t was
     while True:
         was = _atomics.load_relaxed32(word)
@@ -66,7 +66,7 @@ cdef inline uint32_t add(uint32_t *word, uint32_t more) noexcept:
 
 
 cdef int own_pages(char *start, size_t length, const char *content) except -1:
-    """Replaces the pages of `length` bytes by private ones with this content, in which everything else is zero."""
+    """Replaces the pages of `length` bytes by private pages with this content, and zeros around it."""
     cdef size_t before = <size_t>start & (PAGE - 1)
     cdef size_t size = (before + length + PAGE - 1) & ~(PAGE - 1)
     cdef char *own = <char *>mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
@@ -75,48 +75,48 @@ cdef int own_pages(char *start, size_t length, const char *content) except -1:
     memcpy(own + before, content, length)
     if ib_move_pages(own, size, start - before):
         munmap(own, size)
-        raise MemoryError(f"the system does not replace {size} bytes of a mapping; see vm.max_map_count")
+        raise MemoryError(f"the system does not replace_range {size} bytes of a mapping; see vm.max_map_count")
     return 0
 
 
-cdef class Twin:
-    """The data of a ring, mapped a second time for what is lent."""
+cdef class SecondMapping:
+    """The data of a ring, mapped a second time for loans."""
 
     def __dealloc__(self):
         if self.base != NULL:
-            forgotten(self.region)
+            unwatch_region(self.region)
             munmap(self.base, self.mapped)
-        free(self.taken)
+        free(self.replaced)
 
-    cdef bint is_taken(self, size_t first, size_t length) noexcept:
+    cdef bint is_replaced(self, size_t first, size_t length) noexcept:
         cdef size_t page
         for page in range(first // PAGE, (first + length - 1) // PAGE + 1):
-            if self.taken[page]:
+            if self.replaced[page]:
                 return True
         return False
 
-    cdef int replace(self, size_t first, size_t length, const char *content) except -1:
+    cdef int replace_range(self, size_t first, size_t length, const char *content) except -1:
         cdef size_t page
         own_pages(self.base + first, length, content)
-        self.pieces += 1
+        self.replacements += 1
         for page in range(first // PAGE, (first + length - 1) // PAGE + 1):
-            self.taken[page] = 1
+            self.replaced[page] = 1
         return 0
 
 
-cdef Twin twin_of(Mapping mapping, char *data, size_t capacity):
-    """None where the system does not map the data again."""
-    cdef Twin twin = Twin.__new__(Twin)
+cdef SecondMapping map_again(Mapping mapping, char *data, size_t capacity):
+    """Maps the data of a ring a second time; returns None if the system refuses."""
+    cdef SecondMapping second_mapping = SecondMapping.__new__(SecondMapping)
     cdef void *place = mmap(NULL, 2 * capacity, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
     if place == MAP_FAILED:
         return None
-    twin.base, twin.mapped = <char *>place, 2 * capacity
-    twin.of = mapping
-    twin.region = noted(twin.base, twin.mapped, &mapping.cut_short)
-    twin.taken = <unsigned char *>calloc(2 * capacity // PAGE + 1, 1)
-    if twin.taken == NULL or ib_map_again(data, capacity, twin.base):
+    second_mapping.base, second_mapping.mapped = <char *>place, 2 * capacity
+    second_mapping.first_mapping = mapping
+    second_mapping.region = watch_region(second_mapping.base, second_mapping.mapped, &mapping.cut_short)
+    second_mapping.replaced = <unsigned char *>calloc(2 * capacity // PAGE + 1, 1)
+    if second_mapping.replaced == NULL or ib_map_again(data, capacity, second_mapping.base):
         return None
-    return None if ib_map_again(data, capacity, twin.base + capacity) else twin
+    return None if ib_map_again(data, capacity, second_mapping.base + capacity) else second_mapping
 
 
 @cython.freelist(4)
@@ -126,7 +126,7 @@ cdef class Loan:
         while True:
             was = _atomics.load_relaxed32(&self.exports)
             if was & SETTLED:
-                raise BufferError("the message's callback has returned, or the acquire block was left; copy what is kept")
+                raise BufferError("the message's callback has returned, or the acquire block was left; copy the bytes that you keep")
             if swap(&self.exports, was, was + 1):
                 break
         try:
@@ -136,16 +136,16 @@ cdef class Loan:
             raise
 
     def __releasebuffer__(self, Py_buffer *buffer):
-        # In whatever thread the last array goes.
+        # Runs in the thread that drops the last array.
         if add(&self.exports, <uint32_t>-1) == SETTLED + 1:
-            add(&self.twin.kept, <uint32_t>-1)
+            add(&self.second_mapping.kept_loans, <uint32_t>-1)
 
     cpdef bint settle(self) except -1:
         cdef Lender lender = self.lender
         if _atomics.load_relaxed32(&self.exports) & SETTLED:
             return False
-        if lender.out is self:
-            lender.out = None
+        if lender.current_loan is self:
+            lender.current_loan = None
         try:
             return self.end()
         finally:
@@ -156,25 +156,25 @@ cdef class Loan:
         cdef uint32_t was = add(&self.exports, SETTLED)
         if was == 1:
             add(&self.exports, <uint32_t>-1)
-            lender.patience >>= 1
+            lender.copies_after_kept >>= 1
             return False
-        add(&self.twin.kept, 1)
+        add(&self.second_mapping.kept_loans, 1)
         try:
-            self.secure()
+            self.replace_pages()
         finally:
             if add(&self.exports, <uint32_t>-1) == SETTLED + 1:
-                add(&self.twin.kept, <uint32_t>-1)
-        lender.patience = min(2 * lender.patience + PATIENCE_STEP, PATIENCE_MAX)
-        lender.copies = lender.patience
-        lender.kept += 1
+                add(&self.second_mapping.kept_loans, <uint32_t>-1)
+        lender.copies_after_kept = min(2 * lender.copies_after_kept + COPIES_STEP, COPIES_MAX)
+        lender.copies_left = lender.copies_after_kept
+        lender.kept_loans += 1
         if lender.on_kept is not None:
             lender.on_kept()
         return True
 
-    cdef int secure(self) except -1:
-        cdef size_t first = self.start - self.twin.base
-        if not self.twin.is_taken(first, self.length):
-            self.twin.replace(first, self.length, self.lender.data + first)
+    cdef int replace_pages(self) except -1:
+        cdef size_t first = self.start - self.second_mapping.base
+        if not self.second_mapping.is_replaced(first, self.length):
+            self.second_mapping.replace_range(first, self.length, self.lender.data + first)
         return 0
 
 
@@ -193,31 +193,31 @@ cdef class Lender:
             raise ValueError(f"no {length} bytes at byte {place} of a ring of {self.capacity}")
         return self.lend(self.data + place, length)
 
-    def secure(self):
-        if self.out is not None:
-            self.out.secure()
+    def replace_pages(self):
+        if self.current_loan is not None:
+            self.current_loan.replace_pages()
 
     cdef Loan lend(self, const char *start, Py_ssize_t length):
         cdef size_t first = start - self.data
-        cdef Twin twin = self.twin
+        cdef SecondMapping second_mapping = self.second_mapping
         cdef Loan loan
-        if self.copies:
-            self.copies -= 1
+        if self.copies_left:
+            self.copies_left -= 1
             return None
         if self.impossible or length == 0:
             return None
-        if twin is not None and twin.pieces and (twin.pieces == PIECES_MAX or twin.is_taken(first, length)):
-            if _atomics.load_relaxed32(&twin.kept):
+        if second_mapping is not None and second_mapping.replacements and (second_mapping.replacements == REPLACEMENTS_MAX or second_mapping.is_replaced(first, length)):
+            if _atomics.load_relaxed32(&second_mapping.kept_loans):
                 return None
-            twin = self.twin = None     # nobody looks at its pages any more
-        if twin is None:
-            twin = self.twin = twin_of(self.mapping, self.data, self.capacity)
-            if twin is None:
+            second_mapping = self.second_mapping = None     # no view shows its pages any more
+        if second_mapping is None:
+            second_mapping = self.second_mapping = map_again(self.mapping, self.data, self.capacity)
+            if second_mapping is None:
                 self.impossible = True
                 return None
         loan = Loan.__new__(Loan)
-        loan.start, loan.length = twin.base + first, length
-        loan.lender, loan.twin, loan.writes = self, twin, self.writes
+        loan.start, loan.length = second_mapping.base + first, length
+        loan.lender, loan.second_mapping, loan.writes = self, second_mapping, self.writes
         loan.exports = 1
-        self.out = loan
+        self.current_loan = loan
         return loan

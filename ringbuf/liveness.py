@@ -1,10 +1,10 @@
-"""Who is alive: write locks on single bytes, owned by an open file description.
+"""Locks that show which processes live: write locks on single bytes, owned by an open file description.
 
-Such a lock goes when the last descriptor of its description is closed, so at the latest when its process ends,
-however it ends. It does not go when the process is stopped, when the object's name is removed, or by anything that
-another part of the process does with the same file. (fcntl(2), "Open file description locks".)
+Such a lock ends when the last descriptor of its description is closed, so at the latest when its process ends,
+however it ends. It does not end when the process is stopped, when the object's name is removed, or when another part of
+the process uses the same file. (fcntl(2), "Open file description locks".)
 
-A child inherits descriptors and with them the lock; who holds locks therefore closes them in a child after a fork.
+A child inherits descriptors and with them the locks; so a process that holds locks closes them in a child after a fork.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ def _request(kind: int, byte: int) -> bytes:
 
 
 def take(fd: int, byte: int) -> bool:
-    """Takes the lock of a byte without waiting; says whether it did.
+    """Takes the lock of a byte without waiting; returns whether it did.
 
     Args:
         fd: descriptor open for writing.
-        byte: which one; need not lie inside the object.
+        byte: offset of the byte; it may lie outside of the object.
     """
     try:
         fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _request(fcntl.F_WRLCK, byte))
@@ -42,6 +42,6 @@ def release(fd: int, byte: int) -> None:
 
 
 def held_by_other(fd: int, byte: int) -> bool:
-    """Returns whether anybody but this open file description holds the lock; a descriptor for reading is enough."""
+    """Returns whether another open file description holds the lock; a descriptor for reading is enough."""
     answer = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, _request(fcntl.F_WRLCK, byte))
     return bool(struct.unpack(_FLOCK, answer)[0] != fcntl.F_UNLCK)

@@ -1,10 +1,10 @@
-"""Mappings of shared objects that live as long as anybody still looks at them."""
+"""Mappings of shared objects that live as long as their views."""
 
 class Mapping:
     """A shared object in this process's address space.
 
-    The memory is given back when the last reference goes: the mapping itself, a view from `view()`, or an array
-    made from one. A view that outlives its ring therefore shows old or overwritten bytes but never crashes.
+    The memory is unmapped with the last reference: the mapping itself, a view from `view()`, or an array made from a
+    view. So a view that outlives its ring shows old or overwritten bytes but never crashes.
     """
 
     size: int
@@ -13,9 +13,9 @@ class Mapping:
 
     @property
     def damaged(self) -> bool:
-        """Whether the object was cut short: a page that was touched was missing, and is a private page of zeros now.
+        """Whether the object was cut short: a page that was touched was missing, and private zeros took its place.
 
-        Without the handler of SIGBUS that sees to this (environment variable `IPCBUS_SIGBUS_HANDLER=0`) touching such a
+        The handler of SIGBUS does this. Without it (environment variable `IPCBUS_SIGBUS_HANDLER=0`) touching such a
         page ends the process.
         """
 
@@ -23,17 +23,17 @@ class Mapping:
         """Maps `size` bytes of a shared object.
 
         Args:
-            fd: open descriptor of the object; may be closed afterwards.
+            fd: open descriptor of the object; it may be closed afterwards.
             size: bytes to map from the beginning.
-            writable: maps for reading and writing, else for reading only.
+            writable: maps for reading and writing; otherwise for reading only.
             twice_from: when not 0, the bytes from here (a multiple of the page) to `size` are mapped a second time
-                right behind the first, so that what runs over the end continues at `twice_from`.
-            reserve: when larger than `size`, this much address space is taken, so that the object may grow in
-                place up to it; bytes past the object's end must not be touched before it has grown.
+                right behind the first time, so that bytes beyond the end are those from `twice_from` on.
+            reserve: when larger than `size`, the bytes of address space to take, so that the object may grow in place;
+                bytes past the object's end must not be touched before it has grown.
 
         Raises:
-            OSError: the system refused.
+            OSError: the system refused the mapping.
         """
 
     def view(self, offset: int = 0, length: int | None = None) -> memoryview:
-        """Returns the bytes from `offset`, `length` of them (to the end by default); writable as the mapping is."""
+        """Returns `length` bytes from `offset` on (by default all), writable if the mapping is writable."""

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, embedsignature=True
-"""Mappings that outlive whoever still looks at them; see the stub for the words."""
+"""Mappings that live as long as their views; the stub has the documentation."""
 from cpython.buffer cimport PyBuffer_FillInfo
 from libc.errno cimport errno
 from libc.stdint cimport uint32_t
@@ -16,15 +16,15 @@ cdef extern from "<sys/mman.h>" nogil:
     int PROT_NONE, PROT_READ, PROT_WRITE, MAP_SHARED, MAP_PRIVATE, MAP_ANONYMOUS, MAP_FIXED, MAP_NORESERVE
 
 
-cdef int noted(char *base, size_t length, uint32_t *damaged) noexcept:
-    """Has a page that is cut off from under a mapping noted there, instead of ending the process."""
+cdef int watch_region(char *base, size_t length, uint32_t *damaged) noexcept:
+    """Lets the SIGBUS handler set `damaged` for this mapping; returns its index, or -1 without a handler."""
     if os.environ.get("IPCBUS_SIGBUS_HANDLER", "1") == "0" or ib_sigbus_install():
         return -1
     return ib_sigbus_note(base, length, damaged)
 
 
-cdef void forgotten(int region) noexcept:
-    """The mapping goes."""
+cdef void unwatch_region(int region) noexcept:
+    """Removes a mapping from the table of the handler."""
     ib_sigbus_forget(region)
 
 
@@ -46,7 +46,7 @@ cdef class Mapping:
         self._map(place, max(size, reserve), prot, fd, 0)
         if again:
             self._map(self.base + size, again, prot, fd, twice_from)
-        self.region = noted(self.base, self.mapped, &self.cut_short)
+        self.region = watch_region(self.base, self.mapped, &self.cut_short)
 
     @property
     def damaged(self):
@@ -54,7 +54,7 @@ cdef class Mapping:
 
     def __dealloc__(self):
         if self.base != NULL:
-            forgotten(self.region)
+            unwatch_region(self.region)
             munmap(self.base, self.mapped)
 
     cdef int _map(self, void *at, size_t length, int prot, int fd, size_t offset) except -1:
@@ -70,7 +70,7 @@ cdef class Mapping:
 
 
 cdef class Window:
-    """A part of a mapping that Python may look at; holds the mapping."""
+    """A part of a mapping with the buffer protocol; it keeps the mapping."""
 
     def __getbuffer__(self, Py_buffer *buffer, int flags):
         PyBuffer_FillInfo(buffer, self, self.start, self.length, not self.writable, flags)

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=True
-"""Looking at many readers at once; see the stub for the words."""
+"""Checks many readers for records; the stub has the documentation."""
 from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 
@@ -17,17 +17,17 @@ cdef class Poller:
 
     def watch(self, readers):
         cdef int i, n
-        kept = list(readers)
-        n = len(kept)
+        watched = list(readers)
+        n = len(watched)
         cdef Reader **items = <Reader **>malloc(max(n, 1) * sizeof(Reader *))
         if items == NULL:
             raise MemoryError()
         for i in range(n):
-            items[i] = &(<RingReader?>kept[i]).r
+            items[i] = &(<RingReader?>watched[i]).r
         free(self.items)
         self.items = items
         self.count = n
-        self.readers = kept
+        self.readers = watched
 
     def poke(self):
         self.poked = 1
@@ -54,7 +54,7 @@ cdef class Poller:
                 return True
             _atomics.pause()
             n += 1
-            # The clock costs more than a look, so it is asked at every 64th.
+            # Reading the clock costs more than a check, so it is read at every 64th check.
             if n % 64 == 0 and read_ticks(clock) >= until_ticks:
                 break
         self.poked = 0

@@ -1,4 +1,4 @@
-"""A ring that only this process has: for a transport that sends what is put into it elsewhere, and for simulations."""
+"""A ring of this process only: for a transport that sends its records elsewhere, and for simulations."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class PrivateChannel:
     """Ring and control block in anonymous memory, with one reader that has joined at the beginning."""
 
     def __init__(self, shape: Shape) -> None:
-        """Makes both.
+        """Makes ring and control block.
 
         Raises:
-            OSError: there is no memory for them.
+            OSError: there is not enough memory.
         """
         data = layout.data_offset(shape.ring_user)
         self.ring = _anonymous("ring", data + layout.ring_capacity(shape.window), data)

@@ -1,1 +1,1 @@
-"""Nothing of it is called from other compiled code."""
+"""No compiled module uses this one."""

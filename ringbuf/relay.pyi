@@ -1,25 +1,25 @@
-"""Records with what stands in their headers, for who carries them to another medium and back into a ring."""
+"""Reads and writes records with their headers, for transports that carry them over another medium."""
 
 from ringbuf.ring import RingReader, RingWriter
 
 def take(reader: RingReader) -> tuple[bytes, int, int] | None:
-    """Returns the next record: a copy of its body, its messages, and when it was sent in ns since the Unix epoch.
+    """Returns a copy of the next record's body, its number of messages, and its send time in ns since the Unix epoch.
 
-    None when there is none now. `reader.show` has to follow, after one or after many.
+    It returns None when there is no record now. Call `reader.show` after one or several records.
     """
 
 def put(writer: RingWriter, packet: bytes, start: int, messages: int, send_time_ns: int) -> int:
     """Writes and publishes a record.
 
     Args:
-        writer: of the ring.
-        packet: its body is in there, up to the end.
-        start: where the body begins.
-        messages: how many are in it.
-        send_time_ns: when it was sent, ns since the Unix epoch, by the clock of whoever sent it.
+        writer: the writer of the ring.
+        packet: bytes that end with the body.
+        start: offset of the body in the packet.
+        messages: number of messages in the record.
+        send_time_ns: its send time in ns since the Unix epoch, by the clock of its source.
 
     Returns:
-        The mask of readers that sleep and have to be woken; -1 when the ring is full.
+        The mask of sleeping readers to wake; -1 when the ring is full.
 
     Raises:
         ValueError: the body exceeds the ring's record maximum, or a record is open.

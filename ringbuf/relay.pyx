@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, embedsignature=True
-"""Records on their way to and from another medium; see the stub for the words."""
+"""Reads and writes records for transports over another medium; the stub has the documentation."""
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy
@@ -31,7 +31,7 @@ def put(RingWriter writer, bytes packet, Py_ssize_t start, uint32_t messages, in
     cdef char *place
     if start < 0 or length < 0 or RECORD_HEADER + length > writer.w.record_max:
         raise ValueError(
-            f"a record of {length} bytes is none, or exceeds the ring's maximum of {writer.w.record_max - RECORD_HEADER}"
+            f"a record of {length} bytes is impossible: the ring takes 0 to {writer.w.record_max - RECORD_HEADER} bytes"
         )
     if writer.w.used:
         raise ValueError("a record is open already; commit or cancel it first")

@@ -1,5 +1,5 @@
-# The hot path of the ring: inline, without the GIL, over plain structs. The rules are in ring.pyi, the bytes in
-# layout.py, the memory orders and their sync points in _atomics.pxd.
+# The hot path of the ring: inline, without the GIL, on plain structs. ring.pyi has the rules, layout.py the bytes, and
+# _atomics.pxd the memory orders and their sync points.
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stddef cimport size_t
 
@@ -11,8 +11,8 @@ from ringbuf.clock cimport read_ticks
 from ringbuf.memory cimport Mapping
 
 cdef enum:
-    PAGE = 4096             # or more: a touch too many does no harm
-    VIRTUAL_CLOCK = 2       # the time is what `RingWriter.set_time` said last; the other kinds are those of ringbuf.clock
+    PAGE = 4096             # the real page size or less: touching a page twice does no harm
+    VIRTUAL_CLOCK = 2       # the time that `RingWriter.set_time` set last; ringbuf.clock has the other kinds
 
 cdef struct Writer:
     RingHeader *header
@@ -31,16 +31,16 @@ cdef struct Writer:
     uint64_t intent_step
     const uint32_t *ring_cut                # not 0: the shared object was cut short
     const uint32_t *control_cut
-    uint64_t seen[SLOTS_MAX]                # by slot: the last position that was believed
-    uint32_t seen_generation[SLOTS_MAX]     # of the reader that was believed; 0 for none
+    uint64_t accepted[SLOTS_MAX]                # by slot: the last position that was accepted
+    uint32_t accepted_generation[SLOTS_MAX]     # generation of the reader whose position was accepted; 0 for none
     uint32_t messages       # in the open record
     uint32_t record_max
     uint32_t clock
     uint32_t slots_max
-    uint32_t behind         # bytes that have to be free behind a record: the next one's frame, and the trailer
+    uint32_t trailing_bytes         # bytes that must be free behind a record: the frame of the next record, and the trailer
     bint source_paced
     bint checksums          # each record ends with a trailer
-    bint fences             # the asymmetric fence is missing, so each publication fences
+    bint fences             # each publication executes a fence, as there is no asymmetric one
 
 cdef struct Reader:
     const RingHeader *header
@@ -49,11 +49,11 @@ cdef struct Reader:
     const char *data
     const uint32_t *ring_cut    # not 0: the shared object was cut short
     const uint32_t *control_cut
-    char *copy              # where a record that may be overwritten is copied to and validated
+    char *copy              # buffer for the copy of a record that may be overwritten
     uint64_t mask
     uint64_t position       # of the next record
-    uint64_t shown          # what the slot says
-    uint64_t show_step      # the slot lags behind at most this much while records keep coming
+    uint64_t shown          # the position in the slot
+    uint64_t show_step      # the most bytes that the slot lags behind while records arrive
     uint64_t records
     uint64_t bytes
     uint64_t overruns
@@ -61,34 +61,34 @@ cdef struct Reader:
     uint64_t since_sample   # records since the last latency sample
     uint64_t sample_weight  # messages in them
     uint32_t record_max
-    uint32_t frame          # of the record that reader_next returned, read once and checked
+    uint32_t frame          # frame of the record that reader_next returned, read once and checked
     uint32_t clock
-    bint copies             # records are not read in place: the writer may overwrite them at any time
+    bint copies             # records are copied before use, as the writer may overwrite them at any time
     bint checksums          # each record ends with a trailer
-    bint evicts             # it does so only after it evicted this reader; otherwise it is source-paced
-    bint fences             # the asymmetric fence is missing, so each showing of the position fences
-    bint stopped            # nothing more is read: evicted, or the ring holds what no writer of ours writes
+    bint evicts             # it overwrites them only after it evicted this reader; otherwise the ring is source-paced
+    bint fences             # each `reader_show` executes a fence, as there is no asymmetric one
+    bint stopped            # nothing more is read: this reader was evicted, or the ring is damaged
     bint evicted
 
 cdef inline bint reader_is_cut(const Reader *r) noexcept nogil:
-    """Whether somebody cut a shared object short, so that what is read may be zeros."""
+    """Returns whether a shared object was cut short, so that the bytes read may be zeros."""
     return (_atomics.load_relaxed32(r.ring_cut) | _atomics.load_relaxed32(r.control_cut)) != 0
 
 
 cdef inline bint reader_is_whole(const Reader *r, const Record *record) noexcept nogil:
-    """Whether no page is missing under the record that `reader_next` returned, as far as was found by now."""
+    """Returns whether no missing page was found under the record that `reader_next` returned; touches its pages."""
     cdef const char *at = <const char *>((<size_t>record | (PAGE - 1)) + 1)
     if not r.copies:
         while at < <const char *>record + r.frame:
-            _atomics.load_relaxed32(at)     # a page that is missing is noted when it is touched
+            _atomics.load_relaxed32(at)     # touching a missing page marks the mapping
             at += PAGE
     return not reader_is_cut(r)
 
 
 cdef bint writer_make_room(Writer *w, uint64_t end) noexcept nogil
 cdef const Record *reader_copy(Reader *r) noexcept nogil
-cdef bint reader_must_look(const Reader *r) noexcept nogil
-cdef bint reader_in_step(Reader *r) noexcept nogil
+cdef bint reader_was_overtaken(const Reader *r) noexcept nogil
+cdef bint reader_in_sync(Reader *r) noexcept nogil
 cdef const Record *reader_next_sealed(Reader *r, uint32_t *length) noexcept nogil
 cdef void writer_seal(Writer *w) noexcept nogil
 cdef uint32_t sealed_length(const Record *record, uint32_t frame) noexcept nogil
@@ -105,14 +105,14 @@ cdef inline uint64_t writer_ticks(const Writer *w) noexcept nogil:
 
 
 cdef inline char *writer_claim(Writer *w, uint64_t length) noexcept nogil:
-    """Place for `length` more bytes (a multiple of RECORD_ALIGN) in the open record, or NULL while the ring is full.
+    """Returns the place of `length` more bytes (a multiple of RECORD_ALIGN) in the open record, or NULL if the ring is full.
 
-    Opens a record if none is open. Nothing is taken until the caller adds `length` to `used`.
+    It opens a record if there is no open one. The bytes are reserved when the caller adds `length` to `used`.
     """
     cdef uint64_t used = w.used if w.used else RECORD_HEADER
-    # `behind`: the frame of the record after this one is cleared when this one is published.
-    if w.head + used + length + w.behind > w.limit:
-        if not writer_make_room(w, w.head + used + length + w.behind):
+    # `trailing_bytes`: publishing this record clears the frame of the next one.
+    if w.head + used + length + w.trailing_bytes > w.limit:
+        if not writer_make_room(w, w.head + used + length + w.trailing_bytes):
             return NULL
     if w.used == 0:
         w.used = RECORD_HEADER
@@ -122,13 +122,13 @@ cdef inline char *writer_claim(Writer *w, uint64_t length) noexcept nogil:
 
 
 cdef inline void writer_drop_empty(Writer *w) noexcept nogil:
-    """Closes the open record again if nothing was put into it."""
+    """Closes the open record if it is empty."""
     if w.messages == 0:
         w.used = 0
 
 
 cdef inline uint64_t writer_publish(Writer *w) noexcept nogil:
-    """Publishes the open record; returns the mask of parked readers that now have to be woken."""
+    """Publishes the open record; returns the mask of parked readers to wake."""
     cdef Record *record = <Record *>(w.data + (w.head & w.mask))
     cdef uint64_t next
     record.messages = w.messages
@@ -156,7 +156,7 @@ cdef inline uint64_t writer_publish(Writer *w) noexcept nogil:
 
 
 cdef inline const Record *reader_next(Reader *r) noexcept nogil:
-    """The next record, whole and checked to lie within the ring, or NULL when there is none now."""
+    """Returns the next record, whose end lies within the ring, or NULL when there is no record now."""
     cdef const Record *record = <const Record *>(r.data + (r.position & r.mask))
     cdef uint32_t frame
     if r.copies:
@@ -172,12 +172,12 @@ cdef inline const Record *reader_next(Reader *r) noexcept nogil:
 
 
 cdef inline uint32_t record_length(const Reader *r, const Record *record) noexcept nogil:
-    """Length of the record that `reader_next` returned, without its trailer; 0 when its checksum contradicts it."""
+    """Returns the length of the record of `reader_next` without its trailer; 0 when its checksum is wrong."""
     return sealed_length(record, r.frame) if r.checksums else r.frame
 
 
 cdef inline bint reader_done(Reader *r) noexcept nogil:
-    """Steps over the record that `reader_next` returned; True when the writer wants an event."""
+    """Steps over the record that `reader_next` returned; returns True when the writer waits for an event."""
     r.records += 1
     r.bytes += r.frame
     r.position += aligned(r.frame)
@@ -187,18 +187,18 @@ cdef inline bint reader_done(Reader *r) noexcept nogil:
 
 
 cdef inline bint reader_ready(Reader *r) noexcept nogil:
-    """Whether there is something to do: a record, an overrun, or an end. May be wrong only in saying yes."""
+    """Returns whether there may be a record, an overrun, or an end; False is certain."""
     if r.stopped:
         return False
     if _atomics.load_acquire32(r.data + (r.position & r.mask)) != 0:  # SYNC frame
         return True
-    if r.copies and reader_must_look(r):
+    if r.copies and reader_was_overtaken(r):
         return True
     return _atomics.load_acquire32(&r.header.closed) != 0  # SYNC closed
 
 
 cdef inline uint32_t bucket_of(uint64_t ns) noexcept nogil:
-    """Index of the latency bucket that holds `ns`; `layout.bucket_edges` gives the edges."""
+    """Returns the index of the latency bucket of `ns`; `layout.bucket_edges` has the edges."""
     cdef uint32_t octave, index
     if ns < (1 << HISTOGRAM_SUB_BITS):
         return <uint32_t>ns
@@ -220,4 +220,4 @@ cdef class RingReader:
     cdef readonly Mapping ring, control
     cdef readonly uint64_t capacity
     cdef readonly int slot_index
-    cdef bint owes_event    # `read` showed the position and the writer wants an event; `show` tells
+    cdef bint owes_event    # `read` found that the writer waits for an event; the next `show` returns that

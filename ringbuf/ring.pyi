@@ -1,13 +1,15 @@
-"""One writer, many readers, records of any length, in two paces.
+"""A ring: one writer, many readers, records of any length.
 
-Receiver-paced, a writer never overwrites what an active reader has not read: a full ring makes it wait. Source-paced,
-it never waits: before it overwrites a byte it says so (`intent`), and a reader that copied bytes looks there before it
-uses one of them, so a reader that was lapped knows it and goes on at the end, and never returns a torn record.
+The writer of a receiver-paced ring never overwrites a record that an active reader has not read: it waits while the
+ring is full. The writer of a source-paced ring never waits. Before it overwrites a byte, it announces that (`intent`).
+A reader copies a record and then checks `intent`. So a lapped reader continues at the end and never returns a torn
+record.
 
-Receiver-paced with eviction is receiver-paced until the writer's owner evicts a reader (`slots.SlotTable.evict`), which
-then does not count any more. A reader of such a ring copies too, and looks afterwards whether it was evicted.
+A receiver-paced ring with eviction is receiver-paced until the writer's owner evicts a reader
+(`slots.SlotTable.evict`), which then does not count any more. A reader of such a ring copies too, and then checks
+whether it was evicted.
 
-The compiled functions of `ring.pxd` are the message path; these classes are their owners and their face to Python.
+The compiled functions of `ring.pxd` are the message path; these classes own their structs and are the Python interface.
 """
 
 from ringbuf.memory import Mapping
@@ -20,63 +22,63 @@ class RingWriter:
     capacity: int
 
     def __init__(self, ring: Mapping, control: Mapping) -> None:
-        """Over the two objects of a session that this process owns, headers filled in.
+        """Makes the writer of a session that this process owns; the headers must be complete.
 
         Raises:
-            SegmentMismatch: not our layout.
+            SegmentMismatch: a header does not have this layout.
         """
 
     @property
     def head(self) -> int:
-        """Position after the last published record."""
+        """The position after the last published record."""
 
     @property
     def open_bytes(self) -> int:
-        """Bytes in the open record, its header included; 0 when none is open."""
+        """The bytes in the open record, its header included; 0 without an open record."""
 
     def set_time(self, ticks: int) -> None:
-        """Makes time stand still here until the next call, for simulations; a tick is then a nanosecond."""
+        """Sets the time of this writer until the next call, for simulations; a tick is then a nanosecond."""
 
     def write(self, body: bytes, messages: int = 1) -> bool:
-        """Writes and publishes one record; False when the ring is full. Wakes nobody.
+        """Writes and publishes one record without waking readers; returns False when the ring is full.
 
         Raises:
             ValueError: the body exceeds the ring's record maximum.
         """
 
     def claim(self, length: int) -> memoryview | None:
-        """Opens a record of `length` bytes for writing in place, or None when the ring is full."""
+        """Opens a record of `length` bytes for writing in place; returns None when the ring is full."""
 
     def commit(self) -> int:
         """Publishes the open record; returns the mask of parked readers to wake."""
 
     def cancel(self) -> None:
-        """Drops the open record; the place is used again."""
+        """Drops the open record."""
 
     def has_room(self, length: int) -> bool:
         """Returns whether `length` more bytes fit now."""
 
     def wait_room(self, length: int, spins: int, timeout_ns: int) -> bool:
-        """Waits, without the GIL, until `length` more bytes fit; says whether they do.
+        """Waits, without the GIL, until `length` more bytes fit; returns whether they do.
 
-        First looks `spins` times, then sleeps until a reader frees a quarter of the ring, at most `timeout_ns`.
+        It first checks `spins` times, then sleeps until a reader frees a quarter of the ring, for `timeout_ns` at most.
         """
 
     def want_event(self, length: int) -> bool:
-        """Asks the readers for an event once `length` bytes fit again; False when they fit already."""
+        """Asks the readers for an event once `length` bytes fit again; returns False when they fit now."""
 
     def position_needed(self, length: int) -> int:
-        """Position that every reader must have reached before `length` more bytes fit."""
+        """Returns the position that all readers must reach before `length` more bytes fit."""
 
-    def believed(self, slot: int, position: int, generation: int) -> int | None:
-        """Returns where the writer takes a reader to be whose slot shows this position.
+    def accepted_position(self, slot: int, position: int, generation: int) -> int | None:
+        """Checks the position that a slot shows.
 
         Returns:
-            The position; the last one that was possible where this one is not; None where there was none before.
+            The position if it is possible, otherwise the last accepted position of this reader; None without one.
         """
 
     def count_blocked(self, blocked_ns: int) -> None:
-        """Counts a send that had to wait, and for how long."""
+        """Counts a send that waited, and its time."""
 
     def count_would_block(self) -> None:
         """Counts a send that was refused because the ring was full."""
@@ -85,10 +87,10 @@ class RingWriter:
     def count_reclaimed(self) -> None: ...
     def count_evicted(self) -> None: ...
     def touch(self) -> None:
-        """Raises the activity counter: the session message of a ring."""
+        """Increments the activity counter: the session message of a ring."""
 
     def close(self) -> None:
-        """Marks the end of the session; what was published stays readable."""
+        """Marks the end of the session; published records stay readable."""
 
 class RingReader:
     """The reading end of one slot. Belongs to one thread at a time."""
@@ -99,31 +101,31 @@ class RingReader:
     slot_index: int
 
     def __init__(self, ring: Mapping, control: Mapping, slot_index: int, sample_every: int = 16) -> None:
-        """Over the mappings of a session in which this process holds the slot.
+        """Makes the reader of a slot that this process holds.
 
         Raises:
-            SegmentMismatch: not our layout.
+            SegmentMismatch: a header does not have this layout, or the owner uses another clock.
         """
 
     @property
     def position(self) -> int:
-        """Position of the next record."""
+        """The position of the next record."""
 
     @property
     def tail(self) -> int:
-        """Position after the last published record, as the writer says."""
+        """The position after the last published record, as the ring header has it."""
 
     @property
     def overruns(self) -> int:
-        """How often the writer lapped this reader."""
+        """The number of times that the writer lapped this reader."""
 
     @property
     def cut_short(self) -> bool:
-        """Whether somebody cut the ring or its control block short, as `Mapping.damaged` says."""
+        """Whether another program cut the ring or its control block short (`Mapping.damaged`)."""
 
     @property
     def broken(self) -> bool:
-        """Whether the ring held what no writer of ours writes; nothing more is read from it."""
+        """Whether the ring is damaged, so that nothing more is read from it."""
 
     @property
     def evicted(self) -> bool:
@@ -139,7 +141,7 @@ class RingReader:
 
     @property
     def slot(self) -> memoryview:
-        """The bytes of this reader's slot (`layout.SLOT`), read-only, where they were when the reader was made."""
+        """The bytes of this reader's slot (`layout.SLOT`), read-only, at the place that it had at the start."""
 
     def check(self) -> None:
         """Checks the headers of the ring and the control block again.
@@ -149,37 +151,37 @@ class RingReader:
         """
 
     def start(self, position: int) -> None:
-        """Puts the reader at a record's position, as `slots.join` found it."""
+        """Sets the position of the next record, which `slots.join` found."""
 
     def read(self) -> bytes | None:
-        """Returns the body of the next record as a copy, or None when there is none now."""
+        """Returns a copy of the body of the next record, or None when there is no record now."""
 
     def arm(self, mask_on: bool) -> None:
-        """Sets or clears this reader's bit in the parked mask; a barrier and a last look must follow the setting."""
+        """Sets or clears this reader's bit in the parked mask; after setting it, call `barrier` and check the ring."""
 
     def ready(self) -> bool:
-        """Returns whether there is something to do; may be wrong only in saying yes."""
+        """Returns whether there may be a record, an overrun, or an end; False is certain."""
 
     def show(self) -> bool:
-        """Publishes position and counters in the slot; True when the writer waits for an event, since a `read` too."""
+        """Publishes position and counters in the slot; returns True when the writer waits for an event."""
 
     @property
-    def out_of_step(self) -> bool:
-        """Whether this reader stands where no record begins, or has stopped and may go on now; no record is in hand."""
+    def out_of_sync(self) -> bool:
+        """Whether no record begins at the position, or the reader stopped and may continue; not within a record."""
 
-    def mend(self) -> bool | None:
-        """Has a reader that has stopped, or is out of step, go on.
+    def resync(self) -> bool | None:
+        """Lets a reader continue that has stopped or is out of sync.
 
         Returns:
-            Whether records were skipped, those up to the tail. None when it cannot go on yet: the writer has to put its
-            words right first, which it does when it publishes its next record.
+            Whether it skipped the records up to the tail. None when it cannot continue yet: the words of the writer are
+            damaged too, and the writer corrects them with its next record.
         """
 
     def skip_to_tail(self) -> None:
-        """Goes to the end without reading, as after an overrun."""
+        """Sets the position to the end, as after an overrun."""
 
 def bucket(ns: int) -> int:
-    """Index of the latency bucket that holds `ns`."""
+    """Returns the index of the latency bucket of `ns`."""
 
 def nudge_writer(control: Mapping) -> bool:
-    """Wakes a writer that sleeps until there is room, as when a reader leaves; True when it wants an event."""
+    """Wakes a writer that sleeps until there is room; returns True when it waits for an event."""

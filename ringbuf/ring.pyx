@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=True
-"""The rarer half of the ring and its face to Python; see the stub for the words, ring.pxd for the hot half."""
+"""The rare half of the ring and its Python interface; the stub has the documentation, ring.pxd the hot half."""
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
@@ -20,8 +20,8 @@ from ringbuf.ring_errors import SegmentMismatch
 
 cdef enum:
     SLOT_BYTES = sizeof(Slot)
-    LAPS_MAX = 1000             # laps in a row by which a source-paced ring is known to be damaged
-    UNFENCED_NS = 1_000_000     # longest sleep where nothing promises that readers see that the writer sleeps
+    LAPS_MAX = 1000             # a source-paced ring is damaged after this number of laps in a row
+    UNFENCED_NS = 1_000_000     # longest sleep where readers may not see that the writer sleeps
 
 
 cdef inline Slot *slot_at(char *slots, uint32_t index) noexcept nogil:
@@ -29,20 +29,20 @@ cdef inline Slot *slot_at(char *slots, uint32_t index) noexcept nogil:
 
 
 cdef bint is_possible(const Writer *w, uint64_t position, bint known) noexcept nogil:
-    """Whether a reader may be there.
+    """Returns whether a reader may have this position.
 
-    One that joins may be more than one ring behind for a moment; one that was believed once is protected from then on.
+    A joining reader may be more than one ring behind for a moment; once accepted, a reader is protected.
     """
     cdef uint64_t rings = 1 if known else 2
     return position & (RECORD_ALIGN - 1) == 0 and w.head - position <= rings * (w.mask + 1)
 
 
-cdef uint64_t slowest(Writer *w) noexcept nogil:
-    """Position of the slowest active reader; the head when there is none.
+cdef uint64_t slowest_position(Writer *w) noexcept nogil:
+    """Returns the position of the slowest active reader; the head when there is no active reader.
 
-    Each reader's word is compared with what was believed of it last. One that is impossible was not written by the
-    reader: the reader then counts as standing where it was believed to stand, until it shows its position again. A
-    position that lies too far ahead, but not beyond the head, cannot be told from a true one.
+    Each position is compared with the last accepted one. An impossible position was not written by the reader: the last
+    accepted one counts until the reader shows its position again. A wrong position that is too far ahead, but not beyond
+    the head, cannot be detected.
     """
     cdef uint64_t least = w.head, position
     cdef uint32_t i, generation
@@ -53,26 +53,26 @@ cdef uint64_t slowest(Writer *w) noexcept nogil:
         if _atomics.load_acquire32(&slot.state) != SLOT_ACTIVE:  # SYNC state
             continue
         generation = _atomics.load_relaxed32(&slot.generation)
-        known = w.seen_generation[i] == generation
+        known = w.accepted_generation[i] == generation
         position = _atomics.load_acquire64(&slot.position)  # SYNC position
-        if (known and position == w.seen[i]) or is_possible(w, position, known):
-            if known and position < w.seen[i]:
+        if (known and position == w.accepted[i]) or is_possible(w, position, known):
+            if known and position < w.accepted[i]:
                 _atomics.store_relaxed64(&w.header.position_errors, w.header.position_errors + 1)
-            # A lower one too: it holds back more, and the one before it may be the one that was not true.
-            w.seen[i] = position
-            w.seen_generation[i] = generation
+            # A lower position is accepted too: it is the safe choice, and the one before it may have been wrong.
+            w.accepted[i] = position
+            w.accepted_generation[i] = generation
         else:
             _atomics.store_relaxed64(&w.header.position_errors, w.header.position_errors + 1)
             if not known:
                 continue
-            position = w.seen[i]
+            position = w.accepted[i]
         if position < least:
             least = position
     return least
 
 
 cdef bint writer_make_room(Writer *w, uint64_t end) noexcept nogil:
-    """Raises the limit so that bytes up to `end` may be written; False when readers hold them."""
+    """Raises the limit so that bytes up to `end` may be written; returns False when readers still need them."""
     if w.source_paced:
         w.limit = end + w.intent_step
         # SYNC intent
@@ -80,9 +80,9 @@ cdef bint writer_make_room(Writer *w, uint64_t end) noexcept nogil:
         _atomics.fence_release()
         return True
     _atomics.fence_full()  # SYNC join
-    w.limit = slowest(w) + w.mask + 1
+    w.limit = slowest_position(w) + w.mask + 1
     if _atomics.load_relaxed32(w.control_cut):
-        w.limit = w.head    # the slots that say who reads are gone
+        w.limit = w.head    # the slots of the readers are lost
     _atomics.fence_release()  # SYNC evict
     return end <= w.limit
 
@@ -94,7 +94,7 @@ cdef uint32_t checksum_of(const Record *record, uint32_t frame, uint32_t length)
 
 
 cdef void writer_seal(Writer *w) noexcept nogil:
-    """Puts the trailer behind the open record; it belongs to the record from then on."""
+    """Appends the trailer to the open record."""
     cdef Record *record = <Record *>(w.data + (w.head & w.mask))
     cdef uint32_t length = <uint32_t>w.used
     cdef Trailer *trailer = <Trailer *>(<char *>record + aligned(length))
@@ -105,7 +105,7 @@ cdef void writer_seal(Writer *w) noexcept nogil:
 
 
 cdef uint32_t sealed_length(const Record *record, uint32_t frame) noexcept nogil:
-    """The length that the trailer of a record gives it; 0 when the checksum is not that of the record."""
+    """Returns the length in the trailer of a record; 0 when the checksum does not match the record."""
     cdef const Trailer *trailer = <const Trailer *>(<const char *>record + frame - RECORD_TRAILER)
     cdef uint32_t length
     if frame & (RECORD_ALIGN - 1) or frame < RECORD_HEADER + RECORD_TRAILER:
@@ -123,7 +123,7 @@ cdef bint writer_wait(Writer *w, uint64_t end, uint64_t spins, int64_t timeout_n
         if writer_make_room(w, end):
             return True
         _atomics.pause()
-    # A quarter of the ring at a time, so that the writer is not woken for each record; never beyond the head.
+    # The writer waits for a quarter of the ring, so that it is not woken for each record, but never beyond the head.
     _atomics.store_relaxed64(&w.control.wanted, min(end - (w.mask + 1) + (w.mask + 1) // 4, w.head))
     _atomics.or32(&w.control.writer_waits, WRITER_SLEEPS)
     if not barrier() and (timeout_ns < 0 or timeout_ns > UNFENCED_NS):  # SYNC wait
@@ -137,7 +137,7 @@ cdef bint writer_wait(Writer *w, uint64_t end, uint64_t spins, int64_t timeout_n
 
 
 cdef const Record *reader_copy(Reader *r) noexcept nogil:
-    """The next record of a ring that is not read in place, copied and then validated; NULL when there is none now."""
+    """Returns a validated copy of the next record of a ring that is not read in place; NULL without a record."""
     return copy_unless_evicted(r) if r.evicts else copy_unless_lapped(r)
 
 
@@ -179,20 +179,20 @@ cdef const Record *copy_unless_lapped(Reader *r) noexcept nogil:
                 return <const Record *>r.copy
         r.overruns += 1
         r.position = _atomics.load_acquire64(&r.header.tail)  # SYNC tail
-    # Lapped at every new tail at once: no writer of ours is a ring ahead of itself.
+    # Lapped at each new tail at once: no valid writer is a ring ahead of its own tail.
     r.stopped = True
     return NULL
 
 
-cdef bint reader_must_look(const Reader *r) noexcept nogil:
-    """Whether a reader that copies was evicted or lapped."""
+cdef bint reader_was_overtaken(const Reader *r) noexcept nogil:
+    """Returns whether a reader that copies was evicted or lapped."""
     if r.evicts:
         return _atomics.load_relaxed32(&r.slot.state) != SLOT_ACTIVE
     return _atomics.load_relaxed64(&r.header.intent) > r.position + r.mask + 1
 
 
-cdef bint leads_to(const Reader *r, uint64_t position, uint64_t tail) noexcept nogil:
-    """Whether records follow one another from a position to exactly the tail."""
+cdef bint records_reach(const Reader *r, uint64_t position, uint64_t tail) noexcept nogil:
+    """Returns whether a chain of records leads from a position exactly to the tail."""
     cdef uint32_t frame
     while <int64_t>(tail - position) > 0:
         if tail - position > r.mask + 1:
@@ -204,15 +204,15 @@ cdef bint leads_to(const Reader *r, uint64_t position, uint64_t tail) noexcept n
     return position == tail
 
 
-cdef bint reader_in_step(Reader *r) noexcept nogil:
-    """Whether the record in hand ends where the next one begins; else the reader stops, and `mend` may help it."""
-    # A writer that has published the record may not have moved its tail yet: that is found out later.
-    r.stopped = not leads_to(r, r.position + aligned(r.frame), _atomics.load_acquire64(&r.header.tail))  # SYNC tail
+cdef bint reader_in_sync(Reader *r) noexcept nogil:
+    """Returns whether the current record ends where the next one begins; stops the reader otherwise (see `resync`)."""
+    # A writer that has published the record may not have moved its tail yet: `out_of_sync` notices that.
+    r.stopped = not records_reach(r, r.position + aligned(r.frame), _atomics.load_acquire64(&r.header.tail))  # SYNC tail
     return not r.stopped
 
 
 cdef const Record *reader_next_sealed(Reader *r, uint32_t *length) noexcept nogil:
-    """As `reader_next`, for readers that do not look into records: leaves out records whose checksum is wrong."""
+    """Returns the next record as `reader_next` does, but skips records whose checksum is wrong."""
     cdef const Record *record
     while True:
         record = reader_next(r)
@@ -223,13 +223,13 @@ cdef const Record *reader_next_sealed(Reader *r, uint32_t *length) noexcept nogi
             return record
         if not r.stopped:
             _atomics.store_relaxed64(&r.slot.malformed, r.slot.malformed + 1)
-        if not reader_in_step(r):
+        if not reader_in_sync(r):
             return NULL
         reader_done(r)
 
 
 cdef bint reader_show(Reader *r) noexcept nogil:
-    """Publishes position and counters; wakes a sleeping writer; True when the writer wants an event."""
+    """Publishes position and counters, and wakes a sleeping writer; returns True when the writer waits for an event."""
     cdef uint32_t was
     _atomics.store_relaxed64(&r.slot.msgs_rcved, r.records)
     _atomics.store_relaxed64(&r.slot.bytes_rcved, r.bytes)
@@ -252,7 +252,7 @@ cdef bint reader_show(Reader *r) noexcept nogil:
 
 
 cdef void reader_sample(Reader *r, uint64_t send_ticks, double ns_per_tick) noexcept nogil:
-    """Puts the age of a message into the latency histogram, for itself and the messages since the last sample."""
+    """Puts the age of a message into the latency histogram, with the weight of all messages since the last sample."""
     cdef int64_t age = <int64_t>(read_ticks(r.clock) - send_ticks)
     cdef uint64_t ns = 0
     cdef uint32_t bucket
@@ -288,7 +288,7 @@ cdef class RingWriter:
         self.w.clock = clock_kind()
         self.w.source_paced = header.pacing == SOURCE_PACED
         self.w.checksums = header.checksums != 0
-        self.w.behind = RECORD_ALIGN + (RECORD_TRAILER if self.w.checksums else 0)
+        self.w.trailing_bytes = RECORD_ALIGN + (RECORD_TRAILER if self.w.checksums else 0)
         self.w.fences = not asymmetric()
         self.w.intent_step = min(header.capacity // 16, 65536)
 
@@ -316,7 +316,7 @@ cdef class RingWriter:
 
     def claim(self, Py_ssize_t length):
         cdef char *place
-        cdef uint64_t around = RECORD_HEADER + self.w.behind - RECORD_ALIGN
+        cdef uint64_t around = RECORD_HEADER + self.w.trailing_bytes - RECORD_ALIGN
         if length < 0 or around + length > self.w.record_max:
             raise ValueError(f"a record of {length} bytes exceeds the ring's maximum of {self.w.record_max - around}")
         if self.w.used:
@@ -339,11 +339,11 @@ cdef class RingWriter:
 
     def has_room(self, uint64_t length):
         cdef uint64_t used = self.w.used if self.w.used else RECORD_HEADER
-        return bool(writer_make_room(&self.w, self.w.head + used + aligned(length) + self.w.behind))
+        return bool(writer_make_room(&self.w, self.w.head + used + aligned(length) + self.w.trailing_bytes))
 
     def wait_room(self, uint64_t length, uint64_t spins, int64_t timeout_ns):
         cdef uint64_t used = self.w.used if self.w.used else RECORD_HEADER
-        cdef uint64_t end = self.w.head + used + aligned(length) + self.w.behind
+        cdef uint64_t end = self.w.head + used + aligned(length) + self.w.trailing_bytes
         cdef bint fits
         with nogil:
             fits = writer_wait(&self.w, end, spins, timeout_ns)
@@ -357,15 +357,15 @@ cdef class RingWriter:
 
     def position_needed(self, uint64_t length):
         cdef uint64_t used = self.w.used if self.w.used else RECORD_HEADER
-        cdef uint64_t end = self.w.head + used + aligned(length) + self.w.behind
+        cdef uint64_t end = self.w.head + used + aligned(length) + self.w.trailing_bytes
         return end - self.capacity if end > self.capacity else 0
 
-    def believed(self, uint32_t slot, uint64_t position, uint32_t generation):
+    def accepted_position(self, uint32_t slot, uint64_t position, uint32_t generation):
         if slot >= self.w.slots_max:
             raise ValueError(f"slot {slot} does not exist: the ring has {self.w.slots_max}")
-        if is_possible(&self.w, position, self.w.seen_generation[slot] == generation):
+        if is_possible(&self.w, position, self.w.accepted_generation[slot] == generation):
             return position
-        return self.w.seen[slot] if self.w.seen_generation[slot] == generation else None
+        return self.w.accepted[slot] if self.w.accepted_generation[slot] == generation else None
 
     def count_blocked(self, uint64_t blocked_ns):
         _atomics.store_relaxed64(&self.w.header.send_blocked, self.w.header.send_blocked + 1)
@@ -397,9 +397,9 @@ cdef class RingReader:
         check_ring(ring, &header)
         check_control(control, header.session_id, &shared)
         if slot_index < 0 or <uint32_t>slot_index >= shared.slots_max:
-            raise ValueError(f"slot {slot_index} is none of the {shared.slots_max} of this ring")
+            raise ValueError(f"slot {slot_index} is not one of the {shared.slots_max} slots of this ring")
         if header.clock != clock_kind():
-            raise SegmentMismatch("the ring's owner measures time by another clock than this process; restart both")
+            raise SegmentMismatch("the ring's owner measures time with another clock than this process; restart both")
         self.ring = ring
         self.control = control
         self.capacity = header.capacity
@@ -448,12 +448,12 @@ cdef class RingReader:
 
     @property
     def evicted(self):
-        # Looked up as well, for a reader that is not read from now.
-        return self.r.evicted or (self.r.evicts and reader_must_look(&self.r))
+        # The slot is checked as well, for a reader that does not read now.
+        return self.r.evicted or (self.r.evicts and reader_was_overtaken(&self.r))
 
     @property
     def ended(self):
-        # The end is read first: what was published before it can then be seen.
+        # The end is read first: all records before it are visible then.
         cdef bint closed = _atomics.load_acquire32(&self.r.header.closed) != 0  # SYNC closed
         return closed and self.r.position >= _atomics.load_acquire64(&self.r.header.tail)  # SYNC tail
 
@@ -504,23 +504,23 @@ cdef class RingReader:
         return bool(reader_show(&self.r)) or owed
 
     @property
-    def out_of_step(self):
+    def out_of_sync(self):
         cdef uint64_t tail = _atomics.load_acquire64(&self.r.header.tail)  # SYNC tail
         cdef int64_t behind = <int64_t>(tail - self.r.position)
         if behind < 0:
-            # By one record for a moment, between the two words by which a writer publishes it; else by mistake.
-            return not leads_to(&self.r, tail, self.r.position)
+            # One record ahead is possible for a moment, as the writer publishes a record with two words.
+            return not records_reach(&self.r, tail, self.r.position)
         if self.r.stopped:
             return behind > 0 and not self.r.evicted
-        if self.r.copies and reader_must_look(&self.r):
+        if self.r.copies and reader_was_overtaken(&self.r):
             return False
         return behind > 0 and _atomics.load_acquire32(self.r.data + (self.r.position & self.r.mask)) == 0  # SYNC frame
 
-    def mend(self):
+    def resync(self):
         cdef uint64_t tail = _atomics.load_acquire64(&self.r.header.tail)  # SYNC tail
         cdef int64_t behind = <int64_t>(tail - self.r.position)
-        cdef bint follows = behind > 0 and leads_to(&self.r, self.r.position, tail)
-        # A tail that lies nowhere near is what is damaged; its writer puts it right with the next record.
+        cdef bint follows = behind > 0 and records_reach(&self.r, self.r.position, tail)
+        # A tail that is far away is damaged itself; the writer corrects it with the next record.
         if behind == 0 or behind < -<int64_t>(self.r.mask + 1) or (
             behind > <int64_t>(self.r.mask + 1) and not (self.r.copies and not self.r.evicts)
         ):

@@ -1,31 +1,31 @@
-"""What can go wrong with shared objects, as types; each text names the object, the values and the cure."""
+"""The errors of shared objects; each text names the object, the values and the cure."""
 
 from __future__ import annotations
 
 
 class RingError(Exception):
-    """Root of the errors of this package."""
+    """The base class of the errors of this package."""
 
 
 class NoDescriptors(RingError):
-    """The process, or the system, may open no further file."""
+    """The process, or the system, cannot open more files."""
 
 
 class SegmentFull(RingError):
-    """/dev/shm cannot hold the object; nothing of it was kept."""
+    """/dev/shm has no room for the object; no part of it is left behind."""
 
 
 class SegmentGone(RingError):
-    """The object does not exist, or no longer does."""
+    """The object does not exist, or was removed."""
 
 
 class SegmentRefused(RingError):
-    """The system does not let this user have the object."""
+    """The system does not allow this user to use the object."""
 
 
 class SegmentMismatch(RingError):
-    """The object was made by a program with another layout, or is not one of ours."""
+    """A program with another layout, or another kind of program, created the object."""
 
 
 class SlotsFull(RingError):
-    """Every reader slot of the ring is taken by a live reader."""
+    """Live readers hold all slots of the ring."""

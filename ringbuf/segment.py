@@ -1,6 +1,6 @@
-"""Creating, opening and removing shared objects: whole or not at all, private by default.
+"""Creates, opens and removes shared objects: whole or not at all, private by default.
 
-An object is allocated in full before anybody touches it, so a full /dev/shm is an error here and never a SIGBUS later.
+An object is allocated in full before it is used, so a full /dev/shm is an error here and never a SIGBUS later.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from ringbuf.memory import Mapping
 from ringbuf.ring_errors import NoDescriptors, RingError, SegmentFull, SegmentGone, SegmentRefused
 
 ROOT = Path("/dev/shm")
-"""Where the system keeps shared objects; FIFOs that belong to them live here too."""
+"""The directory of shared objects, and of the FIFOs that belong to them."""
 
 NAME_MAX = 30
-"""Longest name in characters, so that the same names would fit other systems."""
+"""Longest name in characters; names of this length would fit other systems too."""
 
 
 def create(name: str, size: int, *, group: str = "", mode: int = 0o600) -> int:
-    """Makes a new shared object, all of its bytes zero and really allocated.
+    """Creates a shared object with allocated bytes of zero.
 
     Args:
         name: at most `NAME_MAX` characters, without a slash.
         size: bytes.
         group: when not empty, the object is given to this group and the group may read and write it.
-        mode: permissions without regard to the process's umask.
+        mode: permissions; the umask of the process is ignored.
 
     Returns:
         A descriptor, open for reading and writing, closed on exec.
 
     Raises:
-        FileExistsError: the name is taken.
+        FileExistsError: an object with this name exists.
         SegmentFull: /dev/shm has too little room.
         SegmentRefused: the system or the group does not allow it.
     """
@@ -66,14 +66,14 @@ def create(name: str, size: int, *, group: str = "", mode: int = 0o600) -> int:
 
 
 def allocate(fd: int, name: str, size: int) -> None:
-    """Makes the object `size` bytes long, with memory behind every byte.
+    """Gives the object a size of `size` bytes, all of them allocated.
 
     Raises:
-        SegmentFull: too little room; the text says how much is needed and free.
+        SegmentFull: /dev/shm has too little room.
     """
     have = os.fstat(fd).st_size
     free = free_bytes()
-    # Asked first: an allocation that fails half way would for a moment take the last byte from everybody else.
+    # Checked first: an allocation that fails half way would for a moment leave no byte for other processes.
     if free is None or size - have <= free:
         try:
             os.posix_fallocate(fd, 0, size)
@@ -89,13 +89,13 @@ def allocate(fd: int, name: str, size: int) -> None:
 
 
 def refusal(error: OSError, what: str) -> RingError | None:
-    """Returns the error with a cure for what the system refuses; None where there is none to tell.
+    """Returns a typed error with a cure for an error of the system; None for other errors.
 
     Args:
-        error: the system's.
-        what: what was to be done.
+        error: the error of the system.
+        what: the action that failed, such as "create NAME".
     """
-    # posix_ipc gives no number with the two of them.
+    # posix_ipc gives no number with EMFILE and ENFILE.
     if error.errno in (errno.EMFILE, errno.ENFILE, None):
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         return NoDescriptors(
@@ -117,13 +117,13 @@ def refusal(error: OSError, what: str) -> RingError | None:
 
 
 def free_bytes() -> int | None:
-    """Free bytes of /dev/shm, or None where it has no limit."""
+    """Returns the free bytes of /dev/shm; None where it has no limit."""
     limits = os.statvfs(ROOT)
     return limits.f_bavail * limits.f_frsize if limits.f_blocks else None
 
 
 def give_to(fd: int, name: str, group: str, mode: int) -> None:
-    """Sets owner group and permissions of an object.
+    """Sets the group and the permissions of an object.
 
     Raises:
         SegmentRefused: the group does not exist, or this user may not give the object to it.
@@ -151,7 +151,7 @@ def open_fd(name: str, *, write: bool) -> int:
         SegmentRefused: this user may not open it; the text names the owner.
     """
     check_name(name)
-    # Not shm_open: that would wait for ever on a FIFO that somebody put there.
+    # Not shm_open: it would wait for ever on a FIFO of this name.
     flags = os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC | (os.O_RDWR if write else os.O_RDONLY)
     try:
         fd = os.open(os.path.join(ROOT, name), flags)
@@ -166,15 +166,15 @@ def open_fd(name: str, *, write: bool) -> int:
         ) from error
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
-        raise SegmentRefused(f"{name} in {ROOT} is no shared object; somebody took its name: remove it")
+        raise SegmentRefused(f"{name} in {ROOT} is not a shared object; another program took its name: remove it")
     return fd
 
 
 def map_fd(fd: int, *, write: bool, twice_from: int = 0, reserve: int = 0) -> Mapping:
     """Maps a whole object; see `Mapping` for the arguments.
 
-    A mapping keeps the open file alive through which it was made, and with it that file's locks (`liveness`), in a
-    child after a fork too. So it gets an open file of its own, and locks go when the caller's descriptors do.
+    A mapping keeps its open file description, and with it the locks of that description (`liveness`), also in a child
+    after a fork. So the object is opened again for the mapping, and locks end with the caller's descriptors.
     """
     access = fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE
     own = os.open(f"/proc/self/fd/{fd}", access | os.O_CLOEXEC)
@@ -191,7 +191,7 @@ def cut_short(mapping: Mapping) -> bool:
 
 
 def remove(name: str) -> bool:
-    """Removes a name; who has the object mapped keeps it. Says whether there was one."""
+    """Removes a name; existing mappings stay. Returns whether the name existed."""
     check_name(name)
     try:
         posix_ipc.unlink_shared_memory("/" + name)
@@ -201,20 +201,20 @@ def remove(name: str) -> bool:
 
 
 def names(prefix: str) -> list[str]:
-    """Names of all objects and FIFOs that start with `prefix`, sorted."""
+    """Returns the names of all objects and FIFOs that start with `prefix`, sorted."""
     with contextlib.suppress(FileNotFoundError), os.scandir(ROOT) as entries:
         return sorted(entry.name for entry in entries if entry.name.startswith(prefix))
     return []
 
 
 def check_name(name: str) -> None:
-    """Refuses names that are too long or would leave the directory.
+    """Refuses names that are too long or lead out of the directory.
 
     Raises:
-        ValueError: the name is not usable.
+        ValueError: the name is not valid.
     """
     if not name or len(name) > NAME_MAX or "/" in name:
-        raise ValueError(f"{name!r} is no name for a shared object: 1 to {NAME_MAX} characters, no slash")
+        raise ValueError(f"{name!r} is not a valid name of a shared object: give 1 to {NAME_MAX} characters, no slash")
 
 
 def _owner(name: str) -> str:

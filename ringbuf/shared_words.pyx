@@ -1,5 +1,5 @@
 # cython: language_level=3, embedsignature=True
-"""Atomic words of a mapping; see the stub for the words."""
+"""Atomic words of a mapping; the stub has the documentation."""
 from libc.stdint cimport uint32_t, uint64_t
 
 from ringbuf cimport _atomics

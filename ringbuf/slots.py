@@ -1,17 +1,17 @@
-"""Who reads a ring: claiming a slot, joining, leaving, and taking back what a dead reader left.
+"""The readers of a ring: claiming a slot, joining, leaving, and reclaiming the slots of dead readers.
 
-A slot belongs to whoever holds the lock of its byte (`liveness`), and counts for the writer from state ACTIVE on. The
-lock comes first and goes last, so at any moment, whatever was killed, one of these holds:
+A slot belongs to the process that holds the lock of its byte (`liveness`). It counts for the writer in state ACTIVE.
+The lock is taken first and released last, so one of these is true at any moment, whichever process was killed:
 
-    lock free, state FREE     nobody's
-    lock held, state any      somebody's who lives (or is just arriving, leaving, or reclaiming)
-    lock free, state not FREE a dead reader's: whoever takes the lock may reset it
+    lock free, state FREE     the slot is free
+    lock held, any state      the owner of the slot lives (or just claims, leaves or reclaims it)
+    lock free, state not FREE the reader is dead: the process that takes the lock may reset the slot
 
-The one exception is the writer's side, which without the lock makes EVICTED of ACTIVE, never of anything else: from
-then on the slot does not count, but stays its reader's, who may still show positions there, until it leaves or dies.
+There is one exception: the writer's side changes ACTIVE to EVICTED without the lock. From then on the slot does not
+count, but it stays the reader's until the reader leaves or dies, and the reader may still show positions in it.
 
-Joining needs no answer from the writer (SYNC join): the reader shows itself at a tail it has read, and then reads the
-tail again. Either the writer's scans see it from then on, or the second tail is past every scan that did not.
+Joining needs no answer from the writer (SYNC join): the reader shows a tail as its position, and then reads the tail
+again. Either all later scans of the writer see the reader, or the second tail is beyond every scan that did not.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from ringbuf.memory import Mapping
 
 OWNER_BYTE = 0
-"""Lock byte of the session's owner; slot i has byte i + 1."""
+"""The lock byte of the session's owner; slot i has byte i + 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who takes a slot, for statistics and diagnosis."""
+    """The process and context that hold a slot, for statistics and diagnosis."""
 
     pid: int
     uid: int
@@ -46,19 +46,19 @@ class Identity:
 
 
 def _no_checkpoint(step: str) -> None:
-    """What runs after each step; tests put a kill here."""
+    """Does nothing after each step; tests kill the process here."""
 
 
 class SlotTable:
-    """The slots of one control block, through one open descriptor of it."""
+    """The slots of one control block, with one open descriptor."""
 
     def __init__(self, control: Mapping, fd: int, checkpoint: Callable[[str], None] = _no_checkpoint) -> None:
-        """Over a control block mapped for writing.
+        """Makes the table of a control block that is mapped for writing.
 
         Args:
             control: the mapped control block.
-            fd: descriptor of it, open for writing; its open file description owns the locks.
-            checkpoint: called with the name of each step after it was made.
+            fd: its descriptor, open for writing; the open file description owns the locks.
+            checkpoint: called with the name of each step after the step.
         """
         self._control = control
         self._fd = fd
@@ -68,33 +68,33 @@ class SlotTable:
         self._joined_words = len(joined) // 8
         self._first = int(self._header["slots_offset"])
         self._checkpoint = checkpoint
-        self._own: set[int] = set()
+        self._claimed: set[int] = set()
         self.slots_max = len(self._slots)
 
-    def claim(self, who: Identity, now_ns: int, *, only: int | None = None) -> int:
-        """Takes a free slot, or one that a dead reader left.
+    def claim(self, identity: Identity, now_ns: int, *, only: int | None = None) -> int:
+        """Takes a free slot, or the slot of a dead reader.
 
         Args:
-            who: goes into the slot.
+            identity: written into the slot.
             now_ns: the time.
-            only: this slot and no other.
+            only: the one slot to take; None for any.
 
         Returns:
-            The slot's index; its state is JOINING, the lock is held.
+            The index of the slot; its state is JOINING, and its lock is held.
 
         Raises:
-            SlotsFull: all slots are held by live readers.
+            SlotsFull: live readers hold all slots.
         """
         for index in range(self.slots_max) if only is None else (only,):
-            # The lock of an own slot could be taken again: it belongs to the same open file.
-            if index in self._own or not liveness.take(self._fd, index + 1):
+            # The lock of a slot of this table could be taken again, as it belongs to the same open file.
+            if index in self._claimed or not liveness.take(self._fd, index + 1):
                 continue
             self._checkpoint("claim: lock taken")
             self._reset(index)
             if self._words.cas32(self._state(index), layout.SLOT_FREE, layout.SLOT_JOINING):
-                self._own.add(index)
+                self._claimed.add(index)
                 self._checkpoint("claim: joining")
-                self._introduce(index, who, now_ns)
+                self._write_identity(index, identity, now_ns)
                 self._checkpoint("claim: introduced")
                 return index
             liveness.release(self._fd, index + 1)
@@ -104,12 +104,12 @@ class SlotTable:
         )
 
     def join(self, index: int, reader: RingReader, begin: int | None = None) -> int:
-        """Makes a claimed slot count; from the returned position on the reader gets every record.
+        """Makes a claimed slot active; from the returned position on the reader gets every record.
 
         Args:
             index: the slot.
             reader: its reader.
-            begin: position of a record which another active reader has not read yet, and keeps until this returns;
+            begin: position of a record that another active reader has not read, and does not read during this call;
                 None joins at the end.
         """
         at = self._first + index * layout.SLOT.itemsize + 8
@@ -126,7 +126,7 @@ class SlotTable:
         self._checkpoint("join: active")
         self._words.fence()  # SYNC join
         position = reader.tail
-        # The writer ignores a position two rings behind it, and may be one ring past this tail by now.
+        # The writer ignores a position two rings behind its own, and may be one ring past this tail by now.
         while position - shown > reader.capacity:
             shown = position
             self._words.store64(at, shown)
@@ -135,37 +135,39 @@ class SlotTable:
         self._words.store64(at, position)
         self._checkpoint("join: position final")
         reader.start(position)
-        # A writer may have waited for the position that was shown first.
+        # The writer may wait for the position that was shown first.
         nudge_writer(self._control)
         return position
 
     def pause(self, index: int) -> bool:
-        """Makes an own slot count no more, and keeps it, for `join` later; True when the writer wants an event."""
+        """Makes a claimed slot inactive until the next `join`; returns True when the writer waits for an event."""
         self._words.store32(self._state(index), layout.SLOT_JOINING)
-        self._slots[index]["generation"] += 1  # it may go on from before what the writer has seen of it
+        self._slots[index]["generation"] += (
+            1  # the reader may continue before the last position that the writer has seen
+        )
         return nudge_writer(self._control)
 
     def leave(self, index: int) -> bool:
-        """Gives a slot back; True when the writer wants an event."""
+        """Gives a slot back; returns True when the writer waits for an event."""
         self._reset(index)
         self._checkpoint("leave: reset")
-        self._own.discard(index)
+        self._claimed.discard(index)
         liveness.release(self._fd, index + 1)
         self._checkpoint("leave: lock released")
         return nudge_writer(self._control)
 
     def reclaim(self) -> list[int]:
-        """Takes back the slots of dead readers; never a live one's.
+        """Frees the slots of dead readers, never those of live ones.
 
         Returns:
-            Indexes of the slots that were freed.
+            The indexes of the slots that were freed.
         """
         freed = []
         for index in range(self.slots_max):
             if self._words.load32(self._state(index)) == layout.SLOT_FREE:
                 continue
-            # Asked before tried, so that a live reader in the middle of its claim never meets our lock.
-            if index in self._own or liveness.held_by_other(self._fd, index + 1):
+            # Tested before it is taken, so that a live reader that claims the slot never fails because of this lock.
+            if index in self._claimed or liveness.held_by_other(self._fd, index + 1):
                 continue
             if not liveness.take(self._fd, index + 1):
                 continue
@@ -179,14 +181,14 @@ class SlotTable:
         return freed
 
     def evict(self, index: int, generation: int) -> bool:
-        """Stops counting a reader that holds the writer up; for the writer's side of a ring that evicts.
+        """Evicts a reader that keeps the writer waiting; for the writer's side of a ring that evicts.
 
         Args:
-            index: its slot.
-            generation: the slot's, by which a reader that came meanwhile is told from the one that is meant.
+            index: the slot of the reader.
+            generation: the generation of the slot; it differs if another reader has the slot by now.
 
         Returns:
-            Whether it was evicted: False when it has left meanwhile, or was evicted before.
+            Whether the reader was evicted: False when it has left, or was evicted before.
         """
         was = generation << 32 | layout.SLOT_ACTIVE
         if not self._words.cas64(self._state(index), was, generation << 32 | layout.SLOT_EVICTED):  # SYNC evict
@@ -196,21 +198,21 @@ class SlotTable:
         return True
 
     def generation(self, index: int) -> int:
-        """Counts the readers that have had the slot."""
+        """Returns the number of readers that have had the slot so far."""
         return int(self._slots[index]["generation"])
 
     def active_mask(self) -> int:
-        """Bit i is set for each slot whose reader gets the records."""
+        """Returns a mask of the active slots: bit i for slot i."""
         states = self._slots["state"]
         return sum(1 << index for index in range(self.slots_max) if states[index] == layout.SLOT_ACTIVE)
 
     def positions(self) -> dict[int, int]:
-        """Positions of the active readers, by slot."""
+        """Returns the positions of the active readers by slot."""
         slots = self._slots
         return {i: int(slots[i]["position"]) for i in range(self.slots_max) if slots[i]["state"] == layout.SLOT_ACTIVE}
 
     def identity(self, index: int) -> Identity:
-        """Who holds, or last held, the slot."""
+        """Returns the identity of the reader that holds, or last held, the slot."""
         slot = self._slots[index]
         name = bytes(slot["context_name"]).split(b"\0")[0].decode(errors="replace")
         return Identity(int(slot["pid"]), int(slot["uid"]), int(slot["context_id"]), name)
@@ -218,17 +220,17 @@ class SlotTable:
     def _state(self, index: int) -> int:
         return self._first + index * layout.SLOT.itemsize
 
-    def _introduce(self, index: int, who: Identity, now_ns: int) -> None:
+    def _write_identity(self, index: int, identity: Identity, now_ns: int) -> None:
         at = self._state(index)
-        # State and generation stay: the writer reads the state meanwhile.
+        # State and generation stay, as the writer reads the state meanwhile.
         np.frombuffer(self._control.view(at + 8, layout.SLOT.itemsize - 8), np.uint8)[:] = 0
         slot = self._slots[index]
         slot["generation"] += 1
-        slot["pid"], slot["uid"], slot["context_id"] = who.pid, who.uid, who.context_id
-        slot["context_name"], slot["joined_ns"] = who.context_name.encode()[:31], now_ns
+        slot["pid"], slot["uid"], slot["context_id"] = identity.pid, identity.uid, identity.context_id
+        slot["context_name"], slot["joined_ns"] = identity.context_name.encode()[:31], now_ns
 
     def _reset(self, index: int) -> bool:
-        """Frees a slot whose lock this side holds; safe to do again after a death in the middle."""
+        """Frees a slot whose lock is held here; it can be repeated if a process died in between."""
         if self._words.load32(self._state(index)) == layout.SLOT_FREE:
             return False
         keep = ~(1 << index) & 0xFFFFFFFFFFFFFFFF

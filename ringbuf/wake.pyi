@@ -1,15 +1,15 @@
 """The system calls of sleeping and waking: membarrier and futex.
 
-Who publishes must not pay for a fence at each record only because somebody might be falling asleep. So the fence is
-asymmetric: who falls asleep sets its flag and calls membarrier, which puts a full fence into every running thread of
-every process that registered; who publishes only keeps the compiler from reordering.
+A publisher must not pay for a fence at each record only because a reader may be about to sleep. So the fence is
+asymmetric: the sleeper sets its flag and calls membarrier, which executes a full fence in all running threads of the
+registered processes. The publisher only keeps the compiler from reordering.
 """
 
 def asymmetric() -> bool:
-    """Registers this process for the asymmetric fence; False where it cannot, and publishers fence by themselves."""
+    """Registers this process for the asymmetric fence; returns False where publishers have to fence themselves."""
 
 def barrier() -> bool:
-    """Puts a full fence into all running threads of registered processes; False where the system has no such call.
+    """Executes a full fence in all running threads of registered processes; returns False where the system cannot.
 
-    A sleeper that gets False must not sleep long: nothing promises that a publisher saw its flag.
+    A sleeper that gets False must not sleep for long, as a publisher may not have seen its flag.
     """

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, embedsignature=True
-"""membarrier and futex; see the stub for the words."""
+"""membarrier and futex; the stub has the documentation."""
 from libc.stdint cimport int64_t, uint32_t
 
 cdef extern from *:
@@ -34,7 +34,7 @@ static void ib_futex_wake_all(void *word) {
     int IB_GLOBAL_EXPEDITED, IB_REGISTER_GLOBAL_EXPEDITED
 
 cpdef bint asymmetric() noexcept nogil:
-    # Asked each time, not remembered: registration belongs to the address space, and this may be a fork's child.
+    # Called each time: the registration belongs to the address space, and this may be the child of a fork.
     return ib_membarrier(IB_REGISTER_GLOBAL_EXPEDITED) == 0
 
 

@@ -21,7 +21,7 @@ from ringbuf._layout cimport RECORD_HEADER, Record
 from ringbuf.clock cimport ns_per_tick
 from ringbuf.lending cimport Lender, own_pages
 from ringbuf.ring cimport (
-    Reader, RingReader, reader_done, reader_in_step, reader_is_cut, reader_is_whole, reader_next, reader_sample,
+    Reader, RingReader, reader_done, reader_in_sync, reader_is_cut, reader_is_whole, reader_next, reader_sample,
     reader_show, record_length,
 )
 
@@ -129,7 +129,7 @@ cdef class Demux:
             return
         place = <char *>self.r.data + (self.r.position & self.r.mask)
         own_pages(place, self.r.frame, place if self.record_copy is None else PyBytes_AS_STRING(self.record_copy))
-        self.lender.secure()
+        self.lender.replace_pages()
 
     def after_fork(self):
         self.record_copy = None
@@ -258,7 +258,7 @@ cdef class Demux:
                 break
             if not r.stopped:
                 self.skip(r.frame)
-            if not reader_in_step(r):
+            if not reader_in_sync(r):
                 self.attention = True
                 return False
             self.finish_record()

@@ -153,7 +153,7 @@ cdef class BatchWriter:
                 return  # this thread leaves its own block after the close, without an error
             if self.reservation is not None and <int64_t>monotonic_ns >= until:
                 # The other thread continues to write, but not into the ring.
-                self.lender.secure()
+                self.lender.replace_pages()
                 self.end_reservation(True)
                 self.policy.released()
                 break
@@ -172,4 +172,4 @@ cdef class BatchWriter:
 
     def fork_child(self):
         self.gate |= GATE_FORKED
-        self.lender.secure()    # the child may be inside the block
+        self.lender.replace_pages()    # the child may be inside the block

@@ -246,7 +246,7 @@ cdef class TopicSource:
                 self.pass_session_gate(block)
                 self.pass_gate(block)
             exclusive = batch.policy.begin_fragments(
-                length + fragments * (RECORD_HEADER + MESSAGE_HEADER_BYTES + FRAGMENT_HEADER_BYTES + batch.w.behind), block, self
+                length + fragments * (RECORD_HEADER + MESSAGE_HEADER_BYTES + FRAGMENT_HEADER_BYTES + batch.w.trailing_bytes), block, self
             )
             if not (batch.gate or self.gate):
                 break
@@ -457,7 +457,7 @@ cdef class TopicSource:
         cdef uint32_t flags = FLAG_STAMPED * stamped
         memcpy(place + MESSAGE_HEADER_BYTES, data, length)
         self.put(batch, place, length, 0, False)
-        left = min(batch.record_limit - w.used, w.limit - w.head - w.used - w.behind)
+        left = min(batch.record_limit - w.used, w.limit - w.head - w.used - w.trailing_bytes)
         if not batch.explicit_batches:
             # The last row is the one that completes the datagram.
             left = min(left, max(batch.minimum_length + RECORD_HEADER, w.used) - w.used + need - 1)

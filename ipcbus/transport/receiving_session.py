@@ -250,11 +250,11 @@ class ReceivingSession:
             Whether records were skipped; their messages are reported lost.
         """
         reader = self.datagram_source.reader
-        if self.demux.holds_datagram or not (reader.broken or reader.out_of_step):
+        if self.demux.holds_datagram or not (reader.broken or reader.out_of_sync):
             return False
         # Before the tail is read: messages that are published later are read from there on.
         published = [(each, self.datagram_source.published(each.topic_number)) for each in self.topics()]
-        if not reader.mend():
+        if not reader.resync():
             return False
         self.demux.count_damage()
         with contextlib.ExitStack() as losses:  # of all topics, also after a callback that raised no Exception

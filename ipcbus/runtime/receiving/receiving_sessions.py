@@ -353,7 +353,7 @@ class ReceivingSessions:
             if session.demux.ring.evicted:
                 self._evicted(session)  # before its source may be found to have closed it
                 continue
-            if session.demux.ring.out_of_step:
+            if session.demux.ring.out_of_sync:
                 self._mend(session)
                 if not self._has(session):
                     continue

@@ -59,7 +59,7 @@ class Evictor:
             for index, shown in slots.positions().items()
             # The writer does not wait for a position that it does not believe.
             if index != twin
-            and (position := writer.believed(index, shown, generation := slots.generation(index))) is not None
+            and (position := writer.accepted_position(index, shown, generation := slots.generation(index))) is not None
         }
         late = self._slow_receivers.find_late(self._needed, positions, now_ns)
         return [identity for reader in late if (identity := self._evict(*reader)) is not None]

@@ -187,7 +187,7 @@ class UdpSender:
         while not reliable_sender.blocked:
             found = take(reader)
             if found is None:
-                if reader.broken and reader.mend() is not None:
+                if reader.broken and reader.resync() is not None:
                     continue  # the numbers of messages show clients what was in the damaged part
                 break
             reliable_sender.send(*found, now_ns)

@@ -255,7 +255,7 @@ CONTROL_DAMAGE: list[tuple[str, Any]] = [
 def test_damaged_ring_header_is_refused_and_no_slot_is_touched(domain: str, field: str, value: int) -> None:
     with owned(domain) as channel:
         header_of(channel)[field] = value
-        with pytest.raises(SegmentMismatch, match=r"damaged|same release|is no ring|another clock"):
+        with pytest.raises(SegmentMismatch, match=r"damaged|same release|is not a ring|another clock"):
             join(domain)
         with pytest.raises(SegmentMismatch):
             RingReader(channel.ring, channel.control, 0)
@@ -267,7 +267,7 @@ def test_damaged_ring_header_is_refused_and_no_slot_is_touched(domain: str, fiel
 def test_damaged_control_header_is_refused(domain: str, field: str, value: int) -> None:
     with owned(domain) as channel:
         control_of(channel)[field] = value
-        with pytest.raises(SegmentMismatch, match=r"damaged|same release|is no control block"):
+        with pytest.raises(SegmentMismatch, match=r"damaged|same release|is not a control block"):
             join(domain)
         assert refuses_writer(channel)
 
@@ -311,7 +311,7 @@ def test_object_that_is_no_control_block_is_refused(domain: str, size: int) -> N
 
 @pytest.mark.parametrize("index", [-1, 4, 1 << 20])
 def test_reader_of_a_slot_that_does_not_exist_is_refused(domain: str, index: int) -> None:
-    with owned(domain) as channel, pytest.raises(ValueError, match=f"slot {index} is none of the 4"):
+    with owned(domain) as channel, pytest.raises(ValueError, match=f"slot {index} is not one of the 4"):
         RingReader(channel.ring, channel.control, index)
 
 

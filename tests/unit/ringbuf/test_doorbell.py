@@ -145,7 +145,7 @@ def test_a_forked_child_that_abandons_leaves_the_bell_to_its_parent(name: str, b
 
 def test_regular_file_in_the_bells_place_is_refused_and_untouched(name: str, path: Path) -> None:
     path.write_bytes(b"secret")
-    with pytest.raises(SegmentRefused, match=f"{name} is no FIFO"):
+    with pytest.raises(SegmentRefused, match=f"{name} is not a FIFO"):
         DoorbellRinger(name)
     assert path.read_bytes() == b"secret"
 
@@ -159,7 +159,7 @@ def test_link_in_the_bells_place_is_not_followed(name: str, path: Path, tmp_path
 
 def test_directory_in_the_bells_place_is_refused(name: str, path: Path) -> None:
     path.mkdir()
-    with pytest.raises(SegmentRefused, match=f"{name} is no FIFO"):
+    with pytest.raises(SegmentRefused, match=f"{name} is not a FIFO"):
         DoorbellRinger(name)
 
 
@@ -179,5 +179,5 @@ def test_bell_of_another_user_is_refused(name: str, bell: Doorbell) -> None:
 @pytest.mark.parametrize("bad", ["", "a/b", "n" * 31])
 def test_unusable_name_is_refused(bad: str) -> None:
     for use in (Doorbell, DoorbellRinger):
-        with pytest.raises(ValueError, match="is no name"):
+        with pytest.raises(ValueError, match="is not a valid name"):
             use(bad)

@@ -70,7 +70,7 @@ def test_a_loan_shows_the_ring_itself(stand: Stand) -> None:
         stand.data[100] = 7
         assert view[0] == 7
     assert not loan.settle()
-    assert (stand.lender.kept, stand.told) == (0, 0)
+    assert (stand.lender.kept_loans, stand.told) == (0, 0)
 
 
 def test_what_is_kept_stays_as_it_was_and_at_its_address(stand: Stand) -> None:
@@ -81,7 +81,7 @@ def test_what_is_kept_stays_as_it_was_and_at_its_address(stand: Stand) -> None:
     assert loan.settle()
     stand.data[:] = 0xEE
     assert (array.tobytes(), array.ctypes.data) == (before, address)
-    assert (stand.lender.kept, stand.told) == (1, 1)
+    assert (stand.lender.kept_loans, stand.told) == (1, 1)
 
 
 def test_a_place_at_the_end_runs_over_to_the_beginning(stand: Stand) -> None:
@@ -170,7 +170,7 @@ def test_arrays_may_go_in_any_order_and_thread(stand: Stand) -> None:
 def test_what_is_lent_now_can_be_made_the_borrowers_own(stand: Stand) -> None:
     loan = stand.lend(0, 10)
     view = memoryview(loan)
-    stand.lender.secure()
+    stand.lender.replace_pages()
     stand.data[:] = 0xEE
     assert bytes(view) == bytes(range(10))
     view.release()

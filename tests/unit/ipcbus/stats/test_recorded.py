@@ -208,7 +208,7 @@ def test_fifo_in_the_place_of_a_ring(recorded: Recorded) -> None:
     segment.remove(recorded.ring_name)
     os.mkfifo(segment.ROOT / recorded.ring_name)
     try:
-        assert "is no shared object" in session_of(recorded).reason
+        assert "is not a shared object" in session_of(recorded).reason
     finally:
         os.unlink(segment.ROOT / recorded.ring_name)
 
