@@ -107,7 +107,7 @@ def test_after_the_end_nobody_begins_to_look(stand: Stand) -> None:
     loan = stand.lend(0, 10)
     memoryview(loan).release()
     loan.settle()
-    with pytest.raises(BufferError, match="copy what is kept"):
+    with pytest.raises(BufferError, match="copy the bytes that you keep"):
         memoryview(loan)
     assert not loan.settle()  # twice does nothing
 
