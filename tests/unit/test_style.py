@@ -51,9 +51,6 @@ GLOSSARY = ROOT / "docs" / "reference" / "glossary.md"
 SOURCES = [path for path in files(*PACKAGES) if not is_generated(path)]
 
 PENDING: Final[tuple[str, ...]] = (
-    "ipcbus/delivery/",
-    "ipcbus/topic/",
-    "ringbuf/",
 )
 """Folders and files whose text has not been revised yet."""
 
