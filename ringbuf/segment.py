@@ -185,7 +185,7 @@ def map_fd(fd: int, *, write: bool, twice_from: int = 0, reserve: int = 0) -> Ma
 
 
 def cut_short(mapping: Mapping) -> bool:
-    """Returns whether another program truncated a mapped object; touches its last byte, which each truncation removes."""
+    """Returns whether another program truncated a mapped object; touches its last byte."""
     mapping.view(mapping.size - 1, 1)[0]
     return mapping.damaged
 
