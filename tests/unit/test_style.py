@@ -50,8 +50,7 @@ STYLE_SHEET = ROOT / "docs" / "style.md"
 GLOSSARY = ROOT / "docs" / "reference" / "glossary.md"
 SOURCES = [path for path in files(*PACKAGES) if not is_generated(path)]
 
-PENDING: Final[tuple[str, ...]] = (
-)
+PENDING: Final[tuple[str, ...]] = ()
 """Folders and files whose text has not been revised yet."""
 
 
