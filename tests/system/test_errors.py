@@ -260,7 +260,7 @@ def test_a_registry_of_another_layout_is_not_read_and_that_is_logged(
 
 @pytest.mark.parametrize(
     ("field", "reason"),
-    [("layout_id", "0x01234567.*same release"), ("session_id", "expected.*01234567"), ("kind", "no ring")],
+    [("layout_id", "0x01234567.*same release"), ("session_id", "expected.*01234567"), ("kind", "not a ring")],
 )
 def test_a_ring_of_another_layout_is_not_joined_and_says_why(domain: str, mode: str, field: str, reason: str) -> None:
     bus = Bus(domain, LBTIPC, mode)

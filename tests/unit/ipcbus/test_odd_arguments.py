@@ -187,8 +187,8 @@ def test_a_reservation_of_no_whole_number_is_refused(stand: Stand, length: Any) 
 def test_a_reservation_that_is_negative_or_too_long_is_refused(stand: Stand) -> None:
     with pytest.raises(ValueError, match=r"acquire\(-1\)"):
         stand.source.acquire(-1)
+    for length in (2**64, 2**63, 2**32, stand.source.message_max + 1):
         with pytest.raises(MessageTooLarge, match=rf"topic 't': acquire\({length}\) exceeds"):
-        with pytest.raises(MessageTooLarge, match=f"topic 't': {length} bytes"):
             stand.reserve(length)
     stand.reserve(np.int64(8))
     stand.reserve(stand.source.message_max)
