@@ -149,14 +149,16 @@ def test_a_queue_forgets_a_receiver_that_is_closed_or_was_not_made(domain: str, 
 
 
 _DROP_AND_EXIT = """
-import gc, sys, ipcbus
+import gc, sys, weakref, ipcbus
 gc.disable()  # no collection but the one below
 def use(mode):
     context = ipcbus.Context(domain=sys.argv[1], operational_mode=mode)
     context.receiver("t", print)
     context.source("t")
-use("embedded"), use("sequential")
-if sys.argv[2] == "collected":
+    return weakref.ref(context)
+used = use("embedded"), use("sequential")
+# A context that works at this moment is not collected.
+while sys.argv[2] == "collected" and any(context() for context in used):
     gc.collect()
 """
 

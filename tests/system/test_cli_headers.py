@@ -32,7 +32,7 @@ def test_pub_sends_them_with_each_message(domain: str) -> None:
 
 @pytest.mark.parametrize(
     ("header", "said"),
-    [("key", "has no '='; write NAME=VALUE"), ("=value", "from 1 to 255"), ("key=" + "x" * 65_535, "65535")],
+    [("key", "has no '='; write NAME=VALUE"), ("=value", "must have 1 to 255"), ("key=" + "x" * 65_535, "65535")],
 )
 def test_what_is_no_header_is_refused(domain: str, header: str, said: str) -> None:
     result = run("pub", "t", "one", "--header", header, "--domain", domain)

@@ -64,7 +64,7 @@ def test_stats_by_the_path_of_the_log(domain: str, board: RecorderStatsBlock) ->
     assert [line["name"] for line in found["counters"]] == [row.name for row in counters_of("recorder")]
     assert {line["of"] for line in found["counters"]} == {"recorder"}
     shown = run("stats", LOG, *QUICK, "--domain", domain).output
-    assert re.search(r"messages +12,345 +0 +messages +Messages that it has written", shown)
+    assert re.search(r"messages +12,345 +0 +messages +Messages that the recorder", shown)
     missing = run("stats", LOG + "x", *QUICK, "--domain", domain)
     assert (missing.exit_code, "no session or topic" in missing.output) == (1, True)
 

@@ -13,7 +13,6 @@ from tests.unit.sources import PACKAGES, ROOT, files, is_generated, relative
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 _BEGIN = r'(?:^|[.:;] |""")'
 PHRASES: Final = {
@@ -49,14 +48,6 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 STYLE_SHEET = ROOT / "docs" / "style.md"
 GLOSSARY = ROOT / "docs" / "reference" / "glossary.md"
 SOURCES = [path for path in files(*PACKAGES) if not is_generated(path)]
-
-PENDING: Final[tuple[str, ...]] = ()
-"""Folders and files whose text has not been revised yet."""
-
-
-def revised(path: Path) -> bool:
-    """Whether the rules hold for a file already."""
-    return not relative(path).startswith(PENDING)
 
 
 def phrases(text: str) -> list[str]:
@@ -121,20 +112,18 @@ def terms() -> list[str]:
 
 
 def test_phrases_of_pages() -> None:
-    pages = [path for path in PAGES if revised(path) and path != STYLE_SHEET]
+    pages = [path for path in PAGES if path != STYLE_SHEET]
     assert not {relative(path): found for path in pages if (found := phrases(path.read_text()))}
 
 
 def test_phrases_of_sources() -> None:
     """Comments, docstrings, error texts and help: a source is read as a whole."""
-    sources = [path for path in SOURCES if revised(path)]
-    assert not {relative(path): found for path in sources if (found := phrases(path.read_text()))}
+    assert not {relative(path): found for path in SOURCES if (found := phrases(path.read_text()))}
 
 
 def test_docstrings_begin_with_a_verb_and_say_something() -> None:
-    sources = [path for path in SOURCES if revised(path)]
     found = {
-        relative(path): wrong_docstrings(path.read_text(), cython=path.suffix in (".pyx", ".pxd")) for path in sources
+        relative(path): wrong_docstrings(path.read_text(), cython=path.suffix in (".pyx", ".pxd")) for path in SOURCES
     }
     assert not {path: wrong for path, wrong in found.items() if wrong}
 
@@ -208,7 +197,7 @@ def test_a_wrong_docstring_is_seen(text: str, wrong: bool) -> None:
 
 
 def main(*arguments: str) -> None:
-    """Prints what the rules find in files and folders, also where `PENDING` excepts them."""
+    """Prints what the rules find in files and folders."""
     for path in [*PAGES, *SOURCES]:
         if relative(path).startswith(arguments):
             text = path.read_text()

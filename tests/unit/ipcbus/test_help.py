@@ -80,7 +80,7 @@ def test_fields_and_members_of_events_are_described() -> None:
 @pytest.mark.parametrize("module", COMPILED)
 def test_compiled_classes_and_their_stubs_have_one_text(module: str) -> None:
     loaded = importlib.import_module(module)
-    stub = ast.parse(Path(str(loaded.__file__).partition(".")[0] + ".pyi").read_text())
+    stub = ast.parse(Path(str(loaded.__file__)).with_name(f"{module.rpartition('.')[2]}.pyi").read_text())
     differing = []
     for kind in [node for node in stub.body if isinstance(node, ast.ClassDef)]:
         compiled = getattr(loaded, kind.name)

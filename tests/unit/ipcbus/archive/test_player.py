@@ -236,7 +236,7 @@ def test_headers_that_are_none_are_damage(context: ipcbus.Context, archive: Arch
         ({"speed": float("inf")}, "speed = inf"),
         ({"loops": -1}, "loops = -1"),
         ({"topics": ["a"], "pattern": "a"}, "not both"),
-        ({"pattern": "("}, "no regular expression"),
+        ({"pattern": "("}, "is an invalid regular expression"),
         ({"start": 7}, "has the offsets 0 to 1, not 7"),
         ({"start": datetime.datetime.min}, "0001-01-01T00:00:00 is not a valid time on this host"),
         ({"no_option": 1}, "no_option"),
