@@ -29,6 +29,7 @@ from ipcbus.runtime.loop.timers import Timers
 from ipcbus.runtime.loop.udp_endpoints import UdpEndpoints
 from ipcbus.runtime.receiving.receiving_sessions import ReceivingSessions
 from ipcbus.runtime.sending.sending_sessions import SendingSessions
+from ipcbus.runtime.weak_sets import members
 from ipcbus.source import Source
 from ipcbus.version import __version__
 from ipcbus.wildcard import WildcardReceiver
@@ -285,7 +286,7 @@ class Context:
         if self._forked or source not in self._sources:
             return
         try:
-            if may_linger(list(_contexts)):
+            if may_linger(members(_contexts)):
                 linger(self, [source], _driven_elsewhere(self))
         finally:
             self._end_source(source)
@@ -433,7 +434,7 @@ class Context:
         Raises:
             WrongThread: `drain` is set, and the caller is inside a callback of this context.
         """
-        patient = may_linger(list(_contexts))
+        patient = may_linger(members(_contexts))
         ending.close(self, drain=drain, patient=patient, leave_out=_driven_elsewhere(self) | {self._id})
 
     def __enter__(self) -> Self:
@@ -494,28 +495,28 @@ class Context:
 def close_all() -> None:
     """Closes every open context of the process, as at its end."""
     ending.await_dropped()
-    ending.close_all([*_contexts, *ending.dropped], patient=getattr(sys, "last_value", None) is None)
+    ending.close_all([*members(_contexts), *ending.dropped], patient=getattr(sys, "last_value", None) is None)
 
 
 def _driven_elsewhere(context: Context) -> set[int]:
     """Returns the ids of contexts that the calling thread may have to drive; they join nothing while it waits."""
-    return {other._id for other in list(_contexts) if other._sequential and other is not context}
+    return {other._id for other in members(_contexts) if other._sequential and other is not context}
 
 
 def _before_fork() -> None:
-    for context in list(_contexts):
+    for context in members(_contexts):
         if context._event_loop.is_driver():  # otherwise no callback goes on in the child
             context._receiving_sessions.before_fork()
 
 
 def _fork_parent() -> None:
-    for context in list(_contexts):
+    for context in members(_contexts):
         if context._event_loop.is_driver():
             context._receiving_sessions.after_fork()
 
 
 def _fork_child() -> None:
-    for context in [*_contexts, *ending.dropped]:
+    for context in [*members(_contexts), *ending.dropped]:
         context._after_fork()
 
 

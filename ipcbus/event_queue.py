@@ -18,6 +18,7 @@ from ipcbus.errors import ClosedError, ConfigError, IpcBusError, WrongProcess
 from ipcbus.runtime.error_mapping import not_a_value
 from ipcbus.runtime.loop.interrupts import shorten
 from ipcbus.runtime.loop.timerfd import bounded
+from ipcbus.runtime.weak_sets import members
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -370,7 +371,7 @@ class _Keeper:
 def dispatches() -> bool:
     """Returns whether the calling thread is inside a callback of an event queue."""
     me = threading.get_ident()
-    return any(me in queue._inside for queue in list(_queues))
+    return any(me in queue._inside for queue in members(_queues))
 
 
 def event_buffer_of(
@@ -402,7 +403,7 @@ def _check_size(maximum: Any) -> None:  # noqa: ANN401 - whatever the caller gav
 
 
 def _fork_child() -> None:
-    for queue in list(_queues):
+    for queue in members(_queues):
         queue._forked = True
 
 
