@@ -50,8 +50,8 @@ def _refuse_strangers(status: os.stat_result, path: str) -> None:
         raise ConfigError(f"{_named(path)} is not a regular file: name the file that holds the key")
     if status.st_uid not in (os.geteuid(), 0):
         raise ConfigError(
-            f"{_named(path)} belongs to user {status.st_uid}, who may know and change the key: use a file of your own "
-            f"(user {os.geteuid()})"
+            f"{_named(path)} belongs to user {status.st_uid}, and this user may know and change the key: use a "
+            f"file of your own (user {os.geteuid()})"
         )
     mode = stat.S_IMODE(status.st_mode)
     if mode & 0o077:

@@ -141,8 +141,12 @@ class SharedObject:
                 "is damaged, restart it"
             )
         if header["user_offset"] + header["user_bytes"] > _AREA_MAX:
-            raise SegmentMismatch(f"the header of {self.name} contradicts itself; its owner is damaged, restart it")
+            raise _contradiction(self.name)
         return header
+
+
+def _contradiction(name: str) -> SegmentMismatch:
+    return SegmentMismatch(f"the header of {name} contradicts itself; its owner is damaged, restart it")
 
 
 def read_control(name: str, session_id: int, topics_max: int) -> ControlCopy:
@@ -156,7 +160,7 @@ def read_control(name: str, session_id: int, topics_max: int) -> ControlCopy:
         header = shared.header(layout.CONTROL_HEADER, layout.KIND_CONTROL, session_id, "control block")
         count = header["slots_max"]
         if not 0 < count <= layout.SLOTS_MAX or header["user_bytes"] < 8 * topics_max:
-            raise SegmentMismatch(f"the header of {name} contradicts itself; its owner is damaged, restart it")
+            raise _contradiction(name)
         slots, held = {}, set()
         for index in range(count):
             slot = _read_slot(shared, header["slots_offset"] + index * layout.SLOT.itemsize)
@@ -198,7 +202,7 @@ def read_ring(name: str, session_id: int, topics_max: int) -> RingCopy:
     with SharedObject(name) as shared:
         header = shared.header(layout.RING_HEADER, layout.KIND_RING, session_id, "ring")
         if header["user_bytes"] < topics_max * TOPIC_LINE.itemsize:
-            raise SegmentMismatch(f"the header of {name} contradicts itself; its owner is damaged, restart it")
+            raise _contradiction(name)
         at, size = header["user_offset"], topics_max * TOPIC_LINE.itemsize
         if header["user_bytes"] < size + uplink_bytes(topics_max):
             return RingCopy(header, shared.array(TOPIC_LINE, topics_max, at))
@@ -241,7 +245,7 @@ def read_reception(ring_name: str, control_name: str, session_id: int) -> Recept
     with SharedObject(ring_name) as shared:
         header = shared.header(layout.RING_HEADER, layout.KIND_RING, session_id, "ring")
         if header["user_bytes"] < RECEPTION_BOARD.itemsize:
-            raise SegmentMismatch(f"the header of {ring_name} contradicts itself; its owner is damaged, restart it")
+            raise _contradiction(ring_name)
         for _ in range(_TRIES):
             board = _fields(shared.record(RECEPTION_BOARD, header["user_offset"]))
             if board["version"] % 2 == 0:

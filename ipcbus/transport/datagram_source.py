@@ -8,7 +8,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ipcbus.transport.ring.topic_lines import TopicLines
-    from ringbuf.memory import Mapping
     from ringbuf.ring import RingReader
 
 
@@ -33,10 +32,6 @@ class DatagramSource(Protocol):
     @property
     def reader(self) -> RingReader:
         """The reader of the ring that the session's records are read from."""
-
-    @property
-    def control(self) -> Mapping:
-        """The control block that holds this context's slot."""
 
     @property
     def index(self) -> int:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ipcbus.resolution.local.adverts import SessionAdvert
-    from ringbuf.memory import Mapping
     from ringbuf.ring import RingReader
     from ringbuf.slots import Identity
 
@@ -71,11 +70,6 @@ class RingReceiver:
     def reader(self) -> RingReader:
         """The reader of the session's ring."""
         return self._channel.reader
-
-    @property
-    def control(self) -> Mapping:
-        """The session's control block."""
-        return self._channel.control
 
     @property
     def index(self) -> int:

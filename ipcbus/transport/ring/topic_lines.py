@@ -6,7 +6,7 @@ A context that has mapped the ring can read them, also when the ring's name is g
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from ipcbus.resolution.local.adverts import SessionAdvert
     from ringbuf.memory import Mapping
 
-_TOPIC = 24  # offset of TopicLine.topic
+_FIELDS: dict[str, tuple[Any, ...]] = dict(wire_layout.TOPIC_LINE.fields or {})
+_SEQUENCE_NEXT, _PUBLISHED, _TOPIC = (_FIELDS[name][1] for name in ("sequence_next", "published", "topic"))
 
 
 class TopicLines:
@@ -45,7 +46,8 @@ class TopicLines:
         If one of them is damaged, the other one is safe to believe until the source writes again.
         """
         line = self._line(number)
-        return self._words.load64(line + 8), self._words.load64(line)  # SYNC published
+        published = self._words.load64(line + _PUBLISHED)  # SYNC published
+        return published, self._words.load64(line + _SEQUENCE_NEXT)
 
     def published(self, number: int) -> int:
         """Returns a number below which all messages of a topic are published; 0 when another topic has its line now."""

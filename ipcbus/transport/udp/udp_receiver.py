@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from ipcbus.transport.ring.topic_lines import TopicLines
     from ipcbus.transport.udp.mmsg import Address
     from ipcbus.transport.udp.session_socket import SessionSocket
-    from ringbuf.memory import Mapping
     from ringbuf.slots import Identity
 
 _DATAGRAM_MAX = 65_535
@@ -227,11 +226,6 @@ class UdpReceiver:
     def reader(self) -> RingReader:
         """The reader of this receiver's ring."""
         return self._reader
-
-    @property
-    def control(self) -> Mapping:
-        """The control block of this receiver's ring."""
-        return self._channel.control
 
     @property
     def index(self) -> int:

@@ -24,7 +24,7 @@ def test_packets(cookie: int, nonce: int, inner: bytes) -> None:
     assert relay_packets.parse(relay_packets.answer(cookie, nonce)) == Packet(relay_packets.ANSWER, cookie, nonce, b"")
     assert relay_packets.parse(relay_packets.relay(cookie, inner)) == Packet(relay_packets.RELAY, cookie, 0, inner)
     assert len(relay_packets.relay(cookie, inner)) == relay_packets.RELAY_HEADER + len(inner)
-    # The answer to who only claims an address is no longer than what he sent.
+    # A sender that only claims an address gets an answer that is not longer than its packet.
     assert len(relay_packets.answer(cookie, nonce)) == len(relay_packets.keepalive(cookie, nonce))
 
 

@@ -87,7 +87,7 @@ def test_clients() -> None:
         udp_packets.RESET, udp_packets.GONE, 7, 99
     )
     assert udp_packets.parse(udp_packets.leave(7, 99)) == Client(udp_packets.LEAVE, 0, 7, 99)
-    # The answer to who only claims an address is no longer than what he sent.
+    # A sender that only claims an address gets an answer that is not longer than its packet.
     assert len(udp_packets.session_message(7, 1, 0, udp_packets.WELCOME, 99, 3)) <= len(udp_packets.connect(7, 0, 3))
     shortest = [
         udp_packets.connect(7, 0, 3),
