@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from ipcbus.topic.session_policy import SessionPolicy
+from ipcbus.topic.send_policy import SendPolicy
 from ipcbus.topic.topic_source import TopicSource
 from ringbuf.ring import RingWriter
 
@@ -26,7 +26,7 @@ class BatchWriter:
     def __init__(
         self,
         ring: RingWriter,
-        policy: SessionPolicy,
+        policy: SendPolicy,
         published: Callable[[int], object],
         *,
         minimum_length: int,
@@ -39,7 +39,7 @@ class BatchWriter:
 
         Args:
             ring: the writing end.
-            policy: see `SessionPolicy`.
+            policy: see `SendPolicy`.
             published: called after a record was published that readers wait for, with the mask of their slots.
             minimum_length: a datagram with this number of bytes is published; 0 publishes each message.
             datagram_max: most bytes of a datagram, message headers included.

@@ -12,7 +12,7 @@ class TimerResult(NamedTuple):
     """The result of a check of an open datagram.
 
     Attributes:
-        next_ns: ns until the next check; None when the next send asks for it (`SessionPolicy.batch_opened`).
+        next_ns: ns until the next check; None when the next send asks for it (`SendPolicy.batch_opened`).
         timed_out: whether an explicit batch was published before its end, because it was open for too long.
     """
 

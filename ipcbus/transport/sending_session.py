@@ -39,7 +39,7 @@ from ringbuf.shared_words import SharedWords
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
 
-    from ipcbus.topic.session_policy import SessionPolicy
+    from ipcbus.topic.send_policy import SendPolicy
     from ipcbus.topic.topic_source import TopicSource
     from ipcbus.transport.transport_kinds import SessionPlan
     from ipcbus.transport.udp.session_socket import SessionSocket
@@ -151,7 +151,7 @@ class SendingSession:
             checksums=plan.checksums,
         )
 
-    def start(self, policy: SessionPolicy) -> None:
+    def start(self, policy: SendPolicy) -> None:
         """Makes the open batch; `policy` decides what a send does when there is no room."""
         self.topic_sources: weakref.WeakValueDictionary[int, TopicSource] = weakref.WeakValueDictionary()
         self.batch = BatchWriter(

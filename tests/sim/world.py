@@ -77,7 +77,7 @@ class Terms:
 
 
 class Sender:
-    """The source side: a topic layer on a private ring, whose records go onto the wire (`SessionPolicy`)."""
+    """The source side: a topic layer on a private ring, whose records go onto the wire (`SendPolicy`)."""
 
     def __init__(self, world: World, terms: Terms) -> None:
         self.world, self.terms = world, terms
@@ -143,7 +143,7 @@ class Sender:
         if not self.ended:
             self._transmit(number)
 
-    # What the topic layer asks (`SessionPolicy`).
+    # What the topic layer asks (`SendPolicy`).
 
     def ring_full(self, need: int, block: bool, source: TopicSource) -> bool:
         """Makes room: the ring is only on the way to the wire."""

@@ -24,7 +24,7 @@ DRIVEN_WAIT_NS = 200_000
 
 
 class Backpressure:
-    """The backpressure of one session (topic.session_policy.SessionPolicy)."""
+    """The backpressure of one session (topic.send_policy.SendPolicy)."""
 
     def __init__(self, sending_sessions: SendingSessions, session: SendingSession) -> None:
         self._sending_sessions = sending_sessions

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from ipcbus.topic.topic_source import TopicSource
 
 
-class SessionPolicy(Protocol):
+class SendPolicy(Protocol):
     """What the batch writer asks of the layer above, never on the fast path of a message."""
 
     def ring_full(self, need: int, block: bool, source: TopicSource) -> bool:
