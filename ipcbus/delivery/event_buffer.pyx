@@ -4,7 +4,7 @@ cimport cython
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
-from ipcbus.delivery.coalesce cimport KIND_BOS, KIND_EOS, extend, is_event, is_loss
+from ipcbus.delivery.event_merging cimport KIND_BOS, KIND_EOS, extend, is_event, is_loss
 from ipcbus.delivery.received_message cimport Message
 from ipcbus.delivery.sink cimport Sink
 from ipcbus.delivery.message_types import MessageType

@@ -8,7 +8,7 @@ cimport cython
 
 from collections import deque
 
-from ipcbus.delivery.coalesce cimport KIND_BOS, KIND_EOS, KIND_NO_SOURCE, extend, is_event, is_loss, same_origin
+from ipcbus.delivery.event_merging cimport KIND_BOS, KIND_EOS, KIND_NO_SOURCE, extend, is_event, is_loss, same_origin
 from ipcbus.delivery.received_message cimport Message, message_bytes
 from ipcbus.wire._wire_layout cimport RegistryEntry
 from ringbuf cimport _atomics
