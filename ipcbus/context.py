@@ -11,7 +11,7 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from ipcbus import ending
+from ipcbus import context_closing
 from ipcbus.config import Config, ConfigLike, WildcardReceiverOptions
 from ipcbus.errors import ClosedError, TransportError, WrongProcess, WrongThread
 from ipcbus.lingering import linger, may_linger, warn_of_unheard
@@ -280,7 +280,7 @@ class Context:
             receiver._serve(True)
             self._receiving_sessions.scan()
         if self._closed:  # another thread began to close it after the check, and may not have seen the receiver
-            ending.silence(receiver)
+            context_closing.silence(receiver)
 
     def _close_source(self, source: Source) -> None:
         if self._forked or source not in self._sources:
@@ -435,7 +435,7 @@ class Context:
             WrongThread: `drain` is set, and the caller is inside a callback of this context.
         """
         patient = may_linger(members(_contexts))
-        ending.close(self, drain=drain, patient=patient, leave_out=_driven_elsewhere(self) | {self._id})
+        context_closing.close(self, drain=drain, patient=patient, leave_out=_driven_elsewhere(self) | {self._id})
 
     def __enter__(self) -> Self:
         """Returns the context; the end of the block closes it."""
@@ -457,7 +457,7 @@ class Context:
     def __del__(self) -> None:
         """Closes a context to which nothing refers any more."""
         if self._made:
-            ending.drop(self)
+            context_closing.drop(self)
 
     def _forget(self) -> None:
         _contexts.discard(self)
@@ -494,8 +494,10 @@ class Context:
 
 def close_all() -> None:
     """Closes every open context of the process, as at its end."""
-    ending.await_dropped()
-    ending.close_all([*members(_contexts), *ending.dropped], patient=getattr(sys, "last_value", None) is None)
+    context_closing.await_dropped()
+    context_closing.close_all(
+        [*members(_contexts), *context_closing.dropped], patient=getattr(sys, "last_value", None) is None
+    )
 
 
 def _driven_elsewhere(context: Context) -> set[int]:
@@ -516,7 +518,7 @@ def _fork_parent() -> None:
 
 
 def _fork_child() -> None:
-    for context in [*members(_contexts), *ending.dropped]:
+    for context in [*members(_contexts), *context_closing.dropped]:
         context._after_fork()
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import ipcbus
 from ipcbus import EventQueue, MessageType
-from ipcbus.ending import close_all
+from ipcbus.context_closing import close_all
 from tests.kit.bus import GIVE_UP_S, LBTIPC, RECEIVER_PACED, Bus, Kind
 from tests.kit.payload import body
 

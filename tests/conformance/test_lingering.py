@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import ipcbus
-from ipcbus import MessageType, ending
+from ipcbus import MessageType, context_closing
 from ipcbus.runtime.sending.expected_receivers import ExpectedReceivers
 from tests.kit.bus import GIVE_UP_S, LBTIPC, LBTIPC_SOURCE_PACED, LBTRU, LBTSMX, Bus, Kind
 from tests.kit.payload import body
@@ -86,7 +86,7 @@ def test_who_is_about_to_join_gets_what_is_in_the_open_batch(
     close: Callable[[], object] = {
         "source": source.close,
         "context": context.close,
-        "exit": lambda: ending.close_all([context], patient=True),
+        "exit": lambda: context_closing.close_all([context], patient=True),
     }[ends]
     closing = threading.Thread(target=close)
     closing.start()
