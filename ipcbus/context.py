@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from ipcbus import context_closing
 from ipcbus.config import Config, ConfigLike, WildcardReceiverOptions
 from ipcbus.errors import ClosedError, TransportError, WrongProcess, WrongThread
-from ipcbus.lingering import linger, may_linger, warn_of_unheard
 from ipcbus.receiver import Receiver
 from ipcbus.resolution.local import object_names
 from ipcbus.resolution.local.stale_cleanup import OTHERS_OFF, sweep, sweep_others
@@ -32,6 +31,7 @@ from ipcbus.runtime.sending.sending_sessions import SendingSessions
 from ipcbus.runtime.weak_sets import members
 from ipcbus.source import Source
 from ipcbus.version import __version__
+from ipcbus.wait_for_joining import linger, may_linger, warn_of_unheard
 from ipcbus.wildcard import WildcardReceiver
 from ringbuf.slots import Identity
 

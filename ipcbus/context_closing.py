@@ -11,8 +11,8 @@ import warnings
 from typing import TYPE_CHECKING
 
 from ipcbus.errors import WrongThread
-from ipcbus.lingering import linger, warn_of_unheard
 from ipcbus.resolution.local.stale_cleanup import sweep
+from ipcbus.wait_for_joining import linger, warn_of_unheard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
