@@ -7,14 +7,14 @@ import time
 from typing import TYPE_CHECKING
 
 from ipcbus import stats
-from ipcbus.resolution.local import leftovers, object_names
+from ipcbus.resolution.local import object_names, stale_objects
 from ipcbus.stats.processes import user_name
 from ipcbus.wire.wire_layout import LAYOUT_ID
 from ipcbus_tools.doctor.diagnosis import Leftover, OtherLayout, Unreadable
 from ipcbus_tools.doctor.host_checks import LiveProcess
 
 if TYPE_CHECKING:
-    from ipcbus.resolution.local.leftovers import Found
+    from ipcbus.resolution.local.stale_objects import Found
 
 __all__ = [
     "LAYOUT_ID",
@@ -40,15 +40,15 @@ def find_objects(domains: tuple[str, ...]) -> tuple[Found, ...]:
         OSError: /dev/shm cannot be read.
     """
     if not domains:
-        return leftovers.look()
-    return tuple(found for domain in dict.fromkeys(domains) for found in leftovers.look(domain))
+        return stale_objects.look()
+    return tuple(found for domain in dict.fromkeys(domains) for found in stale_objects.look(domain))
 
 
 def live_processes(found: tuple[Found, ...]) -> tuple[LiveProcess, ...]:
     """Returns the processes that have live contexts."""
     owners: dict[int, list[Found]] = {}
     for each in found:
-        if each.owner == leftovers.ALIVE and each.pid:
+        if each.owner == stale_objects.ALIVE and each.pid:
             owners.setdefault(each.pid, []).append(each)
     return tuple(LiveProcess(pid, owned[0].uid, sum(each.busy_wait for each in owned)) for pid, owned in owners.items())
 
@@ -60,7 +60,7 @@ def dead_leftovers(found: tuple[Found, ...], *, reclaim: bool) -> tuple[tuple[Le
         The leftovers, the largest first; the number of removed objects, and their bytes.
     """
     rows, objects, size = [], 0, 0
-    for each in sorted((each for each in found if each.owner == leftovers.DEAD), key=lambda each: -each.size):
+    for each in sorted((each for each in found if each.owner == stale_objects.DEAD), key=lambda each: -each.size):
         removed = each.reclaim(of_others=os.geteuid() == 0) if reclaim else []
         reclaimed = reclaim and len(removed) == len(each.members)
         objects += len(removed)
@@ -114,7 +114,7 @@ def other_layouts(found: tuple[Found, ...]) -> tuple[OtherLayout, ...]:
             cure=_SAME_RELEASE,
         )
         for each in found
-        if each.owner == leftovers.ALIVE and each.other_layout
+        if each.owner == stale_objects.ALIVE and each.other_layout
     )
 
 
@@ -122,7 +122,7 @@ def unreadable(found: tuple[Found, ...]) -> tuple[Unreadable, ...]:
     """Returns the contexts and sessions that run, or may run, and cannot be read, with the reasons."""
     rows = []
     # Live contexts of this layout are read as every reader of statistics reads them.
-    known = {(each.tag, each.context_id): each for each in found if each.owner == leftovers.ALIVE}
+    known = {(each.tag, each.context_id): each for each in found if each.owner == stale_objects.ALIVE}
     for domain in sorted({each.domain for each in known.values()}):
         snapshot = stats.take_snapshot(domain)
         for context in snapshot.contexts:
@@ -132,7 +132,7 @@ def unreadable(found: tuple[Found, ...]) -> tuple[Unreadable, ...]:
             if context.reason:
                 rows.append(_row(each, "", context.reason))
             rows += [_row(each, session.source, session.reason) for session in context.sessions if session.reason]
-    rows += [_row(each, "", each.reason) for each in found if each.owner == leftovers.UNKNOWN]
+    rows += [_row(each, "", each.reason) for each in found if each.owner == stale_objects.UNKNOWN]
     return tuple(rows)
 
 
