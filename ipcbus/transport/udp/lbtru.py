@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ipcbus.transport.transport_kinds import SessionPlan, Transport
-from ipcbus.transport.udp.send_ring import udp_session_plan
 from ipcbus.transport.udp.udp_plan import plan_udp
+from ipcbus.transport.udp.udp_session_plan import udp_session_plan
 from ipcbus.wire.wire_layout import TRANSPORT_LBTRU
 
 if TYPE_CHECKING:
