@@ -18,9 +18,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal, overload
 
 from ipcbus.config import config_files
-from ipcbus.config.conditions import CONDITIONS
 from ipcbus.config.option_checks import checked, known_scope, section_of
 from ipcbus.config.relations import RELATIONS, refuse_contradiction
+from ipcbus.config.text_relations import TEXT_RELATIONS
 from ipcbus.config.topic_overrides import KEY, TopicOverride
 from ipcbus.config.topic_overrides import read as read_topics
 from ipcbus.errors import ConfigError
@@ -28,7 +28,6 @@ from ipcbus.errors import ConfigError
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-    from ipcbus.config.conditions import Condition
     from ipcbus.config.flat import Ignored
     from ipcbus.config.option_values import OptionValues, Value
     from ipcbus.config.options import (
@@ -39,12 +38,13 @@ if TYPE_CHECKING:
         WildcardReceiverOptions,
     )
     from ipcbus.config.relations import Relation
+    from ipcbus.config.text_relations import TextRelation
 
     Sections: TypeAlias = Mapping[str, Mapping[str, Value]]
 
 log = logging.getLogger("ipcbus")
 
-RULES: Final[tuple[Relation | Condition, ...]] = (*RELATIONS, *CONDITIONS)
+RULES: Final[tuple[Relation | TextRelation, ...]] = (*RELATIONS, *TEXT_RELATIONS)
 """All rules between two options."""
 
 ENVIRONMENT: Final = "IPCBUS_CONFIG"
@@ -218,7 +218,7 @@ def _merged(sections: Sections, overrides: Iterable[TopicOverride]) -> Sections:
     return merged
 
 
-def _check_rules(rules: Iterable[Relation | Condition], sections: Sections, where: str = "") -> None:
+def _check_rules(rules: Iterable[Relation | TextRelation], sections: Sections, where: str = "") -> None:
     """Refuses values that are valid alone and invalid together."""
     for rule in rules:
         if complaint := rule.complaint(sections, where):

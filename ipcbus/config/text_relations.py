@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Condition:
+class TextRelation:
     """A rule that the values of two options must meet together.
 
     Attributes:
@@ -83,8 +83,8 @@ def _may_leave(daemon: str, interface: str) -> bool:
 _MULTICAST_IS_OFF: Final = "multicast is off until its interface is configured"
 _SWITCH_IT_ON: Final = f"Set {ContextOptions.resolver_multicast_interface.name} (scope context) to the interface"
 
-CONDITIONS: Final = (
-    Condition(
+TEXT_RELATIONS: Final = (
+    TextRelation(
         ContextOptions.transport_lbtrm_multicast_address_low,
         ContextOptions.transport_lbtrm_multicast_address_high,
         _in_order,
@@ -92,7 +92,7 @@ CONDITIONS: Final = (
         "the pool of groups would be empty",
         "Set the low address to at most the high address, both IPv4 or both IPv6",
     ),
-    Condition(
+    TextRelation(
         SourceOptions.transport,
         ContextOptions.resolver_multicast_interface,
         _may_be_multicast,
@@ -100,7 +100,7 @@ CONDITIONS: Final = (
         _MULTICAST_IS_OFF,
         f"{_SWITCH_IT_ON} of the sources and receivers, or use {SourceOptions.transport.name} = 'lbtru'",
     ),
-    Condition(
+    TextRelation(
         SourceOptions.udp_fallback,
         ContextOptions.resolver_multicast_interface,
         _may_be_multicast,
@@ -108,7 +108,7 @@ CONDITIONS: Final = (
         _MULTICAST_IS_OFF,
         f"{_SWITCH_IT_ON} of the sources and receivers, or use {SourceOptions.udp_fallback.name} = 'lbtru'",
     ),
-    Condition(
+    TextRelation(
         ContextOptions.resolver_unicast_daemon,
         ContextOptions.resolver_unicast_interface,
         _may_leave,

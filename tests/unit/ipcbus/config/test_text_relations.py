@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from ipcbus.config import Config
-from ipcbus.config.conditions import CONDITIONS, Condition
+from ipcbus.config.text_relations import TEXT_RELATIONS, TextRelation
 from ipcbus.errors import ConfigError
 
 ON = {"context": {"resolver_multicast_interface": "10.0.0.1"}}
@@ -15,11 +15,11 @@ def refusal(sections: dict[str, dict[str, str]]) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("condition", CONDITIONS, ids=lambda each: f"{each.one.name}-{each.other.name}")
-def test_defaults_satisfy_it(condition: Condition) -> None:
-    assert condition.complaint({}) == ""
-    assert f"`{condition.one.name}`" in condition.rule
-    assert f"`{condition.other.name}`" in condition.rule
+@pytest.mark.parametrize("relation", TEXT_RELATIONS, ids=lambda each: f"{each.one.name}-{each.other.name}")
+def test_defaults_satisfy_it(relation: TextRelation) -> None:
+    assert relation.complaint({}) == ""
+    assert f"`{relation.one.name}`" in relation.rule
+    assert f"`{relation.other.name}`" in relation.rule
 
 
 def test_lbtrm_needs_an_interface() -> None:
