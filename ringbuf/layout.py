@@ -109,6 +109,11 @@ def struct(size: int, fields: list[tuple[str, str | tuple[Any, ...], int]]) -> n
     )
 
 
+def field_offset(kind: np.dtype[np.void], name: str) -> int:
+    """Returns the offset of a field in a structured dtype, in bytes."""
+    return int((kind.fields or {})[name][1])
+
+
 RING_HEADER = struct(
     7 * CACHE_LINE,
     [

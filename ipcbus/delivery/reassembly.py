@@ -7,11 +7,12 @@ from typing import NamedTuple
 from ipcbus.delivery.assembly import Assembly
 from ipcbus.wire.properties import block_length
 from ipcbus.wire.wire_layout import FLAG_PROPERTIES, FRAGMENT_HEADER, FRAGMENT_HEADER_BYTES, MESSAGE_MAX
+from ringbuf.layout import field_offset
 
 Parts = tuple[bytes | None, bytes]
 """The header block of a message (None without headers) and its value."""
 
-_FIRST, _OFFSET = (slice(FRAGMENT_HEADER.fields[name][1], None) for name in ("first", "offset"))  # type: ignore[index]
+_FIRST, _OFFSET = (slice(field_offset(FRAGMENT_HEADER, name), None) for name in ("first", "offset"))
 
 
 class Fragment(NamedTuple):

@@ -28,7 +28,7 @@ _TRIES: Final = 200
 _RECORD: Final = struct.Struct("<IIQ")
 _MESSAGE: Final = struct.Struct("<IIQ")
 _WORD: Final = struct.Struct("<Q")
-_TAIL, _INTENT = (layout.RING_HEADER.fields[name][1] for name in ("tail", "intent"))  # type: ignore[index]
+_TAIL, _INTENT = (layout.field_offset(layout.RING_HEADER, name) for name in ("tail", "intent"))
 
 
 @dataclass(frozen=True, slots=True)

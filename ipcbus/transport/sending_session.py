@@ -31,6 +31,7 @@ from ringbuf.layout import (
     SLOT,
     SLOTS_MAX,
     WRITER_WANTS_EVENT,
+    field_offset,
     round_up,
     slots_offset,
 )
@@ -47,9 +48,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ipcbus")
 
-_CONTEXT_ID = 72  # offset of Slot.context_id
-_PARKED = 64  # offset of ControlHeader.parked
-_WAITS = 128  # offset of ControlHeader.writer_waits
+_CONTEXT_ID = field_offset(SLOT, "context_id")
+_PARKED = field_offset(CONTROL_HEADER, "parked")
+_WAITS = field_offset(CONTROL_HEADER, "writer_waits")
 
 
 class SendingSession:

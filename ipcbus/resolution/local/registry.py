@@ -16,7 +16,7 @@ from ipcbus.resolution.local.adverts import ContextAdvert, SessionAdvert, decode
 from ipcbus.resolution.local.stale_cleanup import same_file
 from ipcbus.wire import wire_layout
 from ringbuf import liveness, segment
-from ringbuf.layout import MAGIC
+from ringbuf.layout import MAGIC, field_offset
 from ringbuf.ring_errors import RingError, SegmentGone, SegmentMismatch
 from ringbuf.shared_words import SharedWords
 
@@ -26,13 +26,10 @@ if TYPE_CHECKING:
     from ringbuf.memory import Mapping
 
 OWNER_BYTE = 0
-_VERSION = 192  # offset of `version`, checked below
+_VERSION = field_offset(wire_layout.REGISTRY_HEADER, "version")
 _FIRST_ENTRIES = 40
 _RESERVE = 1 << 26
 _TRIES = 64
-
-if wire_layout.REGISTRY_HEADER.fields is None or wire_layout.REGISTRY_HEADER.fields["version"][1] != _VERSION:
-    raise ImportError("registry version word moved")  # pragma: no cover
 
 
 class Registry:

@@ -11,7 +11,7 @@ from ipcbus.transport.ring.topic_lines import TopicLines, last_word
 from ipcbus.wire import wire_layout
 from ringbuf import segment
 from ringbuf.channel import JoinedChannel
-from ringbuf.layout import CONTROL_HEADER, RECEIVER_PACED_EVICTS, RING_HEADER, SLOT
+from ringbuf.layout import CONTROL_HEADER, RECEIVER_PACED_EVICTS, RING_HEADER, SLOT, field_offset
 from ringbuf.ring_errors import SegmentMismatch
 from ringbuf.shared_words import SharedWords
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ringbuf.ring import RingReader
     from ringbuf.slots import Identity
 
-_CLOSED = 192  # offset of RingHeader.closed
+_CLOSED = field_offset(RING_HEADER, "closed")
 _NUMBERS_MAX = 1 << 62
 
 

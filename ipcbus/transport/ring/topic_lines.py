@@ -6,22 +6,23 @@ A context that has mapped the ring can read them, also when the ring's name is g
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ipcbus.resolution.local import object_names
 from ipcbus.wire import wire_layout
 from ringbuf import layout, segment
-from ringbuf.layout import RING_HEADER
+from ringbuf.layout import RING_HEADER, field_offset
 from ringbuf.shared_words import SharedWords
 
 if TYPE_CHECKING:
     from ipcbus.resolution.local.adverts import SessionAdvert
     from ringbuf.memory import Mapping
 
-_FIELDS: dict[str, tuple[Any, ...]] = dict(wire_layout.TOPIC_LINE.fields or {})
-_SEQUENCE_NEXT, _PUBLISHED, _TOPIC = (_FIELDS[name][1] for name in ("sequence_next", "published", "topic"))
+_SEQUENCE_NEXT, _PUBLISHED, _TOPIC = (
+    field_offset(wire_layout.TOPIC_LINE, name) for name in ("sequence_next", "published", "topic")
+)
 
 
 class TopicLines:
