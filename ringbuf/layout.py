@@ -52,12 +52,15 @@ Run `python -m ringbuf.layout` after a change (`--check` only compares).
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ringbuf import codegen
 from ringbuf.ring_errors import SegmentMismatch
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 CACHE_LINE = 64
 PAGE = 4096
@@ -111,7 +114,8 @@ def struct(size: int, fields: list[tuple[str, str | tuple[Any, ...], int]]) -> n
 
 def field_offset(kind: np.dtype[np.void], name: str) -> int:
     """Returns the offset of a field in a structured dtype, in bytes."""
-    return int((kind.fields or {})[name][1])
+    fields: Mapping[str, tuple[Any, ...]] = kind.fields or {}
+    return int(fields[name][1])
 
 
 RING_HEADER = struct(

@@ -92,8 +92,7 @@ class ReliableSender:
         self._topic_numbers = topic_numbers
         self._finals_sent: int | None = None
         self._final_ns = 0
-        self.expects = False
-        """Whether to announce the end for longer: a receiver may still register, or still miss datagrams."""
+        self._still_needed = False
 
     # ---- calls of the session's owner
 
@@ -128,8 +127,15 @@ class ReliableSender:
         found, self._packets_out = self._packets_out, []
         return found
 
-    def end(self, now_ns: int) -> None:
-        """Announces the end of the session to the clients, several times while `turn` is called."""
+    def end(self, now_ns: int, *, still_needed: bool = False) -> None:
+        """Announces the end of the session to the clients, several times while `turn` is called.
+
+        Args:
+            now_ns: the time.
+            still_needed: whether to go on after the last time, because a receiver may still register, or still miss
+                datagrams; each call sets it.
+        """
+        self._still_needed = still_needed
         if self._finals_sent is None:
             self._finals_sent, self._final_ns = 0, now_ns
             self.turn(now_ns)
@@ -137,7 +143,7 @@ class ReliableSender:
     @property
     def over(self) -> bool:
         """Whether the session is done: after `end`, when all clients have left or got enough announcements."""
-        if self._finals_sent is None or self.blocked or self.expects:
+        if self._finals_sent is None or self.blocked or self._still_needed:
             return False
         return self._finals_sent >= FINAL_TIMES or not (self._multicast or self.addresses)
 

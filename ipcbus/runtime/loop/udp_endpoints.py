@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ipcbus.resolution.local.adverts import SessionAdvert
     from ipcbus.resolution.local.registry import Registry
     from ipcbus.runtime.loop.event_loop import EventLoop
+    from ipcbus.transport.udp.datagram_socket import DatagramSocket
     from ipcbus.transport.udp.udp_plan import Kind
     from ipcbus.transport.udp.udp_sender import UdpSender, UdpSenderListener
     from ringbuf.slots import Identity
@@ -216,10 +217,7 @@ class UdpEndpoints:
             ports = receiver_ports(kind, options)
             self._share(
                 key,
-                SessionSocket(
-                    datagram_socket.unicast(network_interface.find(text, option), ports, buffers, loss),
-                    self.seals.receiver,
-                ),
+                datagram_socket.unicast(network_interface.find(text, option), ports, buffers, loss),
             )
         return self._shared[key]
 
@@ -231,23 +229,17 @@ class UdpEndpoints:
             )
             loss = from_environment("lbtrm", "receiver", self._random)
             buffers = receiver_buffers("lbtrm", self._options)
-            self._share(
-                key,
-                SessionSocket(datagram_socket.group_member(group, port, interface, buffers, loss), self.seals.receiver),
-            )
+            self._share(key, datagram_socket.group_member(group, port, interface, buffers, loss))
         return self._shared[key]
 
-    def _share(self, key: tuple[str, ...], port: SessionSocket) -> None:
-        self._shared[key] = port
+    def _share(self, key: tuple[str, ...], socket: DatagramSocket) -> None:
+        def unused(port: SessionSocket) -> None:
+            self._shared.pop(key, None)
+            self.release(port)
+
+        self._shared[key] = port = SessionSocket(socket, self.seals.receiver, on_unused=unused)
         with self._lock:
             self._listen(port)
-        forget = port.on_unused
-
-        def unused() -> None:
-            self._shared.pop(key, None)
-            forget()
-
-        port.on_unused = unused
 
     def _listen(self, port: SessionSocket) -> None:
         if self._epoll is None:
@@ -257,12 +249,11 @@ class UdpEndpoints:
         self._epoll.register(number, select.EPOLLIN)
         self._sockets[number] = port
 
-        def unused() -> None:
-            with self._lock:
-                self._sockets.pop(number, None)
-            port.close()
-
-        port.on_unused = unused
+    def release(self, port: SessionSocket) -> None:
+        """Closes a socket that no session uses any more; any thread may call this."""
+        with self._lock:
+            self._sockets.pop(port.socket.fileno(), None)
+        port.close()
 
     # ------------------------------------------------------------------ driving
 

@@ -202,7 +202,7 @@ class SendingSessions:
         if plan.udp is None:
             return None
         try:
-            return plan.udp.open(self._network.seals.source)
+            return plan.udp.open(self._network.seals.source, self._network.release)
         except (ConfigError, TransportError) as error:
             if plan.over_udp:
                 raise

@@ -33,14 +33,19 @@ class SessionSocket:
     """One socket and the handlers that use it. Only the driver of the context reads."""
 
     def __init__(
-        self, socket: DatagramSocket, seal: Seal | None = None, default_handler: PacketHandler | None = None
+        self,
+        socket: DatagramSocket,
+        seal: Seal | None = None,
+        default_handler: PacketHandler | None = None,
+        on_unused: Callable[[SessionSocket], object] | None = None,
     ) -> None:
-        """Starts without handlers; the last one that leaves closes the socket.
+        """Starts without handlers.
 
         Args:
             socket: the UDP socket.
             seal: seals and opens the packets, where the domain has a key.
             default_handler: gets the packets that no other handler gets.
+            on_unused: called with this socket when the last handler has left; by default that closes the socket.
         """
         self.socket = socket
         self._seal, self.default_handler = seal, default_handler
@@ -48,8 +53,7 @@ class SessionSocket:
         """Packets that were not sealed with the key of the domain, or had come before."""
         self.unknown = 0
         """Packets for which there was no handler."""
-        self.on_unused: Callable[[], object] = self.close
-        """Called when the last handler has left."""
+        self._on_unused = on_unused or SessionSocket.close
         self._handlers: dict[tuple[Address | None, int], PacketHandler] = {}
         self._batch = 1
         self.may_have_more = False
@@ -70,7 +74,7 @@ class SessionSocket:
         for key in [key for key, each in self._handlers.items() if each is handler]:
             del self._handlers[key]
         if not self._handlers:
-            self.on_unused()
+            self._on_unused(self)
 
     def read(self, now_ns: int) -> set[PacketHandler]:
         """Reads packets and hands them to their handlers; returns the handlers that got any."""

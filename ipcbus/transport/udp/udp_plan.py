@@ -71,11 +71,12 @@ class UdpPlan:
         """The number of the transport."""
         return TRANSPORT_LBTRM if self.kind == "lbtrm" else TRANSPORT_LBTRU
 
-    def open(self, seal: Seal | None) -> SessionSocket:
+    def open(self, seal: Seal | None, on_unused: Callable[[SessionSocket], object]) -> SessionSocket:
         """Makes the socket.
 
         Args:
             seal: the seal of sources, where the domain has a key.
+            on_unused: see `SessionSocket`.
 
         Raises:
             ConfigError: this host has no such interface.
@@ -88,7 +89,7 @@ class UdpPlan:
         )
         if self.group:
             socket.send_multicast_from(interface, self.ttl)
-        return SessionSocket(socket, seal)
+        return SessionSocket(socket, seal, on_unused=on_unused)
 
     def endpoint(self, address: Address) -> Endpoint:
         """Returns the endpoint at which receivers find the session, from the address of its socket."""

@@ -282,8 +282,7 @@ class UdpSender:
     def _announce_end(self, now_ns: int) -> None:
         # Datagrams that wait for the data rate go first.
         if not self.reliable_sender.blocked:
-            self.reliable_sender.expects = self._expects(now_ns)
-            self.reliable_sender.end(now_ns)
+            self.reliable_sender.end(now_ns, still_needed=self._expects(now_ns))
             self._send_packets()
 
     def over(self, now_ns: int, *, context_closes: bool = False) -> bool:

@@ -185,3 +185,11 @@ def test_parts_of_the_objects_follow_each_other(user: int, slots: int) -> None:
     assert layout.slots_offset(user) >= layout.CONTROL_HEADER.itemsize + user
     assert layout.control_bytes(slots, user) >= layout.slots_offset(user) + slots * layout.SLOT.itemsize
     assert layout.control_bytes(slots, user) % layout.PAGE == 0
+
+
+@pytest.mark.parametrize("name", layout.STRUCTS)
+def test_field_offset_is_where_the_field_begins(name: str) -> None:
+    struct = layout.STRUCTS[name]
+    data = np.zeros((), struct)
+    for field in struct.names or ():
+        assert layout.field_offset(struct, field) == data[field].__array_interface__["data"][0] - data.ctypes.data

@@ -29,8 +29,8 @@ class Sender:
 
     active = True
 
-    def __init__(self, due_ns: int | None) -> None:
-        self.due_ns, self.is_over = due_ns, False
+    def __init__(self, endpoints: UdpEndpoints, due_ns: int | None) -> None:
+        self.endpoints, self.due_ns, self.is_over = endpoints, due_ns, False
         self.turns: list[int] = []
         self.others, mine = socket.socketpair()
         self.session_socket = cast("Any", SimpleNamespace(socket=mine, read=self._read, may_have_more=False))
@@ -50,7 +50,7 @@ class Sender:
         return self.is_over or context_closes
 
     def detach(self) -> None:
-        self.session_socket.on_unused()
+        self.endpoints.release(self.session_socket)
         self.others.close()
 
 
@@ -80,7 +80,7 @@ def test_a_context_without_udp_opens_nothing_and_waits_for_nothing(endpoints: Ud
 
 
 def test_senders_take_their_turns_when_one_is_due_or_after_hurry(endpoints: UdpEndpoints) -> None:
-    senders = [Sender(100), Sender(70), Sender(None)]
+    senders = [Sender(endpoints, due_ns) for due_ns in (100, 70, None)]
     for sender in senders:
         endpoints.add(cast("Any", sender))
     assert endpoints.turn(10) == 70  # `add` hurries
@@ -92,7 +92,7 @@ def test_senders_take_their_turns_when_one_is_due_or_after_hurry(endpoints: UdpE
 
 
 def test_a_packet_makes_its_addressee_due_sooner(endpoints: UdpEndpoints) -> None:
-    sender = Sender(100)
+    sender = Sender(endpoints, 100)
     endpoints.add(cast("Any", sender))
     assert endpoints.turn(10) == 100
     assert endpoints.read() == 100
@@ -103,7 +103,7 @@ def test_a_packet_makes_its_addressee_due_sooner(endpoints: UdpEndpoints) -> Non
 
 
 def test_a_sender_that_is_over_is_dropped_with_its_socket(endpoints: UdpEndpoints, event_loop: Mock) -> None:
-    ends, stays = Sender(100), Sender(200)
+    ends, stays = Sender(endpoints, 100), Sender(endpoints, 200)
     for sender in (ends, stays):
         endpoints.add(cast("Any", sender))
     endpoints.turn(10)

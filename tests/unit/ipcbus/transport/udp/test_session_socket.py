@@ -18,6 +18,10 @@ class Socket:
 
     def __init__(self, *packets: bytes) -> None:
         self.waiting = list(packets)
+        self.closed = False
+
+    def close(self) -> None:
+        self.closed = True
 
     def receive(self, limit: int) -> list[tuple[bytes, Address]]:
         found, self.waiting = self.waiting[:limit], self.waiting[limit:]
@@ -68,3 +72,24 @@ def test_one_that_comes_alone_is_read_by_one_call() -> None:
     socket.waiting = [bytes(100)]
     port.read(0)
     assert not port.may_have_more
+
+
+def test_the_last_handler_that_leaves_is_reported() -> None:
+    unused: list[SessionSocket] = []
+    first, second = Taker(), Taker()
+    port = SessionSocket(cast("DatagramSocket", Socket()), on_unused=unused.append)
+    port.add(first, 1)
+    port.add(first, 2)
+    port.add(second, 3)
+    port.remove(first)
+    assert unused == []
+    port.remove(second)
+    assert unused == [port]
+
+
+def test_a_socket_without_an_owner_is_closed_by_its_last_handler() -> None:
+    socket, taker = Socket(), Taker()
+    port = SessionSocket(cast("DatagramSocket", socket))
+    port.add(taker, 1)
+    port.remove(taker)
+    assert socket.closed
