@@ -118,7 +118,8 @@ typedef struct {
     uint32_t topics_max;
     uint64_t since_ns;
     uint64_t context_id;
-    uint8_t pad_56[8];
+    uint32_t retains;
+    uint8_t pad_60[4];
     char name[256];
     uint64_t lbm_msgs_rcved;
     uint64_t bytes_rcved;
@@ -140,6 +141,7 @@ _Static_assert(offsetof(ipcbus_RegistryEntry, pacing) == 32, "RegistryEntry.paci
 _Static_assert(offsetof(ipcbus_RegistryEntry, topics_max) == 36, "RegistryEntry.topics_max");
 _Static_assert(offsetof(ipcbus_RegistryEntry, since_ns) == 40, "RegistryEntry.since_ns");
 _Static_assert(offsetof(ipcbus_RegistryEntry, context_id) == 48, "RegistryEntry.context_id");
+_Static_assert(offsetof(ipcbus_RegistryEntry, retains) == 56, "RegistryEntry.retains");
 _Static_assert(offsetof(ipcbus_RegistryEntry, name) == 64, "RegistryEntry.name");
 _Static_assert(offsetof(ipcbus_RegistryEntry, lbm_msgs_rcved) == 320, "RegistryEntry.lbm_msgs_rcved");
 _Static_assert(offsetof(ipcbus_RegistryEntry, bytes_rcved) == 328, "RegistryEntry.bytes_rcved");
@@ -459,6 +461,7 @@ _Static_assert(offsetof(ipcbus_ReceptionBoard, reason) == 512, "ReceptionBoard.r
         uint32_t topics_max
         uint64_t since_ns
         uint64_t context_id
+        uint32_t retains
         char name[256]
         uint64_t lbm_msgs_rcved
         uint64_t bytes_rcved

@@ -7,7 +7,8 @@ Each packet begins with a head; numbers are in network byte order::
     | version | type | ttl u16 | pid u32 | context id u64 | number u64     | domain, 8     | length u8 | name
     +---------+------+---------+---------+----------------+----------------+---------------+-----------+------
 
-    ADVERT    groups: a session, a count u16, and the topics: number u32, length u8, name
+    ADVERT    groups: a session, a count u16, and the topics: number u32, length u8, name;
+              the highest bit of a number is set where the source keeps what it sent
     QUERY     a count u16, and the topics: length u8, name
     WILDCARD  a count u16, and prefixes of topics: length u8, text
     FINAL     groups: session id u32, a count u16, and topic numbers u32; a group without numbers means the whole
@@ -27,9 +28,9 @@ from typing import TYPE_CHECKING, Final
 from ipcbus.wire import wire_layout
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
-VERSION: Final = 1
+VERSION: Final = 2
 ADVERT, QUERY, WILDCARD, FINAL = range(1, 5)
 
 NAME_MAX: Final = 31
@@ -45,6 +46,8 @@ FINAL_GROUP_BYTES: Final = 6
 """Bytes of a session in a FINAL."""
 NUMBER_BYTES: Final = 4
 """Bytes of a topic number in a FINAL."""
+
+_RETAINS: Final = 1 << 31
 
 _HEAD = struct.Struct("!BBHIQQ8s")
 _SESSION = struct.Struct("!BBIIIIQHH")
@@ -105,10 +108,12 @@ class Advert(Packet):
     Attributes:
         ttl: for how many seconds the advert holds, unless another one follows.
         groups: sessions, each with its topics by number.
+        retaining: session id and topic number of each topic whose source keeps what it sent.
     """
 
     ttl: int
     groups: tuple[tuple[Session, Mapping[int, str]], ...]
+    retaining: frozenset[tuple[int, int]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,11 +174,15 @@ def _parse(reader: _Reader) -> Packet:
     head = Head(context_id, pid, reader.text(0, NAME_MAX), tag.decode(), number)
     if kind == ADVERT:
         groups = []
+        retaining: set[tuple[int, int]] = set()
         while reader.remaining:
-            groups.append((reader.session(), reader.topics()))
+            session = reader.session()
+            topics, retained = reader.topics()
+            groups.append((session, topics))
+            retaining.update((session.session_id, number) for number in retained)
         if not groups or not ttl:
             raise _InvalidPacketError
-        return Advert(head, ttl, tuple(groups))
+        return Advert(head, ttl, tuple(groups), frozenset(retaining))
     if kind == FINAL:
         finals = []
         while reader.remaining:
@@ -228,16 +237,20 @@ class _Reader:
         except UnicodeDecodeError:
             raise _InvalidPacketError from None
 
-    def topics(self) -> dict[int, str]:
-        found = {}
+    def topics(self) -> tuple[dict[int, str], list[int]]:
+        """Returns topics by their numbers, and the numbers of those whose sources keep what they sent."""
+        found, retained = {}, []
         for _ in range(self.count(_NUMBER.size + 1)):
-            number = self.number()
+            word = self.number()
+            number = word & ~_RETAINS
             if number > wire_layout.TOPIC_MASK:
                 raise _InvalidPacketError
+            if word & _RETAINS:
+                retained.append(number)
             found[number] = self.text(1, wire_layout.TOPIC_NAME_MAX)
         if not found:
             raise _InvalidPacketError
-        return found
+        return found, retained
 
     def address(self, *, group: bool) -> str:
         family = self.bytes(1)[0]
@@ -268,13 +281,19 @@ class _Reader:
         )
 
 
-def advert(head: Head, ttl: int, groups: Iterable[tuple[Session, Mapping[int, str]]]) -> bytes:
-    """Returns an ADVERT packet as bytes."""
+def advert(
+    head: Head,
+    ttl: int,
+    groups: Iterable[tuple[Session, Mapping[int, str]]],
+    retaining: Collection[tuple[int, int]] = (),
+) -> bytes:
+    """Returns an ADVERT packet as bytes; the arguments are those of `Advert`."""
     parts = [_head(ADVERT, head, min(ttl, TTL_MAX))]
     for session, topics in groups:
         parts += [_session(session), _COUNT.pack(len(topics))]
         for number, topic in topics.items():
-            parts += [_NUMBER.pack(number), _text(topic)]
+            retains = (session.session_id, number) in retaining
+            parts += [_NUMBER.pack(number | _RETAINS * retains), _text(topic)]
     return b"".join(parts)
 
 

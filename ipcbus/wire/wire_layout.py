@@ -204,6 +204,7 @@ REGISTRY_ENTRY = struct(
         ("topics_max", "<u4", 36),
         ("since_ns", "<u8", 40),
         ("context_id", "<u8", 48),
+        ("retains", "<u4", 56),  # of a source: 1 where it keeps what it sent, so that receivers may ask for it
         ("name", "S256", 64),
         # a receiver's counters, written by its context while messages flow
         ("lbm_msgs_rcved", "<u8", 320),

@@ -47,6 +47,8 @@ class SourceAdvert:
     session: SessionAdvert
     topic: str
     topic_number: int
+    retains: bool = field(default=False, compare=False)
+    """Whether the source keeps what it sent, so that receivers may ask for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +168,7 @@ def decode(
         for row in by_state[wire_layout.ENTRY_SESSION]
     }
     sources = tuple(
-        SourceAdvert(sessions[int(row["local"])], text(row["name"]), int(row["topic"]))
+        SourceAdvert(sessions[int(row["local"])], text(row["name"]), int(row["topic"]), bool(row["retains"]))
         for row in by_state[wire_layout.ENTRY_SOURCE]
         if int(row["local"]) in sessions
     )

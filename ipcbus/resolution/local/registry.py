@@ -106,9 +106,11 @@ class Registry:
             name=advert.endpoint.text().encode() if advert.endpoint is not None else b"",
         )
 
-    def add_source(self, local: int, topic: str, topic_number: int) -> int:
+    def add_source(self, local: int, topic: str, topic_number: int, *, retains: bool = False) -> int:
         """Adds a topic on session `local`, and returns the number of its entry."""
-        return self._add(state=wire_layout.ENTRY_SOURCE, local=local, topic=topic_number, name=topic.encode())
+        return self._add(
+            state=wire_layout.ENTRY_SOURCE, local=local, topic=topic_number, retains=retains, name=topic.encode()
+        )
 
     def add_receiver(self, topic: str, *, wildcard: bool = False) -> int:
         """Adds a receiver of a topic or pattern, and returns the number of its entry."""

@@ -147,7 +147,8 @@ class AdvertCache:
             context.until_ns = max(context.until_ns, until_ns)
             session = self._session(context, packed)
             for number, topic in topics.items():
-                if session is None or not self._topic(session, number, topic, fade_ns, until_ns):
+                retains = (packed.session_id, number) in packet.retaining
+                if session is None or not self._topic(session, number, (topic, retains), (fade_ns, until_ns)):
                     self.refused += 1
             if session is not None and not session.topics:
                 self._drop_session(session)
@@ -244,13 +245,22 @@ class AdvertCache:
         self._changed()
         return session
 
-    def _topic(self, session: _Session, number: int, name: str, fade_ns: int, until_ns: int) -> bool:
+    def _topic(self, session: _Session, number: int, offer: tuple[str, bool], times: tuple[int, int]) -> bool:
+        """Adds or renews a topic; returns False when there is no room.
+
+        Args:
+            session: its session.
+            number: its number.
+            offer: its name, and whether its source keeps what it sent.
+            times: when it begins to fade, and when it is forgotten.
+        """
+        (name, retains), (fade_ns, until_ns) = offer, times
         topic = session.topics.get(number)
-        if topic is not None and topic.source.topic != name:
+        if topic is not None and (topic.source.topic, topic.source.retains) != offer:
             self._drop_topic(topic, with_session=False)
             topic = None
         if topic is None:
-            topic = _Topic(session, number, SourceAdvert(session.advert, name, number))
+            topic = _Topic(session, number, SourceAdvert(session.advert, name, number, retains))
             if not self._pay(session.host, topic.cost):
                 return False
             session.topics[number] = topic

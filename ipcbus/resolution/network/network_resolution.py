@@ -314,6 +314,7 @@ class NetworkResolution:
     def _advertise(self, lane: int, now_ns: int) -> None:
         """Sends an advert with the sources that are due, as many as fit."""
         groups: dict[SessionAdvert, dict[int, str]] = {}
+        retaining = set()
         room, count = self._room, 0
         while (source := self._adverts.first(lane, now_ns)) is not None:
             size = resolution_packets.topic_size(source.topic)
@@ -324,9 +325,12 @@ class NetworkResolution:
             room -= size
             count += 1
             groups.setdefault(source.session, {})[source.topic_number] = source.topic
+            if source.retains:
+                retaining.add((source.session.session_id, source.topic_number))
             self._adverts.sent(lane, now_ns)
         packed = [(self._offered.packed(session), topics) for session, topics in groups.items()]
-        packet = self._send(resolution_packets.advert(self._head(), self._offered.ttl(self._terms), packed))
+        ttl = self._offered.ttl(self._terms)
+        packet = self._send(resolution_packets.advert(self._head(), ttl, packed, retaining))
         self._adverts.pace(lane).count(count, len(packet), now_ns)
 
     def _gather(self, schedule: Schedule[str], lane: int, now_ns: int) -> list[str]:

@@ -99,10 +99,14 @@ def check(found: Packet) -> None:
 
 
 @settings(max_examples=25)
-@given(HEADS, st.integers(1, resolution_packets.TTL_MAX), GROUPS)
-def test_advert(head: Head, ttl: int, groups: list[tuple[Session, dict[int, str]]]) -> None:
-    packet = resolution_packets.advert(head, ttl, groups)
-    assert resolution_packets.parse(packet) == Advert(head, ttl, tuple(groups))
+@given(HEADS, st.integers(1, resolution_packets.TTL_MAX), GROUPS, st.booleans())
+def test_advert(head: Head, ttl: int, groups: list[tuple[Session, dict[int, str]]], retains: bool) -> None:
+    retaining = frozenset((session.session_id, min(topics)) for session, topics in groups if retains)
+    packet = resolution_packets.advert(head, ttl, groups, retaining)
+    found = resolution_packets.parse(packet)
+    assert isinstance(found, Advert)
+    assert (found.head, found.ttl, found.groups) == (head, ttl, tuple(groups))
+    assert found.retaining == retaining
     size = (
         resolution_packets.head_size(head.name)
         - 2
@@ -184,11 +188,11 @@ def test_what_contradicts_itself_is_none(packet: bytes) -> None:
     ("packet", "fault"),
     [
         (b"", "malformed"),
-        (b"\x01", "malformed"),
-        (b"\x02", "ver"),
-        (b"\x02" + GOOD[0][1:], "ver"),
-        (b"\x01\x00" + GOOD[0][2:], "type"),
-        (b"\x01\x05" + GOOD[0][2:], "type"),
+        (b"\x02", "malformed"),
+        (b"\x01", "ver"),
+        (b"\x01" + GOOD[0][1:], "ver"),
+        (b"\x02\x00" + GOOD[0][2:], "type"),
+        (b"\x02\x05" + GOOD[0][2:], "type"),
         (GOOD[0][:-1], ""),
         (GOOD[0], ""),
     ],

@@ -59,12 +59,14 @@ def test_a_new_registry_says_whose_it_is(domain: str, peer: PeerRegistry) -> Non
 def test_sessions_sources_and_receivers_are_read_back(owned: Registry, peer: PeerRegistry) -> None:
     owned.add_session(SESSION)
     owned.add_source(3, "quotes.ä", 17)
+    owned.add_source(3, "kept", 18, retains=True)
     owned.add_receiver("x" * wire_layout.TOPIC_NAME_MAX)
     advert = read(peer)
     assert advert.sessions == (SESSION,)
     assert SESSION.source_string == "LBT-SMX:00abcdef:30001"
-    (source,) = advert.sources
-    assert (source.session, source.topic, source.topic_number) == (SESSION, "quotes.ä", 17)
+    source, kept = advert.sources
+    assert (source.session, source.topic, source.topic_number, source.retains) == (SESSION, "quotes.ä", 17, False)
+    assert (kept.topic, kept.topic_number, kept.retains) == ("kept", 18, True)
     (receiver,) = advert.receivers
     assert receiver.topic == "x" * wire_layout.TOPIC_NAME_MAX
     assert receiver.since_ns > 0

@@ -60,6 +60,13 @@ def test_what_was_told_is_known_until_it_is_too_old(cache: AdvertCache) -> None:
     assert cache.next_ns is None
 
 
+def test_a_source_that_keeps_what_it_sent_is_known_as_such(cache: AdvertCache) -> None:
+    told = advert(1, {5: "a", 6: "b"})
+    cache.advert("h", replace(told, retaining=frozenset({(SESSION.session_id, 6)})), 0)
+    (offered,) = cache.sources().values()
+    assert {source.topic: source.retains for source in offered.values()} == {"a": False, "b": True}
+
+
 def test_a_shorter_time_holds_too_and_none_is_too_long(cache: AdvertCache) -> None:
     cache.advert("h", advert(1, {5: "a"}, ttl=65535), 0)
     assert cache.next_ns == TTL_MAX * S * 2 // 3

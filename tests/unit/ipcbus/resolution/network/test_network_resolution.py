@@ -320,7 +320,7 @@ def test_own_and_other_domains_are_not_seen() -> None:
 
 def test_what_is_wrong_is_counted() -> None:
     one = resolution(1)
-    for packet in (b"", b"\2rest", b"\1\0rest", b"\1\1rest", b"\1\2"):
+    for packet in (b"", b"\1rest", b"\2\0rest", b"\2\1rest", b"\2\2"):
         one.receive(packet, HERE, 0)
     counts = one.counts
     assert counts.tr_dgrams_dropped_ver == counts.tr_dgrams_dropped_type == 1
@@ -389,5 +389,5 @@ def test_a_name_that_is_too_long_is_cut_between_letters() -> None:
 def test_any_bytes_do_nothing(packets: list[tuple[bytes, int]]) -> None:
     one = resolution(1)
     for packet, kind in packets:
-        one.receive(packet if kind == 0 else bytes((1, kind)) + packet, HERE, 0)
+        one.receive(packet if kind == 0 else bytes((resolution_packets.VERSION, kind)) + packet, HERE, 0)
     assert not one.sources()
