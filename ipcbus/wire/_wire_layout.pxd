@@ -24,6 +24,17 @@ _Static_assert(offsetof(ipcbus_FragmentHeader, first) == 0, "FragmentHeader.firs
 _Static_assert(offsetof(ipcbus_FragmentHeader, offset) == 8, "FragmentHeader.offset");
 _Static_assert(offsetof(ipcbus_FragmentHeader, total) == 12, "FragmentHeader.total");
 typedef struct {
+    uint64_t send_ticks;
+    uint32_t length;
+    uint32_t topic;
+    uint64_t sequence;
+} ipcbus_RetainedHeader;
+_Static_assert(sizeof(ipcbus_RetainedHeader) == 24, "RetainedHeader size");
+_Static_assert(offsetof(ipcbus_RetainedHeader, send_ticks) == 0, "RetainedHeader.send_ticks");
+_Static_assert(offsetof(ipcbus_RetainedHeader, length) == 8, "RetainedHeader.length");
+_Static_assert(offsetof(ipcbus_RetainedHeader, topic) == 12, "RetainedHeader.topic");
+_Static_assert(offsetof(ipcbus_RetainedHeader, sequence) == 16, "RetainedHeader.sequence");
+typedef struct {
     uint64_t sequence_next;
     uint64_t published;
     uint64_t bytes_sent;
@@ -408,6 +419,12 @@ _Static_assert(offsetof(ipcbus_ReceptionBoard, reason) == 512, "ReceptionBoard.r
         uint32_t offset
         uint32_t total
 
+    ctypedef struct RetainedHeader "ipcbus_RetainedHeader":
+        uint64_t send_ticks
+        uint32_t length
+        uint32_t topic
+        uint64_t sequence
+
     ctypedef struct TopicLine "ipcbus_TopicLine":
         uint64_t sequence_next
         uint64_t published
@@ -606,6 +623,7 @@ cdef enum:
     STAMP_BYTES = 4
     STAMP_NS = 8
     FRAGMENT_HEADER_BYTES = 16
+    RETAINED_HEADER_BYTES = 24
     MESSAGE_MAX = 2147483647
     ENTRY_FREE = 0
     ENTRY_SESSION = 1

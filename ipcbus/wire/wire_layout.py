@@ -32,6 +32,13 @@ message in a datagram says when the datagram was published; without a stamp it w
 stamp of any other message says when the message was sent; without a stamp it was sent when the datagram was begun.
 Messages have no stamps where each message is a datagram (LBT-SMX).
 
+A source retains messages for receivers that come later, and sends them again, as entries one after the other::
+
+     0                              8                                              24
+    +------------------------------+----------------------------------------------+-------------------+
+    | send time in ticks           | message header, without FLAG_STAMPED         | payload, padded   |
+    +------------------------------+----------------------------------------------+-------------------+
+
 The user area of the ring has one TopicLine for each topic, which the source writes. The user area of the control block
 has one 64-bit word for each topic: bit i is set while the context in slot i receives the topic.
 The last word on each topic stands at the end of the control block: 0, or, once the source has found its memory cut
@@ -101,6 +108,9 @@ STAMP_NS = 8
 """Unit of a stamp; the longest time of a stamp is 34 s."""
 
 FRAGMENT_HEADER_BYTES = 16
+RETAINED_HEADER_BYTES = 8 + MESSAGE_HEADER_BYTES
+"""Bytes of a retained message before its payload."""
+
 MESSAGE_MAX = 2**31 - 1
 """Longest message in bytes, fragmented or not."""
 
@@ -129,6 +139,11 @@ KIND_REGISTRY = 3
 MESSAGE_HEADER = struct(MESSAGE_HEADER_BYTES, [("length", "<u4", 0), ("topic", "<u4", 4), ("sequence", "<u8", 8)])
 
 FRAGMENT_HEADER = struct(FRAGMENT_HEADER_BYTES, [("first", "<u8", 0), ("offset", "<u4", 8), ("total", "<u4", 12)])
+
+RETAINED_HEADER = struct(
+    RETAINED_HEADER_BYTES,
+    [("send_ticks", "<u8", 0), ("length", "<u4", 8), ("topic", "<u4", 12), ("sequence", "<u8", 16)],
+)
 
 TOPIC_LINE = struct(
     CACHE_LINE,
@@ -311,6 +326,7 @@ RECEPTION_BOARD = struct(
 STRUCTS = {
     "MessageHeader": MESSAGE_HEADER,
     "FragmentHeader": FRAGMENT_HEADER,
+    "RetainedHeader": RETAINED_HEADER,
     "TopicLine": TOPIC_LINE,
     "RegistryHeader": REGISTRY_HEADER,
     "RegistryEntry": REGISTRY_ENTRY,
@@ -335,6 +351,7 @@ CONSTANTS = {
         "STAMP_BYTES",
         "STAMP_NS",
         "FRAGMENT_HEADER_BYTES",
+        "RETAINED_HEADER_BYTES",
         "MESSAGE_MAX",
         "ENTRY_FREE",
         "ENTRY_SESSION",

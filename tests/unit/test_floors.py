@@ -20,7 +20,7 @@ FLOORS = (
     ("ringbuf",),
     ("ipcbus.errors",),
     ("ipcbus.config", "ipcbus.wire", "ipcbus.storage"),
-    ("ipcbus.topic", "ipcbus.delivery", "ipcbus.reliability", "ipcbus.resolution", "ipcbus.gmd"),
+    ("ipcbus.topic", "ipcbus.delivery", "ipcbus.reliability", "ipcbus.resolution", "ipcbus.recovery", "ipcbus.gmd"),
     ("ipcbus.transport", "ipcbus.stats"),
     ("ipcbus",),
     ("ipcbus.archive",),
@@ -32,7 +32,7 @@ FLOOR_OF = {unit: floor for floor, units in enumerate(FLOORS) for unit in units}
 # Time and bytes are passed in there, so that every rare case can run in virtual time from one seed. Compiled
 # modules are exempt: the per-message path stamps and reads records in place.
 # Of resolution the registries are files.
-PURE = ("ipcbus.topic", "ipcbus.delivery", "ipcbus.reliability", "ipcbus.resolution.network")
+PURE = ("ipcbus.topic", "ipcbus.delivery", "ipcbus.reliability", "ipcbus.resolution.network", "ipcbus.recovery")
 IMPURE = (
     *("asyncio", "io", "mmap", "multiprocessing", "os", "pathlib", "posix_ipc", "random", "ringbuf.clock"),
     *("secrets", "select", "selectors", "signal", "socket", "subprocess", "tempfile", "threading", "time"),

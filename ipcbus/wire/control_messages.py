@@ -1,0 +1,192 @@
+"""The messages of a control channel: conversion from bytes to values and back, safe for any bytes.
+
+Numbers are little endian, as in shared memory, and stand on their own boundaries::
+
+     0        1              4                8
+    +--------+--------------+----------------+--------
+    | kind   | zeros        | topic u32      | ...
+    +--------+--------------+----------------+--------
+
+    INFO_REQUEST    asks what the source retains of the topic
+    INFO            low u64, next u64: the source retains low..next-1 of what it has published
+    RANGE_REQUEST   first u64, last u64: asks for these numbers
+    RETRANSMISSION  first u64, last u64, entries: every number of first..last that is retained is among the entries,
+                    the others are gone; `wire_layout` has the picture of an entry
+    RESPONSE        request u64, data; its topic is 0
+    TSNI_REQUEST    asks for topic sequence number info
+
+The numbers are sequence numbers of the topic, one for each fragment. The receiver checks each entry.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+from ipcbus.wire.wire_layout import RETAINED_HEADER_BYTES, TOPIC_MASK
+
+INFO_REQUEST, INFO, RANGE_REQUEST, RETRANSMISSION, RESPONSE, TSNI_REQUEST = range(1, 7)
+
+NUMBER_MAX: Final = (1 << 62) - 1
+"""Highest sequence number, which no topic reaches."""
+
+_HEAD = struct.Struct("<B3sI")
+_RANGE = struct.Struct("<QQ")
+_REQUEST = struct.Struct("<Q")
+_ZEROS = bytes(3)
+
+RETRANSMISSION_HEADER: Final = _HEAD.size + _RANGE.size
+"""Bytes of a RETRANSMISSION before its entries."""
+RESPONSE_HEADER: Final = _HEAD.size + _REQUEST.size
+"""Bytes of a RESPONSE before its data."""
+
+
+@dataclass(frozen=True, slots=True)
+class InfoRequest:
+    """The question what a source retains of a topic: INFO_REQUEST.
+
+    Attributes:
+        topic: the session's number of the topic.
+    """
+
+    topic: int
+
+
+@dataclass(frozen=True, slots=True)
+class Info:
+    """What a source retains of a topic: INFO.
+
+    Attributes:
+        topic: the session's number of the topic.
+        low: the lowest number that it retains.
+        next: the number after the highest one that it has published; equal to `low` if it retains nothing.
+    """
+
+    topic: int
+    low: int
+    next: int
+
+
+@dataclass(frozen=True, slots=True)
+class RangeRequest:
+    """A request for retained messages: RANGE_REQUEST.
+
+    Attributes:
+        topic: the session's number of the topic.
+        first: the first number.
+        last: the last number.
+    """
+
+    topic: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Retransmission:
+    """Retained messages: RETRANSMISSION.
+
+    Attributes:
+        topic: the session's number of the topic.
+        first: the first number that it answers for.
+        last: the last number.
+        entries: the messages of these numbers that the source retains; the others are gone.
+    """
+
+    topic: int
+    first: int
+    last: int
+    entries: memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """The answer to a request: RESPONSE.
+
+    Attributes:
+        request: the number of the request.
+        data: the bytes of the answer.
+    """
+
+    request: int
+    data: memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class TsniRequest:
+    """A request for topic sequence number info: TSNI_REQUEST.
+
+    Attributes:
+        topic: the session's number of the topic.
+    """
+
+    topic: int
+
+
+ControlMessage = InfoRequest | Info | RangeRequest | Retransmission | Response | TsniRequest
+
+
+def decode(message: bytes | memoryview) -> ControlMessage | None:
+    """Returns the values of a message; None when its bytes are invalid or its kind is unknown.
+
+    `entries` and `data` are views of `message`, not copies.
+    """
+    if len(message) < _HEAD.size:
+        return None
+    kind, zeros, topic = _HEAD.unpack_from(message)
+    if zeros != _ZEROS or topic > TOPIC_MASK:
+        return None
+    rest = memoryview(message)[_HEAD.size :]
+    if kind == INFO_REQUEST and not rest:
+        return InfoRequest(topic)
+    if kind == TSNI_REQUEST and not rest:
+        return TsniRequest(topic)
+    if kind == RESPONSE and not topic and len(rest) >= _REQUEST.size:
+        return Response(_REQUEST.unpack_from(rest)[0], rest[_REQUEST.size :])
+    if kind in (INFO, RANGE_REQUEST, RETRANSMISSION) and len(rest) >= _RANGE.size:
+        return _decode_range(kind, topic, rest)
+    return None
+
+
+def _decode_range(kind: int, topic: int, rest: memoryview) -> ControlMessage | None:
+    low, high = _RANGE.unpack_from(rest)
+    entries = rest[_RANGE.size :]
+    if low > high or high > NUMBER_MAX:
+        return None
+    if kind == RETRANSMISSION:
+        is_possible = not len(entries) % 8 and (not entries or len(entries) >= RETAINED_HEADER_BYTES)
+        return Retransmission(topic, low, high, entries) if is_possible else None
+    if entries:
+        return None
+    return Info(topic, low, high) if kind == INFO else RangeRequest(topic, low, high)
+
+
+def info_request(topic: int) -> bytes:
+    """Returns an INFO_REQUEST as bytes."""
+    return _HEAD.pack(INFO_REQUEST, _ZEROS, topic)
+
+
+def info(topic: int, low: int, following: int) -> bytes:
+    """Returns an INFO as bytes; `following` is its `next`."""
+    return _HEAD.pack(INFO, _ZEROS, topic) + _RANGE.pack(low, following)
+
+
+def range_request(topic: int, first: int, last: int) -> bytes:
+    """Returns a RANGE_REQUEST as bytes."""
+    return _HEAD.pack(RANGE_REQUEST, _ZEROS, topic) + _RANGE.pack(first, last)
+
+
+def retransmission(topic: int, first: int, last: int, entries: bytes) -> bytes:
+    """Returns a RETRANSMISSION as bytes."""
+    return _HEAD.pack(RETRANSMISSION, _ZEROS, topic) + _RANGE.pack(first, last) + entries
+
+
+def response(request: int, data: bytes | bytearray | memoryview) -> bytes:
+    """Returns a RESPONSE as bytes."""
+    return _HEAD.pack(RESPONSE, _ZEROS, 0) + _REQUEST.pack(request) + bytes(data)
+
+
+def tsni_request(topic: int) -> bytes:
+    """Returns a TSNI_REQUEST as bytes."""
+    return _HEAD.pack(TSNI_REQUEST, _ZEROS, topic)

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ipcbus.wire import control_messages as messages
+from ipcbus.wire.control_messages import (
+    NUMBER_MAX,
+    Info,
+    InfoRequest,
+    RangeRequest,
+    Response,
+    Retransmission,
+    TsniRequest,
+)
+from ipcbus.wire.wire_layout import RETAINED_HEADER_BYTES, TOPIC_MASK
+
+TOPIC = st.integers(0, TOPIC_MASK)
+U64 = st.integers(0, 2**64 - 1)
+RANGE = st.tuples(st.integers(0, NUMBER_MAX), st.integers(0, NUMBER_MAX)).map(sorted)
+ENTRIES = st.binary(max_size=64).map(lambda data: b"" if not data else data.ljust(-len(data) % 8 + len(data) + 24))
+
+
+@given(st.integers(0, 8), st.binary(max_size=80))
+def test_any_bytes_are_a_message_or_none(kind: int, rest: bytes) -> None:
+    messages.decode(rest)
+    messages.decode(bytes([kind]) + rest)
+    messages.decode(memoryview(bytes([kind, 0, 0, 0]) + rest))
+
+
+@given(TOPIC, RANGE, ENTRIES, U64, st.binary(max_size=100))
+def test_messages(topic: int, numbers: list[int], entries: bytes, request: int, data: bytes) -> None:
+    first, last = numbers
+    assert messages.decode(messages.info_request(topic)) == InfoRequest(topic)
+    assert messages.decode(messages.tsni_request(topic)) == TsniRequest(topic)
+    assert messages.decode(messages.info(topic, first, last)) == Info(topic, first, last)
+    assert messages.decode(messages.range_request(topic, first, last)) == RangeRequest(topic, first, last)
+    retransmission = messages.retransmission(topic, first, last, entries)
+    assert messages.decode(retransmission) == Retransmission(topic, first, last, memoryview(entries))
+    assert len(retransmission) == messages.RETRANSMISSION_HEADER + len(entries)
+    response = messages.response(request, data)
+    assert messages.decode(response) == Response(request, memoryview(data))
+    assert len(response) == messages.RESPONSE_HEADER + len(data)
+
+
+@given(TOPIC, RANGE, ENTRIES, U64, st.binary(max_size=100))
+def test_a_message_cut_short_or_made_longer_is_never_another_range(
+    topic: int, numbers: list[int], entries: bytes, request: int, data: bytes
+) -> None:
+    first, last = numbers
+    for whole in (
+        messages.info_request(topic),
+        messages.tsni_request(topic),
+        messages.info(topic, first, last),
+        messages.range_request(topic, first, last),
+    ):
+        assert all(messages.decode(whole[:length]) is None for length in range(len(whole)))
+        assert messages.decode(whole + b"\0") is None
+    for whole, header in (
+        (messages.retransmission(topic, first, last, entries), messages.RETRANSMISSION_HEADER),
+        (messages.response(request, data), messages.RESPONSE_HEADER),
+    ):
+        assert all(messages.decode(whole[:length]) is None for length in range(header))
+
+
+def test_entries_begin_on_their_boundary() -> None:
+    assert messages.RETRANSMISSION_HEADER % 8 == 0
+    assert RETAINED_HEADER_BYTES % 8 == 0
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"",
+        messages.info_request(TOPIC_MASK + 1),
+        messages.info(1, 6, 5),
+        messages.info(1, 0, NUMBER_MAX + 1),
+        messages.range_request(1, 6, 5),
+        messages.range_request(1, 0, NUMBER_MAX + 1),
+        messages.retransmission(1, 6, 5, b""),
+        messages.retransmission(1, 5, 5, bytes(RETAINED_HEADER_BYTES - 8)),
+        messages.retransmission(1, 5, 5, bytes(RETAINED_HEADER_BYTES + 1)),
+        struct.pack("<BBHIQ", messages.RESPONSE, 0, 0, 1, 7),
+        struct.pack("<BBHI", messages.INFO_REQUEST, 1, 0, 1),
+        struct.pack("<BBHI", messages.INFO_REQUEST, 0, 1, 1),
+        struct.pack("<BBHI", 0, 0, 0, 1),
+        struct.pack("<BBHI", 7, 0, 0, 1),
+    ],
+)
+def test_what_contradicts_itself_is_none(message: bytes) -> None:
+    assert messages.decode(message) is None
