@@ -56,7 +56,7 @@ if TYPE_CHECKING:
         WrongThread,
     )
     from ipcbus.event_queue import EventQueue, EventQueueStatistics
-    from ipcbus.message import FragmentInfo, Message, MessageType, SourceEvent, SourceEventType
+    from ipcbus.message import FragmentInfo, Message, MessageFlag, MessageType, SourceEvent, SourceEventType
     from ipcbus.receiver import Receiver
     from ipcbus.runtime.receiving.session_info import SessionInfo, SourceNotification, SourceNotificationType
     from ipcbus.source import Source
@@ -80,6 +80,7 @@ __all__ = [
     "IpcBusError",
     "LayoutMismatch",
     "Message",
+    "MessageFlag",
     "MessageTooLarge",
     "MessageType",
     "OffsetsExpired",
@@ -143,6 +144,7 @@ _HOMES = {
     "ipcbus.message": (
         "FragmentInfo",
         "Message",
+        "MessageFlag",
         "MessageType",
         "SourceEvent",
         "SourceEventType",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
-from ipcbus.delivery.message_types import FragmentInfo, MessageType
+from ipcbus.delivery.message_types import FragmentInfo, MessageFlag, MessageType
 from ipcbus.delivery.received_message import Message
 
-__all__ = ["FragmentInfo", "Message", "MessageType", "SourceEvent", "SourceEventType"]
+__all__ = ["FragmentInfo", "Message", "MessageFlag", "MessageType", "SourceEvent", "SourceEventType"]
 
 
 class SourceEventType(IntEnum):

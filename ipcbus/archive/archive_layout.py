@@ -31,6 +31,9 @@ segment's data and end where the bytes of the next row of the block begin. A los
     | sequence                       | send_ns                     | receive_ns             |
     +--------------------------------+-----------------------------+------------------------+ 48
 
+`flags` are the low eight bits of `Message.flags`: batch marks, late join (0x8), fragment with headers. A row does not
+say whether off-transport recovery or guaranteed delivery brought its message.
+
 `sequence` is `Message.sequence_number`, the last sequence number that the row spans, and `numbers` says how many the
 row spans: one for a message, more for a message that came in fragments, and all lost ones for a loss. Where a message
 has one sequence number, bit BATCH_WAIT of `numbers` says that the wait in the batch is known, and the 31 bits below are

@@ -95,7 +95,7 @@ cdef class RecordBuffer:
         row.topic = self.topic_state.topic
         row.session = self.topic_state.session
         row.headers = <uint16_t>headers
-        row.flags = message.flags
+        row.flags = message.flags & 0xFF     # a row has 8 bits: batch marks, late join, header fragment
         row.type = message.kind
         row.sequence = <int64_t>message.sequence
         row.send_ns = epoch_ns(message.send_ticks) if message.send_ticks else 0

@@ -20,6 +20,29 @@ class MessageType(IntEnum):
     GMD_FAILURE = 100
 
 
+class MessageFlag(IntEnum):
+    """The bits of `Message.flags`; Ultra Messaging's numbers where it has the flag (lbm.h, LBM_MSG_FLAG_*).
+
+    `Message.flags` is a word of its own. The eight flags in a message's header on the wire are other ones: 0x8 is topic
+    sequence number info there.
+
+    Attributes:
+        START_BATCH: the first message of an explicit batch.
+        END_BATCH: the last message of an explicit batch.
+        LATE_JOIN: the source sent the message before the receiver joined, or while it caught up.
+        PROPERTIES: with `ordered_delivery` 0: a fragment of a message with headers.
+        OTR: the message was lost on the transport, and off-transport recovery brought it.
+        GMD_RESEND: the source sent the message again under guaranteed delivery.
+    """
+
+    START_BATCH = 0x1
+    END_BATCH = 0x2
+    LATE_JOIN = 0x8
+    PROPERTIES = 0x10
+    OTR = 0x2000
+    GMD_RESEND = 0x10000
+
+
 class FragmentInfo(NamedTuple):
     """The place of a fragment in its message (Ultra Messaging: lbm_msg_retrieve_fragment_info)."""
 

@@ -16,7 +16,7 @@ cdef class Message:
     cdef uint64_t sequence, first_sequence, send_ticks
     cdef uint64_t published_ticks   # when its datagram was published; 0 where that is not known
     cdef uint64_t following     # for EOS: the number that the next message would have had; 0 when that is not known
-    cdef readonly int flags
+    cdef readonly int flags     # bits of MessageFlag; not the flags on the wire, though 0x1, 0x2 and 0x10 are the same there
     cdef const char *start      # its bytes in the ring or in the reader's copy, valid while `lent`
     cdef Py_ssize_t length      # length of the value, without the header block
     cdef bint lent

@@ -16,9 +16,11 @@ class Message:
     bytes when the callback returns.
 
     Attributes:
-        flags: bits; 0x1 marks the first and 0x2 the last message of an explicit batch. With `ordered_delivery` 0 also
-            0x10, for each fragment of a message with headers: the bytes of these fragments, put together, begin with a
-            header block, which `ipcbus.wire.properties` takes apart.
+        flags: bits of `MessageFlag`, in 32 bits: 0x1 marks the first and 0x2 the last message of an explicit batch, 0x8
+            a message that late join brought, 0x2000 one that off-transport recovery brought, 0x10000 one that
+            guaranteed delivery sent again. With `ordered_delivery` 0 also 0x10, for each fragment of a message with
+            headers: the bytes of these fragments, put together, begin with a header block, which
+            `ipcbus.wire.properties` takes apart.
     """
 
     flags: int

@@ -71,6 +71,7 @@ def test_every_public_method_has_a_text_with_its_arguments(kind: type) -> None:
 def test_fields_and_members_of_events_are_described() -> None:
     described = {
         ipcbus.SourceEvent: [each.name for each in fields(ipcbus.SourceEvent)],
+        ipcbus.MessageFlag: list(ipcbus.MessageFlag.__members__),
         ipcbus.SourceEventType: list(ipcbus.SourceEventType.__members__),
     }
     for kind, names in described.items():

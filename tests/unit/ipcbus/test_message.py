@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import ipcbus
-from ipcbus import MessageType, SourceEvent, SourceEventType
-from ipcbus.delivery.received_message import Message, Origin, event
+from ipcbus import MessageFlag, MessageType, SourceEvent, SourceEventType
+from ipcbus.delivery.received_message import Message, Origin, event, whole_message
 
 
 def test_an_event_has_its_numbers_and_no_data() -> None:
@@ -46,6 +46,19 @@ def test_kinds_have_the_numbers_of_ultra_messaging() -> None:
         "BOS": 20,
         "GMD_FAILURE": 100,
     }
+
+
+def test_flags_are_a_word_of_their_own_with_the_numbers_of_ultra_messaging() -> None:
+    assert {flag.name: int(flag) for flag in MessageFlag} == {
+        "START_BATCH": 0x1,
+        "END_BATCH": 0x2,
+        "LATE_JOIN": 0x8,
+        "PROPERTIES": 0x10,
+        "OTR": 0x2000,
+        "GMD_RESEND": 0x10000,
+    }
+    told = whole_message(Origin("t", "s"), b"again", 5, 5, MessageFlag.OTR | MessageFlag.GMD_RESEND | 0x3, 0, None)
+    assert told.flags == 0x12003
 
 
 def test_messages_cannot_be_written_to() -> None:
