@@ -1,0 +1,228 @@
+"""Messages over a frame link, in two lanes: long ones in pieces, and urgent ones before bulk ones.
+
+A frame::
+
+     0      1       2          4                8
+    +------+-------+----------+----------------+---------
+    | lane | first | reserved | remaining      | piece ...
+    +------+-------+----------+----------------+---------
+
+`lane` is 0 for urgent messages and 1 for bulk messages. `first` is 1 in the first frame of a message, else 0.
+`remaining` is the number of bytes of the message from this piece on, the piece included; it is little endian, and
+`reserved` is 0. The frames of one message come in order; frames of the other lane may come between them.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ipcbus.recovery.frame_link import FrameLink
+
+_HEADER = struct.Struct("<BBHI")
+
+FRAME_HEADER = _HEADER.size
+"""Bytes of a frame before its piece."""
+
+FRAMES_MAX = 256
+"""Most frames that one call of `ControlChannel.receive` takes, so that the other side can keep no caller busy."""
+
+MESSAGE_MAX = (1 << 32) - 1
+"""Longest message that a frame can describe, in bytes."""
+
+_MESSAGE_COST = 64
+"""Bytes that a waiting message costs in addition to its own, so that empty ones fill the queue too."""
+
+
+class ControlChannel:
+    """Messages both ways over one link.
+
+    It has no clock and does not wait. Its user holds a lock, or uses it from one thread only, and calls:
+
+    * `send`, then `flush`, for each message;
+    * `flush` again, while it returns True, when the link may have room again: in each turn of the event loop, or after
+      a wake-up by the link;
+    * `receive` until it returns None, when the link may have frames; and in the next turn again while `behind` is True;
+    * `broken` after these calls: a broken channel keeps no messages, and is closed and dropped.
+    """
+
+    def __init__(self, link: FrameLink, *, queue_max: int, message_max: int) -> None:
+        """Makes a channel over a link, which may still be opening.
+
+        Args:
+            link: carries the frames; the channel closes it.
+            queue_max: most bytes that may wait in each lane; a lane always takes one message, whatever its length.
+            message_max: longest message in bytes, both ways.
+
+        Raises:
+            ValueError: the frames of the link are too short, or the messages too long.
+        """
+        if link.frame_max <= FRAME_HEADER:
+            raise ValueError(f"the link has frames of {link.frame_max} bytes; use at least {FRAME_HEADER + 1}")
+        if not 0 <= message_max <= MESSAGE_MAX:
+            raise ValueError(f"message_max = {message_max}, but it must be 0 to {MESSAGE_MAX}; lower it")
+        self._link = link
+        self._message_max = message_max
+        self._sending = (_SendLane(0, queue_max), _SendLane(1, queue_max))
+        self._receiving = (_ReceiveLane(), _ReceiveLane())
+        self.malformed = 0
+        """Frames that contradict themselves or the frames before them; they are dropped."""
+        self.behind = False
+        """Whether `receive` stopped although frames may wait; call it again in the next turn of the event loop."""
+
+    @property
+    def broken(self) -> str:
+        """The reason why the channel cannot be used any more; empty while it can be used."""
+        return self._link.broken
+
+    @property
+    def queued(self) -> int:
+        """The number of bytes of messages that wait and are not sent completely."""
+        return sum(lane.bytes for lane in self._sending)
+
+    def send(self, message: bytes, *, bulk: bool = False) -> bool:
+        """Appends a message to its lane; `flush` sends it.
+
+        Args:
+            message: up to `message_max` bytes; an empty message is valid.
+            bulk: whether the message gives way to messages that are not bulk, between two frames.
+
+        Returns:
+            False when the lane is full or the channel broken: nothing was taken.
+
+        Raises:
+            ValueError: the message is too long.
+        """
+        if len(message) > self._message_max:
+            raise ValueError(
+                f"a control message of {len(message)} bytes is longer than the limit of {self._message_max}; send less "
+                "at a time, or raise the limit on both sides"
+            )
+        return not self._link.broken and self._sending[bulk].append(message)
+
+    def flush(self) -> bool:
+        """Sends what waits while the link has room; returns whether frames still wait."""
+        link = self._link
+        for lane in self._sending:
+            while (frame := lane.frame(link.frame_max)) is not None:
+                if link.put(frame):
+                    lane.advance()
+                elif link.broken:
+                    self._drop()
+                    return False
+                else:
+                    return True
+        return False
+
+    def receive(self) -> bytes | None:
+        """Returns the next whole message; None when there is no whole message now (see `behind`)."""
+        link = self._link
+        for _ in range(FRAMES_MAX):
+            frame = link.take()
+            if frame is None:
+                self.behind = False
+                if link.broken:
+                    self._drop()
+                return None
+            message = self._accept(frame)
+            if message is not None:
+                return message
+        self.behind = True
+        return None
+
+    def close(self) -> None:
+        """Closes the link; messages that wait are not sent any more."""
+        self._link.close()
+        self._drop()
+
+    def _accept(self, frame: bytes) -> bytes | None:
+        """Returns the message that a frame completes."""
+        if len(frame) < FRAME_HEADER:
+            self.malformed += 1
+            return None
+        lane, first, reserved, remaining = _HEADER.unpack_from(frame)
+        if lane >= len(self._receiving) or first > 1 or reserved:
+            self.malformed += 1
+            return None
+        receiving = self._receiving[lane]
+        if first:
+            self.malformed += receiving.open is not None
+            receiving.open, receiving.remaining = None, remaining
+        length = len(frame) - FRAME_HEADER
+        expected = first or receiving.open is not None
+        fits = remaining == receiving.remaining and remaining <= self._message_max and length <= remaining
+        if not expected or not fits or (length == 0 and remaining):
+            self.malformed += 1
+            receiving.open = None
+            return None
+        if first and length == remaining:
+            return frame[FRAME_HEADER:]
+        return receiving.append(memoryview(frame)[FRAME_HEADER:])
+
+    def _drop(self) -> None:
+        for lane in self._sending:
+            lane.clear()
+        for receiving in self._receiving:
+            receiving.open = None
+
+
+class _SendLane:
+    """The messages of one lane that wait, and how far the first one is sent."""
+
+    def __init__(self, number: int, queue_max: int) -> None:
+        self._number, self._queue_max = number, queue_max
+        self._messages: deque[bytes] = deque()
+        self._sent = 0
+        self._frame: bytes | None = None
+        self.bytes = 0
+
+    def append(self, message: bytes) -> bool:
+        cost = len(message) + _MESSAGE_COST
+        if self._messages and self.bytes + (len(self._messages) * _MESSAGE_COST) + cost > self._queue_max:
+            return False
+        self._messages.append(message)
+        self.bytes += len(message)
+        return True
+
+    def frame(self, frame_max: int) -> bytes | None:
+        """Returns the next frame; the same one until `advance`."""
+        if self._frame is None and self._messages:
+            message = self._messages[0]
+            header = _HEADER.pack(self._number, self._sent == 0, 0, len(message) - self._sent)
+            self._frame = header + message[self._sent : self._sent + frame_max - FRAME_HEADER]
+        return self._frame
+
+    def advance(self) -> None:
+        """Steps to the next frame, because this one was sent."""
+        if self._frame is None:
+            return
+        self._sent += len(self._frame) - FRAME_HEADER
+        self._frame = None
+        if self._sent >= len(self._messages[0]):
+            self.bytes -= len(self._messages.popleft())
+            self._sent = 0
+
+    def clear(self) -> None:
+        self._messages.clear()
+        self._frame, self._sent, self.bytes = None, 0, 0
+
+
+class _ReceiveLane:
+    """The message of one lane of which some frames have come."""
+
+    def __init__(self) -> None:
+        self.open: bytearray | None = None
+        self.remaining = 0
+
+    def append(self, piece: memoryview) -> bytes | None:
+        """Returns the message when this piece is its last."""
+        if self.open is None:
+            self.open = bytearray()
+        self.open += piece
+        self.remaining -= len(piece)
+        if self.remaining:
+            return None
+        message, self.open = bytes(self.open), None
+        return message
