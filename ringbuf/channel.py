@@ -162,7 +162,7 @@ class JoinedChannel:
             _check_owner(self.fd, control_name, owner_uid)
             if (size := os.fstat(self.fd).st_size) < layout.PAGE:
                 raise SegmentMismatch(
-                    f"{control_name} has {size} bytes, too few for a control block; restart its source"
+                    f"{control_name} has {size} bytes, which is too small for a control block; restart its source"
                 )
             self.control = segment.map_fd(self.fd, write=True)
             # Checks both headers before a slot is touched.
@@ -202,8 +202,8 @@ def _check_owner(fd: int, name: str, owner_uid: int | None) -> None:
     uid = os.fstat(fd).st_uid
     if owner_uid is not None and uid != owner_uid:
         raise SegmentRefused(
-            f"{name} belongs to uid {uid}, but its session to uid {owner_uid}; another program took its name: remove "
-            "the object and restart the source"
+            f"{name} belongs to uid {uid}, but its session belongs to uid {owner_uid}: another program made an object "
+            "with this name; remove the object and restart the source"
         )
 
 
@@ -212,7 +212,10 @@ def _map_ring(fd: int, name: str, owner_uid: int | None) -> Mapping:
     _check_owner(fd, name, owner_uid)
     size = os.fstat(fd).st_size
     if size < layout.PAGE:
-        raise SegmentMismatch(f"{name} has {size} bytes, too few for a ring; its source is just starting or damaged")
+        raise SegmentMismatch(
+            f"{name} has {size} bytes, which is too small for a ring: its source is just starting, or the object was "
+            "cut short; try again, then restart its source"
+        )
     head = np.frombuffer(os.pread(fd, layout.RING_HEADER.itemsize, 0), layout.RING_HEADER, 1)[0]
     data = int(head["data_offset"])
     if head["layout_id"] != layout.LAYOUT_ID or head["magic"] != layout.MAGIC:
@@ -221,5 +224,7 @@ def _map_ring(fd: int, name: str, owner_uid: int | None) -> Mapping:
             f"has {layout.LAYOUT_ID:#010x} version {layout.VERSION}; run the same release of ipcbus on both sides"
         )
     if data % layout.PAGE or not 0 < data < size:
-        raise SegmentMismatch(f"{name}: data at byte {data} of {size} is impossible; its owner is damaged, restart it")
+        raise SegmentMismatch(
+            f"the header of {name} is damaged: its data cannot begin at byte {data} of {size}; restart its source"
+        )
     return segment.map_fd(fd, write=False, twice_from=data)

@@ -16,7 +16,7 @@ from ringbuf.ring_errors import SegmentMismatch
 cdef int check_ring(Mapping ring, RingHeader *h) except -1:
     """Copies a ring's header, which its owner can change at any time, and checks the copy."""
     if ring.size < sizeof(RingHeader):
-        raise SegmentMismatch(f"an object of {ring.size} bytes is not a ring of ipcbus; remove it, or choose another domain")
+        raise SegmentMismatch(f"an object of {ring.size} bytes is too small for a ring of ipcbus; remove it, or choose another domain")
     memcpy(h, ring.base, sizeof(RingHeader))
     _atomics.compiler_fence()
     if h.magic != layout.MAGIC or h.kind != KIND_RING:
@@ -32,14 +32,16 @@ cdef int check_ring(Mapping ring, RingHeader *h) except -1:
         or h.data_offset % layout.PAGE or <uint64_t>h.user_offset + h.user_bytes > h.data_offset
         or h.record_max < RECORD_HEADER or h.record_max > h.capacity // 2 or h.pacing > RECEIVER_PACED_EVICTS
     ):
-        raise SegmentMismatch("the ring's header contradicts itself; its owner is damaged, restart it")
+        raise SegmentMismatch("the ring's header is damaged: its sizes do not fit each other; restart its source")
     return 0
 
 
 cdef int check_control(Mapping control, uint32_t session_id, ControlHeader *h) except -1:
     """Copies a control block's header, which every receiver can change at any time, and checks the copy."""
     if control.size < sizeof(ControlHeader):
-        raise SegmentMismatch(f"an object of {control.size} bytes is not a control block of ipcbus; remove it")
+        raise SegmentMismatch(
+            f"an object of {control.size} bytes is too small for a control block of ipcbus; remove it, or choose another domain"
+        )
     memcpy(h, control.base, sizeof(ControlHeader))
     _atomics.compiler_fence()
     if h.magic != layout.MAGIC or h.kind != KIND_CONTROL:
@@ -55,5 +57,7 @@ cdef int check_control(Mapping control, uint32_t session_id, ControlHeader *h) e
         or h.slots_offset + <uint64_t>h.slots_max * sizeof(Slot) > control.size
         or <uint64_t>h.user_offset + h.user_bytes > h.slots_offset
     ):
-        raise SegmentMismatch("the control block's header contradicts itself; its owner is damaged, restart it")
+        raise SegmentMismatch(
+            "the control block's header is damaged: its sizes do not fit each other; restart its source"
+        )
     return 0

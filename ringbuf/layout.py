@@ -326,7 +326,7 @@ def control_view(
         slots = np.frombuffer(buffer, SLOT, int(header["slots_max"]), int(header["slots_offset"]))
     except ValueError as error:
         raise SegmentMismatch(
-            f"the control block's header contradicts itself ({error}); its owner is damaged, restart it"
+            f"the control block's header is damaged: its sizes do not fit the block ({error}); restart its source"
         ) from None
     return header, user, slots
 

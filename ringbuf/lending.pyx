@@ -71,11 +71,13 @@ cdef int own_pages(char *start, size_t length, const char *content) except -1:
     cdef size_t size = (before + length + PAGE - 1) & ~(PAGE - 1)
     cdef char *own = <char *>mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
     if own == <char *>MAP_FAILED:
-        raise MemoryError(f"no {size} bytes of memory for a view that outlives its message")
+        raise MemoryError(f"cannot get {size} bytes of memory for a view that outlives its message; keep fewer views, or copy their bytes")
     memcpy(own + before, content, length)
     if ib_move_pages(own, size, start - before):
         munmap(own, size)
-        raise MemoryError(f"the system does not replace_range {size} bytes of a mapping; see vm.max_map_count")
+        raise MemoryError(
+            f"cannot give a view that outlives its message {size} bytes of its own; keep fewer views, or raise vm.max_map_count"
+        )
     return 0
 
 
@@ -126,7 +128,9 @@ cdef class Loan:
         while True:
             was = _atomics.load_relaxed32(&self.exports)
             if was & SETTLED:
-                raise BufferError("the message's callback has returned, or the acquire block was left; copy the bytes that you keep")
+                raise BufferError(
+                    "this view has ended with its callback or its acquire() block; copy the bytes that you keep before that"
+                )
             if swap(&self.exports, was, was + 1):
                 break
         try:
@@ -181,7 +185,10 @@ cdef class Loan:
 cdef class Lender:
     def __init__(self, Mapping mapping, size_t offset, bint writes, on_kept=None):
         if offset >= mapping.size or offset + 2 * (mapping.size - offset) > mapping.mapped:
-            raise ValueError(f"a mapping of {mapping.size} bytes does not show its data from byte {offset} on twice")
+            raise ValueError(
+                f"a mapping of {mapping.size} bytes does not show its data from byte {offset} on twice; map it with "
+                f"twice_from={offset}"
+            )
         self.mapping = mapping
         self.data = mapping.base + offset
         self.capacity = mapping.size - offset
@@ -190,7 +197,9 @@ cdef class Lender:
 
     def lend_at(self, size_t place, Py_ssize_t length):
         if length < 0 or place + <size_t>length > 2 * self.capacity:
-            raise ValueError(f"no {length} bytes at byte {place} of a ring of {self.capacity}")
+            raise ValueError(
+                f"{length} bytes from byte {place} on lie outside a ring of {self.capacity} bytes; lend bytes inside it"
+            )
         return self.lend(self.data + place, length)
 
     def replace_pages(self):

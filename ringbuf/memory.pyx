@@ -34,14 +34,16 @@ cdef class Mapping:
         cdef size_t again = size - twice_from if twice_from else 0
         cdef void *place
         if size == 0 or twice_from >= size:
-            raise ValueError(f"a mapping of {size} bytes with its second part from {twice_from} is empty")
+            raise ValueError(f"cannot map {size} bytes, the second time from byte {twice_from}: nothing is left; give a larger size")
         self.mapped = max(size + again, reserve)
         self.size = size
         self.writable = writable
         self.region = -1
         place = mmap(NULL, self.mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
         if place == MAP_FAILED:
-            raise OSError(errno, f"cannot reserve {self.mapped} bytes of address space: {os.strerror(errno)}")
+            raise OSError(
+                errno, f"cannot reserve {self.mapped} bytes of address space: {os.strerror(errno)}; raise ulimit -v"
+            )
         self.base = <char *>place
         self._map(place, max(size, reserve), prot, fd, 0)
         if again:
@@ -59,13 +61,17 @@ cdef class Mapping:
 
     cdef int _map(self, void *at, size_t length, int prot, int fd, size_t offset) except -1:
         if mmap(at, length, prot, MAP_SHARED | MAP_FIXED, fd, <long>offset) == MAP_FAILED:
-            raise OSError(errno, f"cannot map {length} bytes at {offset}: {os.strerror(errno)}")
+            raise OSError(
+                errno,
+                f"cannot map {length} bytes from byte {offset} on: {os.strerror(errno)}; check the permissions of the "
+                "object, its size and vm.max_map_count"
+            )
         return 0
 
     def view(self, Py_ssize_t offset=0, length=None):
         cdef Py_ssize_t n = <Py_ssize_t>self.size - offset if length is None else <Py_ssize_t>length
         if offset < 0 or n < 0 or <size_t>(offset + n) > self.mapped:
-            raise ValueError(f"bytes {offset} to {offset + n} lie outside the mapping of {self.size} bytes")
+            raise ValueError(f"bytes {offset} to {offset + n} lie outside the mapping of {self.size} bytes; view bytes inside it")
         return window_view(self, self.base + offset, n, self.writable)
 
 

@@ -31,7 +31,8 @@ def put(RingWriter writer, bytes packet, Py_ssize_t start, uint32_t messages, in
     cdef char *place
     if start < 0 or length < 0 or RECORD_HEADER + length > writer.w.record_max:
         raise ValueError(
-            f"a record of {length} bytes is impossible: the ring takes 0 to {writer.w.record_max - RECORD_HEADER} bytes"
+            f"a record of {length} bytes does not fit: the records of this ring have 0 to "
+            f"{writer.w.record_max - RECORD_HEADER} bytes; make a ring for longer records"
         )
     if writer.w.used:
         raise ValueError("a record is open already; commit or cancel it first")

@@ -318,7 +318,9 @@ cdef class RingWriter:
         cdef char *place
         cdef uint64_t around = RECORD_HEADER + self.w.trailing_bytes - RECORD_ALIGN
         if length < 0 or around + length > self.w.record_max:
-            raise ValueError(f"a record of {length} bytes exceeds the ring's maximum of {self.w.record_max - around}")
+            raise ValueError(
+                f"a record of {length} bytes exceeds the ring's maximum of {self.w.record_max - around} bytes; claim less"
+            )
         if self.w.used:
             raise ValueError("a record is open already; commit or cancel it first")
         place = writer_claim(&self.w, aligned(length))
@@ -362,7 +364,7 @@ cdef class RingWriter:
 
     def accepted_position(self, uint32_t slot, uint64_t position, uint32_t generation):
         if slot >= self.w.slots_max:
-            raise ValueError(f"slot {slot} does not exist: the ring has {self.w.slots_max}")
+            raise ValueError(f"slot {slot} does not exist; the ring has slots 0 to {self.w.slots_max - 1}")
         if is_possible(&self.w, position, self.w.accepted_generation[slot] == generation):
             return position
         return self.w.accepted[slot] if self.w.accepted_generation[slot] == generation else None
@@ -397,9 +399,11 @@ cdef class RingReader:
         check_ring(ring, &header)
         check_control(control, header.session_id, &shared)
         if slot_index < 0 or <uint32_t>slot_index >= shared.slots_max:
-            raise ValueError(f"slot {slot_index} is not one of the {shared.slots_max} slots of this ring")
+            raise ValueError(f"slot {slot_index} does not exist; the ring has slots 0 to {shared.slots_max - 1}")
         if header.clock != clock_kind():
-            raise SegmentMismatch("the ring's owner measures time with another clock than this process; restart both")
+            raise SegmentMismatch(
+                "the ring's source measures time with another clock than this process; restart both on one host"
+            )
         self.ring = ring
         self.control = control
         self.capacity = header.capacity

@@ -291,11 +291,11 @@ def union(patterns: Sequence[str]) -> str:
     found = "|".join(f"(?:{each})" for each in patterns)
     try:
         if any(_REFERENCE.search(each) for each in patterns):
-            raise re.error("a reference to a group would mean another group")
+            raise re.error("one of them refers to a group of its own")
         re.compile(found)
     except re.error as error:
         raise ConfigError(
-            f"the patterns {', '.join(map(repr, patterns))} cannot be joined ({error}); give one pattern, and "
-            "write flags as in (?i:...)"
+            f"the patterns {', '.join(map(repr, patterns))} do not work together ({error}); write them as one "
+            "pattern, and flags inside a group, for example (?i:...)"
         ) from error
     return found

@@ -60,8 +60,9 @@ cdef class Message:
         returns. Then the view is released, and using it raises ValueError. An array made from the view, such as
         `numpy.frombuffer(message.view)`, may be kept. When the callback returns, the array gets memory of its own with
         the same bytes at the same address, and never shows a later message. That costs more than a copy, so that some
-        of the views that follow are copies; counter `views_kept` counts them, and one line a session is logged. Do not
-        keep an object that remembers the address without holding the buffer, as tensors of some libraries do.
+        of the views that follow are copies. The counter `views_kept` counts the messages of which an array was kept,
+        and the first one of a session is logged. Do not keep an object that remembers the address without holding the
+        buffer, as tensors of some libraries do.
 
         Everywhere else the view is of the message's own bytes and stays valid: in every other form of receiving, on
         sessions that are source-paced or evict, and for a message with headers or in fragments.

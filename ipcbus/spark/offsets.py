@@ -75,7 +75,7 @@ class Offsets:
             ArchiveError: `to_json` did not write this.
         """
         if not isinstance(found, dict) or not {"archive", "o", "v"} <= set(found) <= _KEYS:
-            raise _refused(found, "it needs archive, o and v")
+            raise _refused(found, "it must be an object with the keys archive, o and v, and no unknown key")
         if found["v"] != VERSION:
             raise _refused(found, f"its version is {found['v']!r}, but this release reads {VERSION}")
         if found["archive"] != archive:

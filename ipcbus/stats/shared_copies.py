@@ -105,8 +105,8 @@ class SharedObject:
         data = os.pread(self.fd, length, offset)
         if len(data) < length:
             raise SegmentMismatch(
-                f"{self.name} ends at byte {offset + len(data)}, before byte {offset + length}: its owner is just "
-                "starting, or damaged; look again, then restart it"
+                f"{self.name} ends at byte {offset + len(data)}, but must have {offset + length} bytes or more: its "
+                "owner is just starting, or the object was cut short; look again, then restart its owner"
             )
         return data
 
@@ -127,8 +127,8 @@ class SharedObject:
         header = _fields(self.record(dtype))
         if header["magic"] != layout.MAGIC or header["kind"] != kind:
             raise SegmentMismatch(
-                f"{self.name} is not a {what} of ipcbus: its owner is just starting, or damaged; look again, then "
-                "restart it"
+                f"{self.name} is not a {what} of ipcbus: its owner is just starting, or the object is damaged; look "
+                "again, then restart its owner"
             )
         if header["layout_id"] != layout.LAYOUT_ID:
             raise SegmentMismatch(
@@ -137,8 +137,8 @@ class SharedObject:
             )
         if header["session_id"] != session_id:
             raise SegmentMismatch(
-                f"{self.name} belongs to session {header['session_id']:08x}, not to {session_id:08x}; its owner "
-                "is damaged, restart it"
+                f"{self.name} belongs to session {header['session_id']:08x}, but the registry says {session_id:08x}; "
+                "restart its owner"
             )
         if header["user_offset"] + header["user_bytes"] > _AREA_MAX:
             raise _contradiction(self.name)
@@ -146,7 +146,7 @@ class SharedObject:
 
 
 def _contradiction(name: str) -> SegmentMismatch:
-    return SegmentMismatch(f"the header of {name} contradicts itself; its owner is damaged, restart it")
+    return SegmentMismatch(f"the header of {name} is damaged: its sizes do not fit each other; restart its owner")
 
 
 def read_control(name: str, session_id: int, topics_max: int) -> ControlCopy:
@@ -240,7 +240,7 @@ def read_reception(ring_name: str, control_name: str, session_id: int) -> Recept
     slot = control.slots.get(0)
     if slot is None:
         raise SegmentMismatch(
-            f"{ring_name} has no reader: its owner is just starting, or leaves the session; look again"
+            f"the context of {ring_name} does not read it: it is just joining the session, or leaves it; look again"
         )
     with SharedObject(ring_name) as shared:
         header = shared.header(layout.RING_HEADER, layout.KIND_RING, session_id, "ring")

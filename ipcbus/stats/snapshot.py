@@ -258,7 +258,8 @@ def _read(prefix: str, advert: SessionAdvert) -> tuple[RingCopy | None, ControlC
     try:
         if not 0 < advert.topics_max <= TOPIC_MASK:
             raise ValueError(
-                f"{advert.source_string} has {advert.topics_max} topics at most; its owner is damaged, restart it"
+                f"the registry says that {advert.source_string} has room for {advert.topics_max} topics, which is "
+                "impossible: the registry is damaged; restart its context"
             )
         # The positions of readers are read before the tail, so that no reader is ahead of it.
         control = read_control(_object_name(prefix, object_names.control, advert), advert.session_id, advert.topics_max)

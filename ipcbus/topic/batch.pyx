@@ -24,7 +24,10 @@ cdef class BatchWriter:
     ):
         self.record_limit = RECORD_HEADER + aligned(datagram_max)
         if self.record_limit > ring.w.record_max or topics_max & (topics_max - 1):
-            raise ValueError(f"datagrams of {datagram_max} bytes or {topics_max} topics do not fit the ring")
+            raise ValueError(
+                f"datagrams of {datagram_max} bytes do not fit records of {ring.w.record_max}, or {topics_max} topics are not a "
+                "power of two; change one of them"
+            )
         self.ring = ring
         self.w = &ring.w
         self.lender = Lender(ring.ring, ring.w.data - ring.ring.base, True)

@@ -88,6 +88,14 @@ def not_bytes(topic: str, message: Any, sent: int | None = None) -> TypeError:  
     return TypeError(f"topic {topic!r}: message {sent} of send_many: {what}. Messages sent before it: {sent}")
 
 
+def not_rows(topic: str, dimensions: int, item_bytes: int) -> TypeError:
+    """Returns the error for a buffer of which no rows are messages."""
+    return TypeError(
+        f"topic {topic!r}: send_many takes a 2-D array of uint8, a 1-D array of items, or an iterable of bytes-like "
+        f"objects; this buffer has {dimensions} dimensions of {item_bytes}-byte items. Use send for one message"
+    )
+
+
 def closed(topic: str, *, with_context: bool = False) -> ClosedError:
     """Returns the error for the use of a closed source.
 

@@ -50,16 +50,19 @@ class TopicSource:
         Args:
             data: bytes-like and contiguous; may be empty.
             headers: names and bytes-like values that go with the message, as a mapping or as pairs; a name may come
-                more than once. A name has 1 to 255 bytes of UTF-8; all headers take at most 65535 bytes, 3 more for
-                each header and 2 more for the message included. They count as bytes of the message.
+                more than once. A name has 1 to 255 bytes of UTF-8. The names and values of a message, 3 bytes for each
+                header and 2 bytes for all of them are limited to 65535 bytes, and count as bytes of the message.
             flush: publish the message at once, with the batch before it (intelligent batching).
-            start_batch: begin an explicit batch, which its size and age do not publish; the receiver sees the flag.
-            end_batch: end an explicit batch with this message; the receiver sees the flag.
+            start_batch: begin an explicit batch: the messages of the session wait for its end, for a full datagram, for
+                a `flush`, or for `explicit_batching_interval`; on LBT-SMX none waits. The receiver sees the flag.
+            end_batch: end the explicit batch with this message; the batch then leaves by size and age, or at once with
+                `flush`. The receiver sees the flag.
             block: wait while a receiver-paced ring is full. If false, raise `WouldBlock` then.
 
         Raises:
-            ipcbus.MessageTooLarge: the message is longer than 2**31 - 1 bytes, or on LBT-SMX than `message_max`; or it
-                must not wait and is longer than the window; or the headers take more than 65535 bytes.
+            ipcbus.MessageTooLarge: the message with its headers is longer than 2**31 - 1 bytes, or on LBT-SMX than
+                `message_max`; the headers take more than 65535 bytes; or a message in fragments must not wait (`block`
+                is false, or the caller is inside a message callback) and is longer than a receiver-paced window.
             ipcbus.WouldBlock: the ring is full, and `block` is false or the caller is inside a message callback.
             ipcbus.ClosedError, ipcbus.WrongProcess: the source is closed, or belongs to the parent of a fork.
             ipcbus.ReservationError: this thread is inside an `acquire` block of the session.

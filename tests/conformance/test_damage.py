@@ -134,7 +134,7 @@ def test_a_damaged_header_of_the_control_block_is_shown_and_costs_nothing(bus: B
     assert session.state == "joined"
     assert "header of its shared memory is damaged" in session.reason
     assert session.counters["lbm_msgs_rcved"] == 2 * SENT
-    with pytest.raises(SegmentMismatch, match="contradicts itself"):
+    with pytest.raises(SegmentMismatch, match="sizes do not fit"):
         header["slots_offset"] = 1 << 31
         layout.control_view(control.view())
     header[field], header["slots_offset"] = good, layout.slots_offset(int(header["user_bytes"]))

@@ -119,7 +119,7 @@ def test_more_than_the_ring_holds_goes_through_while_somebody_reads(bus: Bus) ->
 )
 def test_a_buffer_of_another_shape_is_refused_with_the_cure(bus: Bus, rows: object) -> None:
     source = bus.source()
-    with pytest.raises(TypeError, match="2-D uint8 array"):
+    with pytest.raises(TypeError, match="2-D array of uint8"):
         source.send_many(rows)
     assert source.sequence_number == -1
 

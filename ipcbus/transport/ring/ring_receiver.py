@@ -55,7 +55,7 @@ class RingReceiver:
         if not fits or header["session_id"] != advert.session_id or lines < 1 or lines & (lines - 1):
             self._channel.leave()
             raise SegmentMismatch(
-                f"{ring} is not the ring that its registry describes; its owner is damaged, restart it"
+                f"{ring} is not the ring that the registry of its context describes; restart its source"
             )
         self.owner_pid = int(header["pid"])
         self.begun = self._channel.joined_at > 0

@@ -202,7 +202,7 @@ def test_the_memory_outlives_ring_and_lender(stand: Stand) -> None:
 
 @pytest.mark.parametrize(("place", "length"), [(0, -1), (2 * CAPACITY - 3, 4)])
 def test_what_lies_outside_is_refused(stand: Stand, place: int, length: int) -> None:
-    with pytest.raises(ValueError, match="of a ring of"):
+    with pytest.raises(ValueError, match="outside a ring of"):
         stand.lender.lend_at(place, length)
 
 

@@ -89,7 +89,7 @@ def test_view_outside_is_refused(fd: int, offset: int, length: int) -> None:
 
 @pytest.mark.parametrize(("size", "twice_from"), [(0, 0), (SIZE, SIZE), (SIZE, SIZE + PAGE)])
 def test_empty_mapping_is_refused(fd: int, size: int, twice_from: int) -> None:
-    with pytest.raises(ValueError, match="is empty"):
+    with pytest.raises(ValueError, match="nothing is left"):
         Mapping(fd, size, False, twice_from)
 
 
