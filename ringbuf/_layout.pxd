@@ -147,7 +147,8 @@ typedef struct {
     uint64_t reassembly_bytes;
     uint64_t fragments_rcved;
     uint64_t views_kept;
-    uint8_t pad_272[48];
+    uint64_t lbm_reqs_rcved;
+    uint8_t pad_280[40];
     uint64_t latency[560];
 } ipcbus_Slot;
 _Static_assert(sizeof(ipcbus_Slot) == 4800, "Slot size");
@@ -177,6 +178,7 @@ _Static_assert(offsetof(ipcbus_Slot, order_map_entries) == 240, "Slot.order_map_
 _Static_assert(offsetof(ipcbus_Slot, reassembly_bytes) == 248, "Slot.reassembly_bytes");
 _Static_assert(offsetof(ipcbus_Slot, fragments_rcved) == 256, "Slot.fragments_rcved");
 _Static_assert(offsetof(ipcbus_Slot, views_kept) == 264, "Slot.views_kept");
+_Static_assert(offsetof(ipcbus_Slot, lbm_reqs_rcved) == 272, "Slot.lbm_reqs_rcved");
 _Static_assert(offsetof(ipcbus_Slot, latency) == 320, "Slot.latency");
 typedef struct {
     uint32_t frame;
@@ -275,6 +277,7 @@ _Static_assert(offsetof(ipcbus_Trailer, length) == 4, "Trailer.length");
         uint64_t reassembly_bytes
         uint64_t fragments_rcved
         uint64_t views_kept
+        uint64_t lbm_reqs_rcved
         uint64_t latency[560]
 
     ctypedef struct Record "ipcbus_Record":

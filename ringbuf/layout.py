@@ -222,6 +222,7 @@ SLOT = struct(
         # line 4: the rarest counters
         ("fragments_rcved", "<u8", 256),
         ("views_kept", "<u8", 264),
+        ("lbm_reqs_rcved", "<u8", 272),
         ("latency", ("<u8", (HISTOGRAM_BUCKETS,)), 320),
     ],
 )

@@ -32,7 +32,9 @@ segment's data and end where the bytes of the next row of the block begin. A los
     +--------------------------------+-----------------------------+------------------------+ 48
 
 `flags` are the low eight bits of `Message.flags`: batch marks, late join (0x8), fragment with headers. A row does not
-say whether off-transport recovery or guaranteed delivery brought its message.
+say whether off-transport recovery or guaranteed delivery brought its message. A request is a row of type DATA with flag
+0x40: for a reader of the archive it is a message like any other, with its value. The number that a response to it would
+carry is not recorded.
 
 `sequence` is `Message.sequence_number`, the last sequence number that the row spans, and `numbers` says how many the
 row spans: one for a message, more for a message that came in fragments, and all lost ones for a loss. Where a message
@@ -75,6 +77,9 @@ FORMATS = (1, 2)
 
 SEGMENT_BYTES_MAX = 2**31 - 2**16
 """Arrow's offsets are 32 bits wide, so a segment's data never grows to 2 GiB."""
+
+REQUEST_FLAG = 0x40
+"""Flag of a message that was sent as a request."""
 
 OFFSET_END = 2**62
 """All offsets are below this; a larger one is damage."""
@@ -190,6 +195,7 @@ STRUCTS = {"Row": ROW}
 CONSTANTS = {
     **{f"TYPE_{kind.name}": int(kind) for kind in MessageType},
     "TYPE_LOSS_RECORDER": TYPE_LOSS_RECORDER,
+    "REQUEST_FLAG": REQUEST_FLAG,
     "SEGMENT_BYTES_MAX": SEGMENT_BYTES_MAX,
     "BATCH_WAIT_BIT": BATCH_WAIT_BIT,
     "BATCH_WAIT_NS": BATCH_WAIT_NS,

@@ -35,7 +35,7 @@ COLUMNS: Final[dict[str, Column]] = {
     "seq": Column("long", False, "Sequence number in the topic; the last one that the row spans."),
     "publishTimeNs": Column("long", False, "Send time, ns since the epoch; 0 where it is not known."),
     "receiveTimeNs": Column("long", False, "Receive time, ns since the epoch."),
-    "flags": Column("int", False, "The low eight bits of `Message.flags`."),
+    "flags": Column("int", False, "The low eight bits of `Message.flags`; 0x40 marks a request."),
     "type": Column("int", False, "`MessageType`; 255: a loss by the recorder, 254: rows of a damaged archive."),
     "numbers": Column("long", False, "How many sequence numbers the row spans; for a loss, how many are lost."),
     "source": Column("string", False, "Source string of the transport session."),

@@ -10,8 +10,10 @@ from collections import deque
 from ipcbus.archive._archive_layout cimport (
     BATCH_WAIT_BIT,
     BATCH_WAIT_NS,
+    REQUEST_FLAG,
     SEGMENT_BYTES_MAX,
     TYPE_BOS,
+    TYPE_DATA,
     TYPE_EOS,
     TYPE_LOSS_RECORDER,
     TYPE_REQUEST,
@@ -95,8 +97,9 @@ cdef class RecordBuffer:
         row.topic = self.topic_state.topic
         row.session = self.topic_state.session
         row.headers = <uint16_t>headers
-        row.flags = message.flags & 0xFF     # a row has 8 bits: batch marks, late join, header fragment
-        row.type = message.kind
+        # A row has 8 bits for flags. A reader of the archive cannot answer a request: to it, it is a message like any other.
+        row.flags = (message.flags | REQUEST_FLAG * (message.kind == TYPE_REQUEST)) & 0xFF
+        row.type = message.kind if message.kind != TYPE_REQUEST else TYPE_DATA
         row.sequence = <int64_t>message.sequence
         row.send_ns = epoch_ns(message.send_ticks) if message.send_ticks else 0
         row.receive_ns = self.now()

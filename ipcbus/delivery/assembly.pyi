@@ -31,13 +31,14 @@ class Assembly:
             ValueError: bytes are missing.
         """
 
-    def parts(self) -> tuple[builtins.bytes, builtins.bytes] | None:
-        """Splits a message that has headers into header block and value; the message is gone afterwards.
+    def parts(self, flags: int) -> tuple[int | None, builtins.bytes | None, builtins.bytes] | None:
+        """Splits a message as its flags say; the message is gone afterwards if a part stands before its value.
 
         The value stays in the same memory, so that a long message does not take twice its size.
 
         Returns:
-            Header block and value; None when the header block contradicts itself.
+            The number of a request, else None; the header block, None without headers; the value. None when they are
+            not whole.
 
         Raises:
             ValueError: as `bytes`.

@@ -6,6 +6,7 @@ from cpython.object cimport PyObject
 from libc.stdint cimport uint64_t
 from libc.string cimport memcpy, memmove
 
+from ipcbus.wire._wire_layout cimport FLAG_PROPERTIES, FLAG_REQUEST, REQUEST_HEADER_BYTES
 from ipcbus.wire.properties cimport block_check
 
 cdef extern from "Python.h":
@@ -35,13 +36,25 @@ cdef class Assembly:
             raise ValueError(f"{self.filled} of {self.total} bytes were put")
         return self.own
 
-    def parts(self):
-        cdef Py_ssize_t front = block_check(PyBytes_AS_STRING(self.bytes()), self.total)
-        cdef Py_ssize_t rest = self.total - front
+    def parts(self, int flags):
+        cdef const char *start = PyBytes_AS_STRING(self.bytes())
+        cdef Py_ssize_t head = REQUEST_HEADER_BYTES * (flags & FLAG_REQUEST != 0), front = head, rest
+        cdef uint64_t number = 0
         cdef PyObject *value
-        if front == 0:
+        request = block = None
+        if not flags & (FLAG_REQUEST | FLAG_PROPERTIES):
+            return None, None, self.own
+        if self.total < <uint64_t>head:
             return None
-        block = PyBytes_FromStringAndSize(PyBytes_AS_STRING(self.own), front)   # a copy; a slice of all bytes would be the object itself
+        if head:
+            memcpy(&number, start, head)
+            request = number
+        if flags & FLAG_PROPERTIES:
+            front += block_check(start + head, self.total - head)
+            if front == head:
+                return None
+            block = PyBytes_FromStringAndSize(start + head, front - head)   # a copy; a slice of all bytes would be the object itself
+        rest = self.total - front
         memmove(PyBytes_AS_STRING(self.own), PyBytes_AS_STRING(self.own) + front, rest)
         # An object that is resized must have no other reference, and it may move.
         value = <PyObject *>self.own
@@ -50,6 +63,6 @@ cdef class Assembly:
         self.total = self.filled = 0
         _PyBytes_Resize(&value, rest)
         try:
-            return block, <bytes>value
+            return request, block, <bytes>value
         finally:
             Py_DECREF(value)

@@ -21,7 +21,14 @@ from ipcbus.delivery.gaps import Gaps
 from ipcbus.delivery.message_types import FragmentInfo
 from ipcbus.delivery.reassembly import Fragment, Partial, Parts, parts_of, read_fragment
 from ipcbus.delivery.received_message import Origin, whole_message
-from ipcbus.wire.wire_layout import FLAG_END_BATCH, FLAG_FRAGMENT, FLAG_PROPERTIES, FLAG_START_BATCH, FLAG_TSNI
+from ipcbus.wire.wire_layout import (
+    FLAG_END_BATCH,
+    FLAG_FRAGMENT,
+    FLAG_PROPERTIES,
+    FLAG_REQUEST,
+    FLAG_START_BATCH,
+    FLAG_TSNI,
+)
 
 if TYPE_CHECKING:
     from ipcbus.delivery.delivery_rules import DeliveryRules
@@ -30,8 +37,8 @@ if TYPE_CHECKING:
 
     _Times = tuple[int, int]  # when a message was sent and when its datagram was published; 0 where not known
 
-_SHOWN_FLAGS = FLAG_START_BATCH | FLAG_END_BATCH | FLAG_PROPERTIES
-_NOT_PLAIN = FLAG_FRAGMENT | FLAG_PROPERTIES
+_SHOWN_FLAGS = FLAG_START_BATCH | FLAG_END_BATCH | FLAG_PROPERTIES | FLAG_REQUEST
+_NOT_PLAIN = FLAG_FRAGMENT | FLAG_PROPERTIES | FLAG_REQUEST
 """Flags of items that have to be put together or split before they are delivered."""
 
 
@@ -327,7 +334,7 @@ class DeliveryController(Controller):
         elif self.rules.ordered == RAW:
             info = FragmentInfo(fragment.first, fragment.offset, fragment.total)
             self._tally.completed += sequence == fragment.last
-            self._deliver((None, bytes(fragment.piece)), sequence, sequence, flags, times, info)
+            self._deliver((None, None, bytes(fragment.piece)), sequence, sequence, flags, times, info)
         else:
             self._assemble(sequence, fragment, flags, times[0])
 
@@ -410,7 +417,9 @@ class DeliveryController(Controller):
             self._report([(first, last)])
             return
         self._delivered += 1
-        block, own = parts
+        request, block, own = parts
         sent, published = times
-        message = whole_message(self.origin, own, first, last, flags & _SHOWN_FLAGS, sent, info, block, published)
+        shown = flags & _SHOWN_FLAGS
+        message = whole_message(self.origin, own, first, last, shown, sent, info, block, published, request)
+        self._tally.lbm_reqs_rcved += request is not None
         self.deliver(message, self._losses)

@@ -8,7 +8,7 @@ from ringbuf.lending cimport Lender
 from ringbuf.ring cimport Reader, RingReader
 
 cdef class Tally:
-    cdef public uint64_t duplicates, malformed, msgs_reassembled, reassembly_refused, fragments_rcved, views_kept
+    cdef public uint64_t duplicates, malformed, msgs_reassembled, reassembly_refused, fragments_rcved, views_kept, lbm_reqs_rcved
     cdef public uint64_t completed      # messages whose last fragment arrived since `show_tally` was called
     cdef public uint64_t order_map_entries, reassembly_bytes        # now
 

@@ -24,6 +24,7 @@ class Tally:
     reassembly_refused: int
     fragments_rcved: int
     views_kept: int
+    lbm_reqs_rcved: int
     completed: int
     """Fragmented messages that are complete, or whose last fragment was delivered raw, and that `Demux.messages` does
     not count yet; `Demux.show_tally` adds them there."""

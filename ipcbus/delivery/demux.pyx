@@ -10,10 +10,11 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
 from ipcbus.delivery.datagram_walk cimport completes, count_messages, flags_of, published_after, sent_after
-from ipcbus.delivery.received_message cimport Message, Origin, message_with_headers, own_message
+from ipcbus.delivery.received_message cimport Message, Origin, message_with_front, own_message
 from ipcbus.delivery.sink cimport Sink, sink_count, sink_is_full, sink_row
 from ipcbus.wire._wire_layout cimport (
-    FLAG_FRAGMENT, FLAG_PROPERTIES, FLAG_TSNI, MESSAGE_HEADER_BYTES, STAMP_NS, TOPIC_BITS, TOPIC_MASK, MessageHeader,
+    FLAG_FRAGMENT, FLAG_PROPERTIES, FLAG_REQUEST, FLAG_TSNI, MESSAGE_HEADER_BYTES, STAMP_NS, TOPIC_BITS, TOPIC_MASK,
+    MessageHeader,
 )
 from ipcbus.wire.stamps cimport STAMPED, body_bytes, stamp_ticks, stride
 from ringbuf cimport _atomics
@@ -31,7 +32,7 @@ cdef extern from "Python.h":
     PyObject *PyObject_CallOneArg(PyObject *callable, PyObject *argument) noexcept
 
 cdef enum:
-    UNUSUAL = (FLAG_FRAGMENT | FLAG_TSNI | FLAG_PROPERTIES) << TOPIC_BITS   # bits of a header's topic word
+    UNUSUAL = (FLAG_FRAGMENT | FLAG_TSNI | FLAG_PROPERTIES | FLAG_REQUEST) << TOPIC_BITS   # bits of a header's topic word
 
     DROPPED_NUMBER = -1
     IN_PLACE_NUMBER = -2
@@ -217,6 +218,7 @@ cdef class Demux:
         _atomics.store_relaxed64(&self.r.slot.msgs_reassembled, tally.msgs_reassembled)
         _atomics.store_relaxed64(&self.r.slot.reassembly_refused, tally.reassembly_refused)
         _atomics.store_relaxed64(&self.r.slot.views_kept, tally.views_kept)
+        _atomics.store_relaxed64(&self.r.slot.lbm_reqs_rcved, tally.lbm_reqs_rcved)
         _atomics.store_relaxed64(&self.r.slot.order_map_entries, tally.order_map_entries)
         _atomics.store_relaxed64(&self.r.slot.reassembly_bytes, tally.reassembly_bytes)
 
@@ -419,11 +421,14 @@ cdef class Demux:
             self.show_tally()
             return 0
         if sequence == controller.expected and controller.fast_path and not flags & (FLAG_FRAGMENT | FLAG_TSNI):
-            message = message_with_headers(controller.origin, start, length, sequence, flags, sent_ticks)
+            message = message_with_front(controller.origin, start, length, sequence, flags, sent_ticks)
             if message is not None:
                 message.published_ticks = self.published_ticks
                 controller.expected += 1
                 self.messages += 1
+                if flags & FLAG_REQUEST:
+                    self.tally.lbm_reqs_rcved += 1
+                    self.show_tally()
                 controller.deliver(message, self.slow_path)
                 return 1
         payload = PyMemoryView_FromMemory(start, length, PyBUF_READ)

@@ -6,11 +6,18 @@ from typing import NamedTuple
 
 from ipcbus.delivery.assembly import Assembly
 from ipcbus.wire.properties import block_length
-from ipcbus.wire.wire_layout import FLAG_PROPERTIES, FRAGMENT_HEADER, FRAGMENT_HEADER_BYTES, MESSAGE_MAX
+from ipcbus.wire.wire_layout import (
+    FLAG_PROPERTIES,
+    FLAG_REQUEST,
+    FRAGMENT_HEADER,
+    FRAGMENT_HEADER_BYTES,
+    MESSAGE_MAX,
+    REQUEST_HEADER_BYTES,
+)
 from ringbuf.layout import field_offset
 
-Parts = tuple[bytes | None, bytes]
-"""The header block of a message (None without headers) and its value."""
+Parts = tuple[int | None, bytes | None, bytes]
+"""The number of a request (None for other messages), the header block (None without headers) and the value."""
 
 _FIRST, _OFFSET = (slice(field_offset(FRAGMENT_HEADER, name), None) for name in ("first", "offset"))
 
@@ -62,11 +69,16 @@ def read_fragment(sequence: int, payload: memoryview) -> Fragment | None:
 
 
 def parts_of(own: bytes, flags: int) -> Parts | None:
-    """Splits a message into header block and value; returns None when the block contradicts itself."""
+    """Splits a message into its parts; returns None when they are not whole."""
+    request = None
+    if flags & FLAG_REQUEST:
+        if len(own) < REQUEST_HEADER_BYTES:
+            return None
+        request, own = int.from_bytes(own[:REQUEST_HEADER_BYTES], "little"), own[REQUEST_HEADER_BYTES:]
     if not flags & FLAG_PROPERTIES:
-        return None, own
+        return request, None, own
     block = block_length(own)
-    return (own[:block], own[block:]) if block else None
+    return (request, own[:block], own[block:]) if block else None
 
 
 class Partial:
@@ -92,5 +104,5 @@ class Partial:
         return self._assembly.filled == self._assembly.total
 
     def parts(self) -> Parts | None:
-        """Returns the complete message; None when its header block contradicts itself."""
-        return self._assembly.parts() if self.flags & FLAG_PROPERTIES else (None, self._assembly.bytes())
+        """Returns the complete message; None when its parts are not whole."""
+        return self._assembly.parts(self.flags)

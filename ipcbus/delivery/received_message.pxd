@@ -1,11 +1,17 @@
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint64_t
 
+from ipcbus.wire._wire_layout cimport REQUEST_HEADER_BYTES
 from ringbuf.lending cimport Lender, Loan
+
+cdef enum:
+    KIND_REQUEST = 2
+    KIND_RESPONSE = 3
 
 cdef class Origin:
     cdef readonly str topic
     cdef readonly str source
+    cdef public object responder    # takes the responses to its requests (delivery.slow_path.Responder); None without one
 
 # A compiled callback may read these fields: `origin`, `kind`, `sequence`, `first_sequence`, `send_ticks`,
 # `published_ticks`, `flags`, `following` and `fragment`. It finds the bytes by `message_value` and `message_block`, never
@@ -18,7 +24,8 @@ cdef class Message:
     cdef uint64_t following     # for EOS: the number that the next message would have had; 0 when that is not known
     cdef readonly int flags     # bits of MessageFlag; not the flags on the wire, though 0x1, 0x2 and 0x10 are the same there
     cdef const char *start      # its bytes in the ring or in the reader's copy, valid while `lent`
-    cdef Py_ssize_t length      # length of the value, without the header block
+    cdef Py_ssize_t length      # length of the value, without request header and header block
+    cdef uint64_t request       # the number of a request or response
     cdef bint lent
     cdef Lender lender          # lends parts of the ring that `start` lies in; None for the reader's copy
     cdef Loan loan              # the loan behind `given_view`, where it shows the ring
@@ -27,14 +34,15 @@ cdef class Message:
     cdef object given_view      # the memoryview that `view` returned, if any
     cdef object fragment        # a FragmentInfo, or None
 
+    cdef object require_request(self)
     cdef int reset(self) except -1
     cdef int detach(self) except -1
     cdef int release_view(self) except -1
 
 cdef Message own_message(Origin origin, const char *start, Py_ssize_t length, uint64_t sequence, int flags,
                          uint64_t send_ticks)
-cdef Message message_with_headers(Origin origin, const char *start, Py_ssize_t length, uint64_t sequence, int flags,
-                                  uint64_t send_ticks)
+cdef Message message_with_front(Origin origin, const char *start, Py_ssize_t length, uint64_t sequence, int flags,
+                                uint64_t send_ticks)
 
 
 cdef inline const char *message_value(Message message, Py_ssize_t *length) noexcept:
@@ -55,5 +63,8 @@ cdef inline const char *message_block(Message message, Py_ssize_t *length) noexc
 
 
 cdef inline Py_ssize_t message_bytes(Message message) noexcept:
-    """Returns the length of value and header block in bytes, as counters count it."""
-    return message.length + (0 if message.block is None else PyBytes_GET_SIZE(message.block))
+    """Returns the length of value, header block and request header in bytes, as counters count it."""
+    return (
+        message.length + (0 if message.block is None else PyBytes_GET_SIZE(message.block))
+        + REQUEST_HEADER_BYTES * (message.kind == KIND_REQUEST)
+    )

@@ -1,12 +1,17 @@
 """Messages and events as an application gets them."""
 
+from typing import Any
+
 from ipcbus.delivery.message_types import FragmentInfo, MessageType
+from ipcbus.delivery.slow_path import Responder
 
 class Origin:
     """A topic of a session, from which messages come."""
 
     topic: str
     source: str
+    responder: Responder | None
+    """What takes the responses to its requests; None where requests cannot be answered."""
     def __init__(self, topic: str, source: str) -> None: ...
 
 class Message:
@@ -20,7 +25,8 @@ class Message:
             a message that late join brought, 0x2000 one that off-transport recovery brought, 0x10000 one that
             guaranteed delivery sent again. With `ordered_delivery` 0 also 0x10, for each fragment of a message with
             headers: the bytes of these fragments, put together, begin with a header block, which
-            `ipcbus.wire.properties` takes apart.
+            `ipcbus.wire.properties` takes apart; and 0x40 for each fragment of a request, which cannot be answered and
+            has 8 bytes more at the begin.
     """
 
     flags: int
@@ -92,6 +98,28 @@ class Message:
         a fragment has its own offset and the length of the whole message. Headers count in both.
         """
 
+    def respond(self, data: Any) -> None:  # noqa: ANN401 - any bytes-like
+        """Answers a request; the response goes straight back to the context that asked.
+
+        A request may be answered several times, inside the callback or later, and from any thread. The asking side
+        drops a response that comes too late. Inside a callback the call never waits.
+
+        Args:
+            data: bytes-like and contiguous; may be empty.
+
+        Raises:
+            ipcbus.WouldBlock: the caller is inside a callback, and the channel to the asking context is full.
+            ipcbus.SessionGone: the session of the request, or the context that asked, has ended.
+            ipcbus.MessageTooLarge: the response is longer than the channel to the asking context takes.
+            ipcbus.ClosedError, ipcbus.WrongProcess: the context is closed, or belongs to the parent of a fork.
+            ipcbus.IpcBusError: the message is not a request.
+            TypeError, BufferError: `data` is not bytes-like and contiguous.
+        """
+
+    @property
+    def return_address(self) -> bytes:
+        """The way back to the context that sent a request, for `Context.respond`; empty for other messages."""
+
     def ack(self) -> None:
         """Acknowledges a guaranteed message; does nothing for other messages, which need no acknowledgement."""
 
@@ -111,8 +139,15 @@ def whole_message(
     fragment: FragmentInfo | None,
     block: bytes | None = None,
     published_ticks: int = 0,
+    request: int | None = None,
 ) -> Message:
-    """Returns a message of these bytes and this header block; it has the sequence numbers `first` to `last`."""
+    """Returns a message of these bytes and this header block; it has the sequence numbers `first` to `last`.
+
+    With `request` it is the request of this number.
+    """
+
+def response(origin: Origin, data: Any, request: int) -> Message:  # noqa: ANN401 - any bytes-like
+    """Returns a response to the request of this number."""
 
 def event(origin: Origin, kind: int, first: int, last: int, following: int = 0) -> Message:
     """Returns an event of a source.

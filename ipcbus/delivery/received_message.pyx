@@ -4,9 +4,11 @@ from cpython.bytes cimport PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.memoryview cimport PyMemoryView_FromObject
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint64_t
+from libc.string cimport memcpy
 
 from ipcbus.delivery.message_types import MessageType
-from ipcbus.wire._wire_layout cimport FLAG_PROPERTIES
+from ipcbus.errors import IpcBusError
+from ipcbus.wire._wire_layout cimport FLAG_PROPERTIES, FLAG_REQUEST, REQUEST_HEADER_BYTES
 from ipcbus.wire.properties cimport block_copy
 from ipcbus.wire.properties import unpack
 from ringbuf.clock cimport epoch_ns
@@ -37,7 +39,8 @@ cdef class Message:
             a message that late join brought, 0x2000 one that off-transport recovery brought, 0x10000 one that
             guaranteed delivery sent again. With `ordered_delivery` 0 also 0x10, for each fragment of a message with
             headers: the bytes of these fragments, put together, begin with a header block, which
-            `ipcbus.wire.properties` takes apart.
+            `ipcbus.wire.properties` takes apart; and 0x40 for each fragment of a request, which cannot be answered and
+            has 8 bytes more at the begin.
     """
 
     @property
@@ -124,6 +127,41 @@ cdef class Message:
         """
         return self.fragment
 
+    def respond(self, data):
+        """Answers a request; the response goes straight back to the context that asked.
+
+        A request may be answered several times, inside the callback or later, and from any thread. The asking side
+        drops a response that comes too late. Inside a callback the call never waits.
+
+        Args:
+            data: bytes-like and contiguous; may be empty.
+
+        Raises:
+            ipcbus.WouldBlock: the caller is inside a callback, and the channel to the asking context is full.
+            ipcbus.SessionGone: the session of the request, or the context that asked, has ended.
+            ipcbus.MessageTooLarge: the response is longer than the channel to the asking context takes.
+            ipcbus.ClosedError, ipcbus.WrongProcess: the context is closed, or belongs to the parent of a fork.
+            ipcbus.IpcBusError: the message is not a request.
+            TypeError, BufferError: `data` is not bytes-like and contiguous.
+        """
+        self.require_request().respond(self.origin.topic, self.request, data)
+
+    @property
+    def return_address(self):
+        """The way back to the context that sent a request, for `Context.respond`; empty for other messages."""
+        if self.kind != KIND_REQUEST or self.origin.responder is None:
+            return b""
+        return self.origin.responder.return_address(self.request)
+
+    cdef object require_request(self):
+        """Returns what takes the responses to this request."""
+        if self.kind != KIND_REQUEST or self.origin.responder is None:
+            raise IpcBusError(
+                f"topic {self.topic!r}: a message of type {self.type.name} cannot be answered; answer messages of type "
+                "REQUEST only, which come from src.request"
+            )
+        return self.origin.responder
+
     def ack(self):
         """Acknowledges a guaranteed message; does nothing for other messages, which need no acknowledgement."""
         pass
@@ -142,9 +180,12 @@ cdef class Message:
 
     def __repr__(self):
         kind = self.type.name
-        if self.kind == 0:
+        if self.kind == 0 or self.kind == KIND_REQUEST:
             more = f" and {len(self.block)} of headers" if self.block is not None else ""
-            return f"<Message {self.topic!r} {self.sequence_number} of {self.length} bytes{more} from {self.source}>"
+            kind = "" if self.kind == 0 else "REQUEST "
+            return f"<Message {kind}{self.topic!r} {self.sequence_number} of {self.length} bytes{more} from {self.source}>"
+        if self.kind == KIND_RESPONSE:
+            return f"<Message RESPONSE {self.topic!r} of {self.length} bytes from {self.source}>"
         return f"<Message {kind} {self.topic!r} {self.first_sequence_number}..{self.sequence_number} from {self.source}>"
 
     cdef int detach(self) except -1:
@@ -194,23 +235,36 @@ cdef Message own_message(Origin origin, const char *start, Py_ssize_t length, ui
     return message
 
 
-cdef Message message_with_headers(Origin origin, const char *start, Py_ssize_t length, uint64_t sequence, int flags,
-                                  uint64_t send_ticks):
-    """Returns a message whose bytes begin with a header block; None when the block contradicts itself."""
-    cdef bytes block = block_copy(start, length)
-    cdef Py_ssize_t front
+cdef Message message_with_front(Origin origin, const char *start, Py_ssize_t length, uint64_t sequence, int flags,
+                                uint64_t send_ticks):
+    """Returns a message whose bytes begin with a request header, a header block, or both; None when they are not whole."""
+    cdef bytes block = None
+    cdef uint64_t request = 0
+    cdef Py_ssize_t front = 0
     cdef Message message
-    if block is None:
-        return None
-    front = PyBytes_GET_SIZE(block)
-    message = own_message(origin, start + front, length - front, sequence, flags & ~FLAG_PROPERTIES, send_ticks)
+    if flags & FLAG_REQUEST:
+        if length < REQUEST_HEADER_BYTES:
+            return None
+        memcpy(&request, start, REQUEST_HEADER_BYTES)
+        front = REQUEST_HEADER_BYTES
+    if flags & FLAG_PROPERTIES:
+        block = block_copy(start + front, length - front)
+        if block is None:
+            return None
+        front += PyBytes_GET_SIZE(block)
+    message = own_message(
+        origin, start + front, length - front, sequence, flags & ~(FLAG_PROPERTIES | FLAG_REQUEST), send_ticks
+    )
     message.block = block
+    if flags & FLAG_REQUEST:
+        message.kind = KIND_REQUEST
+        message.request = request
     return message
 
 
 def whole_message(
     Origin origin, bytes own, uint64_t first, uint64_t last, int flags, uint64_t send_ticks, fragment, bytes block=None,
-    uint64_t published_ticks=0,
+    uint64_t published_ticks=0, request=None,
 ):
     cdef Message message = Message.__new__(Message)
     message.origin = origin
@@ -223,6 +277,21 @@ def whole_message(
     message.send_ticks = send_ticks
     message.published_ticks = published_ticks
     message.fragment = fragment
+    if request is not None:
+        message.kind = KIND_REQUEST
+        message.request = request
+        message.flags &= ~FLAG_REQUEST
+    return message
+
+
+def response(Origin origin, data, uint64_t request):
+    cdef Message message = Message.__new__(Message)
+    message.origin = origin
+    message.kind = KIND_RESPONSE
+    message.own = bytes(data)
+    message.length = len(message.own)
+    message.sequence = message.first_sequence = <uint64_t>-1
+    message.request = request
     return message
 
 

@@ -113,7 +113,7 @@ cdef class Sink:
             self.count_fragments(message)
         if not self.pulls:
             self.call_back(message, failures)
-        elif message.block is not None or not sink_row(self, <const char *>message.own, message.length):
+        elif message.kind != 0 or message.block is not None or not sink_row(self, <const char *>message.own, message.length):
             self.enqueue(message)
 
     def event(self, Message message, failures):

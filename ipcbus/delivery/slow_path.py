@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from ipcbus.delivery.demux import Controller
@@ -35,6 +35,16 @@ class Losses(SlowPath, Protocol):
 
     def changed(self) -> None:
         """Notes that the counters of a controller have changed although no datagram arrived for it."""
+
+
+class Responder(Protocol):
+    """Takes the responses to the requests of a session to their asking context."""
+
+    def respond(self, topic: str, request: int, data: Any) -> None:  # noqa: ANN401 - any bytes-like
+        """Sends a response; `Message.respond` has the errors."""
+
+    def return_address(self, request: int) -> bytes:
+        """Returns the way back to the asking context as bytes."""
 
 
 class Upstream(Protocol):

@@ -187,6 +187,13 @@ COUNTERS: Final = (
         "Messages of topics that the context does not receive.",
         ultra=_ULTRA_RECEIVER + "lbm_msgs_no_topic_rcved",
     ),
+    _row(
+        SLOT,
+        "lbm_reqs_rcved",
+        "messages",
+        "Requests among these messages.",
+        ultra=_ULTRA_RECEIVER + "lbm_reqs_rcved",
+    ),
     _row(SLOT, "fragments_rcved", "fragments", "Fragments of messages, those of incomplete messages included."),
     _row(
         SLOT,

@@ -42,6 +42,7 @@ class Peeked:
         data: its first `SHOWN_MAX` bytes.
         fragment: whether it is a fragment.
         headers: whether it begins with a header block.
+        request: whether it is a request; its header is left out of `data` and `length`, except in a fragment.
     """
 
     sequence_number: int
@@ -50,6 +51,7 @@ class Peeked:
     data: bytes
     fragment: bool
     headers: bool
+    request: bool
 
 
 class Peek:
@@ -147,12 +149,14 @@ class Peek:
             if stamp and sent and at != first:  # the first stamp says when the datagram was published
                 own += int.from_bytes(data[body + length : body + length + stamp], "little") * wire.STAMP_NS
             if topic & wire.TOPIC_MASK == self._number & wire.TOPIC_MASK and not flags & wire.FLAG_TSNI:
-                fragment = bool(flags & wire.FLAG_FRAGMENT)
-                begin = body + wire.FRAGMENT_HEADER_BYTES if fragment else body
+                fragment, request = bool(flags & wire.FLAG_FRAGMENT), bool(flags & wire.FLAG_REQUEST)
+                front = wire.FRAGMENT_HEADER_BYTES if fragment else wire.REQUEST_HEADER_BYTES if request else 0
+                begin = min(body + front, body + length)
                 yield Peeked(
                     *(sequence, own, body + length - begin, data[begin : min(body + length, begin + SHOWN_MAX)]),
                     fragment=fragment,
                     headers=bool(flags & wire.FLAG_PROPERTIES),
+                    request=request,
                 )
             at = body + -(-(length + stamp) // layout.RECORD_ALIGN) * layout.RECORD_ALIGN
 

@@ -22,14 +22,14 @@ cdef class TopicSource:
     cdef uint64_t fragment_max         # bytes of the message in a fragment; 0 where messages are not fragmented
 
     cdef int append(self, const char *data, uint64_t length, uint32_t flags, bint flush, bint block) except -1
-    cdef int append_with_headers(
-        self, bytes header_block, const char *data, uint64_t length, uint32_t flags, bint flush, bint block
+    cdef int append_with_front(
+        self, bytes front, const char *data, uint64_t length, uint32_t flags, bint flush, bint block
     ) except -1
     cdef int append_fragments(
-        self, bytes header_block, const char *data, uint64_t length, uint32_t flags, bint flush, bint block
+        self, bytes front, const char *data, uint64_t length, uint32_t flags, bint flush, bint block
     ) except -1
     cdef int put_fragments(
-        self, bytes header_block, const char *data, uint64_t length, uint32_t flags, bint flush, int own_gates
+        self, bytes front, const char *data, uint64_t length, uint32_t flags, bint flush, int own_gates
     ) except -1
     cdef char *place(self, BatchWriter batch, uint64_t length, bint flush, bint block) except NULL
     cdef char *reserve_slowly(self, uint64_t length, bint flush, bint block, int own_gates, int own_batch_gates) except NULL
@@ -41,7 +41,7 @@ cdef class TopicSource:
     cdef void write_header(self, char *place, uint64_t length, uint32_t flags, uint64_t sequence) noexcept
     cdef void count_messages(self, BatchWriter batch, uint32_t messages, uint64_t length, uint64_t need) noexcept
     cdef int publish_if_complete(self, BatchWriter batch, bint flush) except -1
-    cdef int send_flagged(self, data, bytes header_block, uint32_t flags, bint flush, bint block) except -1
+    cdef int send_flagged(self, data, bytes front, uint32_t flags, bint flush, bint block) except -1
     cdef void set_explicit_batch(self, bint begins) noexcept
     cdef Py_ssize_t append_rows(self, Py_buffer *view, bint block) except -1
     cdef Py_ssize_t put_rows(self, const char *data, uint64_t length, uint64_t rows, bint block) except -1

@@ -71,6 +71,19 @@ class TopicSource:
             ValueError: the name of a header is empty, too long, or not valid in UTF-8.
         """
 
+    def send_request(self, data: Buffer, number: int, *, headers: Headers | None = None, block: bool = True) -> None:
+        """Sends a request, and publishes it with its batch; `Source.request` and its relatives use it.
+
+        Args:
+            data: as in `send`.
+            number: the number of the request, 64 bits, with which the responses come back.
+            headers: as in `send`.
+            block: as in `send`.
+
+        Raises:
+            ipcbus.IpcBusError, TypeError, BufferError, ValueError: as in `send`.
+        """
+
     def send_many(self, messages: Buffer | Iterable[Buffer], *, flush: bool = False, block: bool = True) -> int:
         """Sends many messages in one call, and returns how many were sent.
 

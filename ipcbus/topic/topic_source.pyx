@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=True, auto_pickle=False
 """Puts messages into the open datagram; the stub has the documentation."""
 from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_SIMPLE, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.long cimport PyLong_CheckExact
 from cpython.memoryview cimport PyMemoryView_FromObject, PyMemoryView_GET_BUFFER
 from cpython.pythread cimport PyThread_get_thread_ident
@@ -13,9 +13,11 @@ cimport cython
 from ipcbus.errors import WouldBlock
 from ipcbus.topic import send_errors
 from ipcbus.topic.batch cimport GATE_FORKED, GATE_RESERVED, BatchWriter, batch_publish, batch_publish_at
+from ipcbus.topic.message_front cimport copy_part
 from ipcbus.wire._wire_layout cimport (
-    FLAG_END_BATCH, FLAG_FRAGMENT, FLAG_PROPERTIES, FLAG_STAMPED, FLAG_START_BATCH, FLAG_TSNI, FRAGMENT_HEADER_BYTES,
-    MESSAGE_HEADER_BYTES, MESSAGE_MAX, STAMP_BYTES, TOPIC_BITS, FragmentHeader, MessageHeader, TopicLine,
+    FLAG_END_BATCH, FLAG_FRAGMENT, FLAG_PROPERTIES, FLAG_REQUEST, FLAG_STAMPED, FLAG_START_BATCH, FLAG_TSNI,
+    FRAGMENT_HEADER_BYTES, MESSAGE_HEADER_BYTES, MESSAGE_MAX, REQUEST_HEADER_BYTES, STAMP_BYTES, TOPIC_BITS, FragmentHeader,
+    MessageHeader, TopicLine,
 )
 from ipcbus.wire.properties import pack
 from ipcbus.wire.stamps cimport put_stamp, stride
@@ -39,16 +41,6 @@ cdef inline bint bears_stamp(BatchWriter batch, uint64_t length, bint flush) noe
 cdef inline uint64_t bytes_for(BatchWriter batch, uint64_t length, bint flush) noexcept:
     """Returns the bytes that the next message takes in the open record."""
     return stride(length + STAMP_BYTES * bears_stamp(batch, length, flush))
-
-
-cdef inline void copy_part(char *to, bytes header_block, const char *data, uint64_t offset, uint64_t length) noexcept:
-    """Copies `length` bytes from `offset` on out of a header block (None without headers) followed by the data."""
-    cdef uint64_t before = 0 if header_block is None else <uint64_t>PyBytes_GET_SIZE(header_block), some
-    if offset < before:
-        some = min(length, before - offset)
-        memcpy(to, PyBytes_AS_STRING(header_block) + offset, some)
-        to, offset, length = to + some, before, length - some
-    memcpy(to, data + (offset - before), length)
 
 
 cdef class TopicSource:
@@ -215,24 +207,23 @@ cdef class TopicSource:
         return self.publish_if_complete(batch, flush)
 
     @cython.final
-    cdef int append_with_headers(
-        self, bytes header_block, const char *data, uint64_t length, uint32_t flags, bint flush, bint block
+    cdef int append_with_front(
+        self, bytes front, const char *data, uint64_t length, uint32_t flags, bint flush, bint block
     ) except -1:
-        """Sends a message with a header block."""
+        """Sends a message with bytes before its value: a request header, a header block, or both in this order."""
         cdef BatchWriter batch = self.batch
         cdef char *place
-        length += PyBytes_GET_SIZE(header_block)
-        flags |= FLAG_PROPERTIES
+        length += PyBytes_GET_SIZE(front)
         if length > self.message_max:
-            return self.append_fragments(header_block, data, length, flags, flush, block)
+            return self.append_fragments(front, data, length, flags, flush, block)
         place = self.place(batch, length, flush, block)
-        copy_part(place + MESSAGE_HEADER_BYTES, header_block, data, 0, length)
+        copy_part(place + MESSAGE_HEADER_BYTES, front, data, 0, length)
         self.put(batch, place, length, flags, flush)
         return self.publish_if_complete(batch, flush)
 
     @cython.final
     cdef int append_fragments(
-        self, bytes header_block, const char *data, uint64_t length, uint32_t flags, bint flush, bint block
+        self, bytes front, const char *data, uint64_t length, uint32_t flags, bint flush, bint block
     ) except -1:
         """Sends a message as fragments: all of them, or none if it must not wait."""
         cdef BatchWriter batch = self.batch
@@ -256,7 +247,7 @@ cdef class TopicSource:
             batch.gate |= GATE_RESERVED
             batch.reserving_thread = PyThread_get_thread_ident()
         try:
-            return self.put_fragments(header_block, data, length, flags | FLAG_FRAGMENT, flush, GATE_RESERVED if exclusive else 0)
+            return self.put_fragments(front, data, length, flags | FLAG_FRAGMENT, flush, GATE_RESERVED if exclusive else 0)
         finally:
             self.gate &= ~SOURCE_FRAGMENTING
             if exclusive:
@@ -266,7 +257,7 @@ cdef class TopicSource:
 
     @cython.final
     cdef int put_fragments(
-        self, bytes header_block, const char *data, uint64_t length, uint32_t flags, bint flush, int own_gates
+        self, bytes front, const char *data, uint64_t length, uint32_t flags, bint flush, int own_gates
     ) except -1:
         cdef BatchWriter batch = self.batch
         cdef uint64_t offset = 0, part_length, first = self.next_sequence
@@ -281,7 +272,7 @@ cdef class TopicSource:
             header.first = first
             header.offset = <uint32_t>offset
             header.total = <uint32_t>length
-            copy_part(place + MESSAGE_HEADER_BYTES + FRAGMENT_HEADER_BYTES, header_block, data, offset, part_length)
+            copy_part(place + MESSAGE_HEADER_BYTES + FRAGMENT_HEADER_BYTES, front, data, offset, part_length)
             offset += part_length
             # `put` counts the bytes of each fragment; the bytes of the message count with the last one.
             self.bytes_sent += (length if last else 0) - (FRAGMENT_HEADER_BYTES + part_length)
@@ -336,6 +327,7 @@ cdef class TopicSource:
         """
         cdef bint was_open
         cdef bytes header_block
+        cdef uint32_t flags
         if headers is None and not (start_batch or end_batch):
             if PyBytes_CheckExact(data):
                 self.append(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), 0, flush, block)
@@ -343,15 +335,16 @@ cdef class TopicSource:
                 self.send_flagged(data, None, 0, flush, block)
             return
         header_block = None if headers is None else pack(headers) or None
+        flags = FLAG_PROPERTIES * (header_block is not None)
         if not (start_batch or end_batch):
-            self.send_flagged(data, header_block, 0, flush, block)
+            self.send_flagged(data, header_block, flags, flush, block)
             return
         was_open = self.in_explicit_batch
         # Where each message is a datagram of its own, the flags are sent and no batch is kept open.
         self.set_explicit_batch(not end_batch and (was_open or self.batch.minimum_length != 0))
         try:
             self.send_flagged(
-                data, header_block, FLAG_START_BATCH * start_batch | FLAG_END_BATCH * end_batch, flush, block
+                data, header_block, flags | FLAG_START_BATCH * start_batch | FLAG_END_BATCH * end_batch, flush, block
             )
         except BaseException:
             self.set_explicit_batch(was_open)  # a message that was not sent neither begins nor ends a batch
@@ -359,15 +352,20 @@ cdef class TopicSource:
         if end_batch:
             self.batch.explicit_batch_ended()
 
+    def send_request(self, data, uint64_t number, *, headers=None, bint block=True):
+        cdef bytes header_block = b"" if headers is None else pack(headers)
+        cdef bytes front = PyBytes_FromStringAndSize(<const char *>&number, REQUEST_HEADER_BYTES) + header_block
+        self.send_flagged(data, front, FLAG_REQUEST | FLAG_PROPERTIES * (len(header_block) > 0), True, block)
+
     @cython.final
-    cdef int send_flagged(self, data, bytes header_block, uint32_t flags, bint flush, bint block) except -1:
+    cdef int send_flagged(self, data, bytes front, uint32_t flags, bint flush, bint block) except -1:
         cdef Py_buffer view
         if not PyObject_CheckBuffer(data):
             raise send_errors.not_bytes(self.topic, data)
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
-            if header_block is not None:
-                return self.append_with_headers(header_block, <const char *>view.buf, view.len, flags, flush, block)
+            if front is not None:
+                return self.append_with_front(front, <const char *>view.buf, view.len, flags, flush, block)
             return self.append(<const char *>view.buf, view.len, flags, flush, block)
         finally:
             PyBuffer_Release(&view)

@@ -36,6 +36,7 @@ _COUNTERS = (
     "bytes_rcved",
     "lbm_msgs_rcved",
     "lbm_msgs_no_topic_rcved",
+    "lbm_reqs_rcved",
     "lost",
     "overruns",
     "malformed",

@@ -26,6 +26,11 @@ sequence number info: it has no payload, and `sequence` is the number that the t
 FLAG_PROPERTIES marks a message with headers: its bytes are a header block (see `wire.properties`), then its value. The
 pieces of a message in fragments contain both, each fragment has the flag, and `total length` and `offset` count both.
 
+FLAG_REQUEST marks a request: its bytes are a request header, which is the number of the request (64 bits), then the
+header block if it has one, then its value. Pieces, `total length` and `offset` contain all of them, as with headers.
+The sending context gives each request another number, and a response carries the number back over the control channel
+of the session.
+
 FLAG_STAMPED marks a message with a stamp: 4 bytes behind its payload, which `length` does not count. A stamp is a time
 since the begin of the datagram, in units of STAMP_NS, or the highest number for a longer time. The stamp of the first
 message in a datagram says when the datagram was published; without a stamp it was published when it was begun. The
@@ -102,12 +107,14 @@ FLAG_FRAGMENT = 0x4
 FLAG_TSNI = 0x8
 FLAG_PROPERTIES = 0x10
 FLAG_STAMPED = 0x20
+FLAG_REQUEST = 0x40
 
 STAMP_BYTES = 4
 STAMP_NS = 8
 """Unit of a stamp; the longest time of a stamp is 34 s."""
 
 FRAGMENT_HEADER_BYTES = 16
+REQUEST_HEADER_BYTES = 8
 RETAINED_HEADER_BYTES = 8 + MESSAGE_HEADER_BYTES
 """Bytes of a retained message before its payload."""
 
@@ -348,9 +355,11 @@ CONSTANTS = {
         "FLAG_TSNI",
         "FLAG_PROPERTIES",
         "FLAG_STAMPED",
+        "FLAG_REQUEST",
         "STAMP_BYTES",
         "STAMP_NS",
         "FRAGMENT_HEADER_BYTES",
+        "REQUEST_HEADER_BYTES",
         "RETAINED_HEADER_BYTES",
         "MESSAGE_MAX",
         "ENTRY_FREE",

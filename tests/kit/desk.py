@@ -26,6 +26,8 @@ def seen_of(message: Message) -> Seen:
     first, last = message.first_sequence_number, message.sequence_number
     if message.type is MessageType.DATA:
         return "data", first, last, message.data
+    if message.type is MessageType.REQUEST:
+        return "request", first, last, message.data
     if message.type is MessageType.UNRECOVERABLE_LOSS:
         return "lost", last
     if message.type is MessageType.UNRECOVERABLE_LOSS_BURST:

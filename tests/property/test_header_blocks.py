@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ipcbus import MessageType
 from ipcbus.wire.properties import block_length, pack, unpack
-from ipcbus.wire.wire_layout import FLAG_FRAGMENT, FLAG_PROPERTIES, FLAG_TSNI
+from ipcbus.wire.wire_layout import FLAG_FRAGMENT, FLAG_PROPERTIES, FLAG_REQUEST, FLAG_TSNI
 from tests.kit.datagrams import Item
 from tests.kit.desk import Desk
 
@@ -47,7 +47,10 @@ def test_bytes_are_exactly_one_block_or_refused(data: bytes) -> None:
             assert unpack(data) is None, "it is more than a block, or none"
 
 
-FLAGS = [0, FLAG_PROPERTIES, FLAG_PROPERTIES | FLAG_FRAGMENT, FLAG_PROPERTIES | FLAG_TSNI, 0xF0, 0xFF]
+FLAGS = [
+    *(0, FLAG_PROPERTIES, FLAG_PROPERTIES | FLAG_FRAGMENT, FLAG_PROPERTIES | FLAG_TSNI, FLAG_REQUEST),
+    *(FLAG_REQUEST | FLAG_PROPERTIES, FLAG_REQUEST | FLAG_PROPERTIES | FLAG_FRAGMENT, 0xF0, 0xFF),
+]
 
 
 @given(

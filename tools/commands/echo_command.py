@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _MANY = 1024
 _HEX_ROW = 16
+_WITH_DATA = (MessageType.DATA, MessageType.REQUEST)
 
 
 class EchoHeader(TypedDict):
@@ -43,7 +44,7 @@ class EchoLine(TypedDict):
     """A message or an event of a receiver.
 
     Attributes:
-        type: `DATA` for a message, else the name of the event.
+        type: `DATA` for a message, `REQUEST` for a request, else the name of the event.
         topic: the topic.
         source: source string of the session that the message came from.
         sequence_number: the number of the message on the topic; the last number of a loss; negative without a number.
@@ -89,9 +90,9 @@ def command(
 ) -> None:
     """Prints the messages and events of TOPIC until Ctrl-C; its sources may start later.
 
-    A message is a line: sequence number, time of sending, headers in brackets if there are any, payload. An event is a
-    line with its name. With --json each is an object; the payload is in "data" if it is UTF-8, else (or with --hex) in
-    "hex".
+    A message is a line: sequence number, time of sending, headers in brackets if there are any, payload; a request is
+    marked. An event is a line with its name. With --json each is an object; the payload is in "data" if it is UTF-8,
+    else (or with --hex) in "hex".
 
     \b
     Examples:
@@ -120,7 +121,7 @@ def _print_all(receiver: Receiver, show: Callable[[Message], str], count: int | 
         messages = receiver.receive_many(limit, timeout)
         if not messages:
             break
-        seen += sum(message.type == MessageType.DATA for message in messages)
+        seen += sum(message.type in _WITH_DATA for message in messages)
         sys.stdout.write("".join(show(message) + "\n" for message in messages))
         sys.stdout.flush()
     return seen
@@ -137,7 +138,7 @@ def _as_json(as_hex: bool) -> Callable[[Message], str]:
             "flags": message.flags,
             "send_time_ns": message.send_time_ns,
         }
-        if message.type == MessageType.DATA:
+        if message.type in _WITH_DATA:
             if message.headers:
                 found["headers"] = tuple(
                     {"key": key, **_bytes(value, as_hex)}  # type: ignore[typeddict-item]
@@ -160,9 +161,10 @@ def _bytes(data: bytes, as_hex: bool) -> dict[str, str]:
 
 def _as_line(as_hex: bool) -> Callable[[Message], str]:
     def show(message: Message) -> str:
-        if message.type != MessageType.DATA:
+        if message.type not in _WITH_DATA:
             return _event(message)
-        head = f"{message.sequence_number:>8}  {_clock(message.send_time_ns)}  {_headers(message)}"
+        kind = "(request) " if message.type == MessageType.REQUEST else ""
+        head = f"{message.sequence_number:>8}  {_clock(message.send_time_ns)}  {kind}{_headers(message)}"
         if not as_hex:
             return head + visible(message.data)
         return head + f"{len(message)} bytes" + "".join(f"\n{row}" for row in _hex_rows(message.data))

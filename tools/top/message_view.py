@@ -110,7 +110,7 @@ def _line(each: Peeked) -> str:
         headers = "[" + ", ".join(f"{key}={visible(value)}" for key, value in unpack(data[:length])) + "]  "
         data = data[length:]
     more = f" ... {size(each.length - SHOWN_MAX)} more" if each.length > SHOWN_MAX else ""
-    part = "(fragment) " if each.fragment else ""
+    part = "(fragment) " if each.fragment else "(request) " if each.request else ""
     head = f"  {each.sequence_number:>12}  {_clock(each.send_time_ns)}  {each.length:>9}  "
     return f"{head}{part}{headers}{visible(data)}{more}"
 

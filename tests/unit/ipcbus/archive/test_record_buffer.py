@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from ipcbus.archive import archive_layout
 from ipcbus.archive.record_buffer import BUFFER_BYTES_MIN, RecordBuffer
 from ipcbus.delivery.message_types import MessageType
-from ipcbus.delivery.received_message import Origin
+from ipcbus.delivery.received_message import Origin, whole_message
+from ipcbus.wire.properties import pack
 from tests.kit.staging import BURST, LOSS, OWN, PART, ROW, Desk
 
 if TYPE_CHECKING:
@@ -285,3 +286,14 @@ def test_every_number_is_in_one_row(steps: list[tuple[str, int, int]]) -> None:
             lost += row.last - row.first + 1 if row.type in (LOSS, BURST) else 0
         assert number == next_numbers[which]
     assert (lost, dropped, 0) == (desk.stage.lost, desk.stage.dropped, desk.stage.missed)
+
+
+def test_a_request_is_recorded_as_a_message_that_is_marked() -> None:
+    desk = Desk()
+    desk.stage.record(whole_message(desk.origin, b"ask", 4, 4, 0x2, 0, None, pack({"k": b"v"}), 0, 9))
+    desk.send(5, b"plain")
+    buffer = desk.stage.take()
+    assert buffer is not None
+    found = [(int(row["type"]), int(row["flags"]), int(row["length"]), int(row["sequence"])) for row in buffer.rows]
+    assert found == [(MessageType.DATA, 0x42, 3, 4), (MessageType.DATA, 0x12, 5, 5)]
+    assert bytes(buffer.data).endswith(b"askplain")

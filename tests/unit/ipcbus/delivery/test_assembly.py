@@ -6,6 +6,7 @@ import pytest
 
 from ipcbus.delivery.assembly import Assembly
 from ipcbus.wire.properties import pack
+from ipcbus.wire.wire_layout import FLAG_PROPERTIES, FLAG_REQUEST
 
 
 def test_pieces_in_any_order_make_the_message() -> None:
@@ -48,13 +49,35 @@ def test_header_block_and_value_come_apart(value: bytes) -> None:
     assembly = Assembly(len(block) + len(value))
     assembly.put(10, (block + value)[10:])
     with pytest.raises(ValueError, match="bytes were put"):
-        assembly.parts()
+        assembly.parts(FLAG_PROPERTIES)
     assembly.put(0, block[:10])
-    assert assembly.parts() == (block, value)
+    assert assembly.parts(FLAG_PROPERTIES) == (None, block, value)
+
+
+@pytest.mark.parametrize("value", [b"", b"v", bytes(range(256)) * 300])
+@pytest.mark.parametrize("block", [b"", pack({"name": b"header"})])
+def test_a_request_header_comes_off_first(block: bytes, value: bytes) -> None:
+    whole = (0xFEDCBA9876543210).to_bytes(8, "little") + block + value
+    assembly = Assembly(len(whole))
+    assembly.put(0, whole)
+    flags = FLAG_REQUEST | (FLAG_PROPERTIES if block else 0)
+    assert assembly.parts(flags) == (0xFEDCBA9876543210, block or None, value)
+
+
+def test_a_message_without_parts_is_its_value() -> None:
+    assembly = Assembly(3)
+    assembly.put(0, b"abc")
+    assert assembly.parts(0) == (None, None, b"abc")
+
+
+def test_a_request_shorter_than_its_header_is_not_whole() -> None:
+    assembly = Assembly(7)
+    assembly.put(0, bytes(7))
+    assert assembly.parts(FLAG_REQUEST) is None
 
 
 def test_a_damaged_header_block_takes_nothing_apart() -> None:
     assembly = Assembly(4)
     assembly.put(0, b"\xff\xffab")
-    assert assembly.parts() is None
+    assert assembly.parts(FLAG_PROPERTIES) is None
     assert assembly.bytes() == b"\xff\xffab"

@@ -255,6 +255,18 @@ def a_batch_that_is_not_ended(domain: str) -> Iterator[Found]:
         yield from shown(bus, source)
 
 
+@moves(slot="lbm_reqs_rcved")
+def a_request(domain: str) -> Iterator[Found]:
+    with bus_of(domain, mode="sequential") as bus:
+        got: list[object] = []
+        source = bus.source("t")
+        bus.receiver("t", got.append)
+        bus.joined(source)
+        source.send_request(b"x", 7)
+        bus.until(lambda: len(got) >= 2, "the request")
+        yield from shown(bus, source)
+
+
 @moves(slot="views_kept")
 def an_array_that_is_kept(domain: str) -> Iterator[Found]:
     with bus_of(domain, mode="sequential") as bus:

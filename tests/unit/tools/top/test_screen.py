@@ -304,7 +304,10 @@ def test_domains_and_messages_are_pages() -> None:
     assert re.search(r"^  risk\s*$", found, re.MULTILINE)
     assert "> trading  this one" in found
     topic = views.Topic(1, SLOW, 0, "quotes.MSFT")
-    latest = tuple(Peeked(i, 1, 4, b"abc\x1b" if i else b"\x00" * 600, False, False) for i in range(30))
+    latest = tuple(
+        Peeked(i, 1, 4, b"abc\x1b" if i else b"\x00" * 600, fragment=False, headers=False, request=i == 7)
+        for i in range(30)
+    )
     shown = dataclasses.replace(frame(), messages=Messages(topic, latest, 30, part=True))
     found = text(shown, View(page=views.MESSAGES, message_topic=topic))
     assert "without a receiver" in found

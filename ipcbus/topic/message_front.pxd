@@ -1,0 +1,14 @@
+# The bytes before a message's value: a request header, a header block, or both in this order.
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.stdint cimport uint64_t
+from libc.string cimport memcpy
+
+
+cdef inline void copy_part(char *to, bytes front, const char *data, uint64_t offset, uint64_t length) noexcept:
+    """Copies `length` bytes from `offset` on out of the bytes before the data (None without) followed by the data."""
+    cdef uint64_t before = 0 if front is None else <uint64_t>PyBytes_GET_SIZE(front), some
+    if offset < before:
+        some = min(length, before - offset)
+        memcpy(to, PyBytes_AS_STRING(front) + offset, some)
+        to, offset, length = to + some, before, length - some
+    memcpy(to, data + (offset - before), length)
