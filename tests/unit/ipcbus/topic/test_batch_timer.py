@@ -1,0 +1,35 @@
+"""The timer of the open datagram: when it runs again, and when the next send starts it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ipcbus.topic.batch_timer import TimerResult, publish_old
+
+
+@pytest.mark.parametrize(
+    ("rest_ns", "open_bytes", "result", "runs"),
+    [
+        (40, 100, TimerResult(40, False), True),  # not old enough yet
+        (-1, 0, TimerResult(None, False), False),
+        (-2, 0, TimerResult(None, True), False),
+        (-1, 8, TimerResult(1000, False), True),  # another thread has sent since
+        (-2, 8, TimerResult(1000, True), True),
+    ],
+)
+def test_the_timer_runs_while_a_datagram_is_open(
+    rest_ns: int, open_bytes: int, result: TimerResult, runs: bool
+) -> None:
+    asked: list[tuple[int, ...]] = []
+
+    def flush_older(*args: int) -> int:
+        asked.append(args)
+        return rest_ns
+
+    batch: Any = SimpleNamespace(flush_older=flush_older, timer_runs=True, ring=SimpleNamespace(open_bytes=open_bytes))
+    assert publish_old(batch, 7, 1000, 5000) == result
+    assert batch.timer_runs == runs
+    assert asked == [(7, 1000, 5000)]

@@ -1,0 +1,53 @@
+"""The errors of sends: each names the topic, the value and the cure."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ipcbus.errors import MessageTooLarge
+from ipcbus.topic import send_errors
+from ipcbus.wire.wire_layout import MESSAGE_MAX
+
+
+@pytest.mark.parametrize(("length", "bytes_"), [(0, 0), (7, 7), (np.int64(9), 9), (MESSAGE_MAX, MESSAGE_MAX)])
+def test_a_length_is_a_whole_number(length: object, bytes_: int) -> None:
+    assert send_errors.checked_length("t", length, 100) == bytes_
+
+
+@pytest.mark.parametrize(
+    ("length", "kind"),
+    [
+        (-1, ValueError),
+        (1.5, TypeError),
+        ("7", TypeError),
+        (True, TypeError),
+        (None, TypeError),
+        (MESSAGE_MAX + 1, MessageTooLarge),
+    ],
+)
+def test_other_lengths_are_refused(length: object, kind: type[Exception]) -> None:
+    with pytest.raises(kind, match="topic 't': acquire"):
+        send_errors.checked_length("t", length, 100)
+
+
+def test_an_array_of_objects_is_refused() -> None:
+    send_errors.check_references(np.zeros(3))
+    for array in (np.array([object()]), memoryview(np.array([object()]))):
+        with pytest.raises(TypeError, match="holds references to objects; give"):
+            send_errors.check_references(array)
+
+
+def test_a_long_message_is_split_or_sent_over_a_transport_with_fragments() -> None:
+    assert "split it" in str(send_errors.too_large("t", 1 << 31, 100, in_fragments=True))
+    assert "use transport lbtipc" in str(send_errors.too_large("t", 101, 100, in_fragments=False))
+
+
+def test_an_item_that_is_not_bytes_is_named_by_its_index() -> None:
+    assert "encode it first" in str(send_errors.not_bytes("t", "text"))
+    assert "message 3 of send_many: 7 is of type int" in str(send_errors.not_bytes("t", 7, 3))
+
+
+@pytest.mark.parametrize(("with_context", "cure"), [(False, "ctx.source"), (True, "make a new Context")])
+def test_a_closed_source_says_what_to_make(with_context: bool, cure: str) -> None:
+    assert cure in str(send_errors.closed("t", with_context=with_context))
