@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from ipcbus.config.options import ContextOptions, ReceiverOptions, SourceOptions, WildcardReceiverOptions
 from ipcbus.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-    from ipcbus.config.option_values import Option, Value
+    from ipcbus.config.option_values import Option, OptionValues, Value
 
 _SCALE: Final = {"ms": 1, "s": 1000}
 """Times are compared in milliseconds, other values without conversion."""
@@ -103,9 +103,39 @@ _NO_PORT: Final = "there would be no port to use"
 _DOUBLES: Final = "the time doubles from the smaller value to the larger value"
 _CLIENT_SEEMS_GONE: Final = "the source would drop a client of which two acknowledgements were lost"
 
+
+def _numbers(scope: type[OptionValues], transport: str) -> Callable[[str], Option[int]]:
+    """Returns a function that returns an option of a transport by its name without the prefix."""
+    return lambda name: cast("Option[int]", scope.rows[f"transport_{transport}_{name}"])
+
+
+def _over_ring(transport: str) -> tuple[Relation, ...]:
+    context, receiver = _numbers(ContextOptions, transport), _numbers(ReceiverOptions, transport)
+    activity, check = receiver("activity_timeout"), ReceiverOptions.delivery_control_loss_check_interval
+    return (
+        Relation(context("id_high"), context("id_low"), _EMPTY_POOL),
+        Relation(activity, _numbers(SourceOptions, transport)("sm_interval"), _IDLE_SEEMS_ENDED, factor=2),
+        Relation(activity, check, _ENDS_BEFORE_CHECK, strict=True),
+    )
+
+
+def _over_udp(transport: str) -> tuple[Relation, ...]:
+    receiver, source = _numbers(ReceiverOptions, transport), _numbers(SourceOptions, transport)
+    activity, sm_maximum = receiver("activity_timeout"), source("sm_maximum_interval")
+    generation, backoff = receiver("nak_generation_interval"), receiver("nak_backoff_interval")
+    return (
+        Relation(sm_maximum, source("sm_minimum_interval"), _DOUBLES),
+        Relation(activity, sm_maximum, _IDLE_SEEMS_ENDED, factor=3),
+        Relation(activity, generation, _ENDS_BEFORE_LOSS, strict=True),
+        Relation(generation, backoff, _SECOND_NAK, factor=2),
+        Relation(backoff, source("ignore_interval"), _NAK_REFUSED, factor=2),
+        Relation(source("client_activity_timeout"), receiver("acknowledgement_interval"), _CLIENT_SEEMS_GONE, factor=3),
+    )
+
+
 RELATIONS: Final = (
-    Relation(ContextOptions.transport_lbtipc_id_high, ContextOptions.transport_lbtipc_id_low, _EMPTY_POOL),
-    Relation(ContextOptions.transport_lbtsmx_id_high, ContextOptions.transport_lbtsmx_id_low, _EMPTY_POOL),
+    *_over_ring("lbtipc"),
+    *_over_ring("lbtsmx"),
     Relation(
         SourceOptions.transport_lbtipc_transmission_window_size,
         ContextOptions.transport_lbtipc_datagram_max_size,
@@ -119,101 +149,13 @@ RELATIONS: Final = (
         factor=2,
     ),
     Relation(
-        ReceiverOptions.transport_lbtipc_activity_timeout,
-        SourceOptions.transport_lbtipc_sm_interval,
-        _IDLE_SEEMS_ENDED,
-        factor=2,
-    ),
-    Relation(
-        ReceiverOptions.transport_lbtsmx_activity_timeout,
-        SourceOptions.transport_lbtsmx_sm_interval,
-        _IDLE_SEEMS_ENDED,
-        factor=2,
-    ),
-    Relation(
-        ReceiverOptions.transport_lbtipc_activity_timeout,
-        ReceiverOptions.delivery_control_loss_check_interval,
-        _ENDS_BEFORE_CHECK,
-        strict=True,
-    ),
-    Relation(
-        ReceiverOptions.transport_lbtsmx_activity_timeout,
-        ReceiverOptions.delivery_control_loss_check_interval,
-        _ENDS_BEFORE_CHECK,
-        strict=True,
-    ),
-    Relation(
         SourceOptions.transport_topic_sequence_number_info_active_threshold,
         SourceOptions.transport_topic_sequence_number_info_interval,
         "the source must send several of them, or a receiver may not notice the loss of the last messages",
         factor=4,
     ),
-    Relation(
-        SourceOptions.transport_lbtru_sm_maximum_interval, SourceOptions.transport_lbtru_sm_minimum_interval, _DOUBLES
-    ),
-    Relation(
-        SourceOptions.transport_lbtrm_sm_maximum_interval, SourceOptions.transport_lbtrm_sm_minimum_interval, _DOUBLES
-    ),
-    Relation(
-        ReceiverOptions.transport_lbtru_activity_timeout,
-        SourceOptions.transport_lbtru_sm_maximum_interval,
-        _IDLE_SEEMS_ENDED,
-        factor=3,
-    ),
-    Relation(
-        ReceiverOptions.transport_lbtrm_activity_timeout,
-        SourceOptions.transport_lbtrm_sm_maximum_interval,
-        _IDLE_SEEMS_ENDED,
-        factor=3,
-    ),
-    Relation(
-        ReceiverOptions.transport_lbtru_activity_timeout,
-        ReceiverOptions.transport_lbtru_nak_generation_interval,
-        _ENDS_BEFORE_LOSS,
-        strict=True,
-    ),
-    Relation(
-        ReceiverOptions.transport_lbtrm_activity_timeout,
-        ReceiverOptions.transport_lbtrm_nak_generation_interval,
-        _ENDS_BEFORE_LOSS,
-        strict=True,
-    ),
-    Relation(
-        ReceiverOptions.transport_lbtru_nak_generation_interval,
-        ReceiverOptions.transport_lbtru_nak_backoff_interval,
-        _SECOND_NAK,
-        factor=2,
-    ),
-    Relation(
-        ReceiverOptions.transport_lbtrm_nak_generation_interval,
-        ReceiverOptions.transport_lbtrm_nak_backoff_interval,
-        _SECOND_NAK,
-        factor=2,
-    ),
-    Relation(
-        ReceiverOptions.transport_lbtru_nak_backoff_interval,
-        SourceOptions.transport_lbtru_ignore_interval,
-        _NAK_REFUSED,
-        factor=2,
-    ),
-    Relation(
-        ReceiverOptions.transport_lbtrm_nak_backoff_interval,
-        SourceOptions.transport_lbtrm_ignore_interval,
-        _NAK_REFUSED,
-        factor=2,
-    ),
-    Relation(
-        SourceOptions.transport_lbtru_client_activity_timeout,
-        ReceiverOptions.transport_lbtru_acknowledgement_interval,
-        _CLIENT_SEEMS_GONE,
-        factor=3,
-    ),
-    Relation(
-        SourceOptions.transport_lbtrm_client_activity_timeout,
-        ReceiverOptions.transport_lbtrm_acknowledgement_interval,
-        _CLIENT_SEEMS_GONE,
-        factor=3,
-    ),
+    *_over_udp("lbtru"),
+    *_over_udp("lbtrm"),
     Relation(ContextOptions.transport_lbtru_port_high, ContextOptions.transport_lbtru_port_low, _NO_PORT),
     Relation(ReceiverOptions.transport_lbtru_port_high, ReceiverOptions.transport_lbtru_port_low, _NO_PORT),
     Relation(ContextOptions.transport_lbtrm_source_port_high, ContextOptions.transport_lbtrm_source_port_low, _NO_PORT),

@@ -22,7 +22,7 @@ from ipcbus.topic.tsni import SequenceInfos
 from ipcbus.wire import wire_layout
 from ringbuf.channel import Shape
 from ringbuf.layout import RECORD_HEADER, RING_HEADER, round_up
-from ringbuf.private_channel import PrivateChannel
+from tests.kit.private_channel import PrivateChannel
 
 if TYPE_CHECKING:
     from collections.abc import Callable

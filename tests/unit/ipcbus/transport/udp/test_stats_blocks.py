@@ -15,7 +15,7 @@ from ipcbus.transport.udp.stats_blocks import INTERVAL_NS, SenderStatsBlock
 from ipcbus.wire import udp_packets, wire_layout
 from ringbuf.channel import Shape
 from ringbuf.layout import RING_HEADER
-from ringbuf.private_channel import PrivateChannel
+from tests.kit.private_channel import PrivateChannel
 
 TOPICS = 8
 

@@ -1,4 +1,4 @@
-"""A ring of this process only: for a transport that sends its records elsewhere, and for simulations."""
+"""A ring of this process only, for simulations and tests without shared objects."""
 
 from __future__ import annotations
 
