@@ -5,7 +5,7 @@ from __future__ import annotations
 from ipcbus.config.option_values import Option, OptionValues
 from ipcbus.config.options.lbtrm_options import LbtrmReceiver
 from ipcbus.config.options.lbtru_options import LbtruReceiver
-from ipcbus.config.options.option_limits import MAX_COUNT, MAX_MS
+from ipcbus.config.options.option_limits import MAX_COUNT, interval
 from ipcbus.config.options.resolver_options import ResolverReceiver
 
 
@@ -20,14 +20,12 @@ class ReceiverOptions(LbtruReceiver, LbtrmReceiver, ResolverReceiver, OptionValu
         meaning="A gap that is longer than this is reported as one burst. Messages that wait behind the gap are still "
         "delivered, unlike in Ultra Messaging.",
     )
-    delivery_control_loss_check_interval = Option(
-        default=250,
-        unit="ms",
-        minimum=0,
-        maximum=MAX_MS,
-        special_zero=True,
-        meaning="How often the receiver checks for losses while no message arrives; 0: it notices a loss only when a "
+    delivery_control_loss_check_interval = interval(
+        250,
+        "How often the receiver checks for losses while no message arrives; 0: it notices a loss only when a "
         "later message of the topic arrives. Ultra Messaging: 0.",
+        minimum=0,
+        special_zero=True,
     )
     ordered_delivery = Option(
         default=1,
@@ -68,19 +66,13 @@ class ReceiverOptions(LbtruReceiver, LbtrmReceiver, ResolverReceiver, OptionValu
         meaning="Whether the receiver receives a session over UDP when it cannot map the ring. An addition to Ultra "
         "Messaging.",
     )
-    transport_lbtipc_activity_timeout = Option(
-        default=60_000,
-        unit="ms",
-        minimum=1,
-        maximum=MAX_MS,
-        meaning="The receiver treats an LBT-IPC session as ended after this time without a sign of life. Keep it at "
+    transport_lbtipc_activity_timeout = interval(
+        60_000,
+        "The receiver treats an LBT-IPC session as ended after this time without a sign of life. Keep it at "
         "least twice the transport_lbtipc_sm_interval of the source.",
     )
-    transport_lbtsmx_activity_timeout = Option(
-        default=60_000,
-        unit="ms",
-        minimum=1,
-        maximum=MAX_MS,
-        meaning="The receiver treats an LBT-SMX session as ended after this time without a sign of life. Keep it at "
+    transport_lbtsmx_activity_timeout = interval(
+        60_000,
+        "The receiver treats an LBT-SMX session as ended after this time without a sign of life. Keep it at "
         "least twice the transport_lbtsmx_sm_interval of the source.",
     )

@@ -7,7 +7,7 @@ from typing import Final
 from ipcbus.config.addresses import DAEMONS, GROUP, INTERFACE, INTERFACE_OR_NONE
 from ipcbus.config.option_values import Option
 from ipcbus.config.options import udp_options
-from ipcbus.config.options.option_limits import MAX_MS, MAX_SECONDS
+from ipcbus.config.options.option_limits import MAX_SECONDS, interval
 
 _MBIT: Final = 1_000_000
 _FIRST_ADVERTS: Final = "Limit of adverts in their first phase, except for answers to queries."
@@ -62,12 +62,8 @@ class ResolverContext:
         "Last port for resolvers; when all ports are in use the system chooses one, unlike in Ultra Messaging.",
     )
     resolver_unicast_receiver_socket_buffer = udp_options.receiver_socket_buffer("from resolvers")
-    resolver_unicast_keepalive_interval = udp_options.interval(
-        500, "How often a context sends a sign of life to a resolver."
-    )
-    resolver_unicast_activity_timeout = udp_options.interval(
-        1000, "A resolver that has not answered for this time counts as dead."
-    )
+    resolver_unicast_keepalive_interval = interval(500, "How often a context sends a sign of life to a resolver.")
+    resolver_unicast_activity_timeout = interval(1000, "A resolver that has not answered for this time counts as dead.")
     resolver_datagram_max_size = Option(
         default=8192,
         unit="bytes",
@@ -90,26 +86,24 @@ class ResolverContext:
 class ResolverSource:
     """The options of topic resolution for a source."""
 
-    resolver_advertisement_minimum_initial_interval = udp_options.interval(
+    resolver_advertisement_minimum_initial_interval = interval(
         10, "Time between the first two adverts of a new source; it doubles up to the maximum."
     )
-    resolver_advertisement_maximum_initial_interval = udp_options.interval(
+    resolver_advertisement_maximum_initial_interval = interval(
         500, "Longest time between two adverts of a source in the first phase."
     )
-    resolver_advertisement_minimum_initial_duration = Option(
-        default=5000,
-        unit="ms",
+    resolver_advertisement_minimum_initial_duration = interval(
+        5000,
+        "How long the first phase of adverts lasts.",
         minimum=0,
-        maximum=MAX_MS,
-        meaning="How long the first phase of adverts lasts.",
     )
-    resolver_advertisement_sustain_interval = udp_options.interval(
+    resolver_advertisement_sustain_interval = interval(
         1000, "Time between two adverts of a source in the second phase."
     )
     resolver_advertisement_minimum_sustain_duration = _seconds(
         60, "How long the second phase of adverts lasts; a query begins it again."
     )
-    resolver_advertisement_quiescent_interval = udp_options.interval(
+    resolver_advertisement_quiescent_interval = interval(
         10_000,
         "Time between two adverts of a source after the second phase, for contexts that the network had cut off; 0: no "
         f"adverts, as in Ultra Messaging.{udp_options.ADDITION}",
@@ -130,24 +124,20 @@ class ResolverSource:
 class ResolverReceiver:
     """The options of topic resolution for a receiver."""
 
-    resolver_query_minimum_initial_interval = udp_options.interval(
+    resolver_query_minimum_initial_interval = interval(
         20, "Time between the first two queries of a new receiver; it doubles up to the maximum."
     )
-    resolver_query_maximum_initial_interval = udp_options.interval(
+    resolver_query_maximum_initial_interval = interval(
         200, "Longest time between two queries of a receiver in the first phase."
     )
-    resolver_query_minimum_initial_duration = Option(
-        default=5000,
-        unit="ms",
+    resolver_query_minimum_initial_duration = interval(
+        5000,
+        "How long the first phase of queries lasts.",
         minimum=0,
-        maximum=MAX_MS,
-        meaning="How long the first phase of queries lasts.",
     )
-    resolver_query_sustain_interval = udp_options.interval(
-        1000, "Time between two queries of a receiver in the second phase."
-    )
+    resolver_query_sustain_interval = interval(1000, "Time between two queries of a receiver in the second phase.")
     resolver_query_minimum_sustain_duration = _seconds(60, "How long the second phase of queries lasts.")
-    resolver_query_quiescent_interval = udp_options.interval(
+    resolver_query_quiescent_interval = interval(
         10_000,
         "Time between two queries of a receiver that has no source after the second phase; 0: no queries, as in Ultra "
         f"Messaging.{udp_options.ADDITION}",
@@ -159,8 +149,8 @@ class ResolverReceiver:
 class ResolverWildcardReceiver:
     """The options of topic resolution for a wildcard receiver."""
 
-    resolver_query_minimum_interval = udp_options.interval(
+    resolver_query_minimum_interval = interval(
         50, "Time between the first two queries for a pattern; it doubles up to the maximum."
     )
-    resolver_query_maximum_interval = udp_options.interval(1000, "Longest time between two queries for a pattern.")
+    resolver_query_maximum_interval = interval(1000, "Longest time between two queries for a pattern.")
     resolver_query_minimum_duration = _seconds(60, "How long a wildcard receiver sends queries for its pattern.")

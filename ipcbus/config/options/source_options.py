@@ -5,7 +5,7 @@ from __future__ import annotations
 from ipcbus.config.option_values import Option, OptionValues
 from ipcbus.config.options.lbtrm_options import LbtrmSource
 from ipcbus.config.options.lbtru_options import LbtruSource
-from ipcbus.config.options.option_limits import KIB, MAX_ID, MAX_MS, MAX_SECONDS, MAX_WINDOW, MIB
+from ipcbus.config.options.option_limits import KIB, MAX_ID, MAX_SECONDS, MAX_WINDOW, MIB, interval
 from ipcbus.config.options.resolver_options import ResolverSource
 
 
@@ -63,12 +63,9 @@ class SourceOptions(LbtruSource, LbtrmSource, ResolverSource, OptionValues, scop
         maximum=MAX_ID,
         meaning="Most topics of an LBT-IPC session. An addition to Ultra Messaging.",
     )
-    transport_lbtipc_sm_interval = Option(
-        default=10_000,
-        unit="ms",
-        minimum=1,
-        maximum=MAX_MS,
-        meaning="How often an idle LBT-IPC session gives a sign of life: it raises a counter in shared memory. Ultra "
+    transport_lbtipc_sm_interval = interval(
+        10_000,
+        "How often an idle LBT-IPC session gives a sign of life: it raises a counter in shared memory. Ultra "
         "Messaging sends a session message.",
     )
     transport_lbtsmx_id = Option(
@@ -113,21 +110,16 @@ class SourceOptions(LbtruSource, LbtrmSource, ResolverSource, OptionValues, scop
         maximum=MAX_ID,
         meaning="Most topics of an LBT-SMX session. An addition to Ultra Messaging.",
     )
-    transport_lbtsmx_sm_interval = Option(
-        default=10_000,
-        unit="ms",
-        minimum=1,
-        maximum=MAX_MS,
-        meaning="How often an idle LBT-SMX session gives a sign of life: it raises a counter in shared memory.",
+    transport_lbtsmx_sm_interval = interval(
+        10_000,
+        "How often an idle LBT-SMX session gives a sign of life: it raises a counter in shared memory.",
     )
-    transport_topic_sequence_number_info_interval = Option(
-        default=5000,
-        unit="ms",
-        minimum=0,
-        maximum=MAX_MS,
-        special_zero=True,
-        meaning="How often an idle source repeats its last sequence number (TSNI), so that receivers notice when the "
+    transport_topic_sequence_number_info_interval = interval(
+        5000,
+        "How often an idle source repeats its last sequence number (TSNI), so that receivers notice when the "
         "last messages are missing; 0: off. LBT-SMX has this, too, unlike in Ultra Messaging.",
+        minimum=0,
+        special_zero=True,
     )
     transport_topic_sequence_number_info_active_threshold = Option(
         default=60,
@@ -137,16 +129,14 @@ class SourceOptions(LbtruSource, LbtrmSource, ResolverSource, OptionValues, scop
         special_zero=True,
         meaning="How long after its last message a source repeats its last sequence number (TSNI); 0: without end.",
     )
-    resolver_no_receiver_linger_timeout = Option(
-        default=1000,
-        unit="ms",
-        minimum=0,
-        maximum=MAX_MS,
-        special_zero=True,
-        meaning="How long close() of a source keeps the open batch for receivers of the topic in its domain (wildcard "
+    resolver_no_receiver_linger_timeout = interval(
+        1000,
+        "How long close() of a source keeps the open batch for receivers of the topic in its domain (wildcard "
         "receivers included) that have not joined yet; counted from the time at which both source and receiver "
         "existed. 0: close() does not wait. It never waits inside a callback or while an exception is raised. An "
         "addition to Ultra Messaging.",
+        minimum=0,
+        special_zero=True,
     )
     slow_receiver_behavior = Option(
         default="block",
@@ -156,13 +146,11 @@ class SourceOptions(LbtruSource, LbtrmSource, ResolverSource, OptionValues, scop
         "receiver loses messages, which are counted, and may join again. Receivers of a session that evicts copy each "
         "datagram before they read it. An addition to Ultra Messaging.",
     )
-    slow_receiver_timeout = Option(
-        default=5000,
-        unit="ms",
-        minimum=10,
-        maximum=MAX_MS,
-        meaning="How long a receiver may keep a source waiting before it is evicted (slow_receiver_behavior evict). An "
+    slow_receiver_timeout = interval(
+        5000,
+        "How long a receiver may keep a source waiting before it is evicted (slow_receiver_behavior evict). An "
         "addition to Ultra Messaging.",
+        minimum=10,
     )
     implicit_batching_minimum_length = Option(
         default=2048,
@@ -172,20 +160,16 @@ class SourceOptions(LbtruSource, LbtrmSource, ResolverSource, OptionValues, scop
         meaning="The source sends a batch as soon as it has this size; 1: it sends each message at once. Not on "
         "LBT-SMX.",
     )
-    implicit_batching_interval = Option(
-        default=200,
-        unit="ms",
+    implicit_batching_interval = interval(
+        200,
+        "The source sends a batch at the latest this time after its first message. Not on LBT-SMX.",
         minimum=3,
-        maximum=MAX_MS,
-        meaning="The source sends a batch at the latest this time after its first message. Not on LBT-SMX.",
     )
-    explicit_batching_interval = Option(
-        default=1000,
-        unit="ms",
-        minimum=0,
-        maximum=MAX_MS,
-        special_zero=True,
-        meaning="How long an explicit batch (start_batch) may hold back its messages and those of the other topics of "
+    explicit_batching_interval = interval(
+        1000,
+        "How long an explicit batch (start_batch) may hold back its messages and those of the other topics of "
         "its session. After this time the session publishes them before the end of the batch, counts this "
         "(batches_timed_out) and logs one warning. 0: no limit. Not on LBT-SMX. An addition to Ultra Messaging.",
+        minimum=0,
+        special_zero=True,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ipcbus.config.option_values import Option
-from ipcbus.config.options.option_limits import KIB, MAX_COUNT, MAX_ID, MAX_MS, MAX_WINDOW, MIB
+from ipcbus.config.options.option_limits import KIB, MAX_COUNT, MAX_ID, MAX_WINDOW, MIB, interval
 
 ADDITION: Final = " An addition to Ultra Messaging."
 _MAX_BITS: Final = 10**12
@@ -22,13 +22,6 @@ _MAX_BUFFER: Final = 2**30
 def port(default: int, meaning: str) -> Option[int]:
     """Returns a row of a UDP port; 0 is valid only if it is the default, and lets the pool choose."""
     return Option(default=default, minimum=min(default, 1), maximum=MAX_ID, meaning=meaning)
-
-
-def interval(default: int, meaning: str, *, minimum: int = 1, special_zero: bool = False) -> Option[int]:
-    """Returns a row of a time in milliseconds."""
-    return Option(
-        default=default, unit="ms", minimum=minimum, maximum=MAX_MS, special_zero=special_zero, meaning=meaning
-    )
 
 
 def limit(default: int, unit: str, meaning: str) -> Option[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ipcbus.config.option_values import Option, OptionValues
-from ipcbus.config.options.option_limits import MAX_MS
+from ipcbus.config.options.option_limits import interval
 from ipcbus.config.options.resolver_options import ResolverWildcardReceiver
 
 
@@ -16,10 +16,8 @@ class WildcardReceiverOptions(ResolverWildcardReceiver, OptionValues, scope="wil
         meaning="Kind of pattern; both values mean Python's regular expressions (module re), and the whole topic must "
         "match. In Ultra Messaging regex is POSIX.",
     )
-    resolver_no_source_linger_timeout = Option(
-        default=1000,
-        unit="ms",
+    resolver_no_source_linger_timeout = interval(
+        1000,
+        "How long the receiver of a topic remains after the last source of the topic has ended.",
         minimum=0,
-        maximum=MAX_MS,
-        meaning="How long the receiver of a topic remains after the last source of the topic has ended.",
     )
