@@ -219,10 +219,7 @@ def _map_ring(fd: int, name: str, owner_uid: int | None) -> Mapping:
     head = np.frombuffer(os.pread(fd, layout.RING_HEADER.itemsize, 0), layout.RING_HEADER, 1)[0]
     data = int(head["data_offset"])
     if head["layout_id"] != layout.LAYOUT_ID or head["magic"] != layout.MAGIC:
-        raise SegmentMismatch(
-            f"{name} was made by layout {int(head['layout_id']):#010x} version {int(head['version'])}, this program "
-            f"has {layout.LAYOUT_ID:#010x} version {layout.VERSION}; run the same release of ipcbus on both sides"
-        )
+        raise layout.other_layout(name, int(head["layout_id"]), int(head["version"]))
     if data % layout.PAGE or not 0 < data < size:
         raise SegmentMismatch(
             f"the header of {name} is damaged: its data cannot begin at byte {data} of {size}; restart its source"

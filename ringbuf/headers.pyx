@@ -22,10 +22,7 @@ cdef int check_ring(Mapping ring, RingHeader *h) except -1:
     if h.magic != layout.MAGIC or h.kind != KIND_RING:
         raise SegmentMismatch("the object is not a ring of ipcbus; remove it, or choose another domain")
     if h.layout_id != layout.LAYOUT_ID:
-        raise SegmentMismatch(
-            f"the ring was made by layout {h.layout_id:#010x} version {h.version}, this program has "
-            f"{layout.LAYOUT_ID:#010x} version {layout.VERSION}; run the same release of ipcbus on both sides"
-        )
+        raise layout.other_layout("the ring", h.layout_id, h.version)
     if (
         h.total_bytes != ring.size or h.capacity & (h.capacity - 1) or h.capacity < layout.PAGE
         or h.data_offset + h.capacity != ring.size or ring.mapped < h.data_offset + 2 * h.capacity

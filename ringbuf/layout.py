@@ -332,6 +332,14 @@ def control_view(
     return header, user, slots
 
 
+def other_layout(name: str, layout_id: int, version: int) -> SegmentMismatch:
+    """Returns the error for an object that a program with another layout made."""
+    return SegmentMismatch(
+        f"{name} was made by layout {layout_id:#010x} version {version}, this program has {LAYOUT_ID:#010x} version "
+        f"{VERSION}; run the same release of ipcbus on both sides"
+    )
+
+
 def bucket_edges() -> np.ndarray[Any, np.dtype[np.uint64]]:
     """Returns the lower edge of each latency bucket in ns; shape `(HISTOGRAM_BUCKETS,)`, uint64."""
     index = np.arange(HISTOGRAM_BUCKETS, dtype=np.uint64)

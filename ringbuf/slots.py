@@ -112,7 +112,7 @@ class SlotTable:
             begin: position of a record that another active reader has not read, and does not read during this call;
                 None joins at the end.
         """
-        at = self._first + index * layout.SLOT.itemsize + 8
+        at = self._state(index) + layout.field_offset(layout.SLOT, "position")
         if begin is not None:
             self._words.store64(at, begin)
             self._words.store32(self._state(index), layout.SLOT_ACTIVE)
@@ -142,9 +142,8 @@ class SlotTable:
     def pause(self, index: int) -> bool:
         """Makes a claimed slot inactive until the next `join`; returns True when the writer waits for an event."""
         self._words.store32(self._state(index), layout.SLOT_JOINING)
-        self._slots[index]["generation"] += (
-            1  # the reader may continue before the last position that the writer has seen
-        )
+        # The reader may continue before the last position that the writer has seen.
+        self._slots[index]["generation"] += 1
         return nudge_writer(self._control)
 
     def leave(self, index: int) -> bool:

@@ -131,10 +131,7 @@ class SharedObject:
                 "again, then restart its owner"
             )
         if header["layout_id"] != layout.LAYOUT_ID:
-            raise SegmentMismatch(
-                f"{self.name} was made by layout {header['layout_id']:#010x} version {header['version']}, "
-                f"this program has {layout.LAYOUT_ID:#010x} version {layout.VERSION}; run the same release of ipcbus"
-            )
+            raise layout.other_layout(self.name, header["layout_id"], header["version"])
         if header["session_id"] != session_id:
             raise SegmentMismatch(
                 f"{self.name} belongs to session {header['session_id']:08x}, but the registry says {session_id:08x}; "
