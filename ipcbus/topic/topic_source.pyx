@@ -409,7 +409,11 @@ cdef class TopicSource:
                 for message in messages:
                     if not PyObject_CheckBuffer(message):
                         raise send_errors.not_bytes(self.topic, message, sent)
-                    self.send_flagged(message, None, 0, False, block)
+                    PyObject_GetBuffer(message, &view, PyBUF_SIMPLE)
+                    try:
+                        self.append(<const char *>view.buf, view.len, 0, False, block)
+                    finally:
+                        PyBuffer_Release(&view)
                     sent += 1
         finally:
             self.batch.explicit_batches -= at_once
