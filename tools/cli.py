@@ -129,7 +129,7 @@ class Commands(click.Group):
             raise Failure(f"{what}{error.strerror or error}") from error
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 @click.version_option(ipcbus.__version__, prog_name="ipcbus")
 def cli() -> None:
     """Shows, measures, feeds and checks the message bus of this host.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import json
 import math
@@ -127,24 +128,22 @@ def _checked_config(context: click.Context, _option: click.Parameter, given: str
 
 def bus_options(function: _Function) -> _Function:
     """Adds --domain and --config."""
-    return _domain_option(config_option(function))
+    return _ONE_DOMAIN(config_option(function))
 
 
 def statistics_options(function: _Function) -> _Function:
     """Adds --domain, and a --config that is only checked, to a command that reads statistics."""
-    return _domain_option(config_check_option(function))
+    return _ONE_DOMAIN(config_check_option(function))
 
 
-def _domain_option(function: _Function) -> _Function:
+def domain_option(help: str, **more: Any) -> Callable[[_Function], _Function]:  # noqa: ANN401 - as click takes them
+    """Adds --domain, whose names are checked."""
     return click.option(
-        "--domain",
-        default="default",
-        show_default=True,
-        metavar="NAME",
-        callback=checked_domain,
-        shell_complete=candidates.domains,
-        help="Work in this domain of the bus.",
-    )(function)
+        "--domain", metavar="NAME", callback=checked_domain, shell_complete=candidates.domains, help=help, **more
+    )
+
+
+_ONE_DOMAIN = domain_option("Work in this domain of the bus.", default="default")
 
 
 def config_option(function: _Function, **more: Any) -> _Function:  # noqa: ANN401 - as click takes them
@@ -180,13 +179,42 @@ def transport_option(function: _Function) -> _Function:
     )(function)
 
 
+def sending_options(receivers: int, timeout: float) -> Callable[[_Function], _Function]:
+    """Adds --transport, --wait-receivers and --timeout, with the defaults of the last two."""
+
+    def add(function: _Function) -> _Function:
+        function = click.option(
+            "--timeout", type=Seconds(), default=timeout, help="Wait SECONDS at most for receivers."
+        )(function)
+        function = click.option(
+            "--wait-receivers",
+            metavar="N",
+            type=click.IntRange(min=0),
+            default=receivers,
+            help="Start when N contexts receive each topic, so that they miss nothing; 0 starts at once.",
+        )(function)
+        return transport_option(function)
+
+    return add
+
+
+def port_option(default: int, protocol: str) -> Callable[[_Function], _Function]:
+    """Adds --port."""
+    what = f"Listen on this {protocol} port; 0 takes a free one."
+    return click.option("--port", metavar="N", type=click.IntRange(0, 65535), default=default, help=what)
+
+
 def source_options(transport: str | None) -> dict[str, Any]:
     """Returns the options of the source that --transport sets; without --transport none, so that --config decides."""
     return {} if transport is None else {"transport": transport}
 
 
 def print_json(value: object) -> None:
-    """Prints one line of JSON and flushes it, because a program may wait for it."""
+    """Prints one line of JSON and flushes it, because a program may wait for it; a dataclass becomes an object."""
+    if dataclasses.is_dataclass(value):
+        from ipcbus.stats.serialization import to_plain  # the import takes a while
+
+        value = to_plain(value)
     click.echo(json.dumps(value))
 
 

@@ -31,7 +31,6 @@ def topic_options(function: _Function) -> _Function:
     for option in (
         click.option(
             "--timeout",
-            metavar="SECONDS",
             type=Seconds(),
             help="Give up after SECONDS without a source (default: never).",
         ),

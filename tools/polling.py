@@ -26,10 +26,8 @@ def interval_option(default: float = 1.0) -> Callable[[_Function], _Function]:
     """Adds --interval."""
     return click.option(
         "--interval",
-        metavar="SECONDS",
         type=Seconds(SHORTEST_S, 86400),
         default=default,
-        show_default=True,
         help="Seconds between two snapshots; rates are over this time.",
     )
 

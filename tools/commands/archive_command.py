@@ -46,12 +46,11 @@ def info(archive: str, count: bool, as_json: bool) -> None:
       ipcbus archive info traffic --json | jq '.logs[] | {key, next_offset, lost}'
     """
     from ipcbus.archive import Archive
-    from ipcbus.stats.serialization import to_plain
     from ipcbus_tools.render.archive_output import ArchiveInfo, show
 
     found = ArchiveInfo.of(Archive(archive), count=count)
     if as_json:
-        print_json(to_plain(found))
+        print_json(found)
     else:
         show(output(), found)
 
@@ -72,14 +71,13 @@ def verify_command(ctx: click.Context, archive: str, as_json: bool) -> None:
     """
     from ipcbus.archive import Archive
     from ipcbus.archive.verify import verify
-    from ipcbus.stats.serialization import to_plain
     from ipcbus_tools.render.archive_output import Findings
     from ipcbus_tools.render.text_tables import show_table
 
     opened = Archive(archive, lenient=True)
     found = Findings(str(opened.path), opened.id, tuple(verify(opened)))
     if as_json:
-        print_json(to_plain(found))
+        print_json(found)
     else:
         console = output()
         rows: list[Row] = [
@@ -115,14 +113,13 @@ def repair_command(archive: str, as_json: bool) -> None:
     """
     from ipcbus.archive import Archive
     from ipcbus.archive.repair import repair
-    from ipcbus.stats.serialization import to_plain
     from ipcbus_tools.render.archive_output import Repairs
 
     opened = Archive(archive, lenient=True)
     repaired = tuple(repair(opened))
     done = Repairs(str(opened.path), opened.id, repaired)
     if as_json:
-        print_json(to_plain(done))
+        print_json(done)
         return
     console = output()
     for each in done.repairs:

@@ -92,7 +92,6 @@ def command(
     """
     from ipcbus.archive import Archive
     from ipcbus.archive.row_filter import RowSelection
-    from ipcbus.stats.serialization import to_plain
 
     try:
         from ipcbus.archive.export import export
@@ -122,7 +121,7 @@ def command(
         raise Failure(f"{error}; --skip-damaged exports all other rows") from error
     found = Export(str(opened.path), opened.id, tuple(files), tuple(missing))
     if as_json:
-        print_json(to_plain(found))
+        print_json(found)
     else:
         _show(found)
     ctx.exit(1 if any(each.damaged for each in missing) else 0)

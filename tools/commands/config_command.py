@@ -71,6 +71,7 @@ def check(file: str, as_json: bool) -> None:
     "--topic",
     metavar="NAME",
     default="",
+    show_default=False,
     shell_complete=candidates.topics,
     help="Show the options of this topic, with the file's sections for topics that match it.",
 )

@@ -125,15 +125,13 @@ def command(
       ipcbus delay quotes.AAPL --interval 10
       ipcbus delay ticks -n 1 --json | jq '.receivers[] | {pid, p99: .recent.p99_ns}'
     """
-    from ipcbus.stats.serialization import to_plain
-
     wait_for_topic(domain, topic, timeout)
     console = output()
     if not as_json:
         notes().print(safe(_NOTE), soft_wrap=True)
     for found in watch(domain, interval, count):
         if as_json:
-            print_json(to_plain(delays(found, topic)))
+            print_json(delays(found, topic))
         else:
             for line in lines(delays(found, topic)):
                 console.print(safe(line), soft_wrap=True)

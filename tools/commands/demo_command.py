@@ -15,15 +15,14 @@ import ipcbus
 from ipcbus_tools.common import (
     Failure,
     Seconds,
-    checked_domain,
     config_option,
+    domain_option,
     json_option,
     notes,
     number,
     output,
     print_json,
 )
-from ipcbus_tools.completion import candidates
 from ipcbus_tools.demo import demo_balance, demo_report, market
 from ipcbus_tools.demo.demo_receivers import DemoReceivers
 from ipcbus_tools.signals import SignalHandler
@@ -71,20 +70,14 @@ def _show_result(console: Console, entries: list[demo_balance.BalanceEntry]) -> 
 
 
 @click.command("demo")
-@click.option("--seconds", type=Seconds(0.1, 3600), default=6, show_default=True, help="Send for this many seconds.")
+@click.option("--seconds", type=Seconds(0.1, 3600), default=6, help="Send for this many seconds.")
 @click.option(
     "--messages",
     type=click.IntRange(1),
     metavar="N",
     help="Send N messages at full speed on each transport, not for --seconds.",
 )
-@click.option(
-    "--domain",
-    metavar="NAME",
-    callback=checked_domain,
-    shell_complete=candidates.domains,
-    help="Work in this domain (default: a new domain that no other process uses).",
-)
+@domain_option("Work in this domain (default: a new domain that no other process uses).")
 @config_option
 @click.option(
     "--report",

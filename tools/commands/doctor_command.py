@@ -11,8 +11,8 @@ import click
 import ipcbus
 from ipcbus_tools.common import (
     age,
-    checked_domain,
     config_check_option,
+    domain_option,
     json_option,
     output,
     plural,
@@ -20,7 +20,6 @@ from ipcbus_tools.common import (
     safe,
     size,
 )
-from ipcbus_tools.completion import candidates
 from ipcbus_tools.doctor.diagnosis import (
     EXIT_CODES,
     FINDING,
@@ -45,19 +44,11 @@ _STYLES = {OK: "green", FINDING: "bold red", UNKNOWN: "yellow"}
 @click.option(
     "--reclaim", is_flag=True, help="Remove what dead contexts left in shared memory; live contexts are not touched."
 )
-@click.option(
-    "--domain",
-    "domains",
-    multiple=True,
-    metavar="NAME",
-    callback=checked_domain,
-    shell_complete=candidates.domains,
-    help="Check the bus in this domain only; may be repeated (default: every domain).",
-)
+@domain_option("Check the bus in this domain only; may be repeated (default: every domain).", multiple=True)
 @config_check_option
 @json_option
 @click.pass_context
-def command(ctx: click.Context, reclaim: bool, domains: tuple[str, ...], as_json: bool) -> None:
+def command(ctx: click.Context, reclaim: bool, domain: tuple[str, ...], as_json: bool) -> None:
     """Checks this host and the bus on it, and names a cure for each finding.
 
     \b
@@ -88,13 +79,11 @@ def command(ctx: click.Context, reclaim: bool, domains: tuple[str, ...], as_json
       ipcbus doctor --json | jq '.checks[] | select(.state != "ok")'
       sudo ipcbus doctor --reclaim --domain trading
     """
-    found = diagnose(domains, reclaim=reclaim)
+    found = diagnose(domain, reclaim=reclaim)
     if as_json:
-        from ipcbus.stats.serialization import to_plain
-
-        print_json(to_plain(found))
+        print_json(found)
     else:
-        _show(output(), found, domains, reclaim=reclaim)
+        _show(output(), found, domain, reclaim=reclaim)
     ctx.exit(found.exit_code)
 
 

@@ -74,9 +74,7 @@ class EchoLine(TypedDict):
 @click.argument("topic", shell_complete=candidates.topics)
 @click.option("-n", "--count", metavar="N", type=click.IntRange(min=1), help="End after N messages (default: never).")
 @click.option("--hex", "as_hex", is_flag=True, help="Print payloads in hexadecimal.")
-@click.option(
-    "--timeout", metavar="SECONDS", type=Seconds(), help="Give up after SECONDS without a message (default: never)."
-)
+@click.option("--timeout", type=Seconds(), help="Give up after SECONDS without a message (default: never).")
 @bus_options
 @json_option
 def command(

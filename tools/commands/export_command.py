@@ -10,8 +10,16 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ipcbus.extras import how_to_install
-from ipcbus_tools.common import Failure, Misuse, checked_domain, config_check_option, json_option, notes, print_json
-from ipcbus_tools.completion import candidates
+from ipcbus_tools.common import (
+    Failure,
+    Misuse,
+    config_check_option,
+    domain_option,
+    json_option,
+    notes,
+    port_option,
+    print_json,
+)
 from ipcbus_tools.signals import SignalHandler
 
 if TYPE_CHECKING:
@@ -24,25 +32,10 @@ PORT: Final = 19465
 
 
 @click.command("export")
-@click.option("--address", metavar="HOST", default="127.0.0.1", show_default=True, help="Listen on this address.")
-@click.option(
-    "--port",
-    metavar="N",
-    type=click.IntRange(0, 65535),
-    default=PORT,
-    show_default=True,
-    help="Listen on this TCP port; 0 takes a free one.",
-)
+@click.option("--address", metavar="HOST", default="127.0.0.1", help="Listen on this address.")
+@port_option(PORT, "TCP")
 @click.option("--once", is_flag=True, help="Print once what Prometheus would get, and end.")
-@click.option(
-    "--domain",
-    "domains",
-    metavar="NAME",
-    multiple=True,
-    callback=checked_domain,
-    shell_complete=candidates.domains,
-    help="Export this domain; may be repeated (default: the domain 'default').",
-)
+@domain_option("Export this domain; may be repeated (default: the domain 'default').", multiple=True)
 @click.option("--all", "everywhere", is_flag=True, help="Export all domains of this host, also later ones.")
 @config_check_option
 @json_option
@@ -50,7 +43,7 @@ def command(
     address: str,
     port: int,
     once: bool,
-    domains: tuple[str, ...],
+    domain: tuple[str, ...],
     everywhere: bool,
     as_json: bool,
 ) -> None:
@@ -69,7 +62,7 @@ def command(
 
     With --json the command prints its address as JSON as soon as it answers there.
     """
-    if everywhere and domains:
+    if everywhere and domain:
         raise Misuse("--all and --domain contradict each other; leave one out")
     if once and as_json:
         raise Misuse("--once prints the text format of Prometheus; for JSON use ipcbus list --json")
@@ -77,7 +70,7 @@ def command(
         raise Failure(f"ipcbus export needs prometheus-client; {how_to_install('metrics')}")
     from ipcbus_tools.metrics import metrics_server  # it imports prometheus_client
 
-    shown = () if everywhere else domains or ("default",)
+    shown = () if everywhere else domain or ("default",)
     registry = metrics_server.registry(shown)
     if once:
         click.echo(metrics_server.text(registry), nl=False)

@@ -78,10 +78,8 @@ def _confs(context: click.Context, option: click.Parameter, values: tuple[str, .
 @click.option(
     "--checkpoint", metavar="DIR", type=click.Path(path_type=Path), help="Keep the position of --stream in DIR."
 )
-@click.option(
-    "--every", metavar="SECONDS", type=Seconds(0.001), help="With --stream: read new rows every SECONDS, without end."
-)
-@click.option("--master", metavar="URL", default="local[*]", show_default=True, help="Run on this Spark master.")
+@click.option("--every", type=Seconds(0.001), help="With --stream: read new rows every SECONDS, without end.")
+@click.option("--master", metavar="URL", default="local[*]", help="Run on this Spark master.")
 @click.option(
     "--conf", "confs", metavar="NAME=VALUE", multiple=True, callback=_confs, help="Set spark.NAME; may be repeated."
 )
@@ -131,7 +129,6 @@ def command(
             raise Failure(f"ipcbus pipeline needs {package}; {how_to_install('spark')}")
     from ipcbus.spark.pipelines.reading import Selection  # these import pyspark
     from ipcbus.spark.pipelines.row_columns import interval_ns
-    from ipcbus.stats.serialization import to_plain
     from ipcbus_tools.pipeline.pipeline_output import show
     from ipcbus_tools.pipeline.pipeline_run import Request, run
 
@@ -146,7 +143,7 @@ def command(
             notes().print(f"stopped by {signal}: {name} has no result; run it again")
             raise
     if as_json:
-        print_json(to_plain(found))
+        print_json(found)
     else:
         show(output(), found)
     if stopped is not None:

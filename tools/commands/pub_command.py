@@ -19,8 +19,8 @@ from ipcbus_tools.common import (
     notes,
     number,
     print_json,
+    sending_options,
     source_options,
-    transport_option,
 )
 from ipcbus_tools.completion import candidates
 from ipcbus_tools.signals import SignalHandler, Stopped
@@ -32,34 +32,15 @@ if TYPE_CHECKING:
 @click.command("pub")
 @click.argument("topic", shell_complete=candidates.topics)
 @click.argument("texts", metavar="[TEXT]...", nargs=-1)
-@transport_option
-@click.option(
-    "--wait-receivers",
-    metavar="N",
-    type=click.IntRange(min=0),
-    default=1,
-    show_default=True,
-    help="Start when N contexts receive the topic, so that they miss nothing; 0 starts at once.",
-)
-@click.option(
-    "--timeout",
-    metavar="SECONDS",
-    type=Seconds(),
-    default=10,
-    show_default=True,
-    help="Wait SECONDS at most for receivers.",
-)
+@sending_options(receivers=1, timeout=10)
 @click.option(
     "--repeat",
     metavar="N",
     type=click.IntRange(min=0),
     default=1,
-    show_default=True,
     help="Send all TEXTs N times; 0 goes on until Ctrl-C.",
 )
-@click.option(
-    "--interval", metavar="SECONDS", type=Seconds(), default=0, help="Wait SECONDS between two messages (default 0)."
-)
+@click.option("--interval", type=Seconds(), default=0, help="Wait SECONDS between two messages.")
 @click.option(
     "--header", "given", metavar="NAME=VALUE", multiple=True, help="Add a header to each message; may be repeated."
 )

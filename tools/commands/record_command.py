@@ -51,16 +51,13 @@ _MAX_H: Final = 24 * 366 * 100
     metavar="SIZE",
     callback=as_size,
     default="64M",
-    show_default=True,
     help="Memory for messages that wait for the disk, in bytes.",
 )
 @click.option("--lossless", is_flag=True, help="When the buffer is full, let sources wait instead of losing messages.")
 @click.option(
     "--segment-bytes", metavar="SIZE", callback=as_size, help="Start a new segment at this size (default 256M)."
 )
-@click.option(
-    "--segment-seconds", metavar="SECONDS", type=Seconds(), help="Start a new segment at this age (default 3600 s)."
-)
+@click.option("--segment-seconds", type=Seconds(), help="Start a new segment at this age (default 3600 s).")
 @click.option(
     "--retain-bytes",
     metavar="SIZE",
@@ -74,11 +71,10 @@ _MAX_H: Final = 24 * 366 * 100
     "--sync",
     type=click.Choice(["interval", "always", "never"]),
     default="interval",
-    show_default=True,
     help="When rows are forced to the disk: each second (interval), before readers see them (always), or when the "
     "system decides (never).",
 )
-@click.option("--seconds", metavar="SECONDS", type=Seconds(), help="End after SECONDS (default: never).")
+@click.option("--seconds", type=Seconds(), help="End after SECONDS (default: never).")
 @click.option(
     "--messages", metavar="N", type=click.IntRange(min=1), help="End after N messages or more (default: never)."
 )

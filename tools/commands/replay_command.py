@@ -16,7 +16,7 @@ from ipcbus_tools.common import (
     as_time,
     bus_options,
     json_option,
-    transport_option,
+    sending_options,
 )
 from ipcbus_tools.replay.replay_options import speed_of
 
@@ -54,7 +54,6 @@ def _renamed(_context: click.Context, option: click.Parameter, given: tuple[str,
     "--speed",
     callback=speed_of,
     default="max",
-    show_default=True,
     metavar="real|max|Nx",
     help="Send at the recorded pace (real), as fast as possible (max), or N times as fast as recorded.",
 )
@@ -75,46 +74,25 @@ def _renamed(_context: click.Context, option: click.Parameter, given: tuple[str,
     metavar="N",
     type=click.IntRange(min=0),
     default=1,
-    show_default=True,
     help="Archive: send everything N times; 0 goes on until Ctrl-C.",
 )
 @click.option(
     "--topic-from",
     metavar="KEY",
     default="stream",
-    show_default=True,
     help="File: the JSON key whose value is the topic of a line.",
 )
 @click.option(
     "--topic",
     metavar="TOPIC",
     default="feed",
-    show_default=True,
     help="File: the topic of lines without that key, and of plain text.",
 )
-@transport_option
-@click.option(
-    "--wait-receivers",
-    metavar="N",
-    type=click.IntRange(min=0),
-    default=0,
-    show_default=True,
-    help="Start when N contexts receive each topic, so that they miss nothing.",
-)
-@click.option(
-    "--timeout",
-    metavar="SECONDS",
-    type=Seconds(),
-    default=30,
-    show_default=True,
-    help="Wait SECONDS at most for receivers.",
-)
+@sending_options(receivers=0, timeout=30)
 @click.option(
     "--linger",
-    metavar="SECONDS",
     type=Seconds(),
     default=5,
-    show_default=True,
     help="At the end, wait at most SECONDS until the receivers have read everything.",
 )
 @bus_options

@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 import click
 
 from ipcbus.resolution.network.forwarder import Forwarder, ForwarderSettings
-from ipcbus_tools.common import Failure, Misuse, json_option, plural, print_json
+from ipcbus_tools.common import Failure, Misuse, json_option, plural, port_option, print_json
 from ipcbus_tools.signals import SignalHandler
 
 PORT: Final = 15380
@@ -34,23 +34,14 @@ _POLL_NS = _S // 4
     "--interface",
     metavar="ADDRESS",
     default="127.0.0.1",
-    show_default=True,
     help="Listen on this numeric address, IPv4 or IPv6; the default is reachable only from this host.",
 )
-@click.option(
-    "--port",
-    metavar="N",
-    type=click.IntRange(0, 65535),
-    default=PORT,
-    show_default=True,
-    help="Listen on this UDP port; 0 takes a free one.",
-)
+@port_option(PORT, "UDP")
 @click.option(
     "--clients",
     metavar="N",
     type=click.IntRange(1, 100_000),
     default=ForwarderSettings().clients_max,
-    show_default=True,
     help="Serve at most N contexts at a time; refuse further ones.",
 )
 @json_option

@@ -106,9 +106,7 @@ def command(session: str, interval: float, domain: str, as_json: bool) -> None:
 
 def _print(found: SessionCounters, as_json: bool) -> None:
     if as_json:
-        from ipcbus.stats.serialization import to_plain
-
-        print_json(to_plain(found))
+        print_json(found)
     else:
         _show(found)
 

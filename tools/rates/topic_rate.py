@@ -147,8 +147,6 @@ def show(
     Raises:
         Failure: the topic has no source for `timeout` seconds.
     """
-    from ipcbus.stats.serialization import to_plain
-
     wait_for_topic(domain, topic, timeout)
     meter = TopicMeter(topic, window)
     console = output()
@@ -157,7 +155,7 @@ def show(
         if place == 0:
             continue
         if as_json:
-            print_json(to_plain(line))
+            print_json(line)
         else:
             for text in lines(line, describe):
                 console.print(safe(text), soft_wrap=True)
@@ -185,9 +183,7 @@ def window_option() -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Adds --window."""
     return click.option(
         "--window",
-        metavar="SECONDS",
         type=Seconds(SHORTEST_S, 86400),
         default=10.0,
-        show_default=True,
         help="Compute mean, min, max and deviation over the last SECONDS; over more when few messages come.",
     )
