@@ -19,9 +19,11 @@ from ipcbus_tools.completion import candidates
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import Progress
     from rich.text import Text
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+_Bar = TypeVar("_Bar", bound="Progress")
 _Domain = TypeVar("_Domain", bound=str | tuple[str, ...] | None)
 
 _MAX_S = 366 * 86400
@@ -230,6 +232,14 @@ def notes() -> Console:
     from rich.console import Console
 
     return Console(stderr=True, highlight=False)
+
+
+def progress_bar(kind: type[_Bar]) -> _Bar:
+    """Returns a bar of what is done on stderr; it is shown only on a terminal."""
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+
+    columns = (BarColumn(None), MofNCompleteColumn(), TextColumn("{task.speed:.0f}/s", "dim"), TimeRemainingColumn())
+    return kind(*columns, console=notes(), transient=True, disable=not sys.stderr.isatty(), expand=True)
 
 
 def visible(data: bytes) -> str:

@@ -144,7 +144,7 @@ def test_replay_to_receivers(domain: str, context: ipcbus.Context, archive: Arch
 @pytest.mark.parametrize(
     ("arguments", "topics"),
     [
-        (("--select", "a"), {"a": 10}),
+        (("--topic", "a"), {"a": 10}),
         (("--select", "a", "--select", "b", "--start", "2"), {"a": 9, "b": 9}),
         (("--pattern", "[b-z]", "--end", "3"), {"b": 1}),
         (("--start", "2023-11-14T22:13:28+00:00", "--stream", "desk"), {"a": 2, "b": 2}),
@@ -160,7 +160,7 @@ def test_replay_for_people(domain: str, archive: Archive) -> None:
     result = run("replay", str(archive.path), "--domain", domain, "--rename", "a=z")
     assert result.exit_code == 0, result.output
     lines = [line.split() for line in result.stdout.splitlines() if line.strip()]
-    assert lines[0] == ["topic", "sent", "as", "messages", "payload"]
+    assert lines[1] == ["topic", "sent", "as", "messages", "payload"]
     assert lines[2:4] == [["a", "z", "10", "20", "B"], ["b", "b", "10", "20", "B"]]
     assert result.stdout.splitlines()[-2].startswith("20 messages, 40 B in ")
     assert result.stdout.splitlines()[-1] == "1 sequence number lost before the recording"
@@ -169,14 +169,13 @@ def test_replay_for_people(domain: str, archive: Archive) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
-        (("--topic", "feed"), 2, "--topic is for files"),
         (("--topic-from", "stream"), 2, "--topic-from is for files"),
         (("--rename", "a"), 2, "'a' is not OLD=NEW"),
         (("--rename", "=a"), 2, "is not OLD=NEW"),
         (("--start", "soon"), 2, "neither an offset nor a time"),
         (("--start", "0001-01-01"), 2, "neither an offset nor a time"),
         (("--start", "22"), 2, "has the offsets 0 to 21, not 22"),
-        (("--select", "x"), 1, "has no topic 'x'"),
+        (("--topic", "x"), 1, "has no topic 'x'"),
         (("--stream", "x"), 1, "has no stream 'x'"),
         (("--wait-receivers", "1", "--timeout", "0.05"), 1, "0 of 1 receiving contexts"),
     ],
@@ -194,6 +193,16 @@ def test_replay_of_a_file_knows_no_topics(domain: str, tmp_path: Path, option: s
     result = run("replay", str(file), option, "1=2" if option == "--rename" else "1", "--domain", domain)
     assert result.exit_code == 2
     assert f"{option} is for archives" in result.stderr
+
+
+def test_replay_of_a_file_takes_one_topic(domain: str, tmp_path: Path) -> None:
+    file = tmp_path / "log"
+    file.write_bytes(b"line\n")
+    result = run("replay", str(file), "--topic", "a", "--topic", "b", "--domain", domain)
+    assert result.exit_code == 2
+    assert "a file has one --topic" in result.stderr
+    done = run("replay", str(file), "--topic", "a", "--domain", domain, "--json")
+    assert json.loads(done.stdout)["topics"] == {"a": 1}
 
 
 def test_replay_of_no_archive(domain: str, tmp_path: Path) -> None:

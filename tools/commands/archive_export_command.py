@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -12,15 +11,25 @@ from typing import TYPE_CHECKING, cast
 import click
 
 from ipcbus.errors import ArchiveDamaged
-from ipcbus_tools.common import Failure, Misuse, json_option, notes, number, output, plural, print_json, safe, size
+from ipcbus_tools.common import (
+    Failure,
+    Misuse,
+    json_option,
+    notes,
+    number,
+    output,
+    plural,
+    print_json,
+    progress_bar,
+    safe,
+    size,
+)
 from ipcbus_tools.completion import candidates
 from ipcbus_tools.render.text_tables import Row, show_table
 from ipcbus_tools.signals import SignalHandler
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from rich.progress import Progress
 
     from ipcbus.archive import Archive
     from ipcbus.archive.export import Form
@@ -90,6 +99,8 @@ def command(
       ipcbus archive export traffic --to quotes --topic 'quotes\\..*' --pattern
       duckdb -c "SELECT topic, count(*) FROM 'traffic.parquet' GROUP BY topic"
     """
+    from rich.progress import Progress
+
     from ipcbus.archive import Archive
     from ipcbus.archive.row_filter import RowSelection
 
@@ -104,7 +115,7 @@ def command(
     missing: list[Missing] = []
     try:
         total = _count_rows(opened, topics, pattern, skip_damaged)
-        with SignalHandler() as signals, signals.interruptible(), _progress() as progress:
+        with SignalHandler() as signals, signals.interruptible(), progress_bar(Progress) as progress:
             task = progress.add_task("", total=total)
             files = export(
                 opened,
@@ -178,10 +189,3 @@ def _topic_predicate(topics: tuple[str, ...], pattern: bool) -> Callable[[str], 
         except (re.error, OverflowError, RecursionError) as error:
             raise Misuse(f"--topic {topic!r} is not a regular expression: {error}") from error
     return lambda topic: any(expression.fullmatch(topic) for expression in expressions)
-
-
-def _progress() -> Progress:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (BarColumn(None), MofNCompleteColumn(), TextColumn("{task.speed:.0f}/s", "dim"), TimeRemainingColumn())
-    return Progress(*columns, console=notes(), transient=True, disable=not sys.stderr.isatty(), expand=True)

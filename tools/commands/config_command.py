@@ -9,9 +9,10 @@ import click
 from ipcbus.config import SCOPES, Config
 from ipcbus_tools.common import config_option, json_option, output, print_json, safe
 from ipcbus_tools.completion import candidates
+from ipcbus_tools.render.text_tables import show_table
 
 if TYPE_CHECKING:
-    Row = dict[str, object]
+    from ipcbus_tools.render.text_tables import Row
 
 _DEFAULT = "default"
 
@@ -86,18 +87,9 @@ def show(config: str | None, scope: str | None, topic: str, changed: bool, as_js
     if as_json:
         print_json(rows)
         return
-    from rich.table import Table
-
-    console = output()
     if not rows:
-        console.print(safe("every option has its default"))
-        return
-    table = Table(box=None)
-    for column in rows[0]:
-        table.add_column(column, justify="right" if column in ("value", "default") else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(safe(_shown(value)) for value in row.values()))
-    console.print(table)
+        output().print("every option has its default", highlight=False)
+    show_table(output(), "options", [{name: _shown(value) for name, value in row.items()} for row in rows])
 
 
 def _rows(config: Config, scope: str, topic: str) -> list[Row]:

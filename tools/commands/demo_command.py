@@ -25,6 +25,7 @@ from ipcbus_tools.common import (
 )
 from ipcbus_tools.demo import demo_balance, demo_report, market
 from ipcbus_tools.demo.demo_receivers import DemoReceivers
+from ipcbus_tools.render.text_tables import show_table
 from ipcbus_tools.signals import SignalHandler
 
 if TYPE_CHECKING:
@@ -62,7 +63,8 @@ _PICTURE_WIDTH = 84
 
 
 def _show_result(console: Console, entries: list[demo_balance.BalanceEntry]) -> None:
-    console.print(demo_balance.table(entries))
+    for name in TRANSPORTS:
+        show_table(console, name, demo_balance.rows([entry for entry in entries if entry.transport == name]))
     console.print(
         f"latency (p50, p99, p99.9) at {number(PACE)} msg/s, msg/s at full speed", style="dim", highlight=False
     )

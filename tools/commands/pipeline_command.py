@@ -74,11 +74,12 @@ def _confs(context: click.Context, option: click.Parameter, values: tuple[str, .
 @click.option("--interval", metavar="TIME", help="Length of an interval (default 1s; a report chooses it).")
 @click.option("--order", is_flag=True, help="Let the audit check the order of all messages too.")
 @click.option("--events", is_flag=True, help="Let compact write losses and beginnings of streams too.")
-@click.option("--stream", is_flag=True, help="Continue at the checkpoint, and end when all rows have been read.")
+@click.option("--incremental", is_flag=True, help="Continue at the checkpoint, and end when all rows have been read.")
+@click.option("--stream", is_flag=True, hidden=True)  # the name of --incremental in earlier releases
 @click.option(
-    "--checkpoint", metavar="DIR", type=click.Path(path_type=Path), help="Keep the position of --stream in DIR."
+    "--checkpoint", metavar="DIR", type=click.Path(path_type=Path), help="Keep the position of --incremental in DIR."
 )
-@click.option("--every", type=Seconds(0.001), help="With --stream: read new rows every SECONDS, without end.")
+@click.option("--every", type=Seconds(0.001), help="With --incremental: read new rows every SECONDS, without end.")
 @click.option("--master", metavar="URL", default="local[*]", help="Run on this Spark master.")
 @click.option(
     "--conf", "confs", metavar="NAME=VALUE", multiple=True, callback=_confs, help="Set spark.NAME; may be repeated."
@@ -96,6 +97,7 @@ def command(
     interval: str | None,
     order: bool,
     events: bool,
+    incremental: bool,
     stream: bool,
     checkpoint: Path | None,
     every: float | None,
@@ -114,12 +116,12 @@ def command(
       ipcbus pipeline audit --archive traffic
       ipcbus pipeline throughput --archive traffic --topic 'quotes\\..*' --pattern --interval 100ms
       ipcbus pipeline compact --archive traffic --out parquet
-      ipcbus pipeline audit --archive traffic --out live --stream --checkpoint cp --every 5
+      ipcbus pipeline audit --archive traffic --out live --incremental --checkpoint cp --every 5
       ipcbus pipeline audit --archive /mnt/traffic --master spark://head:7077
 
     The audit ends with exit code 1 when messages are missing without a report of their loss.
     """
-    _check(name, out, until, stream, checkpoint, every)
+    _check(name, out, until, incremental or stream, checkpoint, every)
     given = {"--interval": interval is not None, "--order": order, "--events": events}
     _check_used(name, [option for option in given if given[option]])
     if pattern and not topics:
@@ -175,10 +177,12 @@ def _check(
     if out is None and (stream or name in ("compact", "report")):
         raise Misuse(f"{name} needs a directory for its results; name one with --out")
     if stream and name == "report":
-        raise Misuse("a report cannot be a stream; leave --stream out, or run the pipelines of the report as streams")
+        raise Misuse(
+            "a report cannot be incremental; leave --incremental out, or run the pipelines of the report one by one"
+        )
     if stream and checkpoint is None:
-        raise Misuse("--stream needs a directory for its checkpoint; name one with --checkpoint")
+        raise Misuse("--incremental needs a directory for its checkpoint; name one with --checkpoint")
     if not stream and (checkpoint is not None or every is not None):
-        raise Misuse("--checkpoint and --every are for --stream; add --stream, or leave them out")
+        raise Misuse("--checkpoint and --every are for --incremental; add it, or leave them out")
     if stream and until is not None:
-        raise Misuse("--until and --stream contradict each other; leave one out")
+        raise Misuse("--until and --incremental contradict each other; leave one out")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,12 +19,13 @@ from ipcbus_tools.common import (
     json_option,
     sending_options,
 )
-from ipcbus_tools.replay.replay_options import speed_of
+from ipcbus_tools.replay.replay_options import Sending, speed_of
 
 if TYPE_CHECKING:
     import datetime
 
-_OF_FEEDS: Final = ("topic_from", "topic")
+_FEED_TOPIC: Final = "feed"
+_OF_FEEDS: Final = ("topic_from",)
 _OF_ARCHIVES: Final = ("select", "pattern", "rename", "stream", "start", "end", "loops")
 
 
@@ -57,7 +59,14 @@ def _renamed(_context: click.Context, option: click.Parameter, given: tuple[str,
     metavar="real|max|Nx",
     help="Send at the recorded pace (real), as fast as possible (max), or N times as fast as recorded.",
 )
-@click.option("--select", metavar="TOPIC", multiple=True, help="Archive: send only this topic; may be repeated.")
+@click.option(
+    "--topic",
+    metavar="TOPIC",
+    multiple=True,
+    help="Archive: send only this topic; may be repeated. File: the topic of lines that name none, and of plain "
+    f"text (default {_FEED_TOPIC}).",
+)
+@click.option("--select", multiple=True, hidden=True)  # the name of --topic in earlier releases
 @click.option("--pattern", metavar="REGEX", help="Archive: send only topics that match this regular expression.")
 @click.option(
     "--rename",
@@ -80,13 +89,7 @@ def _renamed(_context: click.Context, option: click.Parameter, given: tuple[str,
     "--topic-from",
     metavar="KEY",
     default="stream",
-    help="File: the JSON key whose value is the topic of a line.",
-)
-@click.option(
-    "--topic",
-    metavar="TOPIC",
-    default="feed",
-    help="File: the topic of lines without that key, and of plain text.",
+    help="File: the JSON key whose value is the topic of a line, else --topic is.",
 )
 @sending_options(receivers=0, timeout=30)
 @click.option(
@@ -98,7 +101,15 @@ def _renamed(_context: click.Context, option: click.Parameter, given: tuple[str,
 @bus_options
 @json_option
 @click.pass_context
-def command(context: click.Context, /, path: Path, **options: Any) -> None:  # noqa: ANN401 - as both functions take them
+def command(
+    context: click.Context,
+    /,
+    path: Path,
+    topic: tuple[str, ...],
+    select: tuple[str, ...],
+    topic_from: str,
+    **options: Any,  # noqa: ANN401 - as Sending and Player take them
+) -> None:
     """Sends the messages of an archive or a file.
 
     ARCHIVE is a directory that 'ipcbus record' wrote. Payloads and headers are sent unchanged, the messages of all logs
@@ -110,20 +121,22 @@ def command(context: click.Context, /, path: Path, **options: Any) -> None:  # n
     \b
     Examples:
       ipcbus replay archive --speed real
-      ipcbus replay archive --speed 10x --select quotes.AAPL --rename quotes.AAPL=test.AAPL
+      ipcbus replay archive --speed 10x --topic quotes.AAPL --rename quotes.AAPL=test.AAPL
       ipcbus replay archive --start 2026-08-08T09:30 --end 2026-08-08T16:00 --loops 0
       ipcbus replay feed.gz --wait-receivers 3
       ipcbus replay /var/log/messages --topic log
     """
-    from ipcbus_tools.replay import replay_archive, replay_feed
+    from ipcbus_tools.replay import replay_archive, replay_feed  # they import the bus
 
     is_archive = path.is_dir()
     foreign, kind, other = (_OF_FEEDS, "an archive", "files") if is_archive else (_OF_ARCHIVES, "a file", "archives")
     for name in foreign:
         if context.get_parameter_source(name) is not ParameterSource.DEFAULT:
             raise Misuse(f"--{name.replace('_', '-')} is for {other}, and {path} is {kind}; leave it out")
-        del options[name]
+    sending = Sending(**{each.name: options.pop(each.name) for each in dataclasses.fields(Sending)})
     if is_archive:
-        replay_archive.replay(path, **options)
-    else:
-        replay_feed.replay(path, **options)
+        replay_archive.replay(path, sending, topic=topic + select, **options)
+        return
+    if len(topic) > 1:
+        raise Misuse(f"a file has one --topic, and here are {len(topic)}; leave all but one out")
+    replay_feed.replay(path, sending, topic_from=topic_from, topic=topic[0] if topic else _FEED_TOPIC)

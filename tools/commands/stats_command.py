@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import click
 
 from ipcbus_tools.commands.delay_command import ReaderDelay
-from ipcbus_tools.common import Failure, duration, json_option, number, output, print_json, safe, statistics_options
+from ipcbus_tools.common import Failure, json_option, number, output, print_json, safe, statistics_options
 from ipcbus_tools.completion import candidates
 from ipcbus_tools.name_lookup import full_name, pick_session, session_again, state
 from ipcbus_tools.polling import interval_option, watch
 from ipcbus_tools.rates.topic_rate import figure
-from ipcbus_tools.render.text_tables import Row, show_table
+from ipcbus_tools.render.text_tables import Row, percentiles, show_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -185,9 +185,5 @@ def _latencies(reader: ReaderDelay, seconds: float) -> Iterator[Row]:
             "pid": reader.pid,
             "of": of,
             "messages": number(found.count if found else 0),
-            "p50": duration(found.p50 if found else None),
-            "p90": duration(found.p90 if found else None),
-            "p99": duration(found.p99 if found else None),
-            "p99.9": duration(found.p999 if found else None),
-            "max": duration(found.max if found else None),
+            **percentiles(found, "p50", "p90", "p99", "p99.9", "max"),
         }

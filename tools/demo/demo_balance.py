@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from ipcbus_tools.common import duration, number
+from ipcbus_tools.common import number
+from ipcbus_tools.render.text_tables import percentiles
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rich.table import Table
-
     from ipcbus.stats import Percentiles
+    from ipcbus_tools.render.text_tables import Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,26 +61,19 @@ def verdict(entries: Sequence[BalanceEntry]) -> str:
     return f"nothing lost: {number(received)} messages, sent = received + lost for every receiver"
 
 
-def table(entries: Sequence[BalanceEntry]) -> Table:
-    """Returns the account as a table for a terminal of 80 columns."""
-    from rich import box
-    from rich.table import Table
-
-    found = Table(box=box.SIMPLE_HEAD, padding=(0, 0), pad_edge=False)
-    found.add_column("receiver", no_wrap=True)
-    found.add_column("transport", no_wrap=True)
-    for column in ("sent", "received", "lost", "msg/s", "p50", "p99", "p99.9"):
-        found.add_column(column, justify="right", no_wrap=True)
-    for entry in entries:
-        latency = entry.latency
-        found.add_row(
-            entry.receiver.removeprefix("receiver "),
-            entry.transport,
-            *(number(entry.sent), number(entry.received), number(entry.lost)),
-            f"{entry.msgs_per_second / 1e6:.2f} M",
-            *(duration(value) for value in ((latency.p50, latency.p99, latency.p999) if latency else (None,) * 3)),
-        )
-    return found
+def rows(entries: Sequence[BalanceEntry]) -> list[Row]:
+    """Returns the rows of a table that fits a terminal of 80 columns; the entries are of one transport."""
+    return [
+        {
+            "receiver": entry.receiver.removeprefix("receiver "),
+            "sent": number(entry.sent),
+            "received": number(entry.received),
+            "lost": number(entry.lost),
+            "msg/s": f"{entry.msgs_per_second / 1e6:.2f} M",
+            **percentiles(entry.latency, "p50", "p99", "p99.9"),
+        }
+        for entry in entries
+    ]
 
 
 def facts(entries: Sequence[BalanceEntry], seconds: float) -> dict[str, Any]:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from ipcbus.stats import SessionStats, SlotStats
+    from ipcbus.stats import Percentiles, SessionStats, SlotStats
 
 Row = dict[str, object]
 """A line of a table: the values by column."""
@@ -20,7 +20,7 @@ Row = dict[str, object]
 _LEFT = (
     *("context", "name", "user", "command", "note", "topic", "source", "pacing", "state", "kind", "held up by"),
     *("wants", "reason", "counter", "unit", "meaning", "of", "layer", "why not the ring", "over UDP", "recorder"),
-    *("log", "group", "file", "written by"),
+    *("log", "group", "file", "written by", "sent as", "scope", "option", "from", "receiver"),
 )
 _MIN_WIDTHS = {
     **dict.fromkeys(("command", "note", "reason", "meaning", "wants", "name", "user", "why not the ring"), 8),
@@ -98,7 +98,6 @@ def fitted(natural: dict[str, int], width: int) -> dict[str, int]:
 
 def reader(session: SessionStats, slot: SlotStats) -> Row:
     """Returns the row of a receiving context on a session."""
-    latency = slot.latency.percentiles()
     return {
         "pid": slot.pid,
         "user": slot.user,
@@ -108,12 +107,15 @@ def reader(session: SessionStats, slot: SlotStats) -> Row:
         "topics": len(slot.topics),
         **_received(slot),
         "behind": f"{size(slot.lag)} ({slot.lag / session.capacity:.0%})" if session.capacity else size(slot.lag),
-        "p50": duration(latency.p50 if latency else None),
-        "p99": duration(latency.p99 if latency else None),
-        "max": duration(latency.max if latency else None),
+        **percentiles(slot.latency.percentiles(), "p50", "p99", "max"),
         "why not the ring": slot.reason,
         "command": slot.command,
     }
+
+
+def percentiles(found: Percentiles | None, *names: str) -> dict[str, str]:
+    """Returns percentiles by these names, such as `p99.9` or `max`; dashes where there are none."""
+    return {name: duration(getattr(found, name.replace(".", "")) if found else None) for name in names}
 
 
 def _received(slot: SlotStats) -> Row:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from rich import box
 from rich.progress import Progress
-from rich.table import Table
 
 import ipcbus
 from ipcbus.archive import Archive
-from ipcbus.archive.player import Boundary, Player
+from ipcbus.archive.player import Player
 from ipcbus.config import Config
-from ipcbus_tools.common import notes, number, output, plural, print_json, safe, size, source_options
-from ipcbus_tools.replay.replay_options import progress, wait_for_receivers, wait_until_read
-from ipcbus_tools.signals import SignalHandler, Stopped
+from ipcbus_tools.common import notes, number, output, plural, print_json, progress_bar, size, source_options
+from ipcbus_tools.render.text_tables import Row, show_table
+from ipcbus_tools.signals import SignalHandler
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,56 +22,23 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
+    from ipcbus_tools.replay.replay_options import Sending
+
 _SHOWN: Final = 40
 """Most topics in the table for people."""
 
 
-def replay(
-    path: Path,
-    *,
-    speed: float,
-    select: tuple[str, ...],
-    pattern: str | None,
-    rename: dict[str, str],
-    stream: str | None,
-    start: Boundary | None,
-    end: Boundary | None,
-    loops: int,
-    transport: str | None,
-    wait_receivers: int,
-    timeout: float,
-    linger: float,
-    domain: str,
-    config: str | None,
-    as_json: bool,
-) -> None:
-    """Sends the messages of an archive; the arguments are the options of `ipcbus replay`."""
-    with SignalHandler() as signals, ipcbus.Context(Config.load(config), domain=domain) as context:
+def replay(path: Path, sending: Sending, *, topic: tuple[str, ...], loops: int, **selection: Any) -> None:  # noqa: ANN401
+    """Sends the messages of an archive; the arguments are options of `ipcbus replay`, and as `Player` takes them."""
+    with SignalHandler() as signals, ipcbus.Context(Config.load(sending.config), domain=sending.domain) as context:
+        selection |= source_options(sending.transport)
         with signals.interruptible(), notes().status(f"opening {path.name}"):
             player = Player(
-                Archive(path),
-                context,
-                topics=list(select) or None,
-                pattern=pattern,
-                rename=rename,
-                stream=stream,
-                speed=speed,
-                start=start,
-                end=end,
-                loops=loops,
-                **source_options(transport),
+                Archive(path), context, topics=list(topic) or None, speed=sending.speed, loops=loops, **selection
             )
         run = Run(player, loops)
-        everything_read = False
-        try:
-            with signals.interruptible():
-                wait_for_receivers(player.sources, wait_receivers, timeout)
-                run.play()
-                everything_read = wait_until_read(domain, player.sources, linger, signals)
-        except Stopped:
-            run.report(False, as_json)
-            raise
-        run.report(everything_read, as_json)
+        report = functools.partial(run.report, as_json=sending.as_json)
+        sending.run(player.sources, signals, run.play, report)
 
 
 class _Bar(Progress):
@@ -97,7 +63,7 @@ class Run:
 
     def play(self) -> None:
         """Sends everything; the counts are right also when a signal ends it."""
-        bar = progress(_Bar)
+        bar = progress_bar(_Bar)
         bar.player = self._player
         begin = time.monotonic()
         try:
@@ -131,7 +97,7 @@ class Run:
             )
             return
         console = output()
-        console.print(_totals_table(player))
+        show_table(console, "topics", _totals(player))
         text = f"{number(sent)} messages, {size(bytes_)} in {self._seconds:.2f} s: {number(rate)} msg/s"
         text += "" if self._complete else "; it ended before everything was sent"
         console.print(text, highlight=False)
@@ -141,16 +107,12 @@ class Run:
             console.print(f"{plural(player.missing, 'row')} of the archive lost", highlight=False)
 
 
-def _totals_table(player: Player) -> Table:
-    found = Table(box=box.SIMPLE_HEAD, padding=(0, 0), pad_edge=False)
-    found.add_column("topic")
-    found.add_column("sent as")
-    for column in ("messages", "payload"):
-        found.add_column(column, justify="right", no_wrap=True)
-    for target in player.targets[:_SHOWN]:
-        found.add_row(safe(target.topic), safe(target.source.topic), number(target.sent), size(target.bytes))
+def _totals(player: Player) -> list[Row]:
     rest = player.targets[_SHOWN:]
-    if rest:
-        sent, bytes_ = sum(target.sent for target in rest), sum(target.bytes for target in rest)
-        found.add_row(f"{len(rest)} more", "", number(sent), size(bytes_))
-    return found
+    found = [_row(each.topic, each.source.topic, each.sent, each.bytes) for each in player.targets[:_SHOWN]]
+    more = _row(f"{len(rest)} more", "", sum(each.sent for each in rest), sum(each.bytes for each in rest))
+    return [*found, more] if rest else found
+
+
+def _row(topic: str, sent_as: str, sent: int, bytes_: int) -> Row:
+    return {"topic": topic, "sent as": sent_as, "messages": number(sent), "payload": size(bytes_)}

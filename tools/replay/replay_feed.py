@@ -12,10 +12,10 @@ from rich.progress import Progress
 import ipcbus
 from ipcbus.archive.player import fitting_options
 from ipcbus.config import Config
-from ipcbus_tools.common import Failure, Misuse, notes, number, output, print_json, source_options
+from ipcbus_tools.common import Failure, Misuse, notes, number, output, print_json, progress_bar, source_options
 from ipcbus_tools.replay.feed_file import FeedFile, Survey
-from ipcbus_tools.replay.replay_options import MAX_SPEED, progress, wait_for_receivers, wait_until_read
-from ipcbus_tools.signals import SignalHandler, Stopped
+from ipcbus_tools.replay.replay_options import MAX_SPEED, Sending
+from ipcbus_tools.signals import SignalHandler
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,39 +37,22 @@ class Progressed:
     """Messages by topic."""
 
 
-def replay(
-    path: Path,
-    *,
-    speed: float,
-    topic_from: str,
-    topic: str,
-    transport: str | None,
-    wait_receivers: int,
-    timeout: float,
-    linger: float,
-    domain: str,
-    config: str | None,
-    as_json: bool,
-) -> None:
+def replay(path: Path, sending: Sending, *, topic_from: str, topic: str) -> None:
     """Sends the messages of a file; the arguments are the options of `ipcbus replay`."""
     with SignalHandler() as signals:
         with signals.interruptible():
             feed = FeedFile(path, key=topic_from, topic=topic)
-            survey = _survey(feed, speed)
-        settings = Config.load(config)
-        with ipcbus.Context(settings, domain=domain) as context:
-            sources = _open_sources(context, settings, transport, survey)
+            survey = _survey(feed, sending.speed)
+        settings = Config.load(sending.config)
+        with ipcbus.Context(settings, domain=sending.domain) as context:
+            sources = _open_sources(context, settings, sending.transport, survey)
             done = Progressed()
-            everything_read = False
-            try:
-                with signals.interruptible():
-                    wait_for_receivers(sources.values(), wait_receivers, timeout)
-                    _send(feed, survey, sources, ReplayPace(speed, survey.first_ns, signals), done)
-                    everything_read = wait_until_read(domain, sources.values(), linger, signals)
-            except Stopped:
-                _report(survey, sources, done, False, as_json)
-                raise
-            _report(survey, sources, done, everything_read, as_json)
+            sending.run(
+                sources.values(),
+                signals,
+                lambda: _send(feed, survey, sources, ReplayPace(sending.speed, survey.first_ns, signals), done),
+                lambda everything_read: _report(survey, sources, done, everything_read, sending.as_json),
+            )
 
 
 def _survey(feed: FeedFile, speed: float) -> Survey:
@@ -118,7 +101,7 @@ def _send(
     begin = time.monotonic()
     # Sources share sessions; flushing one source of each session publishes all open batches.
     sessions = list({source.source: source for source in sources.values()}.values())
-    with progress(Progress) as bar:
+    with progress_bar(Progress) as bar:
         task = bar.add_task("", total=survey.messages)
         try:
             for at, topic, payload in feed.lines():

@@ -2,26 +2,62 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from ipcbus_tools.common import notes
+from ipcbus_tools.signals import Stopped
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-
-    from rich.progress import Progress
+    from collections.abc import Callable, Collection, Iterable
 
     from ipcbus import Source
     from ipcbus_tools.signals import SignalHandler
 
-_Bar = TypeVar("_Bar", bound="Progress")
-
 MAX_SPEED: Final = 0.0
 _POLL_S: Final = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """The options of `ipcbus replay` that hold for archives and files; they are named as on the command line."""
+
+    speed: float
+    transport: str | None
+    wait_receivers: int
+    timeout: float
+    linger: float
+    domain: str
+    config: str | None
+    as_json: bool
+
+    def run(
+        self,
+        sources: Collection[Source],
+        signals: SignalHandler,
+        send: Callable[[], None],
+        report: Callable[[bool], None],
+    ) -> None:
+        """Sends when receivers have joined, and waits until they have read everything.
+
+        Args:
+            sources: the sources that send.
+            signals: catches the signals that end the replay early.
+            send: sends everything.
+            report: prints what was sent, also after a signal; the argument says whether everything was read.
+        """
+        everything_read = False
+        try:
+            with signals.interruptible():
+                _wait_for_receivers(sources, self.wait_receivers, self.timeout)
+                send()
+                everything_read = _wait_until_read(self.domain, sources, self.linger, signals)
+        except Stopped:
+            report(False)
+            raise
+        report(everything_read)
 
 
 def speed_of(context: click.Context, option: click.Parameter, value: str) -> float:
@@ -38,14 +74,14 @@ def speed_of(context: click.Context, option: click.Parameter, value: str) -> flo
     return factor
 
 
-def wait_for_receivers(sources: Iterable[Source], count: int, timeout: float) -> None:
+def _wait_for_receivers(sources: Iterable[Source], count: int, timeout: float) -> None:
     """Waits until `count` contexts have joined each source, at most `timeout` seconds for all sources."""
     deadline = time.monotonic() + timeout
     for source in sources:
         source.wait_for_receivers(count, max(0.0, deadline - time.monotonic()))
 
 
-def wait_until_read(domain: str, sources: Collection[Source], linger: float, signals: SignalHandler) -> bool:
+def _wait_until_read(domain: str, sources: Collection[Source], linger: float, signals: SignalHandler) -> bool:
     """Waits until the receivers of these sources have read everything; returns whether they have."""
     from ipcbus import stats
 
@@ -61,16 +97,3 @@ def wait_until_read(domain: str, sources: Collection[Source], linger: float, sig
             click.echo(f"note: not all receivers have read everything (pid {pids}); they can still read it", err=True)
             return False
         signals.wait(_POLL_S)
-
-
-def progress(kind: type[_Bar]) -> _Bar:
-    """Returns a progress bar on stderr; it is shown only on a terminal."""
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-
-    columns: tuple[Any, ...] = (
-        BarColumn(None),
-        MofNCompleteColumn(),
-        TextColumn("{task.speed:.0f}/s", "dim"),
-        TimeRemainingColumn(),
-    )
-    return kind(*columns, console=notes(), transient=True, disable=not sys.stderr.isatty(), expand=True)

@@ -121,7 +121,7 @@ def test_show_of_a_topic(toml: str) -> None:
 
 
 def test_show_for_people(toml: str) -> None:
-    lines = run("show", "--config", toml, "--scope", "source").stdout.splitlines()
+    _, *lines = run("show", "--config", toml, "--scope", "source").stdout.splitlines()
     assert lines[0].split() == ["scope", "option", "value", "unit", "default", "from"]
     (line,) = (each for each in lines if " transport_lbtipc_id " in each)
     assert line.split() == ["source", "transport_lbtipc_id", "7", "0", toml]
