@@ -80,13 +80,10 @@ class Log:
         """
         path = self.folder / marks.NAME
         try:
-            file = self._files.open(path)
+            with contextlib.closing(self._files.open(path)) as file:
+                found = marks.published(file)
         except FileMissing:
             return marks.Watermark()  # a log that is being made
-        try:
-            found = marks.published(file)
-        finally:
-            file.close()
         if found is None:
             raise ArchiveDamaged(f"{path}: the watermark of log {self.key} is damaged; {_REPAIR}")
         return found

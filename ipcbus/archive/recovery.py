@@ -127,7 +127,7 @@ def recover_names(files: Files, folder: Path, highest: int) -> None:
         if highest:
             raise ArchiveDamaged(f"{folder / naming.NAME_OF_FILE}: is missing; {_REPAIR}") from None
         return
-    try:
+    with contextlib.closing(file):
         found, scanned, damage = naming.load(naming.read(file))
         if damage and (scanned.good_follow or not scanned.damage or found.highest < highest):
             raise ArchiveDamaged(f"{file.path}: {damage}; {_REPAIR}")
@@ -136,8 +136,6 @@ def recover_names(files: Files, folder: Path, highest: int) -> None:
         if damage:
             file.truncate(scanned.good_end)
         file.sync()  # the writer may have been killed before its sync
-    finally:
-        file.close()
 
 
 def _cut_unpublished(files: Files, folder: Path, mark: Watermark) -> int:
@@ -203,18 +201,13 @@ def _cut(files: Files, folder: Path, base: int, sizes: dict[str, int]) -> int:
     """Cuts the files of a segment and syncs the rest; returns the bytes that this freed."""
     freed = 0
     for suffix in reversed(SUFFIXES):  # records of blocks first, so that each record has its rows
-        try:
-            file = files.open(file_of(folder, base, suffix), write=True)
-        except FileMissing:
-            continue
-        try:
+        path = file_of(folder, base, suffix)
+        with contextlib.suppress(FileMissing), contextlib.closing(files.open(path, write=True)) as file:
             have = file.size()
             if have > sizes[suffix]:
                 file.truncate(sizes[suffix])
                 freed += have - sizes[suffix]
             file.sync()
-        finally:
-            file.close()
     files.sync_dir(folder)
     return freed
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 Use = Literal["batch", "stream"]
 
+_CAPITAL: Final = re.compile("[A-Z]")
+
 BATCH_ROWS_MAX: Final = 1 << 20
 """Most rows of an Arrow batch: with topics and source strings of full length they stay below Arrow's 2 GiB."""
 
@@ -29,19 +32,24 @@ class Option:
 
     Attributes:
         name: as users write it; Spark ignores its case.
-        default: the text that is used where the option is not given; empty without a default.
         takes: the values that it accepts, for the reference page and error texts.
         meaning: what it does.
         read: returns the value of a text; raises ValueError, with or without a reason.
+        default: the text that is used where the option is not given; empty without a default.
         use: "batch" or "stream" where it has a meaning only there.
     """
 
     name: str
-    default: str
     takes: str
     meaning: str
     read: Callable[[str], Any]
+    default: str = ""
     use: Use | None = None
+
+
+def flag(name: str, default: str, meaning: str, use: Use | None = None) -> Option:
+    """Returns an option that is true or false."""
+    return Option(name, "`true`, `false`", meaning, option_parsers.truth, default, use)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,27 +95,16 @@ class ReadOptions:
             raise _wrong(
                 f"{' and '.join(chosen)} exclude each other; give one of them, or omit them to read every topic"
             )
+        fields = {_CAPITAL.sub(r"_\g<0>", name).lower(): value for name, value in values.items()}
         return cls(
+            **{name: fields[name] for name in cls.__dataclass_fields__.keys() & fields.keys() - {"archive"}},
             archive=_archive(values),
-            subscribe=values["subscribe"],
-            subscribe_pattern=values["subscribePattern"],
-            assign=values["assign"],
             starting=_starting(values, use),
             ending=_ending(values, use),
             max_offsets=values["maxOffsetsPerTrigger"],
             max_bytes=values["maxBytesPerTrigger"],
             min_offsets=_min_offsets(values),
             max_delay_seconds=values["maxTriggerDelay"],
-            min_partitions=values["minPartitions"] or 1,
-            fail_on_data_loss=values["failOnDataLoss"],
-            fail_on_missing_topic=values["failOnMissingTopic"],
-            include_headers=values["includeHeaders"],
-            include_value=values["includeValue"],
-            include_events=values["includeEvents"],
-            batch_rows=values["batchRows"],
-            batch_bytes=values["batchBytes"],
-            group_id=values["groupId"],
-            pushdown=values["pushdown"],
         )
 
 
@@ -204,36 +201,31 @@ def _min_offsets(values: dict[str, Any]) -> int | None:
 
 _OFFSETS = '`earliest`, `latest`, or JSON: `{"topic":{"0":123,"1":-2}}`'
 _TIMES = 'JSON, ms since the epoch: `{"topic":{"0":1700000000000}}`'
-_TRUTH = "`true`, `false`"
 _COUNT = "a number from 1"
 
 READ: Final = (
-    Option("archive", "", "a directory", "Directory of the archive.", option_parsers.name),
+    Option("archive", "a directory", "Directory of the archive.", option_parsers.name),
     Option(
         "path",
-        "",
         "a directory",
         "The directory of the archive, as `load(path)` passes it; `archive` takes precedence.",
         option_parsers.name,
     ),
-    Option("subscribe", "", "topics, with commas between", "Read these topics.", option_parsers.topics),
+    Option("subscribe", "topics, with commas between", "Read these topics.", option_parsers.topics),
     Option(
         "subscribePattern",
-        "",
         "a regular expression of Python",
         "Read the topics whose whole name this expression matches.",
         option_parsers.pattern,
     ),
     Option(
         "assign",
-        "",
         'JSON: `{"topic":[0,1]}`',
         "Read only these topics, each of these partitions.",
         option_parsers.assigned,
     ),
     Option(
         "startingOffsets",
-        "",
         _OFFSETS,
         "Where to begin; -2 is earliest, -1 latest. A batch begins at `earliest`, a new stream at `latest`; a stream "
         "with a checkpoint goes on at the checkpoint. Topics and logs that the JSON does not name begin at the "
@@ -242,141 +234,119 @@ READ: Final = (
     ),
     Option(
         "startingTimestamp",
-        "",
         "ms since the epoch",
         "Begin with the first message received at this time or later; precedes the next two options.",
         option_parsers.number(0),
     ),
     Option(
         "startingOffsetsByTimestamp",
-        "",
         _TIMES,
         "Such times by topic and partition; takes precedence over `startingOffsets`.",
         option_parsers.times,
     ),
     Option(
         "startingOffsetsByTimestampStrategy",
-        "error",
         "`error`, `latest`",
         "Where no message was received at that time or later: fail, or begin at the latest offset.",
         option_parsers.choice("error", "latest"),
+        default="error",
     ),
     Option(
         "endingOffsets",
-        "",
         _OFFSETS,
         "Where a batch ends, exclusive; `latest` by default.",
         option_parsers.position,
-        "batch",
+        use="batch",
     ),
     Option(
         "endingTimestamp",
-        "",
         "ms since the epoch",
         "End before the first message received at this time or later; takes precedence over the next option.",
         option_parsers.number(0),
-        "batch",
+        use="batch",
     ),
-    Option("endingOffsetsByTimestamp", "", _TIMES, "Such times by topic and partition.", option_parsers.times, "batch"),
+    Option("endingOffsetsByTimestamp", _TIMES, "Such times by topic and partition.", option_parsers.times, use="batch"),
     Option(
         "maxOffsetsPerTrigger",
-        "",
         _COUNT,
         "Most offsets of a micro-batch, divided among the partitions in proportion to what they have to read.",
         option_parsers.number(1),
-        "stream",
+        use="stream",
     ),
     Option(
         "maxBytesPerTrigger",
-        "",
         _COUNT,
         "Most bytes of messages of a micro-batch, divided in the same way; a single message may be longer.",
         option_parsers.number(1),
-        "stream",
+        use="stream",
     ),
     Option(
         "minOffsetsPerTrigger",
-        "",
         _COUNT,
         "Wait for this many new offsets before the next micro-batch, but not longer than `maxTriggerDelay`.",
         option_parsers.number(1),
-        "stream",
+        use="stream",
     ),
     Option(
         "maxTriggerDelay",
-        "15m",
         "a time such as `500ms`, `30s`, `15m`",
         "Longest wait for `minOffsetsPerTrigger`.",
         option_parsers.duration,
-        "stream",
+        default="15m",
+        use="stream",
     ),
     Option(
         "minPartitions",
-        "",
         _COUNT,
         "Least number of tasks among which the rows are divided.",
         option_parsers.number(1, 1 << 16),
+        default="1",
     ),
-    Option(
+    flag(
         "failOnDataLoss",
         "true",
-        _TRUTH,
         "Fail when the query needs offsets that the archive lacks or that are damaged; with `false`, leave them out, "
         "with a warning that counts them. A log with a damaged watermark or list of names is then left out.",
-        option_parsers.truth,
     ),
-    Option(
+    flag(
         "failOnMissingTopic",
         "false",
-        _TRUTH,
         "Fail when the archive lacks a topic of `subscribe` or `assign`, or a match of `subscribePattern`; with "
         "`false`, one warning says so, with the most similar names.",
-        option_parsers.truth,
     ),
-    Option("includeHeaders", "false", _TRUTH, "Add the column `headers`.", option_parsers.truth),
-    Option(
-        "includeValue",
-        "true",
-        _TRUTH,
-        "With `false`, leave the column `value` out; the bytes of messages are not read.",
-        option_parsers.truth,
-    ),
-    Option(
+    flag("includeHeaders", "false", "Add the column `headers`."),
+    flag("includeValue", "true", "With `false`, leave the column `value` out; the bytes of messages are not read."),
+    flag(
         "includeEvents",
         "false",
-        _TRUTH,
         "Add events: losses, beginnings and ends of sessions; with the columns `type`, `numbers`, `source`.",
-        option_parsers.truth,
     ),
     Option(
         "batchRows",
-        "65536",
         "a number to 1048576",
         "Most rows of an Arrow batch.",
         option_parsers.number(1, BATCH_ROWS_MAX),
+        default="65536",
     ),
     Option(
         "batchBytes",
-        "33554432",
         "a number from 1 to 1073741824",
         "Most bytes of messages of an Arrow batch; a single message may be longer.",
         option_parsers.number(1, 1 << 30),
+        default="33554432",
     ),
     Option(
         "groupId",
-        "",
         "1 to 100 letters, digits and `._-`",
         "Name of a cursor: the archive keeps the rows that this group has not read yet, up to its hard cap.",
         option_parsers.group,
-        "stream",
+        use="stream",
     ),
-    Option(
+    flag(
         "pushdown",
         "false",
-        _TRUTH,
         "Evaluate filters before rows become Arrow; needs `spark.sql.python.filterPushdown.enabled`.",
-        option_parsers.truth,
-        "batch",
+        use="batch",
     ),
 )
 """Every option of reading."""

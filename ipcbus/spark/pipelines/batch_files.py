@@ -11,6 +11,7 @@ the directory under one path.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 from typing import TYPE_CHECKING, Final
@@ -173,11 +174,8 @@ class BatchFiles:
     def _claimed(self) -> tuple[str, str] | None:
         """Returns the id of the stream that writes here, and what it makes; None for a new directory."""
         try:
-            file = self._files.open(self.path / _STREAM)
+            with contextlib.closing(self._files.open(self.path / _STREAM)) as file:
+                stream, _, what = file.read_at(0, _CLAIM_MAX).decode(errors="replace").partition("\n")
         except FileMissing:
             return None
-        try:
-            stream, _, what = file.read_at(0, _CLAIM_MAX).decode(errors="replace").partition("\n")
-            return stream, what.strip()
-        finally:
-            file.close()
+        return stream, what.strip()

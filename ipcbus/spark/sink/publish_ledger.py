@@ -130,13 +130,10 @@ class PublishLedger:
             StorageError: the ledger is damaged.
         """
         try:
-            file = self._files.open(self._path)
+            with contextlib.closing(self._files.open(self._path)) as file:
+                found = scan(file.read_at(0, _BYTES_MAX))
         except FileMissing:
             return None
-        try:
-            found = scan(file.read_at(0, _BYTES_MAX))
-        finally:
-            file.close()
         try:
             if found.damage is not None or len(found.records) != 1:
                 raise ValueError(found.damage or f"{len(found.records)} records instead of one")
@@ -178,11 +175,8 @@ class PublishLedger:
             counts = (0, decision.rows)
             self._write_progress(decision, decision.rows)
             self._write(dataclasses.replace(decision, boot=boot))
-        file = self._files.open(self._progress_path(decision), write=True)
-        try:
+        with contextlib.closing(self._files.open(self._progress_path(decision), write=True)) as file:
             yield Progress(file, *counts)
-        finally:
-            file.close()
 
     def _write(self, decision: Decision) -> None:
         self._files.replace(self._path, frame(decision.to_json()))
@@ -195,13 +189,10 @@ class PublishLedger:
 
     def _read_progress(self, decision: Decision) -> tuple[int, int] | None:
         try:
-            file = self._files.open(self._progress_path(decision))
+            with contextlib.closing(self._files.open(self._progress_path(decision))) as file:
+                data = file.read_at(0, _COUNTS.size + 1)
         except FileMissing:
             return None
-        try:
-            data = file.read_at(0, _COUNTS.size + 1)
-        finally:
-            file.close()
         if len(data) != _COUNTS.size:
             return None
         published, started = _COUNTS.unpack(data)

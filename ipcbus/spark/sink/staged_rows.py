@@ -15,6 +15,7 @@ an orphan.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import itertools
 import re
@@ -124,15 +125,13 @@ def stage(
     files.make_dir(directory)
     file = files.open(part, write=True, create=True, exclusive=True)
     try:
-        try:
+        with contextlib.closing(file):
             out, rows = _Out(file), 0
             with pa.ipc.new_stream(out, PLAIN) as writer:
                 for each in itertools.chain([first], filled):
                     writer.write_batch(each)
                     rows += each.num_rows
             file.sync()
-        finally:
-            file.close()
         files.rename(part, directory / name)
     except BaseException:
         files.remove(part)
@@ -149,19 +148,16 @@ def check(files: Files, directory: Path, staged: Staged) -> None:
     """
     path = directory / staged.name
     try:
-        file = files.open(path)
+        with contextlib.closing(files.open(path)) as file:
+            crc = size = 0
+            while piece := file.read_at(size, _CHUNK):
+                crc = zlib.crc32(piece, crc)
+                size += len(piece)
     except FileMissing:
         raise SinkError(
             f"sink ipcbus: {path}, which a task has staged, is not on this host ({socket.gethostname()}): exactly-once "
             "needs all tasks and the driver on one host; use at-least-once for several"
         ) from None
-    try:
-        crc = size = 0
-        while piece := file.read_at(size, _CHUNK):
-            crc = zlib.crc32(piece, crc)
-            size += len(piece)
-    finally:
-        file.close()
     if (size, crc) != (staged.size, staged.crc):
         raise StorageError(
             f"{path}: {size} bytes with checksum {crc:08x}, but {staged.size} bytes with {staged.crc:08x} were "
@@ -171,12 +167,11 @@ def check(files: Files, directory: Path, staged: Staged) -> None:
 
 def read(files: Files, directory: Path, staged: Staged) -> Iterator[pa.RecordBatch]:
     """Yields the record batches of a checked file."""
-    file = files.open(directory / staged.name)
-    try:
-        with pa.ipc.open_stream(pa.PythonFile(_In(file), mode="r")) as reader:
-            yield from reader
-    finally:
-        file.close()
+    with (
+        contextlib.closing(files.open(directory / staged.name)) as file,
+        pa.ipc.open_stream(pa.PythonFile(_In(file), mode="r")) as reader,
+    ):
+        yield from reader
 
 
 class _Out(io.RawIOBase):

@@ -11,7 +11,7 @@ from ipcbus.config import Config, SourceOptions
 from ipcbus.embedding import MESSAGE_HEADER_BYTES, Refused, check_topic, is_name, unknown_option
 from ipcbus.errors import ConfigError
 from ipcbus.spark import option_parsers
-from ipcbus.spark.read_options import Option, read_table
+from ipcbus.spark.read_options import Option, flag, read_table
 from ipcbus.spark.sink.staged_rows import JOB_PREFIX
 
 if TYPE_CHECKING:
@@ -46,25 +46,23 @@ def _topic(text: str) -> str:
 
 
 WRITE: Final = (
-    Option("topic", "", "a topic", "Send every row to this topic, also where the frame has a column `topic`.", _topic),
+    Option("topic", "a topic", "Send every row to this topic, also where the frame has a column `topic`.", _topic),
     Option(
         "deliveryGuarantee",
-        AT_LEAST_ONCE,
         f"`{AT_LEAST_ONCE}`, `{EXACTLY_ONCE}`",
         f"`{AT_LEAST_ONCE}`: publish rows as they come, and those of a failed task again. `{EXACTLY_ONCE}`: stage "
         "rows, and publish each committed batch once, on one host.",
         option_parsers.choice(AT_LEAST_ONCE, EXACTLY_ONCE),
+        default=AT_LEAST_ONCE,
     ),
     Option(
         "stagingDir",
-        "",
         "an absolute path",
         f"Directory on a disk of this host where `{EXACTLY_ONCE}` keeps staged rows and the ledger of published ones.",
         option_parsers.name,
     ),
     Option(
         "txnAppId",
-        "",
         "1 to 100 letters, digits and `._-`",
         "Name of the writer, whose batches are counted. The header `ipcbus.query` has it, with `at-least-once` "
         "followed by the id of the streaming query. Default: the id of the query.",
@@ -72,50 +70,46 @@ WRITE: Final = (
     ),
     Option(
         "txnVersion",
-        "",
         "a number from 0",
         "Number of this batch of `txnAppId`; a batch is published only once. For `foreachBatch`.",
         option_parsers.number(0),
-        "batch",
+        use="batch",
     ),
-    Option("domain", "default", "a name", "Domain of the bus.", option_parsers.name),
+    Option("domain", "a name", "Domain of the bus.", option_parsers.name, default="default"),
     Option(
         "transport",
-        "",
         ", ".join(f"`{each}`" for each in _TRANSPORTS),
         "Transport; default: that of the config, else `lbtipc`.",
         option_parsers.choice(*_TRANSPORTS),
     ),
-    Option("config", "", "a path", "Config file of the bus; default: that of IPCBUS_CONFIG.", option_parsers.name),
+    Option("config", "a path", "Config file of the bus; default: that of IPCBUS_CONFIG.", option_parsers.name),
     Option(
         "waitForReceivers",
-        "1",
         "a number from 0",
         "A task or batch sends on a topic when at least this many receiving contexts have joined it.",
         option_parsers.number(0, 1000),
+        default="1",
     ),
     Option(
         "receiverTimeout",
-        "30s",
         "a time such as `500ms`, `30s`, `15m`",
         "The write fails when too few receivers have joined after this time.",
         option_parsers.duration,
+        default="30s",
     ),
     Option(
         "linger",
-        "30s",
         "a time such as `500ms`, `30s`, `15m`",
         "How long a process that writes stays on the bus after its last row, so that its receivers stay joined for the "
         "next batch.",
         option_parsers.duration,
+        default="30s",
     ),
-    Option(
+    flag(
         "includeIdentity",
         "true",
-        "`true`, `false`",
         f"Mark each message with the headers `ipcbus.query`, `.batch`, `.partition` and `.row`; `{EXACTLY_ONCE}` needs "
         "it.",
-        option_parsers.truth,
     ),
 )
 """Every option of writing, besides those of a source of the bus."""
