@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -88,13 +89,8 @@ def export(
         stem = log.key.replace("/", "-")
         for number, first in enumerate(tables):
             path = to / f"{stem}-{number:05d}.{form}"
-            found.append(_File.write_all(path, form, columns, _chain(first, tables), FILE_BYTES))
+            found.append(_File.write_all(path, form, columns, itertools.chain([first], tables), FILE_BYTES))
     return found
-
-
-def _chain(first: Any, rest: Iterator[Any]) -> Iterator[Any]:  # noqa: ANN401
-    yield first
-    yield from rest
 
 
 class _LogRows:

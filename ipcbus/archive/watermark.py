@@ -62,12 +62,19 @@ class Watermark:
         record = np.zeros(1, WATERMARK)
         record["magic"] = WATERMARK_MAGIC
         record["format"] = FORMAT
-        record["bytes"] = self.data_bytes
-        for field in ("next_offset", "limit", "base", "blocks", "names", "time_ns", "serial", "gone", "closed"):
-            record[field] = getattr(self, field)
+        for field, stored in _STORED.items():
+            record[stored] = getattr(self, field)
         record["boot"] = np.void(self.boot)
         data = record.tobytes()[:_CHECKED]
         return data + zlib.crc32(data).to_bytes(4, "little")
+
+
+_STORED: Final = {
+    field.name: {"data_bytes": "bytes"}.get(field.name, field.name)
+    for field in dataclasses.fields(Watermark)
+    if field.name != "boot"
+}
+"""Field of a watermark -> its field in the file."""
 
 
 def unpack(data: bytes) -> Watermark | None:
@@ -86,19 +93,9 @@ def unpack(data: bytes) -> Watermark | None:
             f"the watermark has format {record['format']}, but this release reads {formats_read()}: use the release of "
             "ipcbus that wrote the archive"
         )
-    found = Watermark(
-        next_offset=record["next_offset"],
-        limit=record["limit"],
-        base=record["base"],
-        data_bytes=record["bytes"],
-        blocks=record["blocks"],
-        names=record["names"],
-        time_ns=record["time_ns"],
-        boot=bytes(record["boot"]),
-        serial=record["serial"],
-        gone=record["gone"] == 1,
-        closed=bool(record["closed"]),
-    )
+    numbers = {field: record[stored] for field, stored in _STORED.items()}
+    flags = {"gone": record["gone"] == 1, "closed": bool(record["closed"])}
+    found = Watermark(**numbers | flags, boot=bytes(record["boot"]))
     return found if found.base <= found.next_offset <= found.limit < OFFSET_END else None
 
 

@@ -95,6 +95,7 @@ def diagnose(domains: tuple[str, ...], *, reclaim: bool) -> Diagnosis:
         reclaim: also removes leftovers.
     """
     from ipcbus.stats.processes import user_name
+    from ipcbus.wire.wire_layout import LAYOUT_ID
     from ipcbus_tools.doctor import bus_checks, host_checks, kernel_checks
 
     checks: tuple[Check, ...] = ()
@@ -122,7 +123,7 @@ def diagnose(domains: tuple[str, ...], *, reclaim: bool) -> Diagnosis:
         kernel=platform.release(),
         python=platform.python_version(),
         release=ipcbus.__version__,
-        layout_id=bus_checks.LAYOUT_ID,
+        layout_id=LAYOUT_ID,
         user=user_name(os.geteuid()),
         contexts=sum(each.owner == "alive" for each in found),
         domains=tuple(sorted({each.domain for each in found})),

@@ -4,29 +4,16 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ipcbus import stats
 from ipcbus.resolution.local import object_names, stale_objects
 from ipcbus.stats.processes import user_name
-from ipcbus.wire.wire_layout import LAYOUT_ID
 from ipcbus_tools.doctor.diagnosis import Leftover, OtherLayout, Unreadable
 from ipcbus_tools.doctor.host_checks import LiveProcess
 
 if TYPE_CHECKING:
     from ipcbus.resolution.local.stale_objects import Found
-
-__all__ = [
-    "LAYOUT_ID",
-    "Leftover",
-    "OtherLayout",
-    "Unreadable",
-    "dead_leftovers",
-    "find_objects",
-    "live_processes",
-    "other_layouts",
-    "unreadable",
-]
 
 _RECLAIM = "ipcbus doctor --reclaim"
 _SAME_RELEASE = "run the same version of ipcbus in all processes of the domain; restart the older ones"
@@ -68,10 +55,7 @@ def dead_leftovers(found: tuple[Found, ...], *, reclaim: bool) -> tuple[tuple[Le
         reason = _why_not_reclaimed(each, len(removed)) if reclaim and not reclaimed else ""
         rows.append(
             Leftover(
-                domain=each.domain,
-                context_id=each.context_id,
-                uid=each.uid,
-                user=user_name(each.uid),
+                **_owner(each),
                 objects=len(each.members),
                 bytes=each.size,
                 age_seconds=round(max(0.0, time.time() - each.since_s), 3),
@@ -83,12 +67,17 @@ def dead_leftovers(found: tuple[Found, ...], *, reclaim: bool) -> tuple[tuple[Le
     return tuple(rows), objects, size
 
 
-def _may_remove(found: Found) -> bool:
+def _owner(found: Found) -> dict[str, Any]:
+    """Returns the fields that every finding about a context has."""
+    return {"domain": found.domain, "context_id": found.context_id, "uid": found.uid, "user": user_name(found.uid)}
+
+
+def _may_act_for(found: Found) -> bool:
     return os.geteuid() in (0, found.uid)
 
 
 def _why_not_reclaimed(found: Found, removed: int) -> str:
-    if not _may_remove(found):
+    if not _may_act_for(found):
         return f"it belongs to user {user_name(found.uid)}"
     if removed:
         return f"{removed} of {len(found.members)} objects were removed; the system refuses to remove the others"
@@ -96,18 +85,15 @@ def _why_not_reclaimed(found: Found, removed: int) -> str:
 
 
 def _cure_of_leftover(found: Found) -> str:
-    return _RECLAIM if _may_remove(found) else f"{_RECLAIM} as user {user_name(found.uid)} or as root"
+    return _RECLAIM if _may_act_for(found) else f"{_RECLAIM} as user {user_name(found.uid)} or as root"
 
 
 def other_layouts(found: tuple[Found, ...]) -> tuple[OtherLayout, ...]:
     """Returns the live contexts whose shared memory has another layout."""
     return tuple(
         OtherLayout(
-            domain=each.domain,
-            context_id=each.context_id,
+            **_owner(each),
             pid=each.pid,
-            uid=each.uid,
-            user=user_name(each.uid),
             release=each.release,
             layout_id=each.layout_id,
             sessions=each.sessions,
@@ -139,15 +125,5 @@ def unreadable(found: tuple[Found, ...]) -> tuple[Unreadable, ...]:
 def _row(found: Found, source: str, text: str) -> Unreadable:
     reason, _, cure = text.rpartition("; ") if "; " in text else (text, "", "")
     if not cure:
-        mine = os.geteuid() in (0, found.uid)
-        cure = _DAMAGED if mine else f"ask as user {user_name(found.uid)} or as root"
-    return Unreadable(
-        domain=found.domain,
-        context_id=found.context_id,
-        source=source,
-        pid=found.pid,
-        uid=found.uid,
-        user=user_name(found.uid),
-        reason=reason,
-        cure=cure,
-    )
+        cure = _DAMAGED if _may_act_for(found) else f"ask as user {user_name(found.uid)} or as root"
+    return Unreadable(**_owner(found), source=source, pid=found.pid, reason=reason, cure=cure)

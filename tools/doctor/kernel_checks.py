@@ -56,44 +56,29 @@ def _feature(name: str, attempt: Callable[[], None], purpose: str, cure: str) ->
 
 def _ofd_locks() -> None:
     fd = os.memfd_create("ipcbus doctor", os.MFD_CLOEXEC)
-    try:
-        other = os.open(f"/proc/self/fd/{fd}", os.O_RDWR | os.O_CLOEXEC)
-        try:
-            if not liveness.take(fd, 0) or not liveness.held_by_other(other, 0):
-                raise OSError("a lock that is held is not seen")
-        finally:
-            os.close(other)
-    finally:
-        os.close(fd)
+    with open(fd, "r+b", 0), open(f"/proc/self/fd/{fd}", "r+b", 0) as other:
+        if not liveness.take(fd, 0) or not liveness.held_by_other(other.fileno(), 0):
+            raise OSError("a lock that is held is not seen")
 
 
 def _memfd() -> None:
-    fd = os.memfd_create("ipcbus doctor", os.MFD_CLOEXEC)
-    try:
-        os.posix_fallocate(fd, 0, 4096)
-    finally:
-        os.close(fd)
+    with open(os.memfd_create("ipcbus doctor", os.MFD_CLOEXEC), "r+b", 0) as file:
+        os.posix_fallocate(file.fileno(), 0, 4096)
 
 
 def _waiting() -> None:
     event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-    try:
-        with select.epoll() as poller:
-            poller.register(event, select.EPOLLIN)
-            os.eventfd_write(event, 1)
-            if not poller.poll(1):
-                raise OSError("epoll does not report an eventfd that is ready")
-        os.close(os.pidfd_open(os.getpid()))
-    finally:
-        os.close(event)
+    with open(event, "r+b", 0), select.epoll() as poller:
+        poller.register(event, select.EPOLLIN)
+        os.eventfd_write(event, 1)
+        if not poller.poll(1):
+            raise OSError("epoll does not report an eventfd that is ready")
+    os.close(os.pidfd_open(os.getpid()))
 
 
 def _fallocate() -> None:
-    fd = os.open(segment.ROOT, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    try:
-        os.posix_fallocate(fd, 0, 4096)
-    finally:
-        os.close(fd)
+    with open(os.open(segment.ROOT, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600), "r+b", 0) as file:
+        os.posix_fallocate(file.fileno(), 0, 4096)
 
 
 def _datagrams() -> None:
