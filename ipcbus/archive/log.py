@@ -119,7 +119,7 @@ class Log:
             StorageError: the system refuses.
         """
         found, at = [], 0
-        for base, limit in self._spans(mark):
+        for base, limit in self.spans(mark):
             if base > at:
                 found.append((at, base))
             try:
@@ -159,7 +159,7 @@ class Log:
         """
         mark = self.watermark()
         found: list[Segment] = []
-        spans = self._spans(mark)
+        spans = self.spans(mark)
         known = self.removed_offsets(mark)
         for base, limit in spans:
             if closed and base == mark.base:
@@ -191,7 +191,7 @@ class Log:
             StorageError: the system refuses.
         """
         mark = self.watermark()
-        for base, _ in self._spans(mark):
+        for base, _ in self.spans(mark):
             known = self._segments.get(base)
             if known is not None and not known.damaged and known.last_receive_ns < time_ns:
                 continue
@@ -246,7 +246,7 @@ class Log:
                 "start must be from 0 to end, and the limits at least 1"
             )
         mark = self.watermark()
-        spans = self._spans(mark)
+        spans = self.spans(mark)
         known = self.removed_offsets(mark)
         first = self._first([base for base, _ in spans], mark, known)
         if start < end and (start < first or end > mark.next_offset):
@@ -286,7 +286,7 @@ class Log:
     def _within(self, start: int, end: int) -> Iterator[tuple[OpenSegment, int, int]]:
         """Yields the segments that hold offsets from `start` to `end`, each with the part that it holds."""
         mark = self.watermark()
-        for base, limit in self._spans(mark):
+        for base, limit in self.spans(mark):
             if limit <= start or base >= end:
                 continue
             try:
@@ -346,7 +346,7 @@ class Log:
         """Returns the base offsets of the segments that have published rows."""
         return [base for base in bases(self._files.names(self.folder)) if base < mark.next_offset]
 
-    def _spans(self, mark: Watermark) -> list[tuple[int, int]]:
+    def spans(self, mark: Watermark) -> list[tuple[int, int]]:
         """Returns each segment's base, and the base of the next segment."""
         return list(itertools.pairwise([*self._bases(mark), mark.next_offset]))
 

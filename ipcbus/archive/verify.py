@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
 from typing import TYPE_CHECKING
 
 from ipcbus.archive import blocks, json_files, removed_offsets
@@ -126,9 +125,7 @@ class _Verifier:
         yield from self._synced_marks()
         names = yield from self._names(mark)
         listed = self._files.names(self._folder)
-        spans = list(
-            itertools.pairwise([*(base for base in bases(listed) if base < mark.next_offset), mark.next_offset])
-        )
+        spans = self._log.spans(mark)
         missing = self._log.missing()
         for first, end in missing:
             what = (

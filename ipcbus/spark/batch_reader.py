@@ -18,7 +18,7 @@ from ipcbus.spark.row_schema import check
 from ipcbus.spark.topic_selection import TopicSelection
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from pyspark.sql.datasource import Filter, InputPartition
     from pyspark.sql.types import StructType
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from ipcbus.archive.log import Log
     from ipcbus.archive.segments import Chunk
     from ipcbus.spark.read_options import ReadOptions
+
+    _Report = Callable[..., None]
 
 
 class TaskReader:
@@ -71,28 +73,22 @@ class TaskReader:
         converter = Converter(labels, arrow_schema(self._names, self._nullable), selection)
         if converter.wants_none:
             return
-        missing: list[Chunk] = []
-
-        def report(first: int, end: int, why: str) -> None:
-            partitions.report_lost(self._options, why, first, end)
-            missing.append(loss_row(first, end))
-
-        for chunk in self._chunks(log, part, converter):
-            for batch in converter.good_batches(chunk, None if self._options.fail_on_data_loss else report):
-                yield from filter(None, map(converter.batch, missing))
-                missing.clear()
-                yield batch
-        yield from filter(None, map(converter.batch, missing))
-
-    def _chunks(self, log: Log, part: Part, converter: Converter) -> Iterator[Chunk]:
-        """Yields the rows of a task; without `failOnDataLoss`, a row of a loss stands for those that are missing."""
-        missing: list[Chunk] = []
+        missing: list[Chunk] = []  # a row of a loss for each range that is left out
 
         def report(first: int, end: int, why: str = "a hole") -> None:
             partitions.report_lost(self._options, f"log {part.key} of {part.path}: {why}", first, end)
             missing.append(loss_row(first, end))
 
-        strict = self._options.fail_on_data_loss
+        on_damage = None if self._options.fail_on_data_loss else report
+        for chunk in self._chunks(log, part, converter, on_damage):
+            for batch in converter.good_batches(chunk, on_damage):
+                yield from filter(None, map(converter.batch, missing))
+                missing.clear()
+                yield batch
+        yield from filter(None, map(converter.batch, missing))
+
+    def _chunks(self, log: Log, part: Part, converter: Converter, report: _Report | None) -> Iterator[Chunk]:
+        """Yields the rows of a task; `report` gets those that are missing, and without it they are an error."""
         at = part.start
         while at < part.end:
             try:
@@ -103,27 +99,24 @@ class TaskReader:
                     converter,
                     max_rows=self._options.batch_rows,
                     max_bytes=self._options.batch_bytes,
-                    on_damage=None if strict else report,
-                    on_hole=None if strict else report,
+                    on_damage=report,
+                    on_hole=report,
                 ):
-                    yield from missing
-                    missing.clear()
                     at = chunk.offset + len(chunk.rows)
                     yield chunk
                 at = part.end
             except ArchiveDamaged as error:  # the watermark or the names were damaged after the task began
-                if strict:
+                if report is None:
                     raise
                 report(at, part.end, str(error))
                 break
             except OffsetsExpired:
                 first = log.bounds()[0]
-                if strict or first <= at:
+                if report is None or first <= at:
                     raise
                 # Retention removed rows before this task read them.
                 report(at, min(first, part.end), "they are no longer kept")
                 at = first
-        yield from missing
 
 
 def _open(part: Part) -> Archive:

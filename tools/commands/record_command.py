@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from ipcbus.archive import Limits
     from ipcbus.archive.recorder import Recorder, RecorderStats
 
+_REPORTED: Final = (
+    *("next_offset", "messages", "bytes", "losses", "lost", "dropped", "too_large", "missed", "unwritten"),
+    *("errors", "error"),
+)
 _POLL_S: Final = 0.1
 _MAX_H: Final = 24 * 366 * 100
 
@@ -131,24 +135,11 @@ def command(
         run.end(as_json)
 
 
-def _limits(
-    *,
-    segment_bytes: int | None,
-    segment_seconds: float | None,
-    retain_bytes: int | None,
-    retain_hours: float | None,
-    sync: Any,  # noqa: ANN401 - one of three
-) -> Limits:
+def _limits(*, retain_hours: float | None, **limits: Any) -> Limits:  # noqa: ANN401 - as Limits takes them
     from ipcbus.archive import Limits
 
-    standard = Limits()
-    return Limits(
-        segment_bytes=standard.segment_bytes if segment_bytes is None else segment_bytes,
-        segment_seconds=standard.segment_seconds if segment_seconds is None else segment_seconds,
-        retain_bytes=retain_bytes,
-        retain_seconds=None if retain_hours is None else retain_hours * 3600,
-        sync=sync,
-    )
+    limits["retain_seconds"] = None if retain_hours is None else retain_hours * 3600
+    return Limits(**{name: value for name, value in limits.items() if value is not None})
 
 
 class Run:
@@ -194,25 +185,9 @@ class Run:
     def _report(self, found: RecorderStats, seconds: float, as_json: bool) -> None:
         stream = self._recorder.stream
         if as_json:
-            print_json(
-                {
-                    "archive": str(self._directory),
-                    "stream": stream,
-                    "first_offset": self._first_offset,
-                    "next_offset": found.next_offset,
-                    "messages": found.messages,
-                    "bytes": found.bytes,
-                    "seconds": round(seconds, 6),
-                    "losses": found.losses,
-                    "lost": found.lost,
-                    "dropped": found.dropped,
-                    "too_large": found.too_large,
-                    "missed": found.missed,
-                    "unwritten": found.unwritten,
-                    "errors": found.errors,
-                    "error": found.error,
-                }
-            )
+            where = {"archive": str(self._directory), "stream": stream, "first_offset": self._first_offset}
+            counts = {name: getattr(found, name) for name in _REPORTED}
+            print_json({**where, **counts, "seconds": round(seconds, 6)})
             return
         console = output()
         rate = number(found.messages / seconds) if seconds else "0"

@@ -5,6 +5,7 @@ Each function is the `shell_complete` of arguments and options. A name that is n
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 import ipcbus
@@ -52,18 +53,17 @@ def transports(_context: click.Context, _parameter: click.Parameter, incomplete:
     return _offer(dict.fromkeys(SCOPES["source"].rows["transport"].choices or (), ""), incomplete)
 
 
-def files(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def files(
+    _context: click.Context, _parameter: click.Parameter, incomplete: str, kind: str = "file"
+) -> list[CompletionItem]:
     """Tells the shell to complete files and directories."""
     from click.shell_completion import CompletionItem
 
-    return [CompletionItem(incomplete, type="file")]
+    return [CompletionItem(incomplete, type=kind)]
 
 
-def directories(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Tells the shell to complete directories."""
-    from click.shell_completion import CompletionItem
-
-    return [CompletionItem(incomplete, type="dir")]
+directories = functools.partial(files, kind="dir")
+"""Tells the shell to complete directories."""
 
 
 def _topics(context: click.Context, *, received: bool = True) -> dict[str, str]:

@@ -72,15 +72,14 @@ class _Gauge:
     value: Callable[[Any], float | None]
 
 
+def _started(owner: ContextStats | SessionStats) -> float | None:
+    return owner.start_ns / 1e9 if owner.start_ns else None
+
+
 _GAUGES = (
     _Gauge(CONTEXT, "alive", "Whether its process lives.", lambda context: context.alive),
     _Gauge(CONTEXT, "readable", "Whether its registry could be read.", lambda context: context.pid > 0),
-    _Gauge(
-        CONTEXT,
-        "start_time_seconds",
-        "When it was opened, since the epoch.",
-        lambda context: context.start_ns / 1e9 if context.start_ns else None,
-    ),
+    _Gauge(CONTEXT, "start_time_seconds", "When it was opened, since the epoch.", _started),
     _Gauge(SESSION, "alive", "Whether the process of its source lives.", lambda session: session.alive),
     _Gauge(
         SESSION,
@@ -108,12 +107,7 @@ _GAUGES = (
         "How long the send that waits for room has waited; blocked_seconds_total has it when it is over.",
         lambda session: _readable(session, session.blocked_for_ns / 1e9),
     ),
-    _Gauge(
-        SESSION,
-        "start_time_seconds",
-        "When it began, since the epoch.",
-        lambda session: session.start_ns / 1e9 if session.start_ns else None,
-    ),
+    _Gauge(SESSION, "start_time_seconds", "When it began, since the epoch.", _started),
     _Gauge(UPLINK, "active", "Whether it sends: a context receives over UDP.", lambda uplink: uplink.active),
     _Gauge(
         UPLINK,
@@ -159,14 +153,8 @@ def families(snapshots: Iterable[DomainSnapshot]) -> list[Metric]:
     found = _Families()
     for snapshot in snapshots:
         domain = label(snapshot.domain)
-        found.add(
-            GaugeMetricFamily,
-            "ipcbus_domain_contexts",
-            "Contexts of the domain.",
-            DOMAIN,
-            (domain,),
-            len(snapshot.contexts),
-        )
+        count = len(snapshot.contexts)
+        found.add(GaugeMetricFamily, "ipcbus_domain_contexts", "Contexts of the domain.", DOMAIN, (domain,), count)
         for context in snapshot.contexts:
             _context(found, domain, context)
     return list(found.metrics.values())

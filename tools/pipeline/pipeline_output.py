@@ -245,14 +245,10 @@ def from_row(kind: type[Any], line: Mapping[str, Any]) -> Any:  # noqa: ANN401 -
 
 def show(console: Console, run: PipelineRun) -> None:
     """Prints a run for people."""
-    if run.throughput is not None:
-        show_table(console, "throughput", [_totals(each) for each in run.throughput])
-    if run.latency is not None:
-        show_table(console, "latency", [_latency(each) for each in run.latency])
-    if run.account is not None:
-        show_table(console, "audit", [_account(each) for each in run.account])
-    if run.bars is not None:
-        show_table(console, "trades", [_bars(each) for each in run.bars])
+    show_table(console, "throughput", [_totals(each) for each in run.throughput or ()])
+    show_table(console, "latency", [_latency(each) for each in run.latency or ()])
+    show_table(console, "audit", [_account(each) for each in run.account or ()])
+    show_table(console, "trades", [_bars(each) for each in run.bars or ()])
     for line in _sentences(run):
         console.print(safe(line), soft_wrap=True)
 

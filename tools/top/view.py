@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -289,10 +290,6 @@ def _sorted(step: int) -> Callable[[View], View]:
     return change
 
 
-def _by(title: str) -> Callable[[View], View]:
-    return lambda view: sorted_by(view, title)
-
-
 def _inverted(view: View) -> View:
     return dataclasses.replace(view, reverse=not view.reverse)
 
@@ -320,14 +317,6 @@ def _paused(view: View) -> View:
     return dataclasses.replace(view, paused=not view.paused, back=0)
 
 
-def _back_in_time(view: View) -> View:
-    return dataclasses.replace(view, paused=True, back=view.back + 1)
-
-
-def _forward_in_time(view: View) -> View:
-    return dataclasses.replace(view, paused=True, back=max(0, view.back - 1))
-
-
 _CHANGES: dict[str, Callable[[View], View]] = {
     "q": lambda view: dataclasses.replace(view, ended=True),
     "s": _sorted(1),
@@ -335,7 +324,7 @@ _CHANGES: dict[str, Callable[[View], View]] = {
     "<": _sorted(-1),
     "S": _inverted,
     "I": _inverted,
-    **{key: _by(title) for title, key in SORTS.items()},
+    **{key: functools.partial(sorted_by, title=title) for title, key in SORTS.items()},
     "D": _page(DOMAINS),
     "m": lambda view: dataclasses.replace(view, mouse=not view.mouse),
     "f": _filtering,
@@ -345,8 +334,8 @@ _CHANGES: dict[str, Callable[[View], View]] = {
     "?": _page(HELP),
     "h": _page(HELP),
     "p": _paused,
-    "[": _back_in_time,
-    "]": _forward_in_time,
+    "[": lambda view: dataclasses.replace(view, paused=True, back=view.back + 1),
+    "]": lambda view: dataclasses.replace(view, paused=True, back=max(0, view.back - 1)),
     " ": _paused,
     "escape": _back,
 }
