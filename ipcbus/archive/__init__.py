@@ -9,8 +9,7 @@ from ipcbus.archive.log_writer import LogWriter
 from ipcbus.archive.player import Player
 from ipcbus.archive.recorder import Recorder, RecorderStats
 from ipcbus.archive.retention import Retained
-from ipcbus.archive.segment_summary import Segment
-from ipcbus.archive.segments import Chunk
+from ipcbus.archive.segments import Chunk, Segment
 
 __all__ = [
     "ROW",

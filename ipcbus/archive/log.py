@@ -14,8 +14,7 @@ from ipcbus.archive import log_names as naming
 from ipcbus.archive import removed_offsets
 from ipcbus.archive import watermark as marks
 from ipcbus.archive.archive_layout import ROW, SEGMENT_BYTES_MAX
-from ipcbus.archive.segment_summary import Segment, summary
-from ipcbus.archive.segments import Chunk, ChunkLimits, Damage, OpenSegment, bases
+from ipcbus.archive.segments import Chunk, ChunkLimits, Damage, OpenSegment, Segment, bases, summary
 from ipcbus.embedding import FileMissing
 from ipcbus.errors import ArchiveDamaged, OffsetsExpired, StorageError
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ipcbus.archive.cursors import Cursor
     from ipcbus.archive.log import Log
     from ipcbus.archive.log_limits import Limits
-    from ipcbus.archive.segment_summary import Segment
+    from ipcbus.archive.segments import Segment
     from ipcbus.embedding import Files
 
 

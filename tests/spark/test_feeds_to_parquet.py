@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from ipcbus.spark.pipelines import audit
-from ipcbus.spark.pipelines.exchange_chains import chains
+from ipcbus.spark.pipelines.exchange_feed import chains
 from tests.kit.recording import RecorderProcess
 from tests.system.test_feeds import DATA, FEEDS, MESSAGES, Chain, expected
 from tests.system.test_recording_feeds import replay

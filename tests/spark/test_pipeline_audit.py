@@ -10,7 +10,7 @@ import pytest
 
 from ipcbus import ConfigError
 from ipcbus.spark.pipelines import audit
-from ipcbus.spark.pipelines.audit_results import verdicts
+from ipcbus.spark.pipelines.audit import verdicts
 from ipcbus.spark.pipelines.sequence_runs import KEY, merge, sequence_runs
 from tests.kit.recorded import BOS, BURST, DATA, LOSS, Log, Row, account, drawn, table
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ipcbus.spark.pipelines import rollup
-from ipcbus.spark.pipelines.exchange_chains import chains
+from ipcbus.spark.pipelines.exchange_feed import chains
 from tests.kit.recorded import BEGIN_NS, DATA, Log, Row, table
 
 if TYPE_CHECKING:

@@ -10,13 +10,12 @@ import click
 from ipcbus_tools.common import age, duration, json_option, number, output, print_json, safe, size, statistics_options
 from ipcbus_tools.name_lookup import state
 from ipcbus_tools.render import udp_text
-from ipcbus_tools.render.recorder_text import row as recorder_row
 from ipcbus_tools.render.text_tables import Row, reader, show_table
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ipcbus.stats import ContextStats, DomainSnapshot, SessionStats
+    from ipcbus.stats import ContextStats, DomainSnapshot, RecorderStats, SessionStats
 
 _NONE = "-"
 
@@ -57,7 +56,7 @@ def _show(console: Console, found: DomainSnapshot, verbose: bool) -> None:
     show_table(console, "contexts", _contexts(found))
     show_table(console, "topics", _topics(found))
     show_table(console, "receivers", _receivers(found))
-    recorders = [recorder_row(context, each) for context in found.contexts for each in context.recorders]
+    recorders = [_recorder(context, each) for context in found.contexts for each in context.recorders]
     show_table(console, "recorders", recorders)
     if verbose:
         show_table(console, "sessions", _sessions(found))
@@ -188,3 +187,24 @@ def _readers(found: DomainSnapshot) -> list[Row]:
     return [
         {"source": session.source} | reader(session, slot) for session in found.sessions for slot in session.receivers
     ]
+
+
+def _recorder(context: ContextStats, recorder: RecorderStats) -> Row:
+    counted = recorder.counters
+    return {
+        "recorder": recorder.log,
+        "context": f"{context.context_id:08x}",
+        "name": context.name,
+        "pid": context.pid,
+        "user": context.user,
+        "state": recorder.doing,
+        "messages": number(counted["messages"]),
+        "bytes": size(counted["bytes"]),
+        "lost": number(counted["lost"]),
+        "missed": number(counted["missed"]),
+        "dropped": number(counted["dropped"]),
+        "behind": duration(counted["behind_ns"]),
+        "buffer": size(counted["buffered_bytes"]) + ("" if recorder.fill is None else f" ({recorder.fill:.0%})"),
+        "errors": number(counted["errors"]),
+        "next offset": number(counted["next_offset"]),
+    }

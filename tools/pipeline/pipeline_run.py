@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from ipcbus.archive import Archive
 from ipcbus.archive.columns import default_columns
 from ipcbus.spark.pipelines import audit, latency, rollup, throughput
-from ipcbus.spark.pipelines.audit_results import COMPLETE
+from ipcbus.spark.pipelines.audit import COMPLETE
 from ipcbus.spark.pipelines.compact import compact
 from ipcbus.spark.pipelines.reading import Selection, read, read_stream, several
 from ipcbus.spark.pipelines.results import write_results

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from ipcbus.spark.pipelines.row_columns import messages
@@ -35,6 +36,12 @@ _KEYS: Final = {
     "ask_quantity": ("A", NUMBER),
 }
 """Column -> key and type."""
+
+
+CHAIN_COLUMNS: Final = ("topic", "partition", "offset", "session", "value")
+"""The columns that `chains` reads."""
+
+CHAIN_KEY: Final = ("partition", "session", "topic", "symbol", "event")
 
 
 def parsed(rows: DataFrame, *columns: str, has: str = "") -> DataFrame:
@@ -67,3 +74,40 @@ def topics_of(rows: DataFrame) -> list[str]:
         F.isnotnull("symbol") & (F.isnotnull("event") | F.isnotnull("last_update"))
     )
     return sorted(row["topic"] for row in found.select("topic").distinct().collect())
+
+
+def chains(rows: DataFrame) -> DataFrame:
+    """Returns how many messages of a chain do not name the message before them.
+
+    In `depthUpdate` of futures, `pu` equals `u` of the message before; in that of spot, `U` is one more; in `trade`,
+    `t` grows by one. Other messages are ignored.
+
+    Args:
+        rows: rows of the data source.
+
+    Returns:
+        CHAIN_KEY, messages, broken (links that do not fit), first and last (numbers); ordered; empty without such
+        messages.
+    """
+    found = parsed(rows, "event", "symbol", "trade", "first_update", "last_update", "previous_update")
+    is_trade = F.col("event") == "trade"
+    number = F.when(is_trade, F.col("trade")).otherwise(F.col("last_update"))
+    after = F.coalesce(F.col("previous_update"), F.col("first_update") - 1)
+    links = found.where(F.col("event").isin("trade", "depthUpdate")).select(
+        *CHAIN_KEY,
+        "offset",
+        number.alias("number"),
+        F.when(is_trade, F.col("trade") - 1).otherwise(after).alias("after"),
+    )
+    before = F.lag("number").over(Window.partitionBy(*CHAIN_KEY).orderBy("offset"))
+    return (
+        links.withColumn("before", before)
+        .groupBy(*CHAIN_KEY)
+        .agg(
+            F.count("*").alias("messages"),
+            F.count_if(F.col("before") != F.col("after")).alias("broken"),
+            F.min("number").alias("first"),
+            F.max("number").alias("last"),
+        )
+        .orderBy(*CHAIN_KEY)
+    )

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import functions as F
 
 from ipcbus.spark.pipelines import audit, latency, rollup, throughput
-from ipcbus.spark.pipelines.audit_results import COMPLETE
-from ipcbus.spark.pipelines.exchange_chains import COLUMNS as CHAIN_COLUMNS
-from ipcbus.spark.pipelines.exchange_chains import chains
-from ipcbus.spark.pipelines.exchange_feed import topics_of
+from ipcbus.spark.pipelines.audit import COMPLETE
+from ipcbus.spark.pipelines.exchange_feed import CHAIN_COLUMNS, chains, topics_of
 from ipcbus.spark.pipelines.reading import read
 from ipcbus.spark.pipelines.results import replace, write_results
 from ipcbus.spark.pipelines.row_columns import SECOND_NS, start_of_interval
@@ -54,13 +52,13 @@ class ReportData:
         series: topic (None: all others), begin of the step, messages; only steps with messages.
         percentiles: lines of `latency.percentiles` by topic.
         histogram: lines of `latency.histogram` with the latencies of the topics that are drawn.
-        summary: the line of `audit_results.summary`.
-        account: lines of `audit_results.verdicts` that are not complete, the worst first.
+        summary: the line of `audit.summary`.
+        account: lines of `audit.verdicts` that are not complete, the worst first.
         complete: number of lines that are complete.
         bars: lines of `rollup.bars` of the busiest symbol.
         bars_step_ns: length of a bar.
         quotes: number of lines of `rollup.book`.
-        links: lines of `exchange_chains.chains`.
+        links: lines of `exchange_feed.chains`.
     """
 
     totals: list[Line] = field(default_factory=list)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from ipcbus.spark.pipelines import report_plots
-from ipcbus.spark.pipelines.audit_results import ABSENT, COMPLETE, DUPLICATES, LOST, MISSING
+from ipcbus.spark.pipelines.audit import ABSENT, COMPLETE, DUPLICATES, LOST, MISSING
 from ipcbus.spark.pipelines.report_data import LINES
 from ipcbus.spark.pipelines.row_columns import SECOND_NS
 

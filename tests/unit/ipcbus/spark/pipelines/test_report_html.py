@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ipcbus.archive import Archive
-from ipcbus.spark.pipelines.audit_results import VERDICTS
+from ipcbus.spark.pipelines.audit import VERDICTS
 from ipcbus.spark.pipelines.latency import UNSTAMPED, ZERO
 from ipcbus.spark.pipelines.report_data import LINES, POINTS, ReportData, fitting_interval_ns
 from ipcbus.spark.pipelines.report_html import SENTENCES, page, period
