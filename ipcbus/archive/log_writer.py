@@ -167,12 +167,10 @@ class LogWriter:
             ClosedError: the writer was closed.
         """
         self._check_usable()
-        if self._segment is None or not self._segment.rows:
-            return
-        self.sync()
-        segment, self._segment = self._segment, None
-        segment.close()
-        self._publish()
+        if self._segment is not None and self._segment.rows:
+            self.sync()
+            self._close_segment()
+            self._publish()
 
     def sync(self) -> None:
         """Syncs all published rows, so that they survive a power loss.

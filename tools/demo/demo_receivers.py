@@ -16,6 +16,23 @@ if TYPE_CHECKING:
 _TIMEOUT_S = 10.0
 
 
+def start(
+    *arguments: str, config: str | None, stdin: int | None = None, stderr: int | None = None
+) -> subprocess.Popen[bytes]:
+    """Starts an `ipcbus` command that prints its report at the end.
+
+    Ctrl-C goes to the demo only, which then ends the process.
+
+    Args:
+        arguments: the command and its arguments.
+        config: path of a file of options, or None.
+        stdin: as `subprocess.Popen` takes it.
+        stderr: as `subprocess.Popen` takes it.
+    """
+    command = [sys.executable, "-m", "ipcbus_tools", *arguments, *(["--config", config] if config else [])]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stdin=stdin, stderr=stderr, process_group=0)
+
+
 class DemoReceivers:
     """A group of `ipcbus demo-receiver` processes."""
 
@@ -28,20 +45,11 @@ class DemoReceivers:
             domain: domain of the contexts.
             config: path of a file of options, or None.
         """
-        more = ["--config", config] if config else []
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         try:
             for name in names:
-                self.processes[name] = subprocess.Popen(
-                    [
-                        *(sys.executable, "-m", "ipcbus_tools", "demo-receiver"),
-                        *("--name", name, "--domain", domain, *more, *topics),
-                    ],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    # Ctrl-C goes to the demo only, which then ends these processes.
-                    process_group=0,
-                )
+                arguments = ("demo-receiver", "--name", name, "--domain", domain, *topics)
+                self.processes[name] = start(*arguments, config=config, stdin=subprocess.PIPE)
         except BaseException:
             self._end()
             raise

@@ -11,6 +11,7 @@ import click
 
 from ipcbus.errors import ConfigError
 from ipcbus_tools.common import Failure
+from ipcbus_tools.demo.demo_receivers import start
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,12 +34,8 @@ class Recording:
             domain: domain of the bus.
             config: path of a file of options, or None.
         """
-        more = ["--config", config] if config else []
-        command = [sys.executable, "-m", "ipcbus_tools", "record", "--to", str(directory), "--domain", domain, "--json"]
-        # Ctrl-C goes to the demo only, which then ends this process.
-        self._process = subprocess.Popen(
-            [*command, *more, *topics], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, process_group=0
-        )
+        arguments = ("record", "--to", str(directory), "--domain", domain, "--json", *topics)
+        self._process = start(*arguments, config=config, stderr=subprocess.DEVNULL)
         self.pid = self._process.pid
 
     def check(self) -> None:

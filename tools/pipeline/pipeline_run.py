@@ -219,12 +219,10 @@ def _read_back(session: SparkSession, empty: PipelineRun, written: Mapping[str, 
 def _printed(results: Mapping[str, DataFrame]) -> dict[str, Any]:
     """Returns the fields of `PipelineRun` that these results fill."""
     found: dict[str, Any] = {}
-    if "totals" in results:
-        lines = results["totals"].orderBy(F.desc(F.isnull("topic")), F.desc("messages"), "topic")
-        found["throughput"] = _lines(TopicTotals, lines)
-    if "percentiles" in results:
-        lines = results["percentiles"].orderBy(F.desc(F.isnull("topic")), F.desc("messages"), "topic")
-        found["latency"] = _lines(TopicLatency, lines)
+    for field, name, kind in (("throughput", "totals", TopicTotals), ("latency", "percentiles", TopicLatency)):
+        if name in results:
+            lines = results[name].orderBy(F.desc(F.isnull("topic")), F.desc("messages"), "topic")
+            found[field] = _lines(kind, lines)
     if "audit" in results:
         wrong = results["audit"].where(F.col("verdict") != COMPLETE)
         lines = wrong.orderBy(F.desc("missing"), F.desc("lost_bus"), "topic", "source", "partition")

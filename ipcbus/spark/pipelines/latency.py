@@ -15,7 +15,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from ipcbus.spark.pipelines.pipeline import Pipeline
-from ipcbus.spark.pipelines.row_columns import messages
+from ipcbus.spark.pipelines.row_columns import each, messages
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -151,8 +151,7 @@ def _results(tables: Tables) -> Tables:
 
 
 def _summed() -> list[Column]:
-    counts = F.sum("messages").alias("messages"), F.sum("total_ns").alias("total_ns")
-    return [*counts, F.min("min_ns").alias("min_ns"), F.max("max_ns").alias("max_ns")]
+    return [*each(F.sum, "messages", "total_ns"), *each(F.min, "min_ns"), *each(F.max, "max_ns")]
 
 
 def _sum_of(bucket: int) -> Column:

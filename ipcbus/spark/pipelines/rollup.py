@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from ipcbus.spark.pipelines.exchange_feed import parsed
 from ipcbus.spark.pipelines.pipeline import Pipeline
-from ipcbus.spark.pipelines.row_columns import SECOND_NS, start_of_interval, timestamp
+from ipcbus.spark.pipelines.row_columns import SECOND_NS, each, start_of_interval, timestamp
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -113,10 +113,9 @@ def merge_quotes(several: DataFrame) -> DataFrame:
         several.groupBy(*KEY)
         .agg(
             F.max_by(F.struct(*_QUOTE), "last_update").alias("quote"),
-            F.max("last_update").alias("last_update"),
-            F.max("widest").alias("widest"),
-            F.min("narrowest").alias("narrowest"),
-            F.sum("updates").alias("updates"),
+            *each(F.max, "last_update", "widest"),
+            *each(F.min, "narrowest"),
+            *each(F.sum, "updates"),
         )
         .select(*KEY, "last_update", *(f"quote.{name}" for name in _QUOTE), "widest", "narrowest", "updates")
     )

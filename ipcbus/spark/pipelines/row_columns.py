@@ -10,6 +10,8 @@ from pyspark.sql import functions as F
 from ipcbus import ConfigError, MessageType
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import Column, DataFrame
 
 SECOND_NS: Final = 1_000_000_000
@@ -22,6 +24,11 @@ _SHORTEST_NS = 1000
 def messages(rows: DataFrame) -> DataFrame:
     """Returns the rows that are messages, without events."""
     return rows.where(F.col("type") == int(MessageType.DATA)) if "type" in rows.columns else rows
+
+
+def each(aggregate: Callable[[str], Column], *names: str) -> list[Column]:
+    """Returns an aggregate of each of these columns, under the name of the column."""
+    return [aggregate(name).alias(name) for name in names]
 
 
 def require(rows: DataFrame, *columns: str, cure: str) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F
 
 from ipcbus.spark.pipelines.pipeline import Pipeline
-from ipcbus.spark.pipelines.row_columns import SECOND_NS, messages, start_of_interval, timestamp
+from ipcbus.spark.pipelines.row_columns import SECOND_NS, each, messages, start_of_interval, timestamp
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -122,9 +122,4 @@ def _results(tables: Tables, interval_ns: int, peak_ns: int) -> Tables:
 
 
 def _summed() -> list[Column]:
-    return [
-        F.sum("messages").alias("messages"),
-        F.sum("bytes").alias("bytes"),
-        F.min("first_ns").alias("first_ns"),
-        F.max("last_ns").alias("last_ns"),
-    ]
+    return [*each(F.sum, "messages", "bytes"), *each(F.min, "first_ns"), *each(F.max, "last_ns")]
