@@ -114,7 +114,7 @@ def reader(session: SessionStats, slot: SlotStats) -> Row:
 
 
 def percentiles(found: Percentiles | None, *names: str) -> dict[str, str]:
-    """Returns percentiles by these names, such as `p99.9` or `max`; dashes where there are none."""
+    """Returns percentiles by these names, such as `p99.9` or `max`; dashes if nothing was counted."""
     return {name: duration(getattr(found, name.replace(".", "")) if found else None) for name in names}
 
 
