@@ -60,7 +60,7 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "system/test_recording_feeds.py": "tools/replay/replay_archive.py",
     "system/test_resolver.py": "tools/commands/resolver_command.py",
     "system/test_top.py": "tools/commands/top_command.py tools/top/live_view.py",
-    "unit/ipcbus/archive/test_log.py": "ipcbus/archive/segment_summary.py ipcbus/archive/segments.py",
+    "unit/ipcbus/archive/test_log.py": "ipcbus/archive/segments.py",
     "unit/ipcbus/archive/test_log_writer.py": "ipcbus/archive/log_names.py ipcbus/archive/segment_writer.py",
     "unit/ipcbus/archive/test_recorder.py": "ipcbus/archive/writer_thread.py",
     "unit/ipcbus/archive/test_retention.py": "ipcbus/archive/cursors.py",
