@@ -71,6 +71,7 @@ class DeliveryController(Controller):
         super().__init__(origin, topic_number)
         self.rules = rules
         self.floor = floor
+        self.resumed_at: int | None = None
         self.started = self.ended = False
         self.next_check_ns = 0
         self._losses, self._tally, self._budget = losses, tally or Tally(), budget
@@ -138,7 +139,7 @@ class DeliveryController(Controller):
     def resume_at(self, next_sequence: int) -> None:
         """Starts where another controller stopped: the messages from there on are missing until they arrive."""
         self._start_at(next_sequence)
-        self.floor = next_sequence
+        self.floor = self.resumed_at = next_sequence
 
     def set_floor(self, floor: int) -> None:
         """Sets the floor if it was not known."""

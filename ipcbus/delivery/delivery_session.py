@@ -122,7 +122,8 @@ class DeliverySession:
             except BaseException as error:  # of a callback: the rest is still reported
                 self._raised = error
         following = max(next_sequence, controller.stopped_before or 0)
-        if following and not controller.ended:
+        # In a stay that brought nothing, nothing begins or ends.
+        if following and not controller.ended and following != controller.resumed_at:
             # All messages were sent before the receivers joined: the session began before, and it ends for them too.
             self._begun = True
             self._send_bos(controller)

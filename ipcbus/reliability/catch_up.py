@@ -78,7 +78,7 @@ class CatchUp:
             until = self._request_end(trail)
             if until <= (self._receive_state.lead or 0):
                 return found
-            self._receive_state.receive_session_message(until, trail, now_ns)
+            self._receive_state.note_position(until, trail, now_ns)
 
     def _request_end(self, trail: int) -> int:
         """Returns the number up to which missing datagrams are asked for."""

@@ -113,6 +113,7 @@ class Client:
         topics: the numbers of the topics that it receives.
         revision: the revision of this list.
         starts: for a topic that it receives, the number of the first message that was sent after the source knew that.
+        begins: whether the address has asked for a cookie since it was registered: its receiver begins another stay.
     """
 
     address: Hashable
@@ -127,6 +128,7 @@ class Client:
     topics: frozenset[int] = frozenset()
     revision: int = -1
     starts: dict[int, int] = field(default_factory=dict)
+    begins: bool = False
     _pending_revision: int = -1
     _pages: dict[int, tuple[int, ...]] | None = None
 
@@ -207,6 +209,8 @@ class Clients:
             cookie != 0 and cookie in (new_cookie, self.cookie(address, now_ns, 1))
         )
         if not valid:
+            if client is not None:
+                client.begins = True
             return TABLE[state, Cause.CONNECT].answer, new_cookie
         if client is None and len(self._clients) >= self._settings.clients_max:
             return TABLE[state, Cause.FULL].answer, cookie
@@ -216,6 +220,9 @@ class Clients:
             self._membership_changed()
         else:
             client.cookie = cookie
+            if client.begins:  # another stay: it does not get what an earlier one got
+                client.begins = False
+                client.starts.clear()
             self._note_life(client, now_ns)
         return step.answer, cookie
 

@@ -152,8 +152,12 @@ class ReceiveState:
         return True
 
     def receive_session_message(self, lead: int, trail: int, now_ns: int) -> None:
-        """Takes note that the source has sent all numbers below `lead` and holds those from `trail` on."""
+        """Takes note, by a packet of the source, that it has sent all below `lead` and holds those from `trail` on."""
         self._heard_ns = now_ns
+        self.note_position(lead, trail, now_ns)
+
+    def note_position(self, lead: int, trail: int, now_ns: int) -> None:
+        """Takes note that the source has sent all numbers below `lead` and holds those from `trail` on."""
         if self._lead is None:
             self._lead = self.first = lead
         if lead > self._lead:

@@ -34,7 +34,7 @@ class ReliableReceiver:
         now_ns: int,
         identity: tuple[int, int, str],
         multicast: bool,
-        resume: bool = False,
+        resume_at: int | None = None,
     ) -> None:
         """Starts outside the session; the first `turn` begins to join.
 
@@ -47,19 +47,20 @@ class ReliableReceiver:
             identity: id, pid and name of the receiving context, for the source.
             multicast: whether the session has a group. Its datagrams are delivered before the source knows the
                 receiver.
-            resume: whether to receive all datagrams that the source still holds, not only those that are sent from now
-                on. Then no datagram is delivered before the source knows the receiver.
+            resume_at: the number of the first datagram to receive, if the source still holds it: 0 asks for all that
+                the source holds, None only for those that are sent from now on. With a number no datagram is delivered
+                before the source knows the receiver.
         """
         self.counts = ReceiverCounts()
         self.state = State.CONNECTING
         self.reason = ""
         """Why the session is over, in words; empty while it is not."""
         self._session_id, self._address, self._settings, self._random = session_id, address, settings, random
-        self._identity, self._multicast, self._resume = identity, multicast, resume
+        self._identity, self._multicast, self._resume_at = identity, multicast, resume_at
         self._receive_state: ReceiveState | None = None
         self._catch_up: CatchUp | None = None
         self._ready: list[tuple[bytes, int]] = []
-        if multicast and not resume:
+        if multicast and resume_at is None:
             self._receive_state = ReceiveState(settings.receiving, random, now_ns, None, self.counts)
         self._packets_out: list[bytes] = []
         self.subscriptions = TopicSubscriptions(now_ns)
@@ -92,7 +93,7 @@ class ReliableReceiver:
     @property
     def catches_up(self) -> bool:
         """Whether the receiver is behind and gets datagrams in order, in small steps."""
-        return self._catch_up is not None or (self._resume and self._receive_state is None)
+        return self._catch_up is not None or (self._resume_at is not None and self._receive_state is None)
 
     def limit_requests(self, room: int) -> None:
         """Limits the datagrams to ask for at a time to `room`, while the receiver catches up."""
@@ -133,6 +134,11 @@ class ReliableReceiver:
     def joined_at(self) -> int | None:
         """The number of the first datagram to receive; None before it is known."""
         return self._receive_state.first if self._receive_state is not None else None
+
+    @property
+    def stopped_at(self) -> int | None:
+        """The number of the first datagram that did not come; None while the source has not registered the receiver."""
+        return self._receive_state.base if self._receive_state is not None and self._admitted else self._resume_at
 
     @property
     def lead(self) -> int:
@@ -222,6 +228,7 @@ class ReliableReceiver:
             self._ask_if_due(now_ns)
             return []
         if (catch_up := self._catch_up_for(receive_state, number)) is not None:
+            receive_state.note_life(now_ns)
             body = packet[DATA_HEADER:]
             self._ready += catch_up.receive_data(number, number - back, body, send_time_ns, now_ns)
             return self.ready(now_ns)
@@ -292,11 +299,11 @@ class ReliableReceiver:
         is_implausible = receive_state is not None and (receive_state.first or 0) > found.lead + self._settings.jump_max
         if receive_state is None or (is_implausible and self.state is State.PROVING):
             # A receiver that began this far above its source began with a forged datagram.
-            first = found.trail if self._resume else found.lead
+            first = found.lead if self._resume_at is None else min(max(found.trail, self._resume_at), found.lead)
             self._receive_state = receive_state = ReceiveState(
                 self._settings.receiving, self._random, now_ns, first, self.counts
             )
-            if self._resume:
+            if self._resume_at is not None:
                 self._catch_up = CatchUp(receive_state)
         self._note_position(receive_state, found.lead, found.trail, now_ns)
 
@@ -305,6 +312,7 @@ class ReliableReceiver:
         if (catch_up := self._catch_up_for(receive_state, lead)) is None:
             receive_state.receive_session_message(lead, trail, now_ns)
         else:
+            receive_state.note_life(now_ns)
             self._ready += catch_up.receive_session_message(lead, trail, now_ns)
 
     def _catch_up_for(self, receive_state: ReceiveState, lead: int) -> CatchUp | None:
@@ -370,7 +378,8 @@ class ReliableReceiver:
         self.for_good = cause not in (Cause.ATTEMPTS, Cause.SILENCE)
         refused = "the source has no room for another client" if self._refused else Cause.ATTEMPTS.value
         self.reason = {Cause.ATTEMPTS: refused, Cause.COMPLETE: Cause.FINAL.value}.get(cause, cause.value)
-        if self._cookie and cause is not Cause.GONE:
+        # A receiver that finds its source silent comes back: the source keeps datagrams for it for a while.
+        if self._cookie and cause not in (Cause.GONE, Cause.SILENCE):
             self._packets_out.append(udp_packets.leave(self._session_id, self._cookie))
 
     def _connect(self, now_ns: int) -> None:
@@ -394,6 +403,8 @@ class ReliableReceiver:
 
     def _ack(self, now_ns: int) -> None:
         settings, subscriptions = self._settings, self.subscriptions
+        if self.missing:
+            subscriptions.ask()  # if the source is never heard again, the answer says what its receivers miss
         flags = udp_packets.ASKS if self.asks else 0
         often = settings.connect_interval if flags else settings.acknowledgement_interval
         self._ack_ns = now_ns + min(often, settings.acknowledgement_interval)

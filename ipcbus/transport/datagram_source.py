@@ -80,6 +80,10 @@ class DatagramSource(Protocol):
     def catches_up(self) -> bool:
         """Whether it is behind its source and gets datagrams in order, in small steps."""
 
+    @property
+    def stopped_at(self) -> int | None:
+        """The number of the datagram at which a later stay in the session begins; None for the next one."""
+
     def may_lose(self) -> bool:
         """Returns whether messages may be lost with no later message to show the gap."""
 

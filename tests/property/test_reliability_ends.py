@@ -55,7 +55,7 @@ STEPS = st.lists(st.tuples(PACKETS, st.booleans(), st.integers(0, SECOND)), max_
 
 @given(STEPS, st.booleans(), st.booleans())
 def test_a_receiver_takes_anything(steps: list[tuple[bytes, bool, int]], multicast: bool, resume: bool) -> None:
-    end = ReliableReceiver(SESSION, AT, RECEIVE, Random(1), 0, (1, 2, "a"), multicast, resume)
+    end = ReliableReceiver(SESSION, AT, RECEIVE, Random(1), 0, (1, 2, "a"), multicast, 0 if resume else None)
     now, delivered = 0, 0
     for packet, from_source, wait in steps:
         now += wait

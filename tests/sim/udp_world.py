@@ -105,7 +105,7 @@ class World:
             self.now,
             (context_id, 4000 + place, f"context {place}"),
             self.storm.multicast,
-            self.storm.resumes[place],
+            0 if self.storm.resumes[place] else None,
         )
         member = Member(end, sender, ("10.0.0.2", place), context_id, ReceiverWatch(self.storm.receive))
         self.members.append(member)

@@ -141,13 +141,13 @@ class UdpEndpoints:
 
     # ------------------------------------------------------------------ receiving
 
-    def join(self, advert: SessionAdvert, options: ReceiverOptions, *, resume: bool) -> UdpReceiver:
+    def join(self, advert: SessionAdvert, options: ReceiverOptions, *, resume_at: int | None) -> UdpReceiver:
         """Begins to join a session over UDP, or the twin of one over a ring.
 
         Args:
             advert: the session; it has an endpoint.
             options: the options of the first receiver of the session.
-            resume: whether the source sends everything that it still holds.
+            resume_at: the number of the first datagram to receive, see `ReliableReceiver`.
 
         Raises:
             ConfigError, ipcbus.TransportError: a socket cannot be opened.
@@ -185,7 +185,7 @@ class UdpEndpoints:
             # One generator a session, so that a source cannot guess the numbers that others see; SystemRandom is slow.
             Random(self._random.getrandbits(256)),
             multicast=bool(endpoint.group),
-            resume=resume,
+            resume_at=resume_at,
             group=self._options.shared_memory_group,
             sample_every=self._options.latency_sampling_interval,
             on_leave=left,

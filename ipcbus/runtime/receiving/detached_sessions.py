@@ -13,15 +13,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ipcbus")
 
+_INTERRUPTED_MAX = 256
+
 
 class DetachedSessions:
     """Sessions that evicted this context, or whose source shows no life. Runs on the driver.
 
-    The context does not read them any more, but still sees how many messages their sources publish.
+    The context does not read them any more, but still sees how many messages their sources publish. Of a session over
+    UDP it sees nothing, so this context joins it again whenever it is offered.
     """
 
     def __init__(self) -> None:
         self._sessions: dict[SessionAdvert, ReceivingSession] = {}
+        self._interrupted: dict[SessionAdvert, ReceivingSession] = {}
 
     def add_evicted(self, session: ReceivingSession) -> None:
         """Adds a session that evicted this context, and reports the loss so far to its receivers."""
@@ -47,6 +51,23 @@ class DetachedSessions:
         )
         session.finish()
 
+    def add_interrupted(self, session: ReceivingSession) -> None:
+        """Adds a session over UDP that was silent, or is not offered; it goes on where it stopped if it comes back."""
+        self._interrupted[session.advert] = session
+        while len(self._interrupted) > _INTERRUPTED_MAX:
+            del self._interrupted[next(iter(self._interrupted))]
+
+    def resume_at(self, advert: SessionAdvert) -> int | None:
+        """Returns the number of the datagram at which an interrupted session goes on; None for the next one."""
+        session = self._interrupted.get(advert)
+        return session.datagram_source.stopped_at if session is not None else None
+
+    def keep_interrupted(self, wanted: Callable[[str], object]) -> None:
+        """Forgets the interrupted sessions without a topic that has receivers."""
+        for advert, session in list(self._interrupted.items()):
+            if not any(wanted(each.origin.topic) for each in session.topics()):
+                del self._interrupted[advert]
+
     def sessions(self) -> list[ReceivingSession]:
         """Returns the detached sessions."""
         return list(self._sessions.values())
@@ -70,7 +91,7 @@ class DetachedSessions:
 
     def joined_again(self, session: ReceivingSession, numbers: Container[int]) -> bool:
         """Continues a session after a new join, with the topics of these numbers; returns whether it was detached."""
-        before = self._sessions.pop(session.advert, None)
+        before = self._sessions.pop(session.advert, None) or self._interrupted.pop(session.advert, None)
         if before is not None:
             session.continue_from(before, numbers)
         return before is not None
@@ -114,3 +135,4 @@ class DetachedSessions:
     def close(self) -> None:
         """Forgets all sessions."""
         self._sessions.clear()
+        self._interrupted.clear()

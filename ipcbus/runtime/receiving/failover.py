@@ -57,7 +57,7 @@ class Failover:
         if not can_fall_back(session.advert, options):
             return False
         try:
-            udp_receiver = self._joiner.over_udp(session.advert, options, resume=True)
+            udp_receiver = self._joiner.over_udp(session.advert, options, resume_at=0)
         except (IpcBusError, RingError, OSError) as error:
             log.warning("%s cannot be received over UDP either: %s", session.source_string, error)
             return False

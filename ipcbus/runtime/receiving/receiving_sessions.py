@@ -157,6 +157,7 @@ class ReceivingSessions:
             self._settle_detached(offered)
         for session in filter(self._has, self.sessions()):
             self._prune(session, offered.get(session.advert))
+        self._detached.keep_interrupted(self._subscriptions.of)
         self._ended &= offered.keys()
         self._joiner.keep(offered)
         topics = {source.topic for sources in offered.values() for source in sources.values()}
@@ -199,7 +200,8 @@ class ReceivingSessions:
             return None
         registry = self._peers.registry_of(advert)
         options = next(iter(wanted.values()))[0].options
-        session = self._joiner.join(advert, registry, options, self._peers.contexts().get(advert.context_id, 0))
+        pid = self._peers.contexts().get(advert.context_id, 0)
+        session = self._joiner.join(advert, registry, options, pid, self._detached.resume_at(advert))
         if session is not None:
             self._sessions[advert] = session
             self._event_loop.watch(self.sessions())
@@ -397,15 +399,18 @@ class ReceivingSessions:
             self._losses_due_ns = 0
 
     def _end(self, session: ReceivingSession) -> None:
-        if session.datagram_source.for_good:
+        for_good = session.datagram_source.for_good
+        if for_good:
             self._ended.add(session.advert)
-        else:
-            self._needs_reconcile = True  # the session is still offered: perhaps it can be joined again
         if self._drop(session):
+            if not for_good:
+                self._detached.add_interrupted(session)
             try:
                 session.finish()
             finally:
                 session.leave()
+        if not for_good:
+            self._reconcile()  # the session may still be offered: perhaps it can be joined again
 
     def sources_of(self, subscription: Subscription) -> int:
         """Returns the number of sources that a receiver has joined."""

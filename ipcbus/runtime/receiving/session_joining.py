@@ -64,7 +64,12 @@ class SessionJoiner:
         self._missing_since: dict[SessionAdvert, int] = {}
 
     def join(
-        self, advert: SessionAdvert, registry: PeerRegistry | None, options: ReceiverOptions, pid: int
+        self,
+        advert: SessionAdvert,
+        registry: PeerRegistry | None,
+        options: ReceiverOptions,
+        pid: int,
+        resume_at: int | None = None,
     ) -> ReceivingSession | None:
         """Joins a session.
 
@@ -73,13 +78,14 @@ class SessionJoiner:
             registry: the registry that offers the session; None when only the network offers it.
             options: the options of the first receiver of the session.
             pid: process id of the source; 0 when that is not known.
+            resume_at: for a session over UDP, the number of the first datagram to receive (`ReliableReceiver`).
 
         Returns:
             The session; None when it cannot be joined, with the reason in `refused`, or when it is ending.
         """
         try:
             if advert.over_udp:
-                return self._over_udp_from_now(advert, registry, options, pid)
+                return self._over_udp(advert, registry, options, pid, resume_at=resume_at)
             try:
                 return self._make_session(advert, self.over_ring(advert, registry), options, pid)
             except SegmentGone as error:
@@ -87,9 +93,9 @@ class SessionJoiner:
                 if self._missing_since.setdefault(advert, time.monotonic_ns()) > time.monotonic_ns() - _GONE_NS:
                     self.refused[advert] = (pid, str(error))
                     return None
-                return self._fall_back(advert, registry, options, pid, error)
+                return self._fall_back(advert, registry, options, pid, error, resume_at)
             except RingError as error:
-                return self._fall_back(advert, registry, options, pid, error)
+                return self._fall_back(advert, registry, options, pid, error, resume_at)
         except (RingError, OSError, IpcBusError) as error:
             if self.refused.get(advert, (0, ""))[1] != str(error):
                 log.warning("%s cannot be joined: %s", advert.source_string, error)
@@ -103,22 +109,24 @@ class SessionJoiner:
         options: ReceiverOptions,
         pid: int,
         error: RingError,
+        resume_at: int | None,
     ) -> ReceivingSession:
         """Joins the UDP twin of a ring that cannot be joined, or raises the reason."""
         if not can_fall_back(advert, options):
             raise error
         log.warning("%s is received over UDP: %s", advert.source_string, error)
-        return self._over_udp_from_now(advert, registry, options, pid, str(error))
+        return self._over_udp(advert, registry, options, pid, str(error), resume_at)
 
-    def _over_udp_from_now(
+    def _over_udp(
         self,
         advert: SessionAdvert,
         registry: PeerRegistry | None,
         options: ReceiverOptions,
         pid: int,
         reason: str = "",
+        resume_at: int | None = None,
     ) -> ReceivingSession:
-        udp_receiver = self.over_udp(advert, options)
+        udp_receiver = self.over_udp(advert, options, resume_at)
         if registry is not None:
             # The lines show the last numbers of the source, however the session ends. Not every ring can be mapped.
             with contextlib.suppress(RingError, OSError):
@@ -141,13 +149,13 @@ class SessionJoiner:
         every = self._options.latency_sampling_interval
         return RingReceiver(self._domain, advert, self._who, owner_uid=registry.uid, sample_every=every)
 
-    def over_udp(self, advert: SessionAdvert, options: ReceiverOptions, *, resume: bool = False) -> UdpReceiver:
+    def over_udp(self, advert: SessionAdvert, options: ReceiverOptions, resume_at: int | None = None) -> UdpReceiver:
         """Joins a session, or the UDP twin of a ring session, over UDP.
 
         Raises:
             IpcBusError, ringbuf.ring_errors.RingError: as in `UdpEndpoints.join`.
         """
-        return self._network.join(advert, options, resume=resume)
+        return self._network.join(advert, options, resume_at=resume_at)
 
     def _make_session(
         self,

@@ -126,6 +126,11 @@ class RingReceiver:
         tail = self.reader.tail
         return lambda: self.reader.position >= tail
 
+    @property
+    def stopped_at(self) -> int | None:
+        """None: a ring is always read from the next datagram on."""
+        return None
+
     def may_lose(self) -> bool:
         """Returns whether the source overtakes slow readers."""
         return self._advert.source_paced

@@ -35,8 +35,6 @@ _START_TIMEOUT_NS = 1_000_000_000
 """Longest time to hold datagrams back until the source has sent the first numbers of the topics."""
 _BACKLOG_MAX = 64
 """Largest number of datagrams that are held back for that."""
-"""Largest number of datagrams that are held back for that."""
-"""Largest number of datagrams that are held back for that."""
 _NUMBERS_MAX = 1 << 62
 _ASK_NS = 100_000_000
 """Time after which a question without an answer is repeated."""
@@ -61,7 +59,7 @@ class UdpReceiver:
         random: Random,
         *,
         multicast: bool,
-        resume: bool,
+        resume_at: int | None,
         group: str,
         sample_every: int,
         on_leave: Callable[[], object],
@@ -79,7 +77,7 @@ class UdpReceiver:
             settings: limits and times of the protocol.
             random: draws backoffs.
             multicast: whether the session has a group.
-            resume: whether to receive all datagrams that the source still holds.
+            resume_at: the number of the first datagram to receive, see `ReliableReceiver`.
             group: system group that may use the ring too, or empty.
             sample_every: one datagram in this many is timed.
             on_leave: called once, when the session is left.
@@ -107,7 +105,7 @@ class UdpReceiver:
         channel.slots.join(self._index, self._reader)
         introduced = (identity.context_id, identity.pid, identity.context_name)
         self.reliable_receiver = ReliableReceiver(
-            advert.session_id, address, settings, random, time.monotonic_ns(), introduced, multicast, resume
+            advert.session_id, address, settings, random, time.monotonic_ns(), introduced, multicast, resume_at
         )
         transport = TRANSPORT_LBTRM if multicast else TRANSPORT_LBTRU
         self._stats_block = ReceiverStatsBlock(channel.ring, transport, address, self.reliable_receiver)
@@ -318,6 +316,11 @@ class UdpReceiver:
     def catches_up(self) -> bool:
         """Whether the receiver is behind its source and gets datagrams in order, in small steps."""
         return self.reliable_receiver.catches_up
+
+    @property
+    def stopped_at(self) -> int | None:
+        """The number of the datagram at which a later stay in the session begins; None for the next one."""
+        return self.reliable_receiver.stopped_at
 
     def may_lose(self) -> bool:
         """Returns True: datagrams may be given up."""

@@ -63,6 +63,17 @@ def test_who_joined_after_the_last_message_is_told_of_beginning_and_end(floor: i
     assert desk.seen == [BOS, EOS]
 
 
+def test_a_stay_that_brought_nothing_new_does_not_begin_or_end() -> None:
+    desk = Desk(floor=None)
+    desk.topic.resume_at(5)
+    assert desk.end(5) == []
+    assert desk.seen == []
+    desk = Desk(floor=None)
+    desk.topic.resume_at(5)
+    desk.end(7)
+    assert desk.seen == [BOS, *lost(5, 6), EOS]
+
+
 def test_the_end_comes_once() -> None:
     desk = Desk()
     desk.feed(whole(0))

@@ -30,9 +30,9 @@ def source(multicast: bool = False, **terms: Any) -> ReliableSender:  # noqa: AN
     return ReliableSender(SESSION, SenderSettings(**found), SECRET, 0, multicast)
 
 
-def receiver(multicast: bool = False, resume: bool = False, **terms: Any) -> ReliableReceiver:  # noqa: ANN401
+def receiver(multicast: bool = False, resume_at: int | None = None, **terms: Any) -> ReliableReceiver:  # noqa: ANN401
     found = {"receiving": ReceiveSettings(NakSettings(initial_backoff=0)), **terms}
-    return ReliableReceiver(SESSION, AT, ReceiverSettings(**found), Random(1), 0, WHO, multicast, resume)
+    return ReliableReceiver(SESSION, AT, ReceiverSettings(**found), Random(1), 0, WHO, multicast, resume_at)
 
 
 class Pair:

@@ -96,3 +96,19 @@ def test_a_topic_that_is_received_again_starts_again() -> None:
     client.starts.update({1: 10, 2: 20})
     found.ack(client, ack([2], 2))
     assert client.starts == {2: 20}
+
+
+def test_a_receiver_that_begins_another_stay_has_no_part_in_the_starts_of_the_one_before() -> None:
+    found = clients()
+    cookie = found.cookie("a", 0)
+    found.connect("a", cookie, 0)
+    client = found.get("a")
+    assert client is not None
+    found.ack(client, ack([1], 1))
+    client.starts[1] = 10
+    found.connect("a", cookie, 1)  # it asks how far the source has sent
+    assert client.starts == {1: 10}
+    found.connect("a", 0, 2)
+    assert client.starts == {1: 10}  # anybody may have sent this
+    found.connect("a", cookie, 3)
+    assert client.starts == {}

@@ -36,7 +36,7 @@ def test_joins_where_the_source_is() -> None:
 
 @pytest.mark.parametrize("multicast", [False, True])
 def test_resumes_where_the_source_still_holds(multicast: bool) -> None:
-    pair = Pair(source(multicast), receiver(multicast, resume=True))
+    pair = Pair(source(multicast), receiver(multicast, resume_at=0))
     pair.send(b"0", b"1")
     pair.lose()
     pair.exchange()
@@ -244,6 +244,63 @@ def test_silence() -> None:
     assert pair.here.state is State.JOINED
     pair.here.turn(heard + 60 * SECOND)
     assert (pair.here.state, pair.here.reason) == (State.SILENT, "no packet came for the activity timeout")
+    # It comes back, and the source keeps datagrams for it meanwhile.
+    assert not [packet for packet in pair.here.take() if packet[1] == udp_packets.LEAVE]
+
+
+def test_one_that_catches_up_finds_its_source_silent_too() -> None:
+    pair = Pair(source(), receiver(resume_at=0))
+    pair.send(*[b"x"] * 10_000)
+    pair.lose()
+    while not pair.here.missing:  # until it is registered, and asks for the first of them
+        pair.here.turn(0)
+        for packet in pair.here.take():
+            pair.there.receive(packet, HERE, 0)
+        for packet, to in pair.there.take():
+            pair.deliver(packet, to, 0)
+    assert pair.here.catches_up
+    last = 0
+    while (now := pair.here.next_ns) is not None:
+        last = now
+        pair.here.turn(now)
+        pair.here.ready(now)
+    assert (pair.here.state, last) == (State.SILENT, 60 * SECOND)
+
+
+@pytest.mark.parametrize("multicast", [False, True])
+def test_a_later_stay_begins_where_an_earlier_one_stopped(multicast: bool) -> None:
+    pair = joined(multicast)
+    pair.send(b"0", b"1")
+    pair.exchange()
+    pair.exchange()
+    assert (pair.got, pair.here.stopped_at) == ([b"0", b"1"], 2)
+    pair.here.turn(60 * SECOND)
+    assert pair.here.over
+    pair.send(b"2", now_ns=60 * SECOND)
+    pair.lose()
+    pair.here = receiver(multicast, resume_at=pair.here.stopped_at)
+    assert pair.here.stopped_at == 2  # also of a stay that the source never answers
+    pair.exchange(60 * SECOND)
+    pair.exchange(60 * SECOND)
+    assert (pair.got, pair.here.joined_at) == ([b"0", b"1", b"2"], 2)
+
+
+def test_a_group_that_was_only_heard_is_heard_again_from_the_next_datagram_on() -> None:
+    here = receiver(multicast=True)
+    here.receive(data(5), AT, 0)
+    assert here.stopped_at is None
+
+
+def test_while_datagrams_are_missing_every_ack_asks_for_the_numbers_of_topics() -> None:
+    pair = joined()
+    pair.here.topics([3], 0)
+    pair.exchange()
+    pair.here.subscriptions.answered(udp_packets.Topics(udp_packets.TOPICS, 0, SESSION, 0, ((3, 0, 5),)))
+    assert not pair.here.asks
+    pair.here.receive(data(1), AT, 0)
+    pair.here.turn(SECOND)
+    found = [udp_packets.parse(packet) for packet in pair.here.take()]
+    assert [each.flags for each in found if isinstance(each, udp_packets.Ack)] == [udp_packets.ASKS]
 
 
 def test_leaves() -> None:

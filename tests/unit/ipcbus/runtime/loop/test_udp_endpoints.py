@@ -122,7 +122,7 @@ def test_a_sender_that_is_over_is_dropped_with_its_socket(endpoints: UdpEndpoint
 @pytest.mark.parametrize("wrong", [{"endpoint": None}, {"topics_max": 0}, {"topics_max": 48}, {"topics_max": 1 << 30}])
 def test_a_damaged_session_is_refused(endpoints: UdpEndpoints, wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="is damaged"):
-        endpoints.join(dataclasses.replace(ADVERT, **wrong), ReceiverOptions(), resume=False)
+        endpoints.join(dataclasses.replace(ADVERT, **wrong), ReceiverOptions(), resume_at=None)
 
 
 def test_a_session_that_the_registry_cannot_show_leaves_no_socket_and_no_ring(
@@ -131,11 +131,11 @@ def test_a_session_that_the_registry_cannot_show_leaves_no_socket_and_no_ring(
     before = socket_count()
     registry.add_reception.side_effect = OSError("full")
     with pytest.raises(OSError, match="full"):
-        endpoints.join(ADVERT, ReceiverOptions(), resume=False)
+        endpoints.join(ADVERT, ReceiverOptions(), resume_at=None)
     assert socket_count() == before
     registry.add_reception.side_effect = None
     registry.add_reception.return_value = 7
-    joined = endpoints.join(ADVERT, ReceiverOptions(), resume=False)
+    joined = endpoints.join(ADVERT, ReceiverOptions(), resume_at=None)
     assert socket_count() == before + 1
     joined.leave()
     registry.remove.assert_called_once_with(7)

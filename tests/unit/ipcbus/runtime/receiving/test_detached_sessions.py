@@ -22,6 +22,7 @@ OFFERED = {ADVERT: {1: SourceAdvert(ADVERT, "a", 1)}}
 class Session:
     """A session with one topic, `a`, as far as it is asked after it was left."""
 
+    datagram_source = SimpleNamespace(stopped_at=17)
     source_string, owner_pid, activity_timeout = "source", 5, SimpleNamespace(timeout_ns=1_000_000_000)
 
     def __init__(self, advert: SessionAdvert = ADVERT) -> None:
@@ -123,3 +124,29 @@ def test_the_timer_tells_the_losses_of_each(left: DetachedSessions) -> None:
     left.close()
     left.tell_lost()
     assert session.got == ["cut off", "lost"]
+
+
+def test_an_interrupted_session_goes_on_where_it_stopped_if_it_comes_back(left: DetachedSessions) -> None:
+    before, again = Session(), Session()
+    left.add_interrupted(cast("Any", before))
+    assert ADVERT not in left  # it need not wait for anything
+    assert left.sessions() == []
+    assert left.resume_at(ADVERT) == 17
+    assert left.joined_again(cast("Any", again), {1})
+    assert again.got == [(before, {1})]
+    assert left.resume_at(ADVERT) is None
+
+
+def test_an_interrupted_session_is_kept_while_its_topic_has_receivers(left: DetachedSessions) -> None:
+    left.add_interrupted(cast("Any", Session()))
+    left.keep_interrupted(lambda topic: topic == "a")
+    assert left.resume_at(ADVERT) == 17
+    left.keep_interrupted(lambda topic: topic == "b")
+    assert left.resume_at(ADVERT) is None
+
+
+def test_the_oldest_of_too_many_interrupted_sessions_is_forgotten(left: DetachedSessions) -> None:
+    adverts = [dataclasses.replace(ADVERT, session_id=number) for number in range(257)]
+    for advert in adverts:
+        left.add_interrupted(cast("Any", Session(advert)))
+    assert [left.resume_at(advert) for advert in (adverts[0], adverts[1], adverts[256])] == [None, 17, 17]

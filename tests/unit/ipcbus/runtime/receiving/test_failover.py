@@ -89,7 +89,7 @@ def moves(monkeypatch: pytest.MonkeyPatch) -> Moves:
 
 def test_a_session_goes_to_udp_and_comes_back_when_it_has_all_that_was_sent_before(moves: Moves) -> None:
     assert moves.lose_ring()
-    moves.joiner.over_udp.assert_called_once_with(ADVERT, OPTIONS, resume=True)
+    moves.joiner.over_udp.assert_called_once_with(ADVERT, OPTIONS, resume_at=0)
     assert (moves.session.datagram_source, moves.session.reason) == (moves.udp, "evicted")
     assert cast("Any", moves.udp.lines) == "lines"
     moves.now_ns += SECOND_NS - 1

@@ -98,7 +98,7 @@ def test_a_session_of_another_host_is_received_over_udp_where_its_source_and_rec
     assert "on another host" in joining.joiner.refused[joining.advert][1]
     twin = dataclasses.replace(joining.advert, endpoint=ENDPOINT)
     session = joining.join(twin, here=False)
-    joining.network.join.assert_called_once_with(twin, OPTIONS, resume=False)
+    joining.network.join.assert_called_once_with(twin, OPTIONS, resume_at=None)
     assert "on another host" in session.reason
     assert not can_fall_back(twin, ReceiverOptions({"use_udp_fallback": 0}))
 
