@@ -28,6 +28,12 @@
 #                   the system call stands for the fence that the writer leaves out
 #   SYNC wait       writer: store(control.writer_waits), membarrier, look at the slots again
 #                   reader: store_release(slot.position), compiler_fence, load_relaxed(control.writer_waits)
+#   SYNC frames     writer: store_release(queue.written)     reader: load_acquire(queue.written)
+#                   the bytes of a frame are written before the frame can be seen
+#   SYNC room       reader: store_release(queue.read)        writer: load_acquire(queue.read)
+#                   the reader has copied a frame before the writer may overwrite it
+#   SYNC ended      writer: store_release(queue.closed)      reader: load_acquire(queue.closed)
+#                   the last frame can be seen before the end can
 from libc.stdint cimport uint32_t, uint64_t
 
 cdef extern from *:

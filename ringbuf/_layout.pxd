@@ -102,7 +102,10 @@ typedef struct {
     uint32_t writer_waits;
     uint8_t pad_132[4];
     uint64_t wanted;
-    uint8_t pad_144[112];
+    uint8_t pad_144[48];
+    uint64_t channel_calls;
+    uint32_t owner_parked;
+    uint8_t pad_204[52];
 } ipcbus_ControlHeader;
 _Static_assert(sizeof(ipcbus_ControlHeader) == 256, "ControlHeader size");
 _Static_assert(offsetof(ipcbus_ControlHeader, magic) == 0, "ControlHeader.magic");
@@ -118,6 +121,8 @@ _Static_assert(offsetof(ipcbus_ControlHeader, version) == 44, "ControlHeader.ver
 _Static_assert(offsetof(ipcbus_ControlHeader, parked) == 64, "ControlHeader.parked");
 _Static_assert(offsetof(ipcbus_ControlHeader, writer_waits) == 128, "ControlHeader.writer_waits");
 _Static_assert(offsetof(ipcbus_ControlHeader, wanted) == 136, "ControlHeader.wanted");
+_Static_assert(offsetof(ipcbus_ControlHeader, channel_calls) == 192, "ControlHeader.channel_calls");
+_Static_assert(offsetof(ipcbus_ControlHeader, owner_parked) == 200, "ControlHeader.owner_parked");
 typedef struct {
     uint32_t state;
     uint32_t generation;
@@ -128,7 +133,7 @@ typedef struct {
     uint64_t context_id;
     uint64_t joined_ns;
     char context_name[32];
-    uint8_t pad_120[8];
+    uint64_t channel;
     uint64_t msgs_rcved;
     uint64_t bytes_rcved;
     uint64_t lbm_msgs_rcved;
@@ -160,6 +165,7 @@ _Static_assert(offsetof(ipcbus_Slot, uid) == 68, "Slot.uid");
 _Static_assert(offsetof(ipcbus_Slot, context_id) == 72, "Slot.context_id");
 _Static_assert(offsetof(ipcbus_Slot, joined_ns) == 80, "Slot.joined_ns");
 _Static_assert(offsetof(ipcbus_Slot, context_name) == 88, "Slot.context_name");
+_Static_assert(offsetof(ipcbus_Slot, channel) == 120, "Slot.channel");
 _Static_assert(offsetof(ipcbus_Slot, msgs_rcved) == 128, "Slot.msgs_rcved");
 _Static_assert(offsetof(ipcbus_Slot, bytes_rcved) == 136, "Slot.bytes_rcved");
 _Static_assert(offsetof(ipcbus_Slot, lbm_msgs_rcved) == 144, "Slot.lbm_msgs_rcved");
@@ -196,6 +202,39 @@ typedef struct {
 _Static_assert(sizeof(ipcbus_Trailer) == 8, "Trailer size");
 _Static_assert(offsetof(ipcbus_Trailer, checksum) == 0, "Trailer.checksum");
 _Static_assert(offsetof(ipcbus_Trailer, length) == 4, "Trailer.length");
+typedef struct {
+    uint64_t magic;
+    uint32_t layout_id;
+    uint32_t kind;
+    uint64_t total_bytes;
+    uint32_t queue_bytes;
+    uint32_t session_id;
+    uint32_t slot;
+    uint32_t generation;
+    uint32_t version;
+    uint8_t pad_44[20];
+} ipcbus_PipeHeader;
+_Static_assert(sizeof(ipcbus_PipeHeader) == 64, "PipeHeader size");
+_Static_assert(offsetof(ipcbus_PipeHeader, magic) == 0, "PipeHeader.magic");
+_Static_assert(offsetof(ipcbus_PipeHeader, layout_id) == 8, "PipeHeader.layout_id");
+_Static_assert(offsetof(ipcbus_PipeHeader, kind) == 12, "PipeHeader.kind");
+_Static_assert(offsetof(ipcbus_PipeHeader, total_bytes) == 16, "PipeHeader.total_bytes");
+_Static_assert(offsetof(ipcbus_PipeHeader, queue_bytes) == 24, "PipeHeader.queue_bytes");
+_Static_assert(offsetof(ipcbus_PipeHeader, session_id) == 28, "PipeHeader.session_id");
+_Static_assert(offsetof(ipcbus_PipeHeader, slot) == 32, "PipeHeader.slot");
+_Static_assert(offsetof(ipcbus_PipeHeader, generation) == 36, "PipeHeader.generation");
+_Static_assert(offsetof(ipcbus_PipeHeader, version) == 40, "PipeHeader.version");
+typedef struct {
+    uint64_t written;
+    uint32_t closed;
+    uint8_t pad_12[52];
+    uint64_t read;
+    uint8_t pad_72[56];
+} ipcbus_PipeQueue;
+_Static_assert(sizeof(ipcbus_PipeQueue) == 128, "PipeQueue size");
+_Static_assert(offsetof(ipcbus_PipeQueue, written) == 0, "PipeQueue.written");
+_Static_assert(offsetof(ipcbus_PipeQueue, closed) == 8, "PipeQueue.closed");
+_Static_assert(offsetof(ipcbus_PipeQueue, read) == 64, "PipeQueue.read");
     """
     ctypedef struct RingHeader "ipcbus_RingHeader":
         uint64_t magic
@@ -249,6 +288,8 @@ _Static_assert(offsetof(ipcbus_Trailer, length) == 4, "Trailer.length");
         uint64_t parked
         uint32_t writer_waits
         uint64_t wanted
+        uint64_t channel_calls
+        uint32_t owner_parked
 
     ctypedef struct Slot "ipcbus_Slot":
         uint32_t state
@@ -259,6 +300,7 @@ _Static_assert(offsetof(ipcbus_Trailer, length) == 4, "Trailer.length");
         uint64_t context_id
         uint64_t joined_ns
         char context_name[32]
+        uint64_t channel
         uint64_t msgs_rcved
         uint64_t bytes_rcved
         uint64_t lbm_msgs_rcved
@@ -289,9 +331,26 @@ _Static_assert(offsetof(ipcbus_Trailer, length) == 4, "Trailer.length");
         uint32_t checksum
         uint32_t length
 
+    ctypedef struct PipeHeader "ipcbus_PipeHeader":
+        uint64_t magic
+        uint32_t layout_id
+        uint32_t kind
+        uint64_t total_bytes
+        uint32_t queue_bytes
+        uint32_t session_id
+        uint32_t slot
+        uint32_t generation
+        uint32_t version
+
+    ctypedef struct PipeQueue "ipcbus_PipeQueue":
+        uint64_t written
+        uint32_t closed
+        uint64_t read
+
 cdef enum:
     KIND_RING = 1
     KIND_CONTROL = 2
+    KIND_PIPE = 4
     RECEIVER_PACED = 0
     SOURCE_PACED = 1
     RECEIVER_PACED_EVICTS = 2
@@ -302,10 +361,20 @@ cdef enum:
     WRITER_RUNS = 0
     WRITER_SLEEPS = 1
     WRITER_WANTS_EVENT = 2
+    CHANNEL_NONE = 0
+    CHANNEL_WANTED = 1
+    CHANNEL_READY = 2
+    CHANNEL_REFUSED = 3
+    CHANNEL_OPEN = 4
+    CHANNEL_NUMBER_SHIFT = 8
+    CHANNEL_GENERATION_SHIFT = 32
     SLOTS_MAX = 64
     RECORD_HEADER = 16
     RECORD_ALIGN = 8
     RECORD_TRAILER = 8
+    PIPE_ALIGN = 8
+    PIPE_FRAME_HEADER = 4
+    PIPE_QUEUE_MAX = 1073741824
     HISTOGRAM_SUB_BITS = 4
     HISTOGRAM_BUCKETS = 560
-    VERSION = 2
+    VERSION = 3

@@ -59,6 +59,7 @@ def fill(ring: Mapping, control: Mapping, shape: Shape) -> None:
     words["slots_max"], words["slots_offset"] = shape.slots_max, layout.slots_offset(shape.control_user)
     words["user_offset"], words["user_bytes"] = layout.CONTROL_HEADER.itemsize, shape.control_user
     words["version"] = layout.VERSION
+    words["owner_parked"] = 1  # until the owner's context looks at the calls without being woken
     words["magic"] = layout.MAGIC
     header = np.frombuffer(ring.view(), layout.RING_HEADER, 1)[0]
     capacity, data = layout.ring_capacity(shape.window), layout.data_offset(shape.ring_user)

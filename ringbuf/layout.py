@@ -46,6 +46,32 @@ includes::
 `length` is the record's length without padding and trailer. `checksum` is the CRC-32C of `frame`, of all bytes behind
 it up to the trailer, and of `length`.
 
+Beside a session there is one object for each receiver that asks its source, or that the source answers::
+
+    pipe      the source's context and one receiving context write it
+    +----------------------+ 0
+    | PipeHeader           |  constants; the owner, the source's context, writes them once
+    +----------------------+ 64
+    | PipeQueue            |  positions of the queue from the source to the receiver
+    +----------------------+ 192
+    | PipeQueue            |  positions of the queue from the receiver to the source
+    +----------------------+ 320
+    | data, `queue_bytes`  |  frames from the source to the receiver
+    +----------------------+
+    | data, `queue_bytes`  |  frames from the receiver to the source
+    +----------------------+
+
+`written` and `read` count bytes and are never reset; the writer of a queue changes one of them and the reader the other
+one. A frame in a queue begins at a multiple of 8: its length (4 bytes), its bytes, which may go on at the beginning of
+the queue's data, and padding. The channel word of a slot says how far source and receiver are with their pipe::
+
+     0               8                24              32
+    +---------------+----------------+---------------+--------------
+    | CHANNEL_*     | number (16 b.) | 0             | generation of the slot (32 b.)
+    +---------------+----------------+---------------+--------------
+
+`number` is a part of the pipe's name.
+
 Run `python -m ringbuf.layout` after a change (`--check` only compares).
 """
 
@@ -70,6 +96,7 @@ MAGIC = 0x3153554243504922
 
 KIND_RING = 1
 KIND_CONTROL = 2
+KIND_PIPE = 4
 
 RECEIVER_PACED = 0
 SOURCE_PACED = 1
@@ -86,6 +113,19 @@ WRITER_RUNS = 0
 WRITER_SLEEPS = 1
 WRITER_WANTS_EVENT = 2
 
+CHANNEL_NONE = 0
+CHANNEL_WANTED = 1
+"""The receiver asks the source for a pipe."""
+CHANNEL_READY = 2
+"""The source has made the pipe; its name exists."""
+CHANNEL_REFUSED = 3
+"""The source cannot make a pipe now."""
+CHANNEL_OPEN = 4
+"""The receiver has mapped the pipe too, and the source removes its name."""
+
+CHANNEL_NUMBER_SHIFT = 8
+CHANNEL_GENERATION_SHIFT = 32
+
 SLOTS_MAX = 64
 """Each slot is a bit of the 64-bit words `parked` and joined."""
 
@@ -93,11 +133,16 @@ RECORD_HEADER = 16
 RECORD_ALIGN = 8
 RECORD_TRAILER = 8
 
+PIPE_ALIGN = 8
+PIPE_FRAME_HEADER = 4
+PIPE_QUEUE_MAX = 1 << 30
+"""The largest queue of a pipe in bytes."""
+
 HISTOGRAM_SUB_BITS = 4
 HISTOGRAM_BUCKETS = 560
 """Buckets of the latency histogram: 16 linear ones from 0 ns, then 16 for each octave; the last begins at 275 s."""
 
-VERSION = 2
+VERSION = 3
 
 
 def struct(size: int, fields: list[tuple[str, str | tuple[Any, ...], int]]) -> np.dtype[np.void]:
@@ -185,6 +230,9 @@ CONTROL_HEADER = struct(
         # line 2: a futex word with the state of the writer, and the position that it waits for
         ("writer_waits", "<u4", 128),
         ("wanted", "<u8", 136),
+        # line 3: bit i: slot i wants a pipe or has put frames into it; and whether the owner's context sleeps
+        ("channel_calls", "<u8", 192),
+        ("owner_parked", "<u4", 200),
     ],
 )
 
@@ -201,6 +249,7 @@ SLOT = struct(
         ("context_id", "<u8", 72),
         ("joined_ns", "<u8", 80),
         ("context_name", "S32", 88),
+        ("channel", "<u8", 120),
         # line 2: counters, which only the reader writes
         ("msgs_rcved", "<u8", 128),
         ("bytes_rcved", "<u8", 136),
@@ -227,6 +276,32 @@ SLOT = struct(
     ],
 )
 
+PIPE_HEADER = struct(
+    CACHE_LINE,
+    [
+        ("magic", "<u8", 0),
+        ("layout_id", "<u4", 8),
+        ("kind", "<u4", 12),
+        ("total_bytes", "<u8", 16),
+        ("queue_bytes", "<u4", 24),
+        ("session_id", "<u4", 28),
+        ("slot", "<u4", 32),
+        ("generation", "<u4", 36),
+        ("version", "<u4", 40),
+    ],
+)
+
+PIPE_QUEUE = struct(
+    2 * CACHE_LINE,
+    [
+        # line 0: the writer of the queue changes these words
+        ("written", "<u8", 0),
+        ("closed", "<u4", 8),
+        # line 1: the reader of the queue changes this word
+        ("read", "<u8", 64),
+    ],
+)
+
 RECORD = struct(RECORD_HEADER, [("frame", "<u4", 0), ("messages", "<u4", 4), ("send_ticks", "<u8", 8)])
 TRAILER = struct(RECORD_TRAILER, [("checksum", "<u4", 0), ("length", "<u4", 4)])
 
@@ -236,6 +311,8 @@ STRUCTS = {
     "Slot": SLOT,
     "Record": RECORD,
     "Trailer": TRAILER,
+    "PipeHeader": PIPE_HEADER,
+    "PipeQueue": PIPE_QUEUE,
 }
 
 CONSTANTS = {
@@ -243,6 +320,7 @@ CONSTANTS = {
     for name in [
         "KIND_RING",
         "KIND_CONTROL",
+        "KIND_PIPE",
         "RECEIVER_PACED",
         "SOURCE_PACED",
         "RECEIVER_PACED_EVICTS",
@@ -253,10 +331,20 @@ CONSTANTS = {
         "WRITER_RUNS",
         "WRITER_SLEEPS",
         "WRITER_WANTS_EVENT",
+        "CHANNEL_NONE",
+        "CHANNEL_WANTED",
+        "CHANNEL_READY",
+        "CHANNEL_REFUSED",
+        "CHANNEL_OPEN",
+        "CHANNEL_NUMBER_SHIFT",
+        "CHANNEL_GENERATION_SHIFT",
         "SLOTS_MAX",
         "RECORD_HEADER",
         "RECORD_ALIGN",
         "RECORD_TRAILER",
+        "PIPE_ALIGN",
+        "PIPE_FRAME_HEADER",
+        "PIPE_QUEUE_MAX",
         "HISTOGRAM_SUB_BITS",
         "HISTOGRAM_BUCKETS",
         "VERSION",
@@ -280,6 +368,11 @@ def slots_offset(user_bytes: int) -> int:
 def data_offset(user_bytes: int) -> int:
     """Returns the offset of the data in a ring object, in bytes; a multiple of the page."""
     return round_up(RING_HEADER.itemsize + user_bytes, PAGE)
+
+
+def pipe_bytes(queue_bytes: int) -> int:
+    """Returns the size of a pipe with two queues of `queue_bytes` each, in bytes; a multiple of the page."""
+    return round_up(PIPE_HEADER.itemsize + 2 * PIPE_QUEUE.itemsize + 2 * queue_bytes, PAGE)
 
 
 def round_up(value: int, step: int) -> int:

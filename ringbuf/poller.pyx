@@ -6,17 +6,21 @@ from libc.stdlib cimport free, malloc
 from ringbuf cimport _atomics
 from ringbuf.clock cimport clock_kind, ns_per_tick, read_ticks
 from ringbuf.ring cimport Reader, RingReader, reader_ready
+from ringbuf.shared_words cimport WatchedWord
 
 
 cdef class Poller:
     def __init__(self):
         self.readers = []
+        self.words = []
 
     def __dealloc__(self):
         free(self.items)
+        free(self.watches)
 
-    def watch(self, readers):
+    def watch(self, readers, words=()):
         cdef int i, n
+        self.watch_words(list(words))
         watched = list(readers)
         n = len(watched)
         cdef Reader **items = <Reader **>malloc(max(n, 1) * sizeof(Reader *))
@@ -28,6 +32,21 @@ cdef class Poller:
         self.items = items
         self.count = n
         self.readers = watched
+
+    cdef int watch_words(self, list words) except -1:
+        cdef int i, n = len(words)
+        cdef WatchedWord word
+        cdef Watch *watches = <Watch *>malloc(max(n, 1) * sizeof(Watch))
+        if watches == NULL:
+            raise MemoryError()
+        for i in range(n):
+            word = <WatchedWord?>words[i]
+            watches[i].word, watches[i].seen = word.word, word.seen
+        free(self.watches)
+        self.watches = watches
+        self.words_count = n
+        self.words = words
+        return 0
 
     def poke(self):
         self.poked = 1
@@ -47,10 +66,20 @@ cdef class Poller:
                 return True
         return False
 
+    cdef bint any_word_changed(self) noexcept nogil:
+        cdef int i
+        for i in range(self.words_count):
+            if _atomics.load_acquire64(self.watches[i].word) != self.watches[i].seen[0]:
+                return True
+        return False
+
     cdef bint wait(self, uint64_t loops, uint64_t until_ticks, uint32_t clock) noexcept nogil:
         cdef uint64_t n = 0
         while n < loops and not self.poked:
             if self.any_ready():
+                return True
+            if self.any_word_changed():
+                self.poked = 1      # so that the pump returns to the event loop, which looks at the words
                 return True
             _atomics.pause()
             n += 1

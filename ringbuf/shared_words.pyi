@@ -34,3 +34,12 @@ class SharedWords:
 
     def fence(self) -> None:
         """Executes a full fence."""
+
+    def watched(self, offset: int) -> WatchedWord:
+        """Returns a 64-bit word to be watched until it is not 0."""
+
+class WatchedWord:
+    """A 64-bit word of a mapping at which a spinning context looks (`Poller.watch`)."""
+
+    def changed(self) -> bool:
+        """Returns whether there is something to do: the word differs from its value when it was looked at last."""

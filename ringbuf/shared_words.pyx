@@ -49,3 +49,17 @@ cdef class SharedWords:
 
     def fence(self):
         _atomics.fence_full()
+
+    def watched(self, size_t offset):
+        cdef WatchedWord watched = WatchedWord.__new__(WatchedWord)
+        watched.word = <const uint64_t *>self._at(offset, 8, False)
+        watched.seen, watched.keeps = &watched.zero, self.mapping
+        return watched
+
+
+cdef class WatchedWord:
+    def __init__(self):
+        raise TypeError("use SharedWords.watched or Pipe.watched")
+
+    def changed(self):
+        return _atomics.load_acquire64(self.word) != self.seen[0]

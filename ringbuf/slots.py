@@ -236,6 +236,7 @@ class SlotTable:
         for word in range(self._joined_words):
             self._words.and64(self._joined_offset + 8 * word, keep)
         self._words.and64(layout.field_offset(layout.CONTROL_HEADER, "parked"), keep)
+        self._words.and64(layout.field_offset(layout.CONTROL_HEADER, "channel_calls"), keep)
         self._checkpoint("reset: bits cleared")
         self._words.store32(self._state(index), layout.SLOT_FREE)  # SYNC state
         return True

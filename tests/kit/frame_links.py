@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 
 
@@ -19,20 +20,24 @@ class MemoryLink:
         self.frames: deque[bytes] = deque()
         self.broken = ""
         self.other = self
+        self._lock = threading.Lock()
 
     def put(self, frame: bytes) -> bool:
         """As in the protocol."""
         if not 0 < len(frame) <= self.frame_max:
             raise ValueError(f"a frame of {len(frame)} bytes, but the link takes 1 to {self.frame_max}")
-        waiting = self.other.frames
-        if self.broken or (waiting and sum(map(len, waiting)) + len(frame) > self._room):
-            return False
-        waiting.append(frame)
-        return True
+        # Two threads may use the two ends.
+        with self.other._lock:
+            waiting = self.other.frames
+            if self.broken or (waiting and sum(map(len, waiting)) + len(frame) > self._room):
+                return False
+            waiting.append(frame)
+            return True
 
     def take(self) -> bytes | None:
         """As in the protocol."""
-        return self.frames.popleft() if self.frames and not self.broken else None
+        with self._lock:
+            return self.frames.popleft() if self.frames and not self.broken else None
 
     def close(self) -> None:
         """As in the protocol."""

@@ -133,8 +133,9 @@ def test_fields_are_aligned_and_do_not_overlap(name: str) -> None:
     ("name", "lines"),
     [
         ("RingHeader", ["magic", "tail", "intent", "closed", "send_blocked", "pid"]),
-        ("ControlHeader", ["magic", "parked", "writer_waits"]),
+        ("ControlHeader", ["magic", "parked", "writer_waits", "channel_calls"]),
         ("Slot", ["state", "pid", "msgs_rcved", "parks", "latency"]),
+        ("PipeQueue", ["written", "read"]),
     ],
 )
 def test_what_different_sides_write_lies_on_different_cache_lines(name: str, lines: list[str]) -> None:
