@@ -71,7 +71,7 @@ class TopicSource:
             ValueError: the name of a header is empty, too long, or not valid in UTF-8.
         """
 
-    def send_request(self, data: Buffer, number: int, *, headers: Headers | None = None, block: bool = True) -> None:
+    def _send_request(self, data: Buffer, number: int, *, headers: Headers | None = None, block: bool = True) -> None:
         """Sends a request, and publishes it with its batch; `Source.request` and its relatives use it.
 
         Args:

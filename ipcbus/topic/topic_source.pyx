@@ -352,7 +352,7 @@ cdef class TopicSource:
         if end_batch:
             self.batch.explicit_batch_ended()
 
-    def send_request(self, data, uint64_t number, *, headers=None, bint block=True):
+    def _send_request(self, data, uint64_t number, *, headers=None, bint block=True):
         cdef bytes header_block = b"" if headers is None else pack(headers)
         cdef bytes front = PyBytes_FromStringAndSize(<const char *>&number, REQUEST_HEADER_BYTES) + header_block
         self.send_flagged(data, front, FLAG_REQUEST | FLAG_PROPERTIES * (len(header_block) > 0), True, block)

@@ -33,7 +33,7 @@ def test_they_come_in_order_with_plain_messages(bus: Bus) -> None:
     values = [b"", b"ask", bytes(range(200)), bytes(longest - 8)]
     for number, value in enumerate(values):
         source.send(b"plain")
-        source.send_request(value, number, headers=HEADERS if number == 1 else None)
+        source._send_request(value, number, headers=HEADERS if number == 1 else None)
     found: list[Message] = []
     while len(found) < 2 * len(values):
         came = receiver.receive_many(10, GIVE_UP_S)
@@ -52,7 +52,7 @@ def test_rows_stop_before_a_request(bus: Bus) -> None:
     bus.joined(source)
     for value in (b"1", b"2"):
         source.send(value)
-    source.send_request(b"3", 9)
+    source._send_request(b"3", 9)
     source.send(b"4", flush=True)
     rows = np.zeros((8, 1), np.uint8)
     found: list[bytes] = []
@@ -75,7 +75,7 @@ def test_a_recorder_writes_their_values(bus: Bus, tmp_path: Path) -> None:
     archive = Archive.create(tmp_path)
     with Recorder(bus.context("recording"), archive, ["t"], flush_seconds=0.001) as recorder:
         bus.joined(source)
-        source.send_request(b"ask", 1, headers=HEADERS)
+        source._send_request(b"ask", 1, headers=HEADERS)
         source.send(b"plain", flush=True)
         bus.until(lambda: recorder.stats.messages == 2, "both to be recorded")
     found = [(row.type, row.value, bool(row.block)) for row in messages(rows_of(archive))]

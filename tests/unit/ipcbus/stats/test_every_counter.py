@@ -262,7 +262,7 @@ def a_request(domain: str) -> Iterator[Found]:
         source = bus.source("t")
         bus.receiver("t", got.append)
         bus.joined(source)
-        source.send_request(b"x", 7)
+        source._send_request(b"x", 7)
         bus.until(lambda: len(got) >= 2, "the request")
         yield from shown(bus, source)
 
