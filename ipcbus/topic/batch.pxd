@@ -1,7 +1,9 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
-from ipcbus.wire._wire_layout cimport TopicLine
+from ipcbus.wire._wire_layout cimport STAMP_BYTES, TopicLine
+from ipcbus.wire.stamps cimport stride
 from ringbuf cimport _atomics
+from ringbuf._layout cimport RECORD_HEADER
 from ringbuf.lending cimport Lender
 from ringbuf.ring cimport RingWriter, Writer, writer_publish, writer_ticks
 
@@ -45,6 +47,23 @@ cdef class BatchWriter:
     cdef int explicit_batch_ended(self) except -1
     cdef int end_reservation(self, bint cancelled) except -1
     cdef void note_wait(self, uint64_t now) noexcept
+
+
+cdef inline bint bears_stamp(BatchWriter batch, uint64_t length, bint flush) noexcept:
+    """Returns whether the next message of the open record gets a stamp.
+
+    It gets one if its send time differs from the record's, or if it begins a record that others may join.
+    """
+    if not batch.stamps_messages or batch.w.used > RECORD_HEADER:
+        return batch.stamps_messages
+    if flush or (stride(length) >= batch.minimum_length and not batch.explicit_batches):
+        return False
+    return RECORD_HEADER + stride(length + STAMP_BYTES) <= batch.record_limit
+
+
+cdef inline uint64_t bytes_for(BatchWriter batch, uint64_t length, bint flush) noexcept:
+    """Returns the bytes that the next message takes in the open record."""
+    return stride(length + STAMP_BYTES * bears_stamp(batch, length, flush))
 
 
 cdef inline int batch_publish(BatchWriter batch) except -1:

@@ -1,6 +1,7 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from ipcbus.topic.batch cimport BatchWriter
+from ipcbus.topic.message_retention cimport Retained, Retention
 from ipcbus.wire._wire_layout cimport TopicLine
 from ringbuf.lending cimport Loan
 
@@ -19,6 +20,8 @@ cdef class TopicSource:
     cdef bint in_explicit_batch
     cdef readonly str topic
     cdef readonly uint64_t message_max
+    cdef Retained *retained     # NULL when nothing is retained
+    cdef Retention retention    # its owner, or None
     cdef uint64_t fragment_max         # bytes of the message in a fragment; 0 where messages are not fragmented
 
     cdef int append(self, const char *data, uint64_t length, uint32_t flags, bint flush, bint block) except -1

@@ -6,6 +6,7 @@ from typing import Any
 
 from ipcbus.errors import ClosedError
 from ipcbus.topic.batch import BatchWriter
+from ipcbus.topic.message_retention import Retention
 from ipcbus.wire.properties import Headers
 
 Buffer = Any
@@ -120,6 +121,9 @@ class TopicSource:
 
     def flush(self) -> None:
         """Publishes the open batch of the session, which all its sources share; raises errors as `send` does."""
+
+    def _retain(self, retention: Retention | None) -> None:
+        """Retains each message from now on there; with None it retains none."""
 
     def _closed_error(self) -> ClosedError:
         """Returns the error that a use of the closed source raises."""

@@ -12,8 +12,11 @@ cimport cython
 
 from ipcbus.errors import WouldBlock
 from ipcbus.topic import send_errors
-from ipcbus.topic.batch cimport GATE_FORKED, GATE_RESERVED, BatchWriter, batch_publish, batch_publish_at
+from ipcbus.topic.batch cimport (
+    GATE_FORKED, GATE_RESERVED, BatchWriter, batch_publish, batch_publish_at, bears_stamp, bytes_for,
+)
 from ipcbus.topic.message_front cimport copy_part
+from ipcbus.topic.message_retention cimport Retention, retain
 from ipcbus.wire._wire_layout cimport (
     FLAG_END_BATCH, FLAG_FRAGMENT, FLAG_PROPERTIES, FLAG_REQUEST, FLAG_STAMPED, FLAG_START_BATCH, FLAG_TSNI,
     FRAGMENT_HEADER_BYTES, MESSAGE_HEADER_BYTES, MESSAGE_MAX, REQUEST_HEADER_BYTES, STAMP_BYTES, TOPIC_BITS, FragmentHeader,
@@ -24,23 +27,6 @@ from ipcbus.wire.stamps cimport put_stamp, stride
 from ringbuf cimport _atomics
 from ringbuf._layout cimport RECORD_ALIGN, RECORD_HEADER
 from ringbuf.ring cimport Writer, writer_claim, writer_drop_empty, writer_ticks
-
-
-cdef inline bint bears_stamp(BatchWriter batch, uint64_t length, bint flush) noexcept:
-    """Returns whether the next message of the open record gets a stamp.
-
-    It gets one if its send time differs from the record's, or if it begins a record that others may join.
-    """
-    if not batch.stamps_messages or batch.w.used > RECORD_HEADER:
-        return batch.stamps_messages
-    if flush or (stride(length) >= batch.minimum_length and not batch.explicit_batches):
-        return False
-    return RECORD_HEADER + stride(length + STAMP_BYTES) <= batch.record_limit
-
-
-cdef inline uint64_t bytes_for(BatchWriter batch, uint64_t length, bint flush) noexcept:
-    """Returns the bytes that the next message takes in the open record."""
-    return stride(length + STAMP_BYTES * bears_stamp(batch, length, flush))
 
 
 cdef class TopicSource:
@@ -157,6 +143,8 @@ cdef class TopicSource:
                 batch.sent_ticks_sum += self.sent_ticks - w.open_ticks
             put_stamp(place + MESSAGE_HEADER_BYTES + length, self.sent_ticks - w.open_ticks, batch.stamps_per_tick)
         self.write_header(place, length, flags, self.next_sequence)
+        if self.retained != NULL:
+            retain(self.retained, self.sent_ticks, place)
         self.count_messages(batch, 1, length, need)
 
     @cython.final
@@ -467,6 +455,8 @@ cdef class TopicSource:
             if stamped:
                 put_stamp(place + MESSAGE_HEADER_BYTES + length, self.sent_ticks - w.open_ticks, batch.stamps_per_tick)
             self.write_header(place, length, flags, self.next_sequence + i)
+            if self.retained != NULL:
+                retain(self.retained, self.sent_ticks, place)
             place += need
         batch.sent_ticks_sum += more * (self.sent_ticks - w.open_ticks)
         self.count_messages(batch, <uint32_t>more, more * length, more * need)
@@ -503,6 +493,12 @@ cdef class TopicSource:
         if self.batch.gate:
             self.pass_session_gate(True)
         self.batch.flush()
+
+    def _retain(self, Retention retention):
+        self.retention = retention
+        self.retained = NULL if retention is None else &retention.retained
+        if retention is not None:
+            retention.attach(self.next_sequence, self.batch.ns_per_tick(), &self.line.published, self.batch)
 
     def _closed_error(self):
         return send_errors.closed(self.topic)
