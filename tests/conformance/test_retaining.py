@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +16,7 @@ from ipcbus.wire.wire_layout import (
     FLAG_END_BATCH,
     FLAG_FRAGMENT,
     FLAG_PROPERTIES,
+    FLAG_REQUEST,
     FLAG_START_BATCH,
     FRAGMENT_HEADER_BYTES,
 )
@@ -119,6 +121,34 @@ def test_it_is_what_was_sent_and_what_receivers_get(bus: Bus) -> None:
         assert bool(flags & FLAG_PROPERTIES) == bool(message.headers)
         assert data == (pack(HEADERS) if message.headers else b"") + message.data
         assert abs(clock.ticks_to_epoch_ns(ticks) - message.send_time_ns) < SLACK_NS
+
+
+def test_requests_are_retained_as_they_are_sent(bus: Bus) -> None:
+    source = bus.source()
+    retention = retaining(source)
+    questions = [b"", b"short", *([bytes(range(256)) * 100] if bus.kind is not LBTSMX else [])]
+    for number, question in enumerate(questions):
+        source._send_request(question, number)
+        source._send_request(question, number, headers=HEADERS)
+    source.send(b"data", flush=True)
+    messages = put_together(kept(retention.read(*EVERYTHING)[2]))
+    assert [(data, flags) for _, _, data, flags, _ in messages] == [
+        (number.to_bytes(8, "little") + block + question, FLAG_REQUEST | (FLAG_PROPERTIES if block else 0))
+        for number, question in enumerate(questions)
+        for block in (b"", pack(HEADERS))
+    ] + [(b"data", 0)]
+
+
+def test_a_reservation_that_a_close_has_cancelled_is_not_retained(bus: Bus) -> None:
+    source = bus.source()
+    retention = retaining(source)
+    source.send(b"before", flush=True)
+    closing = threading.Thread(target=source._batch.finish_reservation, args=(0,))
+    with pytest.raises(ipcbus.ClosedError), source.acquire(5) as place:
+        place[:] = b"never"
+        closing.start()
+        closing.join()
+    assert (retention.info(), retention.next) == ((0, 1), 1)
 
 
 def test_send_times_for_another_host_are_since_the_epoch(bus: Bus) -> None:

@@ -163,6 +163,8 @@ def test_long_messages_have_blocks_of_their_own_size() -> None:
         retention.put(1, message(number, bytes([number]) * 100_000))
     assert numbers(retention) == list(range(40, 50))
     assert retention.memory < 1.2 * MIB
+    assert retention.read(0, 2**62, 0)[:2] == (40, 41)
+    assert retention.read(0, 2**62, 250_000)[:2] == (40, 42)
 
 
 def test_a_hole_ends_what_was_before_it() -> None:
