@@ -34,6 +34,12 @@
 #                   the reader has copied a frame before the writer may overwrite it
 #   SYNC ended      writer: store_release(queue.closed)      reader: load_acquire(queue.closed)
 #                   the last frame can be seen before the end can
+#   SYNC full       writer: store_relaxed(queue.waits), fence_full, load(queue.read)
+#                   reader: store(queue.read), fence_full, load_relaxed(queue.waits)
+#                   either the writer sees the room, or the reader sees that the writer waits for room
+#   SYNC call       writer: store_release(queue.written), or_(control.channel_calls), load_acquire(control.owner_parked)
+#                   reader: store_release(control.owner_parked), fence_full, load_acquire(control.channel_calls)
+#                   either the owner sees the call before it sleeps, or the caller sees that it sleeps
 from libc.stdint cimport uint32_t, uint64_t
 
 cdef extern from *:

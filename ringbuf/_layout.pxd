@@ -227,13 +227,15 @@ _Static_assert(offsetof(ipcbus_PipeHeader, version) == 40, "PipeHeader.version")
 typedef struct {
     uint64_t written;
     uint32_t closed;
-    uint8_t pad_12[52];
+    uint32_t waits;
+    uint8_t pad_16[48];
     uint64_t read;
     uint8_t pad_72[56];
 } ipcbus_PipeQueue;
 _Static_assert(sizeof(ipcbus_PipeQueue) == 128, "PipeQueue size");
 _Static_assert(offsetof(ipcbus_PipeQueue, written) == 0, "PipeQueue.written");
 _Static_assert(offsetof(ipcbus_PipeQueue, closed) == 8, "PipeQueue.closed");
+_Static_assert(offsetof(ipcbus_PipeQueue, waits) == 12, "PipeQueue.waits");
 _Static_assert(offsetof(ipcbus_PipeQueue, read) == 64, "PipeQueue.read");
     """
     ctypedef struct RingHeader "ipcbus_RingHeader":
@@ -345,6 +347,7 @@ _Static_assert(offsetof(ipcbus_PipeQueue, read) == 64, "PipeQueue.read");
     ctypedef struct PipeQueue "ipcbus_PipeQueue":
         uint64_t written
         uint32_t closed
+        uint32_t waits
         uint64_t read
 
 cdef enum:

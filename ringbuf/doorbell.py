@@ -22,6 +22,9 @@ NEWS = b"n"
 CALL = b"c"
 """A receiver joined, left, or made room that a source waited for."""
 
+FRAMES = b"f"
+"""A slot wants a control channel, or its pipe has frames for the source."""
+
 
 class Doorbell:
     """The owner's end: creates the FIFO, reads it, removes it."""

@@ -297,6 +297,7 @@ PIPE_QUEUE = struct(
         # line 0: the writer of the queue changes these words
         ("written", "<u8", 0),
         ("closed", "<u4", 8),
+        ("waits", "<u4", 12),
         # line 1: the reader of the queue changes this word
         ("read", "<u8", 64),
     ],

@@ -1,4 +1,4 @@
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from ringbuf._layout cimport PipeQueue
 from ringbuf.memory cimport Mapping
@@ -14,9 +14,12 @@ cdef class Pipe:
     cdef uint64_t written       # this side's own positions; the words in shared memory are never read back
     cdef uint64_t read
     cdef bint abandoned
+    cdef bint waits             # whether the last `put` found no room
+    cdef readonly bint room_wanted
     cdef readonly int frame_max
     cdef readonly str broken
     cdef public object checkpoint
 
     cdef bint is_damaged(self)
+    cdef int64_t room(self)
     cdef object fail(self, str reason)

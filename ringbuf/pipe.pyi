@@ -20,6 +20,9 @@ class Pipe:
     broken: str
     """The reason why the pipe cannot be used any more; empty while it can be used."""
 
+    room_wanted: bool
+    """Whether the other side waits for room that the last `take` has made: call it."""
+
     checkpoint: Callable[[str], object] | None
     """For tests: called with the name of each step of `put` and `take` after the step."""
 

@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=True
 """Two queues of frames in one shared object; the stub has the documentation."""
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 import os
@@ -39,20 +39,31 @@ cdef class Pipe:
         self.broken = reason
         return None
 
+    cdef int64_t room(self):
+        """Returns the free bytes of the queue to the other side; -1, and the pipe is broken, when that is impossible."""
+        cdef uint64_t used = self.written - _atomics.load_acquire64(&self.outgoing.read)  # SYNC room
+        if used > self.capacity:
+            self.fail("the other side shows an impossible position")
+            return -1
+        return <int64_t>(self.capacity - used)
+
     def put(self, bytes frame):
         cdef uint64_t length = PyBytes_GET_SIZE(frame)
-        cdef uint64_t used, at, first
+        cdef uint64_t at, first
         cdef const char *source = PyBytes_AS_STRING(frame)
         if length == 0 or length > <uint64_t>self.frame_max:
             raise ValueError(f"a frame of {length} bytes does not fit; the pipe takes 1 to {self.frame_max} bytes")
         if self.is_damaged() or _atomics.load_acquire32(&self.incoming.closed):  # SYNC ended
             return False
-        used = self.written - _atomics.load_acquire64(&self.outgoing.read)  # SYNC room
-        if used > self.capacity:
-            self.fail("the other side shows an impossible position")
-            return False
-        if frame_bytes(length) > self.capacity - used:
-            return False
+        if self.room() < <int64_t>frame_bytes(length):
+            _atomics.store_relaxed32(&self.outgoing.waits, 1)  # SYNC full
+            _atomics.fence_full()  # SYNC full
+            self.waits = True
+            if self.room() < <int64_t>frame_bytes(length):
+                return False
+        if self.waits:
+            self.waits = False
+            _atomics.store_relaxed32(&self.outgoing.waits, 0)
         at = self.written & (self.capacity - 1)
         (<uint32_t *>(self.out_data + at))[0] = <uint32_t>length
         at = (at + PIPE_FRAME_HEADER) & (self.capacity - 1)
@@ -71,6 +82,7 @@ cdef class Pipe:
         cdef uint64_t waiting, at, first
         cdef uint32_t length
         cdef char *copy
+        self.room_wanted = False
         if self.is_damaged():
             return None
         waiting = _atomics.load_acquire64(&self.incoming.written) - self.read  # SYNC frames
@@ -99,6 +111,12 @@ cdef class Pipe:
             return None     # the copy may have zeros of a missing page
         self.read += frame_bytes(length)
         _atomics.store_release64(&self.incoming.read, self.read)  # SYNC room
+        _atomics.fence_full()  # SYNC full
+        # Half of the queue at once, so that the other side is not called for each frame.
+        self.room_wanted = (
+            _atomics.load_relaxed32(&self.incoming.waits) != 0  # SYNC full
+            and waiting - frame_bytes(length) <= self.capacity // 2
+        )
         if self.checkpoint is not None:
             self.checkpoint("take: released")
         return frame

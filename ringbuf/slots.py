@@ -200,6 +200,16 @@ class SlotTable:
         """Returns the number of readers that have had the slot so far."""
         return int(self._slots[index]["generation"])
 
+    def holder(self, index: int) -> int | None:
+        """Returns the generation of the reader that holds a slot, evicted or not; None when the slot is free."""
+        if self._words.load32(self._state(index)) == layout.SLOT_FREE:
+            return None
+        return self._words.load32(self._state(index) + layout.field_offset(layout.SLOT, "generation"))
+
+    def offset(self, index: int) -> int:
+        """Returns the offset of a slot in the control block, in bytes."""
+        return self._state(index)
+
     def active_mask(self) -> int:
         """Returns a mask of the active slots: bit i for slot i."""
         states = self._slots["state"]

@@ -19,7 +19,7 @@ DOMAIN_MAX = 63
 """Longest name of a domain in bytes of UTF-8, which fits into a registry."""
 
 _plain = re.compile(r"[a-z0-9_-]{1,8}")
-_name = re.compile(r"ipcbus\.([^.]{1,8})\.([0-9a-f]{8})\.([gwrc][0-9a-f]{0,4})")
+_name = re.compile(r"ipcbus\.([^.]{1,8})\.([0-9a-f]{8})\.([gwrcp][0-9a-f]{0,4})")
 
 
 def check_domain(domain: object) -> None:
@@ -75,6 +75,11 @@ def ring(domain: str, context_id: int, local: int) -> str:
 def control(domain: str, context_id: int, local: int) -> str:
     """Returns the name of the control block of a context's session number `local`."""
     return f"{context_prefix(domain, context_id)}c{local:x}"
+
+
+def pipe(domain: str, context_id: int, number: int) -> str:
+    """Returns the name of a pipe between a session of a context and one receiver; it exists until both have it."""
+    return f"{context_prefix(domain, context_id)}p{number:x}"
 
 
 def parse(name: str) -> tuple[str, int, str] | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ipcbus.resolution.local import object_names
+from ipcbus.transport.ring.pipe_link import ReceiverPipeLink, no_checkpoint
 from ipcbus.transport.ring.topic_lines import TopicLines, last_word
 from ipcbus.wire import wire_layout
 from ringbuf import segment
@@ -43,6 +44,7 @@ class RingReceiver:
             ringbuf.ring_errors.RingError: as `JoinedChannel`.
         """
         self._advert = advert
+        self._domain, self._owner_uid = domain, owner_uid
         ring = object_names.ring(domain, advert.context_id, advert.local)
         control = object_names.control(domain, advert.context_id, advert.local)
         self._channel = JoinedChannel(ring, control, identity, owner_uid=owner_uid, sample_every=sample_every)
@@ -75,6 +77,14 @@ class RingReceiver:
     def index(self) -> int:
         """The number of this context's slot."""
         return self._channel.index
+
+    def control_link(self, checkpoint: Callable[[str], None] = no_checkpoint) -> ReceiverPipeLink:
+        """Returns a new link to the source, without a pipe (`ReceiverPipeLink.request`); one at a time.
+
+        Args:
+            checkpoint: for tests; called with the name of each step after the step.
+        """
+        return ReceiverPipeLink(self._domain, self._advert, self._channel, self._owner_uid, checkpoint)
 
     def join_topic(self, number: int, begins: Callable[[int], object] | None = None) -> bool:
         """Shows the source that this context receives a topic; returns False when another topic has its line now."""

@@ -27,6 +27,7 @@ def test_any_other_domain_has_a_tag_that_no_plain_one_has(domain: str) -> None:
 
 def test_the_longest_name_is_short_enough() -> None:
     assert len(object_names.ring("12345678", 0xFFFFFFFF, 0xFFFF)) <= NAME_MAX
+    assert len(object_names.pipe("12345678", 0xFFFFFFFF, 0xFFFF)) <= NAME_MAX
 
 
 def test_a_name_is_parsed_into_what_it_was_made_of() -> None:
@@ -58,6 +59,7 @@ def test_all_names_of_a_context_have_its_prefix() -> None:
     for name in (
         object_names.registry("dom", 7),
         object_names.bell("dom", 7),
+        object_names.pipe("dom", 7, 0xFFFF),
         object_names.ring("dom", 7, 1),
         object_names.control("dom", 7, 1),
     ):
