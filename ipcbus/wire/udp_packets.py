@@ -17,6 +17,8 @@ Each packet begins with eight bytes; numbers are in network byte order::
     RESET    cookie u64, or the nonce in an answer to a CONNECT
     LEAVE    cookie u64
     TOPICS   cookie u64, then for each topic its number u32, its first number for the client u64, messages published u64
+    FRAME      cookie u64, epoch of the addressee u32, epoch of the sender u32, number u64, frame
+    FRAME_ACK  cookie u64, epochs as in FRAME, next number u64, limit u64, bits of the frames after the next one u64
 
 Datagrams have 64-bit numbers, which never wrap.
 """
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 
 VERSION: Final = 3
 
-DATA, SM, NAK, NCF, CONNECT, ACK, RESET, LEAVE, TOPICS = range(1, 10)
+DATA, SM, NAK, NCF, CONNECT, ACK, RESET, LEAVE, TOPICS, FRAME, FRAME_ACK = range(1, 12)
 
 AGAIN: Final = 0x1
 """Flag of DATA: a retransmission."""
@@ -45,7 +47,9 @@ ADMITTED: Final = 0x8
 GONE: Final = 0x10
 """Flag of RESET: the session does not exist (any more)."""
 ASKS: Final = 0x20
-"""Flag of ACK: the client asks for TOPICS about the topics of the ACK."""
+"""Flag of ACK: the client asks for TOPICS about the topics of the ACK. Flag of FRAME_ACK: the sender asks for one."""
+ENDED: Final = 0x40
+"""Flag of FRAME_ACK: the sender has no such channel (any more)."""
 
 NCF_NO_RETRY, NCF_IGNORED, NCF_RX_DELAY, NCF_SHED = range(4)
 
@@ -65,6 +69,8 @@ _CONNECT = struct.Struct("!QQ")
 _COOKIE = struct.Struct("!Q")
 _ACK = struct.Struct("!QQQQIHHB")
 _TOPIC = struct.Struct("!IQQ")
+_FRAME = struct.Struct("!QIIQ")
+_FRAME_ACK = struct.Struct("!QIIQQQ")
 
 DATA_HEADER: Final = DATA_HEAD.size
 """Size in bytes of the header before the datagram in a DATA packet."""
@@ -72,6 +78,8 @@ CONNECT_BYTES: Final = HEAD.size + _SM.size
 """Size of a CONNECT: that of its answer, so that the answer to a forged sender is not longer than the question."""
 CONTROL_BYTES: Final = 1400
 """Most bytes of a packet other than DATA, so that networks need not split it, even when it is sealed."""
+FRAME_BYTES: Final = CONTROL_BYTES - HEAD.size - _FRAME.size
+"""Most bytes of a frame of a control channel."""
 NAME_BYTES: Final = 31
 """Most bytes of a context's name."""
 PAGE_TOPICS: Final = 256
@@ -211,6 +219,46 @@ class Topics(Packet):
     topics: tuple[tuple[int, int, int], ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Frame(Packet):
+    """A frame of a control channel: FRAME.
+
+    Attributes:
+        cookie: the client's.
+        to: the epoch of the side that gets it; 0 when the sender does not know it.
+        sender: the epoch of the side that sends it.
+        number: the number of the frame, from 0.
+        frame: its bytes.
+    """
+
+    cookie: int
+    to: int
+    sender: int
+    number: int
+    frame: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class FrameAck(Packet):
+    """The acknowledgement of frames: FRAME_ACK.
+
+    Attributes:
+        cookie: the client's.
+        to: see `Frame`.
+        sender: see `Frame`.
+        next: the number of the first frame that has not come.
+        limit: the number of the first frame for which there is no room.
+        arrived: the frames after `next` that have come, the first of them as the lowest bit.
+    """
+
+    cookie: int
+    to: int
+    sender: int
+    next: int
+    limit: int
+    arrived: int
+
+
 def parse(packet: bytes | memoryview) -> Packet | None:
     """Returns the values of a packet; None when the bytes are invalid or have another version."""
     if len(packet) < HEAD.size:
@@ -236,6 +284,8 @@ def parse(packet: bytes | memoryview) -> Packet | None:
     if kind == TOPICS and len(rest) >= _COOKIE.size and not (len(rest) - _COOKIE.size) % _TOPIC.size:
         listed = tuple(_TOPIC.iter_unpack(rest[_COOKIE.size :]))
         return Topics(kind, flags, session_id, _COOKIE.unpack_from(rest)[0], listed)
+    if kind in (FRAME, FRAME_ACK):
+        return _parse_frame(rest, kind, flags, session_id)
     return None
 
 
@@ -245,7 +295,7 @@ def fault(packet: bytes | memoryview) -> str:
         return "size"
     if packet[0] != VERSION:
         return "version"
-    return "hdr" if DATA <= packet[1] <= TOPICS else "type"
+    return "hdr" if DATA <= packet[1] <= FRAME_ACK else "type"
 
 
 def _parse_data(packet: bytes | memoryview) -> Data | None:
@@ -293,6 +343,18 @@ def _parse_ack(rest: memoryview, flags: int, session_id: int) -> Ack | None:
         return None
     topics = struct.unpack_from(f"!{listed // 4}I", rest, at)
     return Ack(ACK, flags, session_id, cookie, lead, context_id, revision, pid, page, pages, name, topics)
+
+
+def _parse_frame(rest: memoryview, kind: int, flags: int, session_id: int) -> Frame | FrameAck | None:
+    if kind == FRAME and len(rest) > _FRAME.size:
+        cookie, to, sender, number = _FRAME.unpack_from(rest)
+        if number <= NUMBER_MAX:
+            return Frame(kind, flags, session_id, cookie, to, sender, number, bytes(rest[_FRAME.size :]))
+    elif kind == FRAME_ACK and len(rest) == _FRAME_ACK.size:
+        found = FrameAck(kind, flags, session_id, *_FRAME_ACK.unpack(rest))
+        if found.next <= found.limit <= NUMBER_MAX:
+            return found
+    return None
 
 
 def data(
@@ -381,6 +443,16 @@ def topics(session_id: int, cookie: int, listed: Sequence[tuple[int, int, int]])
     most = (CONTROL_BYTES - len(head)) // _TOPIC.size
     parts = (listed[at : at + most] for at in range(0, len(listed), most))
     return [head + b"".join(_TOPIC.pack(*each) for each in part) for part in parts]
+
+
+def frame(session_id: int, cookie: int, to: int, sender: int, number: int, content: bytes) -> bytes:
+    """Returns a FRAME packet as bytes; the arguments are as in `Frame`."""
+    return HEAD.pack(VERSION, FRAME, 0, session_id) + _FRAME.pack(cookie, to, sender, number) + content
+
+
+def frame_ack(session_id: int, cookie: int, to: int, sender: int, place: tuple[int, int, int], flags: int = 0) -> bytes:
+    """Returns a FRAME_ACK packet as bytes; `place` is next, limit and arrived, as in `FrameAck`."""
+    return HEAD.pack(VERSION, FRAME_ACK, flags, session_id) + _FRAME_ACK.pack(cookie, to, sender, *place)
 
 
 def _groups(numbers: Sequence[int], room: int) -> list[tuple[int, bytes]]:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ipcbus.wire import udp_packets
-from ipcbus.wire.udp_packets import Ack, Client, Connect, Data, Numbers, SessionMessage, Topics
+from ipcbus.wire.udp_packets import Ack, Client, Connect, Data, Frame, FrameAck, Numbers, SessionMessage, Topics
 
 NUMBERS = st.integers(0, udp_packets.NUMBER_MAX)
 SESSIONS = st.integers(0, 2**32 - 1)
@@ -19,9 +19,9 @@ def test_any_bytes_are_a_packet_or_none(packet: bytes) -> None:
     udp_packets.parse(packet)
 
 
-@given(st.integers(0, 9), st.binary(max_size=80))
+@given(st.integers(0, 12), st.binary(max_size=80))
 def test_any_bytes_behind_a_head(kind: int, rest: bytes) -> None:
-    found = udp_packets.parse(struct.pack("!BBHI", 1, kind, 0, 5) + rest)
+    found = udp_packets.parse(struct.pack("!BBHI", udp_packets.VERSION, kind, 0, 5) + rest)
     if isinstance(found, Data):
         assert 0 <= found.trail <= found.number <= udp_packets.NUMBER_MAX
         assert len(found.datagram) > 0
@@ -31,7 +31,7 @@ def test_any_bytes_behind_a_head(kind: int, rest: bytes) -> None:
         assert list(found.numbers) == sorted(set(found.numbers))
         assert len(found.numbers) <= len(rest) / 4 + 1
     else:
-        assert found is None or isinstance(found, Client | Connect | Ack | Topics)
+        assert found is None or isinstance(found, Client | Connect | Ack | Topics | Frame | FrameAck)
 
 
 @given(
@@ -110,6 +110,20 @@ def test_an_ack_has_as_many_pages_as_its_topics_take(topics: set[int], name: str
         assert len(ack.name.encode()) <= udp_packets.NAME_BYTES
         told |= set(ack.topics)
     assert told == topics
+
+
+@given(SESSIONS, SESSIONS, NUMBERS, st.binary(min_size=1, max_size=udp_packets.FRAME_BYTES))
+def test_frames(to: int, sender: int, number: int, content: bytes) -> None:
+    packet = udp_packets.frame(7, 9, to, sender, number, content)
+    assert udp_packets.parse(packet) == udp_packets.Frame(udp_packets.FRAME, 0, 7, 9, to, sender, number, content)
+    assert len(packet) <= udp_packets.CONTROL_BYTES
+    place = (number, udp_packets.NUMBER_MAX, to)
+    acknowledgement = udp_packets.frame_ack(7, 9, to, sender, place, udp_packets.ENDED)
+    flags = udp_packets.ENDED
+    assert udp_packets.parse(acknowledgement) == udp_packets.FrameAck(
+        udp_packets.FRAME_ACK, flags, 7, 9, to, sender, *place
+    )
+    assert udp_packets.parse(udp_packets.frame_ack(7, 9, to, sender, (number + 1, number, 0))) is None
 
 
 def test_a_name_is_kept_as_far_as_it_can_be_shown() -> None:
