@@ -126,7 +126,15 @@ class _Peer:
 
 
 class Retransmitter:
-    """Answers the requests of all receivers for the topics of one session or context; it has no clock."""
+    """Answers the requests of all receivers for the topics of one session or context.
+
+    It has no clock. Its user holds a lock, or uses it from one thread only, and calls:
+
+    * `receive` for each request that comes through a channel;
+    * `turn` when `due_ns` says so, then flushes the channels, and says with `spent` how long all of it took;
+    * `turn` again when a channel has room again, if the last one returned False;
+    * `infos_due` after requests have come, and sends these infos in the session.
+    """
 
     def __init__(self, settings: RetransmitterSettings) -> None:
         if not 0 < settings.time_share <= 1:

@@ -33,4 +33,5 @@ cdef class Retention:
     cdef object owner                       # keeps the memory of the word
 
     cdef void attach(self, uint64_t number, double ns_per_tick, const uint64_t *published, object owner)
+    cdef uint64_t end(self) noexcept
     cdef void set_clock(self, double ns_per_tick) noexcept

@@ -280,13 +280,19 @@ cdef class Retention:
     def clear(self):
         restart(&self.retained, self.retained.following)
 
+    cdef uint64_t end(self) noexcept:
+        """Returns the number after the highest one that it holds and that is published."""
+        return min(self.retained.following, _atomics.load_relaxed64(self.published_word))
+
     def info(self):
-        cdef uint64_t following = min(self.retained.following, _atomics.load_relaxed64(self.published_word))
+        cdef uint64_t following = self.end()
         return min(self.retained.low, following), following
 
     def read(self, uint64_t first, uint64_t last, uint64_t bytes_max, *, bint epoch=False):
+        # Between here and the last copy no object is made that the garbage collector counts: collecting may let another
+        # thread send, and a send may free blocks.
         cdef Retained *r = &self.retained
-        cdef uint64_t number = max(first, r.low), until = self.info()[1], size = 0, place, end, some
+        cdef uint64_t number = max(first, r.low), until = self.end(), size = 0, place, end, some
         cdef Block *block
         cdef char *to
         if last < until:

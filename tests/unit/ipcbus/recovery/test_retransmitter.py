@@ -6,10 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ipcbus.recovery.control_channel import ControlChannel
 from ipcbus.recovery.retransmitter import Retransmitter, RetransmitterSettings
 from ipcbus.topic.message_retention import Retention
 from ipcbus.wire import control_messages
 from ipcbus.wire.control_messages import NUMBER_MAX, Info, InfoRequest, RangeRequest, Retransmission, TsniRequest
+from tests.kit.frame_links import memory_links
 from tests.kit.retaining import kept, message
 
 if TYPE_CHECKING:
@@ -412,6 +414,35 @@ def test_a_receiver_on_another_host_gets_times_since_the_epoch() -> None:
         sender.receive(name, RangeRequest(7, 0, 9), 0)
     sender.turn(0)
     assert topic.reads == [False, True]
+
+
+def test_over_control_channels_that_are_full_most_of_the_time_everything_comes_once() -> None:
+    topic = Topic(5000)
+    sender = Retransmitter(RetransmitterSettings(piece_bytes=20 * ENTRY, turn_bytes=100 * ENTRY))
+    sender.add_topic(7, topic)
+    ends = []
+    for key in range(3):
+        here, there = (ControlChannel(link, queue_max=1000, message_max=4096) for link in memory_links(128, 512))
+        sender.add_peer(key, here)
+        there.send(control_messages.range_request(7, 1000 * key, 4999))
+        ends.append((key, here, there))
+    came: list[list[ControlMessage]] = [[], [], []]
+    while any(there.queued for _, _, there in ends) or sender.busy(10**12) or any(here.queued for _, here, _ in ends):
+        for key, here, there in ends:
+            there.flush()
+            while (request := here.receive()) is not None:
+                decoded = control_messages.decode(request)
+                assert isinstance(decoded, RangeRequest)
+                sender.receive(key, decoded, 0)
+        sender.turn(0)
+        for key, here, there in ends:
+            here.flush()
+            while (message := there.receive()) is not None:
+                answer = control_messages.decode(message)
+                assert answer is not None
+                came[key].append(answer)
+    for key in range(3):
+        assert answered(came[key]) == ([(7, number) for number in range(1000 * key, 5000)], [])
 
 
 STEP = st.tuples(

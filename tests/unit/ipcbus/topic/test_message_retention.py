@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import struct
 
 import psutil
@@ -202,3 +203,25 @@ def test_its_memory_goes_with_it() -> None:
         for number in range(12):
             retention.put(1, message(number, bytes([number]) * 100_000))
     assert process.memory_info().rss - before < 100 * MIB
+
+
+def test_sends_while_the_garbage_collector_runs_harm_no_read() -> None:
+    retention = filled(Retention(0, 0, 40_000), 600)
+
+    def send(phase: str, info: dict[str, int]) -> None:
+        filled(retention, 500, begin=retention.next)
+
+    thresholds = gc.get_threshold()
+    gc.callbacks.append(send)
+    reads = []
+    try:
+        for _ in range(50):
+            gc.set_threshold(1)
+            reads.append(retention.read(0, 2**62, 2**62))
+            gc.set_threshold(*thresholds)
+    finally:
+        gc.callbacks.remove(send)
+        gc.set_threshold(*thresholds)
+    assert retention.next > 1000
+    for low, following, entries in reads:
+        assert [each.sequence for each in kept(entries)] == list(range(low, following))
