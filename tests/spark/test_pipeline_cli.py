@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import select
 import signal
@@ -21,6 +22,7 @@ from benchmarks.traffic import Traffic, Truth
 from ipcbus.archive import Archive
 from ipcbus_tools.cli import cli
 from ipcbus_tools.json_schemas import schema
+from ipcbus_tools.pipeline import job_progress
 from tests.kit.archives import add
 from tests.unit.ipcbus.spark.pipelines.test_report_html import checked
 
@@ -46,6 +48,12 @@ def warm(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> None:
     from tests.unit.ipcbus.spark.pipelines.test_report_html import full
 
     page(full(), "", "")
+
+
+@pytest.fixture(autouse=True)
+def no_progress_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job of more than ten seconds shows its progress on standard error, where the tests look for errors."""
+    monkeypatch.setattr(job_progress, "LINE_S", math.inf)
 
 
 def run(name: str, archive: Path, *arguments: str) -> Result:
