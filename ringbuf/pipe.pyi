@@ -42,8 +42,8 @@ class Pipe:
         When the other side has closed and all its frames are taken, the pipe is broken.
         """
 
-    def readable(self) -> bool:
-        """Returns whether `take` would find a frame, the end, or damage."""
+    def ready(self) -> bool:
+        """Returns whether there is something to do: a frame or the end to take, or room that the last `put` missed."""
 
     def watched(self) -> WatchedWord:
         """Returns the word that changes with each frame of the other side, for a `Poller`."""

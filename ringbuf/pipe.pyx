@@ -121,9 +121,11 @@ cdef class Pipe:
             self.checkpoint("take: released")
         return frame
 
-    def readable(self):
+    def ready(self):
         if self.is_damaged():
             return False
+        if self.waits and self.room() >= <int64_t>(self.capacity // 2):
+            return True
         if _atomics.load_acquire64(&self.incoming.written) != self.read:  # SYNC frames
             return True
         return _atomics.load_acquire32(&self.incoming.closed) != 0  # SYNC ended

@@ -18,16 +18,25 @@ from tests.rings.children import Children, Flag, kill_myself
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ipcbus.transport.ring.pipe_link import ReceiverPipeLink
+    from ipcbus.transport.ring.pipe_link import PipeLink, ReceiverPipeLink
 
-RECEIVER_STEPS = ["request: wanted", "request: called", "attend: mapped", "attend: open"]
-SOURCE_STEPS = ["make: created", "make: ready", "make: notified", "look: name removed"]
+USE_STEPS = ["put: copied", "put: published", "take: copied", "take: released"]
+RECEIVER_STEPS = ["request: wanted", "request: called", "attend: mapped", "attend: open", *USE_STEPS]
+SOURCE_STEPS = ["make: created", "make: ready", "make: notified", "look: name removed", *USE_STEPS]
 QUEUE = 4096
 
 
 def dying_at(step: str) -> Callable[[str], None]:
     """A checkpoint that ends the process at a step."""
     return lambda name: kill_myself() if name == step else None
+
+
+def use(link: PipeLink, step: str, frame: bytes) -> None:
+    """Puts a frame and takes what there is, and dies at a step of that."""
+    if link._pipe is not None:
+        link._pipe.checkpoint = dying_at(step)
+    link.put(frame)
+    link.take()
 
 
 def pipe_names(domain: str) -> list[str]:
@@ -51,14 +60,19 @@ def test_a_killed_receiver_leaves_nothing_and_the_next_one_gets_a_channel(domain
         _, link = receiver_of(domain, pair, step)
         link.request()
         while True:
-            link.attend()
+            if link.attend():
+                use(link, step, b"from the receiver")
 
     pipes = SessionPipes(pair.sending, queue_bytes=QUEUE)
+    frames: list[bytes] = []
     with Children() as children:
         child = children.run(receive)
         while not child.ended():
             for link in pipes.look():
                 link.put(b"for the killed one")
+                if (frame := link.take()) is not None:
+                    frames.append(frame)
+        assert set(frames) <= {b"from the receiver"}
         assert child.wait() < 0
         pipes.look()
         pair.sending.channel.slots.reclaim()
@@ -96,7 +110,7 @@ def test_a_killed_source_holds_no_receiver_up_and_its_objects_are_removed(
         made.raise_it()
         while True:
             for link in pipes.look():
-                link.put(b"from the source")
+                use(link, step, b"from the source")
 
     with Flag() as made, Children() as children:
         child = children.run(send)
@@ -108,6 +122,7 @@ def test_a_killed_source_holds_no_receiver_up_and_its_objects_are_removed(
         frames = []
         while not child.ended():
             link.attend()
+            link.put(b"for the killed one")
             if (frame := link.take()) is not None:
                 frames.append(frame)
         assert child.wait() < 0

@@ -118,9 +118,9 @@ class PipeLink:
             self._call()
         return frame
 
-    def readable(self) -> bool:
-        """Returns whether `take` would find a frame or the end."""
-        return self._pipe is not None and not self._reason and self._pipe.readable()
+    def ready(self) -> bool:
+        """Returns whether there is something to do: a frame or the end to take, or room that the last `put` missed."""
+        return self._pipe is not None and not self._reason and self._pipe.ready()
 
     def watched(self) -> WatchedWord | None:
         """Returns the word for a `Poller` that changes with each frame of the other side; None before it is open."""
@@ -147,8 +147,10 @@ class ReceiverPipeLink(PipeLink):
     """The link of a receiving context to the source of a session that it has joined by its ring.
 
     Its user calls `request` once, then `attend` whenever the context's doorbell brought a CALL, until `is_open`; a
-    spinning context may call it in each turn. After that, it takes frames when `readable`, and looks there again when
-    it has shown that it sleeps (SYNC park), as at its rings. It closes the link before it leaves the session.
+    spinning context may call it in each turn. After that, it takes frames and flushes when the link is `ready`. When it
+    has shown that it sleeps (SYNC park), it asks `ready` again, as it looks at its rings, and sleeps only if no link is
+    ready. A spinning context lets a `Poller` watch `watched`, and flushes in each turn while frames wait for room. The
+    context closes the link before it leaves the session.
     """
 
     def __init__(

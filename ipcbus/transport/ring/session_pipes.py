@@ -89,7 +89,8 @@ class SessionPipes:
 
     * `look` when the doorbell was rung, and in each turn of a spinning loop, where it costs one load while no receiver
       calls (or lets a `Poller` watch `watched`);
-    * `arm(sleeps=True)` before a sleep, and `arm(sleeps=False)` after it, if the context also looks while it is awake;
+    * `arm(sleeps=True)` before a sleep, which must not begin if that returns False, and `arm(sleeps=False)` after the
+      sleep, if the context also looks while it is awake;
     * `check` at each liveness check, after `SlotTable.reclaim`.
 
     All calls come from the thread that drives the context.

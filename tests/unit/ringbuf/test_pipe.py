@@ -87,11 +87,11 @@ def test_the_other_side_takes_what_was_put_before_the_end(domain: str) -> None:
         source.put(b"last")
         source.close()
         assert not receiver.put(b"too late")
-        assert receiver.readable()
+        assert receiver.ready()
         assert [receiver.take(), receiver.broken] == [b"last", ""]
         assert [receiver.take(), receiver.broken] == [None, "the other side has closed the pipe"]
         assert [source.put(b"x"), source.take(), source.broken] == [False, None, "the pipe is closed"]
-        assert not source.readable()
+        assert not source.ready()
 
 
 def test_a_child_after_a_fork_says_nothing_to_the_other_side(domain: str) -> None:
@@ -103,14 +103,32 @@ def test_a_child_after_a_fork_says_nothing_to_the_other_side(domain: str) -> Non
         assert [receiver.take(), receiver.broken] == [None, ""]
 
 
-def test_readable_and_its_word(domain: str) -> None:
+def test_ready_and_its_word(domain: str) -> None:
     with pipe_pair(domain) as (source, receiver):
         word = receiver.watched()
-        assert [receiver.readable(), word.changed()] == [False, False]
+        assert [receiver.ready(), word.changed()] == [False, False]
         source.put(b"x")
-        assert [receiver.readable(), word.changed()] == [True, True]
+        assert [receiver.ready(), word.changed()] == [True, True]
         receiver.take()
-        assert [receiver.readable(), word.changed()] == [False, False]
+        assert [receiver.ready(), word.changed()] == [False, False]
+
+
+def test_who_found_no_room_is_ready_when_half_of_the_queue_is_free(domain: str) -> None:
+    with pipe_pair(domain) as (source, receiver):
+        sent = 0
+        while source.put(bytes(500)):
+            sent += 1
+        taken = 0
+        while not source.ready():
+            assert not receiver.room_wanted
+            receiver.take()
+            taken += 1
+        assert receiver.room_wanted
+        assert taken == sent // 2
+        assert source.put(bytes(500))
+        assert not source.ready()
+        receiver.take()
+        assert not receiver.room_wanted
 
 
 def test_a_frame_ends_the_spin_of_a_poller(domain: str) -> None:
@@ -253,7 +271,7 @@ def test_an_impossible_written_position_breaks_the_reader_for_good(domain: str, 
         source.put(b"x")
         assert receiver.take() is None
         assert not receiver.put(b"x")
-        assert not receiver.readable()
+        assert not receiver.ready()
 
 
 @pytest.mark.parametrize("position", [8, 1 << 63, (1 << 64) - QUEUE - 8])
@@ -300,7 +318,7 @@ def test_a_pipe_that_is_cut_short_is_broken(domain: str) -> None:
 def test_two_processes_pass_frames_on(domain: str) -> None:
     def echo(rounds: int) -> int:
         for _ in range(rounds):
-            while not receiver.readable():
+            while not receiver.ready():
                 pass
             frame = receiver.take()
             assert frame is not None

@@ -29,7 +29,7 @@ def stage(domain: str) -> Iterator[PipeStage]:
 def test_a_receiver_asks_and_gets_a_link(stage: PipeStage) -> None:
     session, link = stage.join()
     slot = session.datagram_source.index
-    assert [link.is_open, link.broken, link.put(b"x"), link.take(), link.readable()] == [False, "", False, None, False]
+    assert [link.is_open, link.broken, link.put(b"x"), link.take(), link.ready()] == [False, "", False, None, False]
     assert link.frame_max == FRAME_MAX_LEAST
     assert link.watched() is None
     assert stage.pipes.look() == []

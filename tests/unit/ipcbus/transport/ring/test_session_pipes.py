@@ -74,7 +74,7 @@ def test_a_source_that_looks_is_not_rung(stage: PipeStage) -> None:
     assert word.changed()
     assert stage.hear() == (b"", b"")
     assert stage.pipes.look() == [source]
-    assert source.readable()
+    assert source.ready()
     assert not word.changed()
 
 
