@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import ringbuf
 from ringbuf import codegen, layout
 from ringbuf.ring import bucket
+from tests.unit.sources import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -194,3 +195,21 @@ def test_field_offset_is_where_the_field_begins(name: str) -> None:
     data = np.zeros((), struct)
     for field in struct.names or ():
         assert layout.field_offset(struct, field) == data[field].__array_interface__["data"][0] - data.ctypes.data
+
+
+@pytest.mark.parametrize("name", ["PipeHeader", "PipeQueue"])
+def test_the_page_of_the_control_channel_has_the_offsets(name: str) -> None:
+    page = (ROOT / "docs" / "reference" / "control-channel.md").read_text()
+    table = page.split(f"| {name} |")[1].split("\n\n")[0]
+    rows_there = [(field, int(at), int(size)) for field, at, size in re.findall(r"`(\w+)` \| (\d+) \| (\d+)", table)]
+    assert rows_there == [(field, at, np.dtype(kind).itemsize) for field, kind, at in rows(name)]
+
+
+def test_the_page_of_the_control_channel_has_the_states() -> None:
+    page = (ROOT / "docs" / "reference" / "control-channel.md").read_text()
+    states = {name: value for name, value in re.findall(r"\b([A-Z]+) \((\d)\)", page)}
+    assert states == {
+        name.removeprefix("CHANNEL_"): str(value)
+        for name, value in layout.CONSTANTS.items()
+        if name.startswith("CHANNEL_") and not name.endswith("_SHIFT")
+    }
