@@ -7,11 +7,13 @@ every offset and size in it, so that Python and C always agree.
 from __future__ import annotations
 
 import hashlib
+import inspect
+import re
 import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from pathlib import Path
 
     import numpy as np
@@ -24,6 +26,27 @@ type_names = {
     "i4": "int32_t",
     "i8": "int64_t",
 }
+
+
+_ATTRIBUTE = re.compile(r"^(\w+): (.+(?:\n  +.+)*)", re.MULTILINE)
+
+
+def attributes(kind: type) -> dict[str, str]:
+    """Returns the descriptions of attributes in the docstring of a class, each in one line."""
+    _, _, found = inspect.cleandoc(kind.__doc__ or "").partition("Attributes:\n")
+    return {name: " ".join(text.split()) for name, text in _ATTRIBUTE.findall(inspect.cleandoc(found))}
+
+
+def constants(module: Mapping[str, object], without: Collection[str]) -> dict[str, int]:
+    """Returns the integers of a module of which the names are in capitals, in the order of the module.
+
+    Args:
+        module: names and values of the module.
+        without: names that are left out: imported ones, those that do not fit into an enum, and those of Python alone.
+    """
+    return {
+        name: value for name, value in module.items() if type(value) is int and name.isupper() and name not in without
+    }
 
 
 def layout_id(structs: Mapping[str, np.dtype[np.void]], constants: Mapping[str, int]) -> int:
@@ -102,23 +125,23 @@ def render(source: str, structs: Mapping[str, np.dtype[np.void]], constants: Map
     )
 
 
-def main(source: str, target: Path, text: str, cure: str = "") -> None:
-    """Writes the generated file; with `--check` only checks that it is current.
+def main(source: str, texts: Mapping[Path, str], cure: str = "") -> None:
+    """Writes the generated files; with `--check` only checks that they are current.
 
     Args:
-        source: the module from which the file is generated.
-        target: the file.
-        text: its generated content.
-        cure: the command that writes the file; by default `python -m` with the module.
+        source: the module from which the files are generated.
+        texts: the files and their generated content.
+        cure: the command that writes the files; by default `python -m` with the module.
 
     Raises:
-        SystemExit: with `--check`, when the file differs from what would be generated.
+        SystemExit: with `--check`, when a file differs from what would be generated.
     """
-    if "--check" not in sys.argv[1:]:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text, encoding="utf-8")
-        print(f"{target.name} written")
-    elif not target.exists() or target.read_text(encoding="utf-8") != text:
-        raise SystemExit(f"{target} does not match {source}; run: {cure or f'python -m {source}'}")
-    else:
-        print(f"{target.name} is current")
+    for target, text in texts.items():
+        if "--check" not in sys.argv[1:]:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text, encoding="utf-8")
+            print(f"{target.name} written")
+        elif not target.exists() or target.read_text(encoding="utf-8") != text:
+            raise SystemExit(f"{target} does not match {source}; run: {cure or f'python -m {source}'}")
+        else:
+            print(f"{target.name} is current")

@@ -316,41 +316,7 @@ STRUCTS = {
     "PipeQueue": PIPE_QUEUE,
 }
 
-CONSTANTS = {
-    name: globals()[name]
-    for name in [
-        "KIND_RING",
-        "KIND_CONTROL",
-        "KIND_PIPE",
-        "RECEIVER_PACED",
-        "SOURCE_PACED",
-        "RECEIVER_PACED_EVICTS",
-        "SLOT_FREE",
-        "SLOT_JOINING",
-        "SLOT_ACTIVE",
-        "SLOT_EVICTED",
-        "WRITER_RUNS",
-        "WRITER_SLEEPS",
-        "WRITER_WANTS_EVENT",
-        "CHANNEL_NONE",
-        "CHANNEL_WANTED",
-        "CHANNEL_READY",
-        "CHANNEL_REFUSED",
-        "CHANNEL_OPEN",
-        "CHANNEL_NUMBER_SHIFT",
-        "CHANNEL_GENERATION_SHIFT",
-        "SLOTS_MAX",
-        "RECORD_HEADER",
-        "RECORD_ALIGN",
-        "RECORD_TRAILER",
-        "PIPE_ALIGN",
-        "PIPE_FRAME_HEADER",
-        "PIPE_QUEUE_MAX",
-        "HISTOGRAM_SUB_BITS",
-        "HISTOGRAM_BUCKETS",
-        "VERSION",
-    ]
-}
+CONSTANTS = codegen.constants(globals(), without=("CACHE_LINE", "PAGE", "MAGIC"))
 
 LAYOUT_ID = codegen.layout_id(STRUCTS, CONSTANTS)
 """A number in each ring and control block; programs with different layouts have different numbers."""
@@ -444,8 +410,5 @@ def bucket_edges() -> np.ndarray[Any, np.dtype[np.uint64]]:
 
 
 if __name__ == "__main__":
-    codegen.main(
-        "ringbuf.layout",
-        Path(__file__).with_name("_layout.pxd"),
-        codegen.render("ringbuf.layout", STRUCTS, CONSTANTS),
-    )
+    declarations = codegen.render("ringbuf.layout", STRUCTS, CONSTANTS)
+    codegen.main("ringbuf.layout", {Path(__file__).with_name("_layout.pxd"): declarations})

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import types
 import typing
 from collections.abc import Mapping
@@ -26,6 +25,7 @@ from ipcbus_tools.doctor.diagnosis import Diagnosis
 from ipcbus_tools.pipeline.pipeline_output import PipelineRun
 from ipcbus_tools.rates.topic_rate import TopicFlow
 from ipcbus_tools.render.archive_output import ArchiveInfo, Findings, Repairs
+from ringbuf import codegen
 
 FOLDER: Final = Path(__file__).parents[1] / "docs" / "reference" / "schema"
 
@@ -167,19 +167,13 @@ def main() -> None:
     """Writes the files; with `--check` it only says whether they are current.
 
     Raises:
-        SystemExit: with `--check`, when a file differs from its type, or belongs to no type.
+        SystemExit: a file belongs to no type; or, with `--check`, differs from its type.
     """
     texts = {FOLDER / f"{name}.json": render(name) for name in DOCUMENTS}
-    if "--check" not in sys.argv[1:]:
-        FOLDER.mkdir(parents=True, exist_ok=True)
-        for path, text in texts.items():
-            path.write_text(text, encoding="utf-8")
-        print(f"{FOLDER.name}: {len(texts)} files written")
-        return
-    for path in sorted({*texts, *FOLDER.glob("*.json")}):
-        if path not in texts or not path.exists() or path.read_text(encoding="utf-8") != texts[path]:
-            raise SystemExit(f"{path} differs from the types of the commands; run: make docs, or delete the file")
-    print(f"{FOLDER.name}: {len(texts)} files are current")
+    codegen.main("the types of the commands", texts, cure="make docs")
+    for path in FOLDER.glob("*.json"):
+        if path not in texts:
+            raise SystemExit(f"{path} belongs to no type of a command; delete the file")
 
 
 if __name__ == "__main__":

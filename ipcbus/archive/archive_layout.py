@@ -213,4 +213,4 @@ def declarations() -> str:
 
 
 if __name__ == "__main__":
-    codegen.main("ipcbus.archive.archive_layout", Path(__file__).with_name("_archive_layout.pxd"), declarations())
+    codegen.main("ipcbus.archive.archive_layout", {Path(__file__).with_name("_archive_layout.pxd"): declarations()})

@@ -88,7 +88,7 @@ def main() -> None:
     Raises:
         SystemExit: with `--check`, when the page differs from the table.
     """
-    codegen.main("ipcbus.config.options", PAGE, render(), cure="make docs")
+    codegen.main("ipcbus.config.options", {PAGE: render()}, cure="make docs")
 
 
 if __name__ == "__main__":

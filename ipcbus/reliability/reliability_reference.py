@@ -7,7 +7,6 @@ with `--check` it only compares.
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "explanation" / "reliability.md"
 
-_ATTRIBUTE = re.compile(r"^(\w+): (.+(?:\n  +.+)*)", re.MULTILINE)
 _PART = re.compile(r"(<!-- from the tables: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _MS: Final = 1_000_000
 
@@ -85,8 +83,7 @@ def _settings() -> str:
 
 
 def _setting_rows(kind: type) -> list[str]:
-    _, _, attributes = inspect.cleandoc(kind.__doc__ or "").partition("Attributes:\n")
-    meanings = {name: " ".join(text.split()) for name, text in _ATTRIBUTE.findall(inspect.cleandoc(attributes))}
+    meanings = codegen.attributes(kind)
     side = "source" if kind in (SendSettings, ClientSettings) else "receiver"
     return [
         f"| {side} | `{each.name}` | {_shown(each.default)} | {meanings[each.name]} |"
@@ -108,7 +105,7 @@ def main() -> None:
     Raises:
         SystemExit: with `--check`, when the page differs from the tables.
     """
-    codegen.main("ipcbus.reliability", PAGE, render(PAGE.read_text(encoding="utf-8")), cure="make docs")
+    codegen.main("ipcbus.reliability", {PAGE: render(PAGE.read_text(encoding="utf-8"))}, cure="make docs")
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ def main() -> None:
     Raises:
         SystemExit: with `--check`, when the page differs from the tables.
     """
-    codegen.main("ipcbus.spark.read_options", PAGE, render(), cure="make docs")
+    codegen.main("ipcbus.spark.read_options", {PAGE: render()}, cure="make docs")
 
 
 if __name__ == "__main__":

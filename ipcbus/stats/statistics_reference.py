@@ -6,8 +6,6 @@ with `--check` it only compares.
 
 from __future__ import annotations
 
-import inspect
-import re
 from pathlib import Path
 from typing import Final
 
@@ -51,8 +49,6 @@ TYPE_OF: Final[dict[str, type]] = {
 }
 """The class of the snapshot with the counters of each kind of object."""
 
-_ATTRIBUTE = re.compile(r"^(\w+): (.+(?:\n  +.+)*)", re.MULTILINE)
-
 _DERIVED: Final = (
     (DomainSnapshot, ("seconds",)),
     (ContextStats, ("per_second",)),
@@ -90,8 +86,7 @@ The reference of [JSON](json.md) shows these numbers in JSON.
 
 def meanings(kind: type) -> dict[str, str]:
     """Returns the descriptions of attributes and properties in the docstrings of a class, each in one line."""
-    _, _, attributes = inspect.cleandoc(kind.__doc__ or "").partition("Attributes:\n")
-    found = {name: " ".join(text.split()) for name, text in _ATTRIBUTE.findall(inspect.cleandoc(attributes))}
+    found = codegen.attributes(kind)
     for name, value in vars(kind).items():
         if isinstance(value, property):
             found[name] = " ".join((value.__doc__ or "").split())
@@ -150,7 +145,7 @@ def main() -> None:
     Raises:
         SystemExit: with `--check`, when the page differs from the table.
     """
-    codegen.main("ipcbus.stats.counters", PAGE, render(), cure="make docs")
+    codegen.main("ipcbus.stats.counters", {PAGE: render()}, cure="make docs")
 
 
 if __name__ == "__main__":

@@ -89,6 +89,7 @@ from typing import Any
 
 import numpy as np
 
+from ipcbus.wire import transport_names
 from ipcbus.wire.transport_names import OVER_UDP as OVER_UDP
 from ipcbus.wire.transport_names import TRANSPORT_LBTIPC as TRANSPORT_LBTIPC
 from ipcbus.wire.transport_names import TRANSPORT_LBTRM as TRANSPORT_LBTRM
@@ -343,35 +344,9 @@ STRUCTS = {
     "ReceptionBoard": RECEPTION_BOARD,
 }
 
-CONSTANTS = {
-    name: globals()[name]
-    for name in [
-        "MESSAGE_HEADER_BYTES",
-        "TOPIC_BITS",
-        "TOPIC_MASK",
-        "FLAG_START_BATCH",
-        "FLAG_END_BATCH",
-        "FLAG_FRAGMENT",
-        "FLAG_TSNI",
-        "FLAG_PROPERTIES",
-        "FLAG_STAMPED",
-        "FLAG_REQUEST",
-        "STAMP_BYTES",
-        "STAMP_NS",
-        "FRAGMENT_HEADER_BYTES",
-        "REQUEST_HEADER_BYTES",
-        "RETAINED_HEADER_BYTES",
-        "MESSAGE_MAX",
-        "ENTRY_FREE",
-        "ENTRY_SESSION",
-        "ENTRY_SOURCE",
-        "ENTRY_RECEIVER",
-        "ENTRY_WILDCARD",
-        "ENTRY_RECEPTION",
-        "ENTRY_RECORDER",
-        "CLIENTS_SHOWN",
-    ]
-}
+CONSTANTS = codegen.constants(
+    globals(), without=(*vars(transport_names), "CACHE_LINE", "TOPIC_NAME_MAX", "UPLINK", "KIND_REGISTRY")
+)
 
 LAYOUT_ID = codegen.layout_id({**layout.STRUCTS, **STRUCTS}, {**layout.CONSTANTS, **CONSTANTS})
 """The layout id in each registry; it covers the ring's layout, so that a mismatch shows before a ring is opened."""
@@ -393,8 +368,5 @@ def registry_bytes(entries: int) -> int:
 
 
 if __name__ == "__main__":
-    codegen.main(
-        "ipcbus.wire.wire_layout",
-        Path(__file__).with_name("_wire_layout.pxd"),
-        codegen.render("ipcbus.wire.wire_layout", STRUCTS, CONSTANTS),
-    )
+    declarations = codegen.render("ipcbus.wire.wire_layout", STRUCTS, CONSTANTS)
+    codegen.main("ipcbus.wire.wire_layout", {Path(__file__).with_name("_wire_layout.pxd"): declarations})

@@ -67,14 +67,14 @@ def test_check_tells_a_stale_generated_file(tmp_path: Path, monkeypatch: pytest.
     target = tmp_path / "_layout.pxd"
     monkeypatch.setattr(sys, "argv", ["layout", "--check"])
     with pytest.raises(SystemExit, match="run: python -m somewhere"):
-        codegen.main("somewhere", target, "new")
+        codegen.main("somewhere", {target: "new"})
     target.write_text("old")
     with pytest.raises(SystemExit, match="run: python -m somewhere"):
-        codegen.main("somewhere", target, "new")
+        codegen.main("somewhere", {target: "new"})
     monkeypatch.setattr(sys, "argv", ["layout"])
-    codegen.main("somewhere", target, "new")
+    codegen.main("somewhere", {target: "new"})
     monkeypatch.setattr(sys, "argv", ["layout", "--check"])
-    codegen.main("somewhere", target, "new")
+    codegen.main("somewhere", {target: "new"})
     assert target.read_text() == "new"
 
 
