@@ -10,12 +10,12 @@ from rich.cells import cell_len
 
 from ipcbus import stats
 from ipcbus_tools.top import figures
-from ipcbus_tools.top.table import ELLIPSIS, Column
+from ipcbus_tools.top.table import ELLIPSIS, Column, number
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from ipcbus.stats import Absent, Percentiles, SessionStats, SlotStats, SourceStats
+    from ipcbus.stats import Absent, Percentiles, ReceptionStats, SessionStats, SlotStats, SourceStats, UplinkStats
     from ipcbus_tools.top.rows import Row
     from ipcbus_tools.top.session_history import SessionTrend
 
@@ -109,31 +109,24 @@ def sessions(
 
     columns: list[Column[Row]] = [
         Column("session", _SOURCE, 0, lambda row, width: _beginning_and_end(_source(row), width, unicode), left=True),
-        Column("state", 7, 1, lambda row, _: row.state, left=True, style=_state_style),
-        Column("pid", 7, 7, lambda row, _: f"{row.session.pid}" if row.session else ""),
+        Column("state", 7, 1, lambda row, _: row.state, left=True, style=lambda row: _STATES.get(row.state, "")),
+        Column("pid", 7, 7, _text(lambda session: f"{session.pid}")),
         Column("topic", _TOPIC, 1, lambda row, _: first_topic(row, wanted), left=True, spread=4),
-        Column("user", 8, 15, lambda row, _: row.session.user if row.session else "", left=True),
-        Column("context", 8, 14, lambda row, _: row.session.context_name if row.session else "", left=True),
-        Column(
-            "command",
-            10,
-            11,
-            lambda row, _: figures.program(row.session.command) if row.session else "",
-            left=True,
-            spread=1,
-        ),
-        Column("topics", 6, 13, lambda row, _: f"{len(row.session.sources)}" if row.session else ""),
-        Column("rcv", 3, 6, lambda row, _: _count(row, "num_clients")),
-        Column("msg/s", 6, 0, lambda row, _: _rate(row, "lbm_msgs_sent")),
-        Column("MiB/s", 6, 4, lambda row, _: figures.mebibytes(_bytes(row))),
-        Column("p50", 6, 5, lambda row, _: figures.time(_highest(row, "p50"))),
-        Column("p99", 6, 2, lambda row, _: figures.time(_highest(row, "p99"))),
-        Column("lag", 6, 3, lambda row, _: figures.size(lag(row.session) if row.session and _is_live(row) else None)),
-        Column("dgram/s", 7, 9, lambda row, _: _rate(row, "msgs_sent")),
-        Column("msg/dg", 6, 10, lambda row, _: figures.count(_session(row, "messages_per_datagram"))),
-        Column("fill%", 5, 7, lambda row, _: figures.share(_session(row, "fill"))),
-        Column("blkd%", 5, 3, lambda row, _: figures.share(_session(row, "blocked")), style=_blocked_style),
-        Column("lost", 6, 5, lambda row, _: _lost(row), style=_lost_style),
+        Column("user", 8, 15, _text(lambda session: session.user), left=True),
+        Column("context", 8, 14, _text(lambda session: session.context_name), left=True),
+        Column("command", 10, 11, _text(lambda session: figures.program(session.command)), left=True, spread=1),
+        Column("topics", 6, 13, _text(lambda session: f"{len(session.sources)}")),
+        number("rcv", 3, 6, figures.whole, _live(lambda session: session.counters.get("num_clients"))),
+        number("msg/s", 6, 0, figures.count, _live(lambda session: session.per_second.get("lbm_msgs_sent"))),
+        number("MiB/s", 6, 4, figures.mebibytes, _live(lambda session: session.per_second.get("bytes_sent"))),
+        number("p50", 6, 5, figures.time, _live(lambda session: latency(session, "p50"))),
+        number("p99", 6, 2, figures.time, _live(lambda session: latency(session, "p99"))),
+        number("lag", 6, 3, figures.size, _live(lag)),
+        number("dgram/s", 7, 9, figures.count, _live(lambda session: session.per_second.get("msgs_sent"))),
+        number("msg/dg", 6, 10, figures.count, _live(lambda session: session.messages_per_datagram)),
+        number("fill%", 5, 7, figures.share, _live(lambda session: session.fill)),
+        number("blkd%", 5, 3, figures.share, _live(lambda session: session.blocked), WARN, above=0.01),
+        number("lost", 6, 5, figures.whole, _lost, BAD),
         *(_OVER_UDP if udp else ()),
         Column("last minute", 10, 8, trail, spread=2),
     ]
@@ -146,31 +139,24 @@ def sessions(
     return [dataclasses.replace(each, width=each.width + more.get(each.title, 0)) for each in columns]
 
 
-def _of_uplink(row: Row, name: str) -> float | None:
-    uplink = row.session.uplink if row.session and _is_live(row) else None
-    return uplink.per_second.get(name) if uplink else None
+def _text(of: Callable[[SessionStats], str]) -> Callable[[Row, int], str]:
+    """Returns the cells of a text, which are empty for a context that cannot be read."""
+    return lambda row, _: of(row.session) if row.session else ""
 
 
-def _limited(row: Row) -> float | None:
-    return row.session.uplink.limited if row.session and row.session.uplink and _is_live(row) else None
+def _live(of: Callable[[SessionStats], float | None]) -> Callable[[Row], float | None]:
+    """Returns the numbers of sessions that run; those of others are unknown."""
+    return lambda row: of(row.session) if row.session and _is_live(row) else None
+
+
+def _over_udp(of: Callable[[UplinkStats], float | None]) -> Callable[[Row], float | None]:
+    return _live(lambda session: of(session.uplink) if session.uplink else None)
 
 
 _OVER_UDP: tuple[Column[Row], ...] = (
-    Column(
-        "NAK/s",
-        6,
-        6,
-        lambda row, _: figures.count(_of_uplink(row, "naks_rcved")),
-        style=lambda row: WARN if _of_uplink(row, "naks_rcved") else "",
-    ),
-    Column("again/s", 7, 8, lambda row, _: figures.count(_of_uplink(row, "rxs_sent"))),
-    Column(
-        "lmtd%",
-        5,
-        8,
-        lambda row, _: figures.share(_limited(row)),
-        style=lambda row: WARN if (_limited(row) or 0) > 0.01 else "",
-    ),
+    number("NAK/s", 6, 6, figures.count, _over_udp(lambda uplink: uplink.per_second.get("naks_rcved")), WARN),
+    number("again/s", 7, 8, figures.count, _over_udp(lambda uplink: uplink.per_second.get("rxs_sent"))),
+    number("lmtd%", 5, 8, figures.share, _over_udp(lambda uplink: uplink.limited), WARN, above=0.01),
 )
 
 
@@ -178,57 +164,41 @@ def readers(found: Sequence[Reader]) -> list[Column[Reader]]:
     """Returns the columns of the table of receivers; some only if a receiver uses UDP, or has a reason to."""
     udp = any(reader.slot is not None and reader.layer != stats.RING for reader in found)
     reasons = any(reader.slot is not None and reader.reason for reader in found)
-    columns = []
-    for column in _READERS:
-        if column.title == "layer" and udp:
-            column = dataclasses.replace(column, rank=2)
-        columns.append(column)
-        if column.title == "layer" and reasons:
-            columns.append(Column("reason", 14, 3, lambda row, _: row.reason, left=True, spread=2))
-        if column.title == "lost" and udp:
-            columns += _REPAIR
-    return columns
+    return [
+        Column("pid", 7, 0, lambda row, _: f"{row.pid}"),
+        Column("state", 7, 1, lambda row, _: row.state, left=True, style=lambda row: _STATES.get(row.state, "")),
+        Column("user", 8, 12, lambda row, _: row.user, left=True),
+        Column("context", 9, 11, lambda row, _: row.name, left=True),
+        Column("command", 12, 10, lambda row, _: figures.program(row.command), left=True, spread=1),
+        Column("layer", 6, 2 if udp else 9, lambda row, _: row.layer, left=True),
+        *(_REASON if reasons else ()),
+        number("msg/s", 6, 0, figures.count, _slot(lambda s: s.per_second.get("lbm_msgs_rcved") if s.alive else None)),
+        Column("lag", 6, 1, lambda row, _: figures.size(row.slot.lag if row.slot else None), style=_lag_style),
+        number("lag msg", 7, 4, figures.whole, _slot(lambda slot: slot.lag_messages)),
+        number("lost", 6, 2, figures.whole, _slot(lambda slot: slot.counters.get("lost")), BAD),
+        *(_REPAIR if udp else ()),
+        number("p50", 6, 3, figures.time, lambda row: row.latency.p50 if row.latency else None),
+        number("p90", 6, 7, figures.time, lambda row: row.latency.p90 if row.latency else None),
+        number("p99", 6, 3, figures.time, lambda row: row.latency.p99 if row.latency else None),
+        number("p99.9", 6, 8, figures.time, lambda row: row.latency.p999 if row.latency else None),
+        number("max", 6, 5, figures.time, lambda row: row.latency.max if row.latency else None),
+    ]
 
 
-def _repair(row: Reader, name: str) -> float | None:
-    reception = row.slot.reception if row.slot else None
-    return reception.per_second.get(name) if reception else None
+def _slot(of: Callable[[SlotStats], float | None]) -> Callable[[Reader], float | None]:
+    """Returns the numbers of receivers that have joined."""
+    return lambda row: of(row.slot) if row.slot else None
 
 
-def _unrecovered(row: Reader) -> int | None:
-    return row.slot.reception.unrecovered if row.slot and row.slot.reception else None
+def _repair(of: Callable[[ReceptionStats], float | None]) -> Callable[[Reader], float | None]:
+    return _slot(lambda slot: of(slot.reception) if slot.reception else None)
 
 
+_REASON: tuple[Column[Reader], ...] = (Column("reason", 14, 3, lambda row, _: row.reason, left=True, spread=2),)
 _REPAIR: tuple[Column[Reader], ...] = (
-    Column("NAK/s", 6, 4, lambda row, _: figures.count(_repair(row, "naks_sent"))),
-    Column(
-        "unrec",
-        6,
-        4,
-        lambda row, _: figures.whole(_unrecovered(row)),
-        style=lambda row: BAD if _unrecovered(row) else "",
-    ),
+    number("NAK/s", 6, 4, figures.count, _repair(lambda reception: reception.per_second.get("naks_sent"))),
+    number("unrec", 6, 4, figures.whole, _repair(lambda reception: reception.unrecovered), BAD),
 )
-
-_READERS: list[Column[Reader]] = [
-    Column("pid", 7, 0, lambda row, _: f"{row.pid}"),
-    Column("state", 7, 1, lambda row, _: row.state, left=True, style=lambda row: _STATES.get(row.state, "")),
-    Column("user", 8, 12, lambda row, _: row.user, left=True),
-    Column("context", 9, 11, lambda row, _: row.name, left=True),
-    Column("command", 12, 10, lambda row, _: figures.program(row.command), left=True, spread=1),
-    Column("layer", 6, 9, lambda row, _: row.layer, left=True),
-    Column("msg/s", 6, 0, lambda row, _: figures.count(_reader_rate(row, "lbm_msgs_rcved"))),
-    Column(
-        "lag", 6, 1, lambda row, _: figures.size(row.slot.lag if row.slot else None), style=lambda row: _lag_style(row)
-    ),
-    Column("lag msg", 7, 4, lambda row, _: figures.whole(row.slot.lag_messages if row.slot else None)),
-    Column("lost", 6, 2, lambda row, _: figures.whole(_lost_of(row)), style=lambda row: BAD if _lost_of(row) else ""),
-    Column("p50", 6, 3, lambda row, _: figures.time(_latency(row, "p50"))),
-    Column("p90", 6, 7, lambda row, _: figures.time(_latency(row, "p90"))),
-    Column("p99", 6, 3, lambda row, _: figures.time(_latency(row, "p99"))),
-    Column("p99.9", 6, 8, lambda row, _: figures.time(_latency(row, "p999"))),
-    Column("max", 6, 5, lambda row, _: figures.time(_latency(row, "max"))),
-]
 SOURCES: list[Column[tuple[Row, SourceStats]]] = [
     Column("topic", 16, 0, lambda pair, _: pair[1].topic, left=True, spread=1),
     Column("session", 22, 3, lambda pair, _: _source(pair[0]), left=True),
@@ -264,28 +234,6 @@ def first_topic(row: Row, wanted: str = "") -> str:
     return (fitting[0] + (f" +{len(topics) - 1}" if len(topics) > 1 else "")) if topics else ""
 
 
-def _state_style(row: Row) -> str:
-    return _STATES.get(row.state, "")
-
-
-def _session(row: Row, name: str) -> float | None:
-    value: float | None = getattr(row.session, name) if row.session and _is_live(row) else None
-    return value
-
-
-def _count(row: Row, name: str) -> str:
-    counters = row.session.counters if row.session and _is_live(row) else {}
-    return figures.whole(counters.get(name))
-
-
-def _rate(row: Row, name: str) -> str:
-    return figures.count(_per_second(row.session, name) if _is_live(row) else None)
-
-
-def _bytes(row: Row) -> float | None:
-    return _per_second(row.session, "bytes_sent") if _is_live(row) else None
-
-
 def lag(session: SessionStats) -> int | None:
     """Returns the bytes that the slowest receiver has not read; None without a receiver."""
     return max((slot.lag for slot in session.receivers if slot.alive), default=None)
@@ -297,42 +245,14 @@ def latency(session: SessionStats, name: str) -> int | None:
     return max((getattr(each, name) for each in found if each is not None), default=None)
 
 
-def _highest(row: Row, name: str) -> int | None:
-    return latency(row.session, name) if row.session and _is_live(row) else None
-
-
-def _per_second(session: SessionStats | None, name: str) -> float | None:
-    return session.per_second.get(name) if session else None
-
-
-def _blocked_style(row: Row) -> str:
-    return WARN if (_session(row, "blocked") or 0) > 0.01 else ""
-
-
-def _lost(row: Row) -> str:
+def _lost(row: Row) -> int | None:
     if row.session is None or not row.session.counters:
-        return figures.NONE
-    return figures.whole(sum(slot.counters.get("lost", 0) for slot in row.session.receivers))
-
-
-def _lost_style(row: Row) -> str:
-    return BAD if _lost(row) not in ("0", figures.NONE) else ""
-
-
-def _lost_of(row: Reader) -> int | None:
-    return row.slot.counters.get("lost") if row.slot else None
+        return None
+    return sum(slot.counters.get("lost", 0) for slot in row.session.receivers)
 
 
 def _lag_style(row: Reader) -> str:
     return WARN if row.holds_up or (row.slot and row.capacity and row.slot.lag > row.capacity // 2) else ""
-
-
-def _reader_rate(row: Reader, name: str) -> float | None:
-    return row.slot.per_second.get(name) if row.slot and row.slot.alive else None
-
-
-def _latency(row: Reader, name: str) -> int | None:
-    return getattr(row.latency, name) if row.latency else None
 
 
 def _topic_rate(pair: tuple[Row, SourceStats], name: str) -> float | None:

@@ -6,10 +6,10 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from ipcbus_tools.top import figures
-from ipcbus_tools.top.table import Column
+from ipcbus_tools.top.table import Column, number
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from ipcbus_tools.top.rows import RecorderRow
 
@@ -31,15 +31,8 @@ def _rate(row: RecorderRow, name: str) -> float | None:
     return row.recorder.per_second.get(name) if row.state not in ("dead", "gone") else None
 
 
-def _count(title: str, rank: int, *names: str, style: str) -> Column[RecorderRow]:
-    """Returns a column for a number that should be 0."""
-
-    def total(row: RecorderRow) -> int:
-        return sum(row.recorder.counters.get(name, 0) for name in names)
-
-    return Column(
-        title, 7, rank, lambda row, _: figures.whole(total(row)), style=lambda row: style if total(row) else ""
-    )
+def _sum(*names: str) -> Callable[[RecorderRow], int]:
+    return lambda row: sum(row.recorder.counters.get(name, 0) for name in names)
 
 
 COLUMNS: list[Column[RecorderRow]] = [
@@ -58,9 +51,9 @@ COLUMNS: list[Column[RecorderRow]] = [
         style=lambda row: STATES.get(row.state, "") if row.state in ("behind", "hangs") else "",
     ),
     Column("buf%", 4, 3, lambda row, _: figures.share(row.recorder.fill)),
-    _count("lost", 3, "lost", "missed", style=WARN),
-    _count("dropped", 2, "dropped", style=BAD),
-    _count("errors", 7, "errors", style=BAD),
+    number("lost", 7, 3, figures.whole, _sum("lost", "missed"), WARN),
+    number("dropped", 7, 2, figures.whole, _sum("dropped"), BAD),
+    number("errors", 7, 7, figures.whole, _sum("errors"), BAD),
 ]
 """The columns; `lost` counts messages lost before the recorder, and those sent while it did not run."""
 

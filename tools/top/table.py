@@ -43,6 +43,23 @@ class Column(Generic[_T]):
     style: Callable[[_T], str] | None = None
 
 
+def number(
+    title: str,
+    width: int,
+    rank: int,
+    shown: Callable[[float | None], str],
+    value: Callable[[_T], float | None],
+    style: str = "",
+    above: float = 0.0,
+) -> Column[_T]:
+    """Returns a column of a number; a number above a limit gets a style."""
+
+    def of(row: _T) -> str:
+        return style if (value(row) or 0.0) > above else ""
+
+    return Column(title, width, rank, lambda row, _: shown(value(row)), style=of)
+
+
 def fit(columns: Sequence[Column[_T]], width: int) -> list[tuple[Column[_T], int]]:
     """Returns the columns that fit, with their widths, which fill the screen if one of them spreads."""
     kept = list(columns)

@@ -7,27 +7,38 @@ import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from ipcbus_tools.top.panes import lag, latency
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ipcbus.stats import SessionStats, SourceStats
     from ipcbus_tools.top.rows import Key, Row
 
-SORTS: Final = {
-    "msg/s": "M",
-    "MiB/s": "B",
-    "p99": "L",
-    "lag": "G",
-    "fill%": "F",
-    "blkd%": "W",
-    "lost": "X",
-    "session": "N",
-    "topic": "T",
-    "pid": "P",
-    "rcv": "R",
-    "NAK/s": "K",
+
+def _or_minus_one(value: float | None) -> float:
+    return -1 if value is None else value
+
+
+SORTS: Final[dict[str, tuple[str, Callable[[SessionStats], float | str]]]] = {
+    "msg/s": ("M", lambda session: session.per_second.get("lbm_msgs_sent", 0.0)),
+    "MiB/s": ("B", lambda session: session.per_second.get("bytes_sent", 0.0)),
+    "p99": ("L", lambda session: _or_minus_one(latency(session, "p99"))),
+    "lag": ("G", lambda session: _or_minus_one(lag(session))),
+    "fill%": ("F", lambda session: session.fill or 0.0),
+    "blkd%": ("W", lambda session: session.blocked or 0.0),
+    "lost": ("X", lambda session: sum(slot.counters.get("lost", 0) for slot in session.receivers)),
+    "session": ("N", lambda session: session.source),
+    "topic": ("T", lambda session: min((source.topic for source in session.sources), default="")),
+    "pid": ("P", lambda session: session.pid),
+    "rcv": ("R", lambda session: session.counters.get("num_clients", 0)),
+    "NAK/s": ("K", lambda session: session.uplink.per_second.get("naks_rcved", 0.0) if session.uplink else 0.0),
 }
-"""Titles of the columns that sessions can be sorted by, with the key of each; `s` or `>` selects the next one."""
+"""Titles of the columns that sessions can be sorted by, with the key and the measure of each; `s` or `>` selects the
+next one."""
+
+_ASCENDING: Final = ("session", "topic", "pid")
+"""Columns that are sorted from the lowest value up."""
 
 SESSIONS: Final = "sessions"
 TOPICS: Final = "topics"
@@ -46,7 +57,7 @@ KEYS: Final = (
     ("f, /", "show only lines whose source, topic, command, user, pid or context contains a text"),
     ("> <", "sort by the next column, or the previous one; s does as >"),
     *(
-        (" ".join(SORTS[title] for title in titles), f"sort by {', '.join(titles)}")
+        (" ".join(SORTS[title][0] for title in titles), f"sort by {', '.join(titles)}")
         for titles in (list(SORTS)[:6], list(SORTS)[6:])
     ),
     ("S, I", "reverse the order, as the same sort key again does; a click on a title sorts too"),
@@ -150,7 +161,7 @@ def press(view: View, key: str, rows: Sequence[Row], page_rows: int = 10, domain
 def shown(rows: Sequence[Row], view: View) -> list[Row]:
     """Returns the lines that match the filter, in the order of the view; those without numbers come last."""
     found = [row for row in rows if not view.filter or view.filter.casefold() in filter_text(row)]
-    measure = _MEASURES[view.sort]
+    _, measure = SORTS[view.sort]
     ascending = view.sort in _ASCENDING
     known = [row for row in found if row.session is not None and row.session.counters]
     unknown = [row for row in found if row.session is None or not row.session.counters]
@@ -324,7 +335,7 @@ _CHANGES: dict[str, Callable[[View], View]] = {
     "<": _sorted(-1),
     "S": _inverted,
     "I": _inverted,
-    **{key: functools.partial(sorted_by, title=title) for title, key in SORTS.items()},
+    **{key: functools.partial(sorted_by, title=title) for title, (key, _) in SORTS.items()},
     "D": _page(DOMAINS),
     "m": lambda view: dataclasses.replace(view, mouse=not view.mouse),
     "f": _filtering,
@@ -339,34 +350,3 @@ _CHANGES: dict[str, Callable[[View], View]] = {
     " ": _paused,
     "escape": _back,
 }
-
-
-def _lost(session: SessionStats) -> float:
-    return sum(slot.counters.get("lost", 0) for slot in session.receivers)
-
-
-def _lag(session: SessionStats) -> float:
-    return max((slot.lag for slot in session.receivers if slot.alive), default=-1)
-
-
-def _p99(session: SessionStats) -> float:
-    found = [slot.recent.percentile(0.99) for slot in session.receivers if slot.recent is not None and slot.alive]
-    return max((each for each in found if each is not None), default=-1)
-
-
-_MEASURES: Final[dict[str, Callable[[SessionStats], float | str]]] = {
-    "msg/s": lambda session: session.per_second.get("lbm_msgs_sent", 0.0),
-    "MiB/s": lambda session: session.per_second.get("bytes_sent", 0.0),
-    "p99": _p99,
-    "lag": _lag,
-    "fill%": lambda session: session.fill or 0.0,
-    "blkd%": lambda session: session.blocked or 0.0,
-    "lost": _lost,
-    "session": lambda session: session.source,
-    "topic": lambda session: min((source.topic for source in session.sources), default=""),
-    "pid": lambda session: session.pid,
-    "rcv": lambda session: session.counters.get("num_clients", 0),
-    "NAK/s": lambda session: session.uplink.per_second.get("naks_rcved", 0.0) if session.uplink else 0.0,
-}
-_ASCENDING: Final = ("session", "topic", "pid")
-"""Columns that are sorted from the lowest value up."""
