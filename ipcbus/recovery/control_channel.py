@@ -106,8 +106,8 @@ class ControlChannel:
         """Sends what waits while the link has room; returns whether frames still wait."""
         link = self._link
         for lane in self._sending:
-            while (frame := lane.frame(link.frame_max)) is not None:
-                if link.put(frame):
+            while lane.messages:
+                if link.put(lane.frame(link.frame_max)):
                     lane.advance()
                 elif link.broken:
                     self._drop()
@@ -173,40 +173,38 @@ class _SendLane:
 
     def __init__(self, number: int, queue_max: int) -> None:
         self._number, self._queue_max = number, queue_max
-        self._messages: deque[bytes] = deque()
+        self.messages: deque[bytes] = deque()
         self._sent = 0
-        self._frame: bytes | None = None
+        self._frame = b""
         self.bytes = 0
 
     def append(self, message: bytes) -> bool:
         cost = len(message) + _MESSAGE_COST
-        if self._messages and self.bytes + (len(self._messages) * _MESSAGE_COST) + cost > self._queue_max:
+        if self.messages and self.bytes + (len(self.messages) * _MESSAGE_COST) + cost > self._queue_max:
             return False
-        self._messages.append(message)
+        self.messages.append(message)
         self.bytes += len(message)
         return True
 
-    def frame(self, frame_max: int) -> bytes | None:
-        """Returns the next frame; the same one until `advance`."""
-        if self._frame is None and self._messages:
-            message = self._messages[0]
+    def frame(self, frame_max: int) -> bytes:
+        """Returns the next frame of a lane with messages, until `advance` always this one."""
+        if not self._frame:
+            message = self.messages[0]
             header = _HEADER.pack(self._number, self._sent == 0, 0, len(message) - self._sent)
             self._frame = header + message[self._sent : self._sent + frame_max - FRAME_HEADER]
         return self._frame
 
     def advance(self) -> None:
         """Steps to the next frame, because this one was sent."""
-        if self._frame is None:
-            return
         self._sent += len(self._frame) - FRAME_HEADER
-        self._frame = None
-        if self._sent >= len(self._messages[0]):
-            self.bytes -= len(self._messages.popleft())
+        self._frame = b""
+        if self._sent >= len(self.messages[0]):
+            self.bytes -= len(self.messages.popleft())
             self._sent = 0
 
     def clear(self) -> None:
-        self._messages.clear()
-        self._frame, self._sent, self.bytes = None, 0, 0
+        self.messages.clear()
+        self._frame, self._sent, self.bytes = b"", 0, 0
 
 
 class _ReceiveLane:
