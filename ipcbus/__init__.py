@@ -41,8 +41,10 @@ if TYPE_CHECKING:
         IpcBusError,
         LayoutMismatch,
         MessageTooLarge,
+        NoResponder,
         OffsetsExpired,
         PermissionRefused,
+        RequestTimeout,
         ReservationError,
         SegmentDamaged,
         SessionGone,
@@ -59,6 +61,7 @@ if TYPE_CHECKING:
     from ipcbus.message import FragmentInfo, Message, MessageFlag, MessageType, SourceEvent, SourceEventType
     from ipcbus.receiver import Receiver
     from ipcbus.runtime.receiving.session_info import SessionInfo, SourceNotification, SourceNotificationType
+    from ipcbus.runtime.sending.requests import Request
     from ipcbus.source import Source
     from ipcbus.wildcard import WildcardReceiver
 
@@ -83,9 +86,12 @@ __all__ = [
     "MessageFlag",
     "MessageTooLarge",
     "MessageType",
+    "NoResponder",
     "OffsetsExpired",
     "PermissionRefused",
     "Receiver",
+    "Request",
+    "RequestTimeout",
     "ReservationError",
     "SegmentDamaged",
     "SessionGone",
@@ -123,8 +129,10 @@ _HOMES = {
         "IpcBusError",
         "LayoutMismatch",
         "MessageTooLarge",
+        "NoResponder",
         "OffsetsExpired",
         "PermissionRefused",
+        "RequestTimeout",
         "ReservationError",
         "SegmentDamaged",
         "SessionGone",
@@ -155,6 +163,7 @@ _HOMES = {
         "SourceNotification",
         "SourceNotificationType",
     ),
+    "ipcbus.runtime.sending.requests": ("Request",),
     "ipcbus.source": ("Source",),
     "ipcbus.wildcard": ("WildcardReceiver",),
 }

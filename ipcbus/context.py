@@ -27,6 +27,8 @@ from ipcbus.runtime.loop.timerfd import LOOK_S, bounded
 from ipcbus.runtime.loop.timers import Timers
 from ipcbus.runtime.loop.udp_endpoints import UdpEndpoints
 from ipcbus.runtime.receiving.receiving_sessions import ReceivingSessions
+from ipcbus.runtime.receiving.response_sessions import ResponseSessions
+from ipcbus.runtime.receiving.responses import Responses
 from ipcbus.runtime.sending.sending_sessions import SendingSessions
 from ipcbus.runtime.weak_sets import members
 from ipcbus.source import Source
@@ -133,6 +135,7 @@ class Context:
         )
         self._processes = self._sequential or self._event_loop.split
         self._waiters = AsyncWaiters(self._event_loop, (lambda: self.process_events(0)) if self._processes else None)
+        self._responses = self._make_responses()
         self._timers.attach(
             self._event_loop, self._receiving_sessions, self._sending_sessions, self._waiters, self._network
         )
@@ -144,6 +147,16 @@ class Context:
         if not self._sequential:
             self._thread = threading.Thread(target=self._own_thread.run, name=f"ipcbus {name or domain}", daemon=True)
             self._start()
+
+    def _make_responses(self) -> Responses:
+        """Makes what answers requests, and connects it and the requests with the parts of the context."""
+        receiving, loop = self._receiving_sessions, self._event_loop
+        self._sending_sessions.requests.attach(receiving.notifier.count, self._waiters)
+        ways = ResponseSessions(self.domain, receiving, receiving.channels, self._config.values("receiver", ""))
+        responses = Responses(self.domain, loop, ways, check=self._check, wait=self._wait_for_change)
+        receiving.responder_of = responses.responder
+        self._timers.show_counters = self._show_counters
+        return responses
 
     def _start(self) -> None:
         thread, self._thread = self._thread, None
@@ -282,6 +295,22 @@ class Context:
         if self._closed:  # another thread began to close it after the check, and may not have seen the receiver
             context_closing.silence(receiver)
 
+    def respond(self, return_address: bytes, data: Any) -> None:  # noqa: ANN401 - any bytes-like
+        """Answers a request in the place of the receiver that got it, which may be in another process of this host.
+
+        Args:
+            return_address: `Message.return_address` of the request.
+            data: bytes-like and contiguous; may be empty.
+
+        Raises:
+            WouldBlock, SessionGone, MessageTooLarge: as in `Message.respond`.
+            TransportError: this context cannot join the session of the request.
+            ClosedError, WrongProcess: the context is closed, or belongs to the parent of a fork.
+            TypeError, ValueError: `data` is not bytes-like, or the address is damaged or of another domain.
+        """
+        self._check()
+        self._responses.send_to(return_address, data)
+
     def _close_source(self, source: Source) -> None:
         if self._forked or source not in self._sources:
             return
@@ -307,6 +336,9 @@ class Context:
             return
         receiver._sink.closed = True
         receiver._serve(False)
+        if self._sequential and may_linger(members(_contexts)):
+            # No thread may drive the context for a while, so that its session would keep the source waiting.
+            self._receiving_sessions.await_answers_taken(1.0, _driven_elsewhere(self) | {self._id})
         with self._event_loop.driver_lock():
             self._receiving_sessions.remove(receiver._subscription)
         self._waiters.wake(receiver._sink)
@@ -468,6 +500,10 @@ class Context:
             raise WrongProcess("this context belongs to the parent of this forked process; make a new Context here")
         if self._closed:
             raise ClosedError(f"the context {self.name!r} of domain {self.domain!r} is closed; make a new one")
+
+    def _show_counters(self) -> None:
+        """Shows the counters of requests and responses to other processes."""
+        self._registry.show_counters(self._sending_sessions.requests.counters() | self._responses.counters())
 
     def _sessions_of(self, subscription: Subscription) -> list[SessionInfo]:
         self._check()

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("ipcbus")
 
 _PATIENCE_S = 5.0
+_ANSWERS_S = 1.0
+"""Longest time in seconds for which a context that closes waits until its responses are taken."""
 
 dropped: set[Context] = set()
 """Contexts to which nothing refers any more, until they are closed."""
@@ -56,6 +58,8 @@ def close(context: Context, *, drain: bool = False, patient: bool = False, leave
     try:
         if patient:
             linger(context, list(context._sources), leave_out)
+        if patient:
+            context._receiving_sessions.await_answers_taken(_ANSWERS_S, {*leave_out, context._id})
     finally:  # also when a signal has ended the wait
         _end(context)
 

@@ -14,6 +14,8 @@
     |   |-- PermissionRefused
     |   |-- SegmentDamaged
     |   `-- SessionGone
+    |-- RequestTimeout
+    |-- NoResponder
     |-- GmdError
     |   |-- GmdAreaFull
     |   |-- GmdAreaDamaged
@@ -140,6 +142,21 @@ class SegmentDamaged(TransportError):
     """Another program has cut the shared memory of a transport session short while the session was in use.
 
     Cure: close the sources of the session and make new ones; find out which program truncates files in /dev/shm.
+    """
+
+
+class RequestTimeout(IpcBusError, TimeoutError):
+    """A request was sent, and no response came in time; it is a ``TimeoutError`` too.
+
+    Cure: give the request more time, or look why the receivers of the topic do not answer: they may be busy, or may not
+    call ``respond``. A response that comes later is counted and dropped.
+    """
+
+
+class NoResponder(IpcBusError):
+    """There is no receiver that could answer a request: none has joined the topic, or all have gone.
+
+    Cure: start a receiver of the topic that answers, in the same domain; ``ipcbus list`` shows the receivers.
     """
 
 

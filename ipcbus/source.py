@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 from ipcbus.errors import WrongProcess
 from ipcbus.message import SourceEvent, SourceEventType
-from ipcbus.runtime.error_mapping import not_a_value
+from ipcbus.runtime.error_mapping import check_callbacks, not_a_value
 from ipcbus.runtime.loop.interrupts import shorten
+from ipcbus.runtime.loop.timerfd import bounded
+from ipcbus.runtime.sending.requests import refuse_inside_callback, taken
 from ipcbus.topic import send_errors
 from ipcbus.topic.topic_source import TopicSource
 
@@ -19,7 +21,11 @@ if TYPE_CHECKING:
 
     from ipcbus.context import Context
     from ipcbus.errors import ClosedError
+    from ipcbus.message import Message
+    from ipcbus.runtime.sending.requests import Request
+    from ipcbus.topic.topic_source import Buffer
     from ipcbus.transport.sending_session import SendingSession
+    from ipcbus.wire.properties import Headers
 
 log = logging.getLogger("ipcbus")
 
@@ -108,6 +114,103 @@ class Source(TopicSource):
             shorten(error)
             raise
 
+    def request(self, data: Buffer, timeout: float | None = 5.0, *, headers: Headers | None = None) -> Message:
+        """Sends a request, and waits for the first response.
+
+        Every receiver of the topic gets the request, as a message of type REQUEST, and may answer with
+        `Message.respond`. The request is published at once, with its batch. If no receiver has joined yet, the request
+        waits until one has. In sequential mode the call drives the context.
+
+        Args:
+            data: bytes-like; may be empty.
+            timeout: seconds to wait; None waits for ever.
+            headers: as in `send`.
+
+        Returns:
+            The first response, a message of type RESPONSE. Later responses are counted and dropped.
+
+        Raises:
+            RequestTimeout: no response came in time.
+            NoResponder: no receiver has joined and none is about to, within 0.5 s or `timeout`; or all receivers have
+                gone or died.
+            WouldBlock: too many requests are in flight (option requests_outstanding_maximum).
+            WrongThread: the caller is inside a callback of the same context; or in sequential mode, another thread
+                drives the context.
+            ClosedError, WrongProcess: the source is closed, or belongs to the parent of a fork.
+            IpcBusError, TypeError, BufferError, ValueError: as in `send`.
+        """
+        try:
+            self._check()
+            requests = self._context._sending_sessions.requests
+            refuse_inside_callback(self._context._event_loop, self.topic)
+            seconds = bounded(timeout)
+            request = requests.begin(self, data, headers, timeout=seconds, timed=False)
+            return requests.wait(request, seconds)
+        except KeyboardInterrupt as error:
+            shorten(error)
+            raise
+
+    async def arequest(self, data: Buffer, timeout: float | None = 5.0, *, headers: Headers | None = None) -> Message:
+        """Sends a request, and waits for the first response in asyncio; otherwise as `request`.
+
+        Args:
+            data: as in `request`.
+            timeout: as in `request`.
+            headers: as in `send`.
+
+        Raises:
+            IpcBusError, TypeError, BufferError, ValueError: as in `request`.
+        """
+        try:
+            self._check()
+            requests = self._context._sending_sessions.requests
+            request = requests.begin(self, data, headers, timeout=bounded(timeout))
+            try:
+                while not (request.queue or request.closed):
+                    await self._context._waiters.wait(request)
+            finally:
+                request.close()
+            return taken(request)
+        except BaseException as error:
+            shorten(error)
+            raise
+
+    def requests(
+        self,
+        data: Buffer,
+        on_response: Callable[[Message], object],
+        *,
+        timeout: float | None = None,
+        headers: Headers | None = None,
+        on_end: Callable[[Request], object] | None = None,
+    ) -> Request:
+        """Sends a request that may get several responses, and returns without waiting.
+
+        Args:
+            data: bytes-like; may be empty.
+            on_response: a plain function that the thread that drives the context calls with each response, a message of
+                type RESPONSE.
+            timeout: seconds until the request ends; None for no limit.
+            headers: as in `send`.
+            on_end: a plain function that is called with the request when it has ended; `Request.error` says why.
+
+        Returns:
+            The request in flight; its `close` ends it.
+
+        Raises:
+            ConfigError: a callback is not a plain function.
+            WouldBlock: too many requests are in flight (option requests_outstanding_maximum).
+            ClosedError, WrongProcess: the source is closed, or belongs to the parent of a fork.
+            IpcBusError, TypeError, BufferError, ValueError: as in `send`.
+        """
+        self._check()
+        check_callbacks(on_response=on_response, on_end=on_end)
+        if on_response is None:
+            raise TypeError(f"topic {self.topic!r}: requests() needs on_response; use request() to wait for a response")
+        return self._context._sending_sessions.requests.begin(
+            self, data, headers, timeout=bounded(timeout), on_response=on_response, on_end=on_end
+        )
+
     def close(self) -> None:
         """Publishes the open batch and ends the source; with the last source of a session the session ends.
 
@@ -144,6 +247,7 @@ class Source(TopicSource):
         self._unheard = self.unheard
         self._session.infos.remove(self)
         super()._refuse_sends()
+        self._context._sending_sessions.requests.end_all(self, self._closed_error())
 
     def __reduce__(self) -> Never:
         """Raises TypeError: a source cannot be pickled or copied."""

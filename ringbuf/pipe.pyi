@@ -42,6 +42,10 @@ class Pipe:
         When the other side has closed and all its frames are taken, the pipe is broken.
         """
 
+    @property
+    def is_unread(self) -> bool:
+        """Whether the other side still uses the pipe, and has not taken all frames yet."""
+
     def ready(self) -> bool:
         """Returns whether there is something to do: a frame or the end to take, or room that the last `put` missed."""
 

@@ -130,6 +130,10 @@ cdef class Pipe:
             return True
         return _atomics.load_acquire32(&self.incoming.closed) != 0  # SYNC ended
 
+    @property
+    def is_unread(self):
+        return not self.is_damaged() and not _atomics.load_acquire32(&self.incoming.closed) and self.room() < <int64_t>self.capacity
+
     def watched(self):
         cdef WatchedWord watched = WatchedWord.__new__(WatchedWord)
         watched.word, watched.seen, watched.keeps = &self.incoming.written, &self.read, self

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 COMMANDS: Final = {
     "pub": "Sends messages.",
     "echo": "Prints the messages of a topic.",
+    "request": "Asks the receivers of a topic, and prints the response.",
+    "respond": "Answers the requests of a topic with the output of a command.",
     "top": "Shows every session live.",
     "list": "Lists contexts, topics, receivers and recorders.",
     "info": "Shows one session with its topics and receivers.",
@@ -138,6 +140,7 @@ def cli() -> None:
     In two terminals:
       ipcbus echo greetings
       ipcbus pub greetings "good morning"
+    Ask and answer:         ipcbus respond clock --exec date, then ipcbus request clock now
     Live:                   ipcbus top
     What runs now:          ipcbus list, then ipcbus info SESSION, ipcbus stats SESSION
     Rates and latency:      ipcbus hz TOPIC, ipcbus bw TOPIC, ipcbus delay TOPIC

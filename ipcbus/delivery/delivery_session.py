@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ipcbus.delivery.demux import Controller
     from ipcbus.delivery.reassembly_budget import ReassemblyBudget
     from ipcbus.delivery.sink import Sink
+    from ipcbus.delivery.slow_path import Responder
     from ringbuf.ring import RingReader
 
 
@@ -47,6 +48,8 @@ class DeliverySession:
         self.source_string = source_string
         self.demux = Demux(ring, topics_max, self)
         self._failed = failed
+        self.responder: Responder | None = None
+        """What takes the responses to requests, for the messages of topics that are received from now on."""
         self.on_view_kept: Callable[[], None] = lambda: None
         self._budget, self._delivered = budget, delivered
         self._begun = begun
@@ -81,8 +84,10 @@ class DeliverySession:
         """
         controller = self.topic(number)
         if controller is None:
+            origin = Origin(topic, self.source_string)
+            origin.responder = self.responder
             controller = DeliveryController(
-                Origin(topic, self.source_string),
+                origin,
                 number,
                 rules,
                 self,

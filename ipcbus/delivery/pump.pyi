@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from ipcbus.delivery.demux import Demux
 from ringbuf.poller import Poller
+from ringbuf.shared_words import WatchedWord
 
 class Pump:
     """Reads the rings of a context's sessions in turn, and waits for their next records."""
@@ -38,8 +39,11 @@ class Pump:
             BaseException: a callback raised it, and it is not an Exception.
         """
 
-    def watch(self, demuxes: Sequence[Demux]) -> None:
-        """Sets the sessions to read."""
+    def watch(self, demuxes: Sequence[Demux], words: Sequence[WatchedWord] = ()) -> None:
+        """Sets the sessions to read, and words whose change ends a wait and every call of `run` and `quick`."""
+
+    def word_changed(self) -> bool:
+        """Returns whether one of the watched words has changed."""
 
     def run(self, timeout_ns: int, loops: int, once: bool) -> int:
         """Delivers messages until a limit is reached.

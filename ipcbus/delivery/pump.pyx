@@ -36,6 +36,8 @@ cdef class Pump:
         cdef long total
         if not self.quick_allowed or self.owner or self.driver_waiting or now >= self.timer_ticks:
             return 0
+        if self.poller.any_word_changed():
+            return 0
         until = min(self.timer_ticks, now + <uint64_t>(min(timeout, QUICK_S) * 1e9 / ns_per_tick()))
         self.owner = PyThread_get_thread_ident()
         try:
@@ -48,13 +50,16 @@ cdef class Pump:
         # Sessions that need attention get it in the next call.
         return total
 
-    def watch(self, demuxes):
+    def word_changed(self):
+        return self.poller.any_word_changed()
+
+    def watch(self, demuxes, words=()):
         cdef Demux demux
         self.demuxes = list(demuxes)
         for each in self.demuxes:
             demux = <Demux?>each
             demux.watched = not demux.blocked
-        self.poller.watch([demux.ring for demux in self.demuxes if demux.watched])
+        self.poller.watch([demux.ring for demux in self.demuxes if demux.watched], words)
 
     def run(self, uint64_t timeout_ns, uint64_t loops, bint once):
         cdef uint64_t now = read_ticks(clock_kind())
@@ -95,7 +100,7 @@ cdef class Pump:
                 if began:
                     self.adapt(handled, now - began)
                 began = now
-            if self.attention or poller.poked or (once and total):
+            if self.attention or poller.poked or (once and total) or poller.any_word_changed():
                 poller.poked = 0
                 return total
             if handled:

@@ -83,6 +83,26 @@ _ULTRA_CONTEXT: Final = "context: "
 
 COUNTERS: Final = (
     *(Counter(CONTEXT, name, unit, meaning, name, ultra) for name, unit, meaning, ultra in RESOLUTION_ROWS),
+    _row(CONTEXT, "reqs_sent", "requests", "Requests sent."),
+    _row(CONTEXT, "reqs_pending", "requests, now", "Requests that wait for responses, or for a receiver to join."),
+    _row(CONTEXT, "resps_rcved", "responses", "Responses delivered to requests."),
+    _row(CONTEXT, "resps_late", "responses", "Responses to requests that had ended; dropped."),
+    _row(CONTEXT, "resps_unknown", "responses", "Responses to requests that the context never sent; dropped."),
+    _row(CONTEXT, "resps_sent", "responses", "Responses sent."),
+    _row(
+        CONTEXT,
+        "resp_blocked",
+        "responses",
+        "Responses that had to wait for room on the way to the asking context.",
+        ultra=_ULTRA_CONTEXT + "resp_blocked",
+    ),
+    _row(
+        CONTEXT,
+        "resp_would_block",
+        "responses",
+        "Responses refused inside a callback because there was no room.",
+        ultra=_ULTRA_CONTEXT + "resp_would_block",
+    ),
     _row(SESSION, "msgs_sent", "datagrams", "Datagrams published.", ultra=_ULTRA_SOURCE + "msgs_sent"),
     _row(
         SESSION, "bytes_sent", "bytes", "Bytes of these datagrams with all headers.", ultra=_ULTRA_SOURCE + "bytes_sent"

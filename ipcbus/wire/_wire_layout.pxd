@@ -87,8 +87,16 @@ typedef struct {
     uint64_t dgrams_other_domain;
     uint64_t adverts_refused;
     uint8_t pad_376[8];
+    uint64_t reqs_sent;
+    uint64_t reqs_pending;
+    uint64_t resps_rcved;
+    uint64_t resps_late;
+    uint64_t resps_unknown;
+    uint64_t resps_sent;
+    uint64_t resp_blocked;
+    uint64_t resp_would_block;
 } ipcbus_RegistryHeader;
-_Static_assert(sizeof(ipcbus_RegistryHeader) == 384, "RegistryHeader size");
+_Static_assert(sizeof(ipcbus_RegistryHeader) == 448, "RegistryHeader size");
 _Static_assert(offsetof(ipcbus_RegistryHeader, magic) == 0, "RegistryHeader.magic");
 _Static_assert(offsetof(ipcbus_RegistryHeader, layout_id) == 8, "RegistryHeader.layout_id");
 _Static_assert(offsetof(ipcbus_RegistryHeader, kind) == 12, "RegistryHeader.kind");
@@ -117,6 +125,14 @@ _Static_assert(offsetof(ipcbus_RegistryHeader, dgrams_dropped_address) == 344, "
 _Static_assert(offsetof(ipcbus_RegistryHeader, dgrams_dropped_old) == 352, "RegistryHeader.dgrams_dropped_old");
 _Static_assert(offsetof(ipcbus_RegistryHeader, dgrams_other_domain) == 360, "RegistryHeader.dgrams_other_domain");
 _Static_assert(offsetof(ipcbus_RegistryHeader, adverts_refused) == 368, "RegistryHeader.adverts_refused");
+_Static_assert(offsetof(ipcbus_RegistryHeader, reqs_sent) == 384, "RegistryHeader.reqs_sent");
+_Static_assert(offsetof(ipcbus_RegistryHeader, reqs_pending) == 392, "RegistryHeader.reqs_pending");
+_Static_assert(offsetof(ipcbus_RegistryHeader, resps_rcved) == 400, "RegistryHeader.resps_rcved");
+_Static_assert(offsetof(ipcbus_RegistryHeader, resps_late) == 408, "RegistryHeader.resps_late");
+_Static_assert(offsetof(ipcbus_RegistryHeader, resps_unknown) == 416, "RegistryHeader.resps_unknown");
+_Static_assert(offsetof(ipcbus_RegistryHeader, resps_sent) == 424, "RegistryHeader.resps_sent");
+_Static_assert(offsetof(ipcbus_RegistryHeader, resp_blocked) == 432, "RegistryHeader.resp_blocked");
+_Static_assert(offsetof(ipcbus_RegistryHeader, resp_would_block) == 440, "RegistryHeader.resp_would_block");
 typedef struct {
     uint32_t state;
     uint32_t transport;
@@ -465,6 +481,14 @@ _Static_assert(offsetof(ipcbus_ReceptionBoard, reason) == 512, "ReceptionBoard.r
         uint64_t dgrams_dropped_old
         uint64_t dgrams_other_domain
         uint64_t adverts_refused
+        uint64_t reqs_sent
+        uint64_t reqs_pending
+        uint64_t resps_rcved
+        uint64_t resps_late
+        uint64_t resps_unknown
+        uint64_t resps_sent
+        uint64_t resp_blocked
+        uint64_t resp_would_block
 
     ctypedef struct RegistryEntry "ipcbus_RegistryEntry":
         uint32_t state

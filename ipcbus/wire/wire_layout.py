@@ -187,13 +187,25 @@ RESOLUTION_COUNTERS = (
 )
 
 
+REQUEST_COUNTERS = (
+    "reqs_sent",
+    "reqs_pending",
+    "resps_rcved",
+    "resps_late",
+    "resps_unknown",
+    "resps_sent",
+    "resp_blocked",
+    "resp_would_block",
+)
+
+
 def _words(offset: int, *names: str) -> list[tuple[str, str | tuple[Any, ...], int]]:
     """64-bit words, one after the other."""
     return [(name, "<u8", offset + 8 * place) for place, name in enumerate(names)]
 
 
 REGISTRY_HEADER = struct(
-    6 * CACHE_LINE,
+    7 * CACHE_LINE,
     [
         ("magic", "<u8", 0),
         ("layout_id", "<u4", 8),
@@ -210,6 +222,8 @@ REGISTRY_HEADER = struct(
         ("busy_wait", "<u4", 204),
         # the context's counters of topic resolution over the network, written once a second
         *_words(256, *RESOLUTION_COUNTERS),
+        # its counters of requests and responses, written once a second
+        *_words(384, *REQUEST_COUNTERS),
     ],
 )
 

@@ -36,6 +36,10 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "conformance/test_closing.py": "ipcbus/context_closing.py",
     "conformance/test_content.py": "ipcbus/delivery/pump.pyx",
     "conformance/test_damage.py": "ipcbus/transport/ring/ring_receiver.py ipcbus/transport/ring/topic_lines.py",
+    "conformance/test_requests.py": (
+        "ipcbus/runtime/receiving/receiver_channels.py ipcbus/runtime/receiving/response_sessions.py "
+        "ipcbus/runtime/receiving/responses.py ipcbus/runtime/sending/control_channels.py"
+    ),
     "conformance/test_udp_limits.py": "ipcbus/transport/udp/udp_plan.py",
     "conformance/test_udp_losses.py": "ipcbus/transport/udp/udp_receiver.py ipcbus/transport/udp/udp_sender.py",
     "conformance/test_wait_for_joining.py": "ipcbus/wait_for_joining.py",
@@ -45,6 +49,7 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "spark/test_pipeline_counts.py": "ipcbus/spark/pipelines/latency.py ipcbus/spark/pipelines/row_columns.py",
     "spark/test_pipeline_streams.py": "ipcbus/spark/pipelines/compact.py",
     "system/test_cli_numbers.py": "tools/commands/list_command.py",
+    "system/test_cli_requests.py": "tools/commands/request_command.py tools/commands/respond_command.py",
     "system/test_cli_processes.py": (
         "tools/commands/demo_command.py tools/commands/pub_command.py tools/demo/demo_report.py"
     ),

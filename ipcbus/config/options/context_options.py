@@ -30,6 +30,13 @@ class ContextOptions(LbtruContext, LbtrmContext, ResolverContext, OptionValues, 
         maximum=MAX_NAME,
         meaning="Name of the context in lists, statistics and events of its peers; it need not be unique.",
     )
+    requests_outstanding_maximum = Option(
+        default=10_000,
+        unit="requests",
+        minimum=1,
+        maximum=1_000_000,
+        meaning="Most requests of the context that wait for responses at a time; one more raises WouldBlock.",
+    )
     transport_lbtipc_id_low = Option(
         default=20001,
         minimum=1,

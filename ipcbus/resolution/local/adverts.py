@@ -198,7 +198,9 @@ def decode(
         receiving,
         tuple(map(_reception, entries[entries["state"] == wire_layout.ENTRY_RECEPTION])) if receivers else (),
         tuple(map(_recorder, recorders[recorders["state"] == wire_layout.ENTRY_RECORDER])) if receivers else (),
-        {name: int(header[name]) for name in wire_layout.RESOLUTION_COUNTERS} if receivers else {},
+        {name: int(header[name]) for name in (*wire_layout.RESOLUTION_COUNTERS, *wire_layout.REQUEST_COUNTERS)}
+        if receivers
+        else {},
     )
 
 

@@ -11,14 +11,27 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     import asyncio
+    from collections import deque
     from collections.abc import Callable
 
-    from ipcbus.delivery.sink import Sink
+    from ipcbus.delivery.received_message import Message
     from ipcbus.runtime.loop.event_loop import EventLoop
+
+
+class Awaited(Protocol):
+    """What a task waits for: a receiver's sink, or a request."""
+
+    @property
+    def queue(self) -> deque[Message]:
+        """The messages that have come."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether no more messages come."""
 
 
 class AsyncWaiters:
@@ -33,7 +46,7 @@ class AsyncWaiters:
         """
         self._event_loop = event_loop
         self._work = work
-        self._waiting: dict[Sink, list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]]] = {}
+        self._waiting: dict[Awaited, list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]]] = {}
         self._watching: asyncio.AbstractEventLoop | None = None
         self._watched = -1
 
@@ -47,13 +60,13 @@ class AsyncWaiters:
             if sink.queue:
                 self.wake(sink)
 
-    def wake(self, sink: Sink) -> None:
+    def wake(self, sink: Awaited) -> None:
         """Wakes the tasks that wait for this sink, for example when the sink is closed."""
         for loop, future in list(self._waiting.get(sink, ())):
             with contextlib.suppress(RuntimeError):  # the loop was closed
                 loop.call_soon_threadsafe(_resolve, future)
 
-    async def wait(self, sink: Sink) -> None:
+    async def wait(self, sink: Awaited) -> None:
         """Waits until the sink's queue is not empty, or the sink is closed."""
         import asyncio
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from ipcbus.transport.receiving_session import ReceivingSession
     from ringbuf.poller import Poller
+    from ringbuf.shared_words import WatchedWord
 
     Rest = Callable[[], object]
     """Waits until there is work for the event loop."""
@@ -60,6 +61,12 @@ class LoopTasks(Protocol):
 
     def delivered(self) -> None:
         """Wakes asyncio tasks whose messages have come."""
+
+    def look(self) -> None:
+        """Handles the watched words that have changed."""
+
+    def arm(self, *, sleeps: bool) -> bool:
+        """Shows other contexts whether this one sleeps; returns whether no watched word has changed."""
 
     def run_timers(self, now_ns: int) -> int:
         """Runs the tasks that are due; returns when the next one is due, in ns of the monotonic clock."""
@@ -97,6 +104,8 @@ class EventLoop(DriverLock):
         self._spins = spins
         self.loops = 1 << 62 if spins else linger
         self._readers: list[RingReader] = []
+        self._watched: Sequence[ReceivingSession] = ()
+        self._words: Sequence[WatchedWord] = ()
         # One for the driver, and in a split context one for the own thread, which sleeps while a guest drives.
         try:
             self._epolls = [select.epoll() for _ in self._kick_fds]
@@ -145,7 +154,17 @@ class EventLoop(DriverLock):
         """Sets the sessions that the pump reads; for the driver only."""
         self._readers = [session.datagram_source.reader for session in sessions if not session.demux.blocked]
         self.pump.attention = True
-        self.pump.watch([session.demux for session in sessions])
+        self._watched = sessions
+        self.pump.watch([session.demux for session in sessions], self._words)
+
+    def watch_words(self, words: Sequence[WatchedWord]) -> None:
+        """Sets the words whose changes the loop handles; for the driver only."""
+        self._words = words
+        self.watch(self._watched)
+
+    def _look(self) -> None:
+        if self.pump.word_changed() and not self.quiet:
+            self._work.look()
 
     def poll(self) -> int:
         """Delivers the messages that are there, without waiting; for the driver only."""
@@ -156,6 +175,7 @@ class EventLoop(DriverLock):
         handled = self.pump.run(0, 0, True)
         if handled == 0 or not self._polls & 1023:
             self._housekeeping(time.monotonic_ns())
+        self._look()
         handled += self._work.take_event_count()
         if handled and (self._guests or self._work.has_waiters()):
             self._delivered()
@@ -203,6 +223,7 @@ class EventLoop(DriverLock):
     def _finish_turn(self, handled: int, awaited: bool) -> int:
         """Does the work after each turn; returns the number of messages and events."""
         self._attend()
+        self._look()
         handled += self._work.take_event_count()
         # Asked again: a thread may have begun to wait during this turn.
         if handled and (awaited or self._guests or self._work.has_waiters()):
@@ -374,12 +395,14 @@ class EventLoop(DriverLock):
         """Shows every session that this context sleeps; False when a ring has messages already."""
         for reader in self._readers:
             reader.arm(True)
+        is_idle = self._work.arm(sleeps=True)
         self._fenced = wake.barrier()  # SYNC park
-        return not any(map(RingReader.ready, self._readers))
+        return is_idle and not any(map(RingReader.ready, self._readers))
 
     def _disarm(self) -> None:
         for reader in self._readers:
             reader.arm(False)
+        self._work.arm(sleeps=False)
 
     def _sleep(self, timeout_ns: int) -> int:
         """Sleeps until a wake-up or a time; returns the number of messages that the wake-up brought."""
@@ -464,7 +487,7 @@ class EventLoop(DriverLock):
                 elif CALL in rung:
                     self._work.peers_changed()
                 if NEWS in rung or CALL in rung:
-                    self.hurry()
+                    self.hurry()  # FRAMES alone need no timers: a watched word has changed
             elif fd == self._timer_fd:
                 with contextlib.suppress(BlockingIOError):
                     os.read(self._timer_fd, 8)

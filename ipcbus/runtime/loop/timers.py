@@ -65,6 +65,9 @@ class Timers:
         self._next = dict.fromkeys(self._every, 0)
         self._notify_soon = True
         self._wakeups_due_ns = FOREVER_NS
+        self._words_of = 0
+        self.show_counters: Callable[[], None] = lambda: None
+        """Shows counters of the context to other processes, once a second."""
 
     def attach(
         self,
@@ -128,8 +131,25 @@ class Timers:
         flush_in = self._sending_sessions.flush_due()
         soon = [now_ns + wait for wait in (flush_in, look_in) if wait is not None]
         soon.append(self._network.turn(now_ns))
+        soon.append(self._serve_channels(now_ns))
+        soon.append(self._sending_sessions.requests.turn(now_ns))
         soon += [self._wakeups_due_ns, self._sending_sessions.inform_due(now_ns), self._touch_sessions(now_ns)]
         return min(*self._next.values(), *soon, self._receiving_sessions.check_losses(now_ns))
+
+    def look(self) -> None:
+        """Handles the calls of receivers over control channels, of which a word says that there are some."""
+        self._sending_sessions.control_channels.look()
+
+    def arm(self, *, sleeps: bool) -> bool:
+        """Shows receivers whether this context sleeps; returns whether none of them calls."""
+        return self._sending_sessions.control_channels.arm(sleeps=sleeps)
+
+    def _serve_channels(self, now_ns: int) -> int:
+        channels = self._sending_sessions.control_channels
+        if self._words_of != channels.changes:
+            self._words_of = channels.changes
+            self._event_loop.watch_words(channels.words())
+        return min(channels.turn(now_ns), self._receiving_sessions.channels.turn(now_ns))
 
     def announce(self) -> None:
         """Rings the doorbells of the other contexts of the domain after a change of this context's registry."""
@@ -146,6 +166,7 @@ class Timers:
         if self._sending_sessions.reclaim():
             self._notify_soon = True
         self._receiving_sessions.check()
+        self._sending_sessions.control_channels.check()
 
     def _do_scan(self) -> None:
         self._receiving_sessions.scan()
@@ -159,6 +180,7 @@ class Timers:
     def _do_clock(self) -> None:
         clock.recalibrate()
         self._network.show_counters()
+        self.show_counters()
 
     def _do_sources(self) -> None:
         self._receiving_sessions.look_for_sources()

@@ -14,17 +14,20 @@ from ipcbus.runtime.loop.timerfd import FOREVER_NS
 from ipcbus.runtime.receiving.detached_sessions import DetachedSessions
 from ipcbus.runtime.receiving.failover import Failover
 from ipcbus.runtime.receiving.notifier import Notifier
+from ipcbus.runtime.receiving.receiver_channels import ReceiverChannels
+from ipcbus.runtime.receiving.response_sessions import refused
 from ipcbus.runtime.receiving.session_info import sessions_of
 from ipcbus.runtime.receiving.session_joining import SessionJoiner, can_fall_back
 from ipcbus.runtime.receiving.subscriptions import Subscriptions, warn_of_differences
 from ringbuf.ring_errors import RingError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Collection, Iterable
 
-    from ipcbus.config import ContextOptions
+    from ipcbus.config import ContextOptions, ReceiverOptions
+    from ipcbus.delivery.slow_path import Responder
     from ipcbus.resolution.local.adverts import SessionAdvert, SourceAdvert
-    from ipcbus.resolution.local.registry import Registry
+    from ipcbus.resolution.local.registry import PeerRegistry, Registry
     from ipcbus.runtime.discovery.peers import Offers
     from ipcbus.runtime.loop.event_loop import EventLoop
     from ipcbus.runtime.loop.udp_endpoints import UdpEndpoints
@@ -68,7 +71,11 @@ class ReceivingSessions:
         self._sources_gone = False
         self._deferred_events = DeferredEvents(event_loop, self.notifier)
         self._losses_due_ns = 0
+        self._kept: dict[SessionAdvert, int] = {}
+        self.channels = ReceiverChannels(event_loop.hurry)
         self.blocked = False
+        self.responder_of: Callable[[SessionAdvert], Responder] | None = None
+        """Returns what takes the responses to the requests of a session."""
 
     def sessions(self) -> list[ReceivingSession]:
         return list(self._sessions.values())
@@ -203,6 +210,7 @@ class ReceivingSessions:
         pid = self._peers.contexts().get(advert.context_id, 0)
         session = self._joiner.join(advert, registry, options, pid, self._detached.resume_at(advert))
         if session is not None:
+            session.delivery.responder = self.responder_of(advert) if self.responder_of is not None else None
             self._sessions[advert] = session
             self._event_loop.watch(self.sessions())
             if self._detached.joined_again(session, {source.topic_number for source in wanted}):
@@ -249,8 +257,12 @@ class ReceivingSessions:
                 session.stop_topic(controller.topic_number, drain=True)
         if not self._event_loop.quiet and session.end_drained_topics():
             self._sources_gone = True
-        if not session.topics():
+        if self._is_unused(session):
             self._leave(session)
+
+    def _is_unused(self, session: ReceivingSession) -> bool:
+        """Returns whether no receiver needs a session, nor the answer to a request."""
+        return not session.topics() and session.advert not in self._kept and not self.channels.is_unread(session)
 
     def _leave(self, session: ReceivingSession) -> None:
         if self._drop(session):
@@ -266,6 +278,7 @@ class ReceivingSessions:
         if not self._has(session):
             return False
         del self._sessions[session.advert]
+        self.channels.forget(session)
         self._sources_gone = True
         self._event_loop.watch(self.sessions())
         return True
@@ -299,7 +312,7 @@ class ReceivingSessions:
                 self._end(session)
             elif session.end_drained_topics():
                 self._sources_gone = self._needs_reconcile = True
-                if not session.topics():
+                if self._is_unused(session):
                     self._leave(session)
         if self._sources_gone:
             self._notify_gone()
@@ -369,8 +382,9 @@ class ReceivingSessions:
                 self._leave(session)
                 self._detached.add_silent(session)
                 continue
-            if session.end_drained_topics() and not session.topics():
+            if session.end_drained_topics() and self._is_unused(session):
                 self._leave(session)
+        self._drop_kept(now_ns)
         self._detached.tell_lost()
         if self._needs_reconcile or self._detached.any_shows_life():
             self._reconcile()
@@ -411,6 +425,58 @@ class ReceivingSessions:
                 session.leave()
         if not for_good:
             self._reconcile()  # the session may still be offered: perhaps it can be joined again
+
+    # ------------------------------------------------------------------ answers to requests
+
+    def find(self, context_id: int, session_id: int) -> ReceivingSession | None:
+        """Returns a joined session; None without it."""
+        for advert, session in self._sessions.items():
+            if advert.session_id == session_id and advert.context_id == context_id:
+                return session
+        return None
+
+    def join_to_answer(
+        self, advert: SessionAdvert, registry: PeerRegistry, options: ReceiverOptions, pid: int
+    ) -> ReceivingSession:
+        """Joins a session without topics.
+
+        Raises:
+            TransportError: the session cannot be joined.
+        """
+        session = self._joiner.join(advert, registry, options, pid)
+        if session is None:
+            raise refused(advert, self._joiner.refused.get(advert, (0, ""))[1])
+        self._sessions[advert] = session
+        self._event_loop.watch(self.sessions())
+        return session
+
+    def keep_until(self, session: ReceivingSession, until_ns: int) -> None:
+        """Keeps a session without topics until this time of the monotonic clock."""
+        if not session.topics():
+            self._kept[session.advert] = until_ns
+
+    def _drop_kept(self, now_ns: int) -> None:
+        """Leaves the sessions that were kept for answers, when their time is over and the answers are taken."""
+        self._kept = {advert: until_ns for advert, until_ns in self._kept.items() if now_ns < until_ns}
+        for session in filter(self._has, self.sessions()):
+            if self._is_unused(session):
+                self._leave(session)
+
+    def await_answers_taken(self, seconds: float, leave_out: Collection[int]) -> None:
+        """Waits until the asking contexts have taken all answers, for `seconds` at most.
+
+        Args:
+            seconds: the longest wait.
+            leave_out: ids of contexts for which it does not wait.
+        """
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            with self._event_loop.driver_lock():
+                self.channels.turn(time.monotonic_ns())
+                waiting = [session for session in self.sessions() if self.channels.is_unread(session)]
+            if not any(session.advert.context_id not in leave_out for session in waiting):
+                return
+            self._event_loop.wait_changed(0.001)
 
     def sources_of(self, subscription: Subscription) -> int:
         """Returns the number of sources that a receiver has joined."""
@@ -453,6 +519,7 @@ class ReceivingSessions:
 
     def abandon(self) -> None:
         """Gives up the sessions in the child of a fork."""
+        self.channels.abandon()
         for session in self._sessions.values():
             session.abandon()
         self._peers.forget_all()

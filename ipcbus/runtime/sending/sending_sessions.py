@@ -14,7 +14,10 @@ from ipcbus.resolution.local.adverts import SourceAdvert
 from ipcbus.runtime.error_mapping import as_ipcbus_error
 from ipcbus.runtime.loop.timerfd import FOREVER_NS
 from ipcbus.runtime.sending.backpressure import Backpressure
+from ipcbus.runtime.sending.control_channels import ControlChannels
+from ipcbus.runtime.sending.expected_receivers import ExpectedReceivers
 from ipcbus.runtime.sending.pending_wakeups import PendingWakeups
+from ipcbus.runtime.sending.requests import Requests
 from ipcbus.topic.batch_timer import publish_old
 from ipcbus.transport.ring.lbtipc import LBTIPC
 from ipcbus.transport.ring.lbtsmx import LBTSMX
@@ -80,6 +83,13 @@ class SendingSessions:
         self._pool_turns = dict.fromkeys(TRANSPORTS, 0)
         self.liveness_ns = options.liveness_check_interval * 1_000_000
         self.pending_wakeups = PendingWakeups(self._schedule_notifications)
+        self.requests = Requests(
+            event_loop,
+            maximum=options.requests_outstanding_maximum,
+            expected=lambda topic: bool(ExpectedReceivers(domain, ()).of(topic)),
+            reclaim=self.reclaim,
+        )
+        self.control_channels = ControlChannels(options.shared_memory_group, self.requests.responded)
 
     def sessions(self) -> list[SendingSession]:
         return list(self._sessions.values())
@@ -193,6 +203,9 @@ class SendingSessions:
             session.close()
             raise as_ipcbus_error(error) from error
         self._sessions[kind.code, number] = session
+        if not plan.over_udp:
+            self.control_channels.add(session)
+            self._event_loop.hurry()
         if session.udp_sender is not None:
             self._network.add(session.udp_sender)
         return session
@@ -215,6 +228,7 @@ class SendingSessions:
         self._registry.remove(self._entries.pop(session))
         self._sessions = {key: each for key, each in self._sessions.items() if each is not session}
         self.pending_wakeups.forget(session)
+        self.control_channels.forget(session)
         session.batch.flush()
         session.close()
 
@@ -227,6 +241,7 @@ class SendingSessions:
 
     def abandon(self) -> None:
         """For a child after a fork."""
+        self.control_channels.abandon()
         for session in self._sessions.values():
             session.abandon()
 

@@ -118,6 +118,11 @@ class PipeLink:
             self._call()
         return frame
 
+    @property
+    def is_unread(self) -> bool:
+        """Whether the other side still uses the link, and has not taken all frames yet."""
+        return self._pipe is not None and not self._reason and self._pipe.is_unread
+
     def ready(self) -> bool:
         """Returns whether there is something to do: a frame or the end to take, or room that the last `put` missed."""
         return self._pipe is not None and not self._reason and self._pipe.ready()

@@ -21,6 +21,8 @@ TREE = {
     "PermissionRefused": "TransportError",
     "SegmentDamaged": "TransportError",
     "SessionGone": "TransportError",
+    "RequestTimeout": "IpcBusError",
+    "NoResponder": "IpcBusError",
     "GmdError": "IpcBusError",
     "GmdAreaFull": "GmdError",
     "GmdAreaDamaged": "GmdError",

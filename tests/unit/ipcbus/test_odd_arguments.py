@@ -219,15 +219,15 @@ def test_handles_and_messages_say_what_to_do_instead_of_being_copied(stand: Stan
 
 def test_dir_shows_the_public_face_only() -> None:
     face = {
-        ipcbus.Source: "acquire close closed flush message_max receivers send send_many sequence_number source topic "
-        "unheard wait_for_receivers",
+        ipcbus.Source: "acquire arequest close closed flush message_max receivers request requests send send_many "
+        "sequence_number source topic unheard wait_for_receivers",
         ipcbus.Receiver: "areceive close closed delivered dropped lost receive receive_into receive_many sessions "
         "wait_for_sources",
         ipcbus.WildcardReceiver: "areceive close closed delivered dropped lost pattern receive receive_into "
         "receive_many sessions wait_for_sources",
-        ipcbus.Message: "ack data first_sequence_number flags fragment_info headers properties_block send_time_ns "
-        "sequence_number source topic type view",
-        ipcbus.Context: "close fileno process_events receiver source wildcard_receiver",
+        ipcbus.Message: "ack data first_sequence_number flags fragment_info headers properties_block respond "
+        "return_address send_time_ns sequence_number source topic type view",
+        ipcbus.Context: "close fileno process_events receiver respond source wildcard_receiver",
         ipcbus.EventQueue: "close closed dispatch dropped statistics",
     }
     for kind, names in face.items():

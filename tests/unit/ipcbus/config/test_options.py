@@ -12,6 +12,7 @@ DEFAULTS: dict[str, dict[str, bool | int | str]] = {
         "operational_mode": "embedded",
         "transport_lbtipc_receiver_operational_mode": "embedded",
         "context_name": "",
+        "requests_outstanding_maximum": 10_000,
         "transport_lbtipc_id_low": 20001,
         "transport_lbtipc_id_high": 20005,
         "transport_lbtsmx_id_low": 30001,

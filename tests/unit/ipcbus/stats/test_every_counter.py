@@ -32,6 +32,7 @@ from ipcbus.wire import resolution_packets, udp_packets
 from ringbuf import layout
 from tests.kit.bus import LBTIPC, LBTIPC_SOURCE_PACED, LBTRU, Bus, Kind
 from tests.kit.datagrams import Item, compose, fragment
+from tests.kit.loopback import Loopback
 from tests.rings import channels
 from tests.unit.ipcbus.delivery.test_demux import Stand
 from tests.unit.ipcbus.reliability import ends
@@ -265,6 +266,43 @@ def a_request(domain: str) -> Iterator[Found]:
         source._send_request(b"x", 7)
         bus.until(lambda: len(got) >= 2, "the request")
         yield from shown(bus, source)
+
+
+@moves(context="reqs_sent reqs_pending resps_rcved resps_late resps_unknown resps_sent resp_blocked resp_would_block")
+def requests_and_responses(domain: str) -> Iterator[Found]:
+    with bus_of(domain) as bus:
+        context = bus.context("both")
+        loopback = Loopback(context)
+        asked: list[Message] = []
+        refused: list[WouldBlock] = []
+
+        def answer(message: Message) -> None:
+            if message.type is not MessageType.REQUEST:
+                return
+            loopback.full = True
+            try:
+                message.respond(b"x")
+            except WouldBlock as error:
+                refused.append(error)
+            loopback.full = False
+            message.respond(b"x")
+            asked.append(message)
+
+        source = bus.source("t", context)
+        bus.receiver("t", answer, context)
+        source.request(b"x", timeout=30)
+        asked[0].respond(b"late")
+        responder = context._responses.responder(source._session.advert)
+        responder.respond("t", 7, b"unknown")
+        loopback.full = True
+        waiting = threading.Thread(target=asked[0].respond, args=(b"late",))
+        waiting.start()
+        bus.until(lambda: context._responses.blocked, "a response that waits")
+        loopback.full = False
+        waiting.join()
+        source.requests(b"x", lambda _: None)
+        bus.until(lambda: context_of(bus, "both").counters["resp_blocked"], "the counters to be shown")
+        yield {"context": context_of(bus, "both").counters}
 
 
 @moves(slot="views_kept")

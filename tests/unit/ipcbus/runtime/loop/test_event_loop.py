@@ -51,6 +51,13 @@ class Work:
     def delivered(self) -> None:
         self.delivered_calls += 1
 
+    def look(self) -> None:
+        pass
+
+    def arm(self, *, sleeps: bool) -> bool:
+        del sleeps
+        return True
+
     def run_timers(self, now_ns: int) -> int:
         self.timers_ran.release()
         return now_ns + self.every_ns

@@ -45,7 +45,8 @@ class Context:
         self.receiving.check_losses.return_value = FOREVER_NS
         self.sending = Mock()
         self.sending.evict_due.return_value = self.sending.flush_due.return_value = None
-        self.sending.inform_due.return_value = FOREVER_NS
+        self.sending.inform_due.return_value = self.sending.requests.turn.return_value = FOREVER_NS
+        self.sending.control_channels.turn.return_value = self.receiving.channels.turn.return_value = FOREVER_NS
         self.sending.reclaim.return_value = 0
         self.sending.sessions.return_value = []
         self.sending.pending_wakeups = SimpleNamespace(take_ready=lambda now_ns: (self.served, self.again_ns))

@@ -1,0 +1,110 @@
+"""The sessions over which a context answers: those that it receives, and those that it joins only to answer."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Protocol
+
+from ipcbus.errors import TransportError
+from ipcbus.resolution.local import object_names
+from ipcbus.resolution.local.registry import PeerRegistry
+from ipcbus.runtime.receiving.responses import gone
+from ringbuf.ring_errors import RingError
+
+if TYPE_CHECKING:
+    from ipcbus.config import ReceiverOptions
+    from ipcbus.recovery.control_channel import ControlChannel
+    from ipcbus.resolution.local.adverts import SessionAdvert
+    from ipcbus.transport.receiving_session import ReceivingSession
+    from ipcbus.wire.return_address import ReturnAddress
+
+KEPT_NS = 10_000_000_000
+"""Time in ns after its last response for which a session stays joined that was joined only to answer."""
+
+
+class JoinedSessions(Protocol):
+    """The joined sessions of a context."""
+
+    def find(self, context_id: int, session_id: int) -> ReceivingSession | None:
+        """Returns a joined session; None without it."""
+
+    def join_to_answer(
+        self, advert: SessionAdvert, registry: PeerRegistry, options: ReceiverOptions, pid: int
+    ) -> ReceivingSession:
+        """Joins a session without topics.
+
+        Raises:
+            TransportError: it cannot be joined.
+        """
+
+    def keep_until(self, session: ReceivingSession, until_ns: int) -> None:
+        """Keeps a session that was joined only to answer until this time of the monotonic clock."""
+
+
+class Channels(Protocol):
+    """The control channels to the sources of joined sessions."""
+
+    def send(self, session: ReceivingSession, message: bytes) -> bool:
+        """Sends a message to the source of a session; returns False when that is not possible now."""
+
+    def of(self, session: ReceivingSession) -> ControlChannel | None:
+        """Returns the channel to the source of a session; None when there can be no channel now."""
+
+    def is_unread(self, session: ReceivingSession) -> bool:
+        """Returns whether the source of a session has not taken all messages yet."""
+
+
+class ResponseSessions:
+    """The ways to the asking contexts (responses.ResponseChannels). Runs on the driver."""
+
+    def __init__(self, domain: str, joined: JoinedSessions, channels: Channels, options: ReceiverOptions) -> None:
+        self._domain, self._joined, self._channels, self._options = domain, joined, channels, options
+
+    def send_response(self, address: ReturnAddress, message: bytes) -> bool:
+        """Sends a control message to the context of a return address; returns False when there is no room now.
+
+        Raises:
+            SessionGone: the session, or its context, has ended.
+            TransportError: the session cannot be joined.
+        """
+        session = self._joined.find(address.context_id, address.session_id)
+        if session is None:
+            session = self._join(address)
+        self._joined.keep_until(session, time.monotonic_ns() + KEPT_NS)
+        if self._channels.of(session) is None:
+            raise refused(session.advert, "responses over UDP are not possible yet")
+        return self._channels.send(session, message)
+
+    def waits(self, address: ReturnAddress) -> bool:
+        """Returns whether the context of a return address has not taken all responses yet."""
+        session = self._joined.find(address.context_id, address.session_id)
+        return session is not None and self._channels.is_unread(session)
+
+    def release(self, address: ReturnAddress) -> None:
+        """Leaves a session that was joined only to answer."""
+        session = self._joined.find(address.context_id, address.session_id)
+        if session is not None:
+            self._joined.keep_until(session, 0)
+
+    def _join(self, address: ReturnAddress) -> ReceivingSession:
+        try:
+            registry = PeerRegistry(object_names.registry(self._domain, address.context_id))
+        except (RingError, OSError) as error:
+            raise gone(address) from error
+        try:
+            contents = registry.read(receivers=False) if registry.alive() else None
+            sessions = contents[1].sessions if contents is not None else ()
+            advert = next((each for each in sessions if each.session_id == address.session_id), None)
+            if advert is None or contents is None:
+                raise gone(address)
+            return self._joined.join_to_answer(advert, registry, self._options, contents[1].pid)
+        finally:
+            registry.close()
+
+
+def refused(advert: SessionAdvert, reason: str) -> TransportError:
+    """Returns the error for a session that cannot be joined to answer."""
+    return TransportError(
+        f"{advert.source_string} cannot be joined to answer its request: {reason or 'it is ending'}; answer in the "
+        "process that received the request"
+    )

@@ -1,0 +1,379 @@
+"""The requests of a context: what its sources asked, which threads wait for the responses, and when they give up."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ipcbus.delivery.received_message import Origin, response
+from ipcbus.errors import IpcBusError, NoResponder, RequestTimeout, WouldBlock, WrongThread
+from ipcbus.recovery.pending_requests import FOREVER_NS, PendingRequests
+from ipcbus.topic import send_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+    from typing import Self
+
+    from ipcbus.delivery.received_message import Message
+    from ipcbus.runtime.loop.aio import AsyncWaiters
+    from ipcbus.runtime.loop.event_loop import EventLoop
+    from ipcbus.wire.properties import Headers
+
+log = logging.getLogger("ipcbus")
+
+GRACE_S = 0.5
+"""Time in seconds for a first receiver to appear, before a request without one ends with `NoResponder`."""
+_LOOK_NS = 20_000_000
+"""Time in ns between two looks at the receivers of a topic, while a thread waits for a response."""
+_LOOK_RARELY_NS = 100_000_000
+"""As `_LOOK_NS`, while no thread waits."""
+_UNSENT_NS = 10_000_000
+"""As `_LOOK_NS`, while a request waits for a receiver."""
+
+
+class AskingSource(Protocol):
+    """A source, as far as it asks."""
+
+    topic: str
+
+    @property
+    def source(self) -> str:
+        """The source string of its session."""
+
+    @property
+    def receivers(self) -> int:
+        """The number of receiving contexts that have joined its topic."""
+
+    def _send_request(self, data: Any, number: int, *, headers: Headers | None = None, block: bool = True) -> None:  # noqa: ANN401
+        """Publishes a message of type REQUEST with its batch."""
+
+
+class Request:
+    """A request and its responses, made by `Source.requests`.
+
+    It ends when its time is over, when no receiver is left that could answer, at `close`, or with its source. Use it in
+    a `with` block, or call `close`, when no more responses are wanted.
+
+    Attributes:
+        topic: the topic of the request.
+        responses: the number of responses so far.
+        closed: whether the request has ended.
+        error: why it ended: a `RequestTimeout` if its time was over (also after responses), a `NoResponder`, or another
+            `IpcBusError`; None before its end, and after `close`.
+    """
+
+    def __init__(self, requests: Requests, source: AskingSource, on_response: Any, on_end: Any) -> None:  # noqa: ANN401
+        """Use `Source.requests` instead."""
+        self.topic = source.topic
+        self.responses = 0
+        self.closed = False
+        self.error: IpcBusError | None = None
+        self.queue: deque[Message] = deque()
+        self._requests, self._source = requests, source
+        self._origin = Origin(source.topic, source.source)
+        self._on_response, self._on_end = on_response, on_end
+        self._number = 0
+        self._unsent: tuple[bytes, Headers | None] | None = None
+        self._begun_ns = 0
+        self._grace_ns = int(GRACE_S * 1e9)
+        self._sent = False
+
+    def close(self) -> None:
+        """Ends the request: responses that come later are counted and dropped. Closing twice does nothing."""
+        self._requests._end(self, None)
+
+    def __enter__(self) -> Self:
+        """Returns the request; the end of the block closes it."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Closes the request."""
+        self.close()
+
+    def __repr__(self) -> str:
+        """Returns a text with the topic, the responses and the state."""
+        return f"<Request {self.topic!r}: {self.responses} responses{' (closed)' if self.closed else ''}>"
+
+
+class Requests:
+    """The requests of one context; any thread begins and ends them, and the driver delivers their responses."""
+
+    def __init__(
+        self,
+        event_loop: EventLoop,
+        *,
+        maximum: int,
+        expected: Callable[[str], bool],
+        reclaim: Callable[[], object],
+    ) -> None:
+        """Begins without requests.
+
+        Args:
+            event_loop: the event loop of the context.
+            maximum: most requests in flight.
+            expected: returns whether there are receivers of a topic that have not joined yet.
+            reclaim: frees the slots of dead receivers.
+        """
+        self._event_loop = event_loop
+        self._maximum = maximum
+        self._expected, self._reclaim = expected, reclaim
+        self._delivered: Callable[[int], None] = lambda _: None
+        self._waiters: AsyncWaiters | None = None
+        self._lock = threading.Lock()
+        self._pending: PendingRequests[Request] = PendingRequests(secrets.randbits(64), maximum)
+        self._unsent: dict[int, Request] = {}
+        self._look_at_ns = 0
+        self._logged_errors: set[str] = set()
+
+    def attach(self, delivered: Callable[[int], None], waiters: AsyncWaiters) -> None:
+        """Sets what gets the number of responses that were delivered, and the tasks that wait in asyncio."""
+        self._delivered, self._waiters = delivered, waiters
+
+    def counters(self) -> dict[str, int]:
+        """Returns the counters of the asking side, by their names in the statistics."""
+        pending = self._pending
+        return {
+            "reqs_sent": pending.begun - len(self._unsent),
+            "reqs_pending": len(pending),
+            "resps_rcved": pending.responses,
+            "resps_late": pending.late,
+            "resps_unknown": pending.unknown,
+        }
+
+    # ------------------------------------------------------------------ asking
+
+    def begin(
+        self,
+        source: AskingSource,
+        data: Any,  # noqa: ANN401 - any bytes-like
+        headers: Headers | None,
+        *,
+        timeout: float | None,
+        on_response: Callable[[Message], object] | None = None,
+        on_end: Callable[[Request], object] | None = None,
+        timed: bool = True,
+    ) -> Request:
+        """Sends a request, or keeps it until a receiver has joined.
+
+        Args:
+            source: the source that asks.
+            data: bytes-like.
+            headers: as in `Source.send`.
+            timeout: seconds until the request ends; None for no limit.
+            on_response: gets each response; None ends the request with its first response.
+            on_end: gets the request at its end.
+            timed: whether the timers of the context end the request; otherwise the calling thread does.
+
+        Raises:
+            WouldBlock: too many requests are in flight; or as in `Source.send`.
+            IpcBusError, TypeError, BufferError, ValueError: as in `Source.send`.
+        """
+        request = Request(self, source, on_response, on_end)
+        request._begun_ns = now_ns = time.monotonic_ns()
+        if timeout is not None:
+            request._grace_ns = min(request._grace_ns, int(timeout * 1e9))
+        until_ns = FOREVER_NS if timeout is None or not timed else now_ns + int(timeout * 1e9)
+        with self._lock:
+            if self._pending.is_full:
+                raise WouldBlock(
+                    f"topic {source.topic!r}: {self._maximum} requests of this context wait for responses already; "
+                    "wait for some of them, close() requests that are not needed, or raise requests_outstanding_maximum"
+                )
+            number = request._number = self._pending.begin(request, is_single=on_response is None, until_ns=until_ns)
+        try:
+            if source.receivers:
+                source._send_request(data, number, headers=headers)
+                request._sent = True
+            else:
+                request._unsent = _copied(source.topic, data), headers
+                self._unsent[number] = request
+        except BaseException:
+            with self._lock:
+                self._pending.end(number)
+            raise
+        if timed or request._unsent is not None:
+            self._look_at_ns = 0
+            self._event_loop.hurry()
+            if not self._event_loop.sequential and not self._event_loop.is_driver():
+                self._event_loop.kick()
+        return request
+
+    def wait(self, request: Request, timeout: float | None) -> Message:
+        """Drives the context, or waits for the thread that drives it, until the first response.
+
+        Args:
+            request: a request that is not timed.
+            timeout: seconds from its begin; None waits for ever.
+
+        Raises:
+            RequestTimeout, NoResponder, ClosedError: the request ended without a response.
+        """
+        event_loop, queue = self._event_loop, request.queue
+        until_ns = FOREVER_NS if timeout is None else request._begun_ns + int(timeout * 1e9)
+        try:
+            while not queue and not request.closed:
+                left_ns = until_ns - time.monotonic_ns()
+                if left_ns <= 0:
+                    self._end(request, _timed_out(request, timeout or 0.0))
+                    break
+                slice_ns = min(left_ns, _LOOK_NS)
+                began_ns = time.monotonic_ns()
+                with event_loop.guest(lambda: queue or request.closed, slice_ns / 1e9) as driven:
+                    if driven is not None:
+                        event_loop.drive(slice_ns, once=True)
+                if not queue and time.monotonic_ns() - began_ns >= slice_ns:
+                    self._look(request, time.monotonic_ns())
+        except BaseException:
+            self._end(request, None)
+            raise
+        return taken(request)
+
+    # ------------------------------------------------------------------ on the driver
+
+    def responded(self, number: int, data: bytes | memoryview) -> None:
+        """Delivers a response to its request; drops it when the request has ended."""
+        with self._lock:
+            request = self._pending.take_response(number)
+        if request is None:
+            return
+        request.responses += 1
+        message = response(request._origin, data, number)
+        self._delivered(1)
+        if request._on_response is None:
+            request.queue.append(message)
+            request.closed = True
+        else:
+            self._call(request._on_response, message, request)
+
+    def turn(self, now_ns: int) -> int:
+        """Sends what waits for receivers, and ends what is over; returns when to call again, in ns."""
+        if not self._pending:
+            return FOREVER_NS
+        for request in list(self._unsent.values()):
+            self._look(request, now_ns)
+        with self._lock:
+            due = self._pending.end_due(now_ns)
+        for request in due:
+            self._finish(request, _timed_out(request, (now_ns - request._begun_ns) / 1e9))
+        if now_ns >= self._look_at_ns:
+            self._look_at_ns = now_ns + (_UNSENT_NS if self._unsent else _LOOK_RARELY_NS)
+            self._reclaim()
+            for request in self._pending.askers():
+                self._look(request, now_ns)
+        return min(self._look_at_ns, self._pending.check_at_ns)
+
+    def end_all(self, source: AskingSource, error: IpcBusError) -> None:
+        """Ends all requests of a source that is being closed."""
+        with self._lock:
+            mine = [request for request in self._pending.askers() if request._source is source]
+        for request in mine:
+            self._end(request, error)
+
+    def _look(self, request: Request, now_ns: int) -> None:
+        """Sends a request whose receiver has joined; ends it when no receiver is there or may come."""
+        source = request._source
+        if not request._sent:
+            if source.receivers:
+                self._send(request)
+            elif now_ns - request._begun_ns >= request._grace_ns and not self._expected(source.topic):
+                self._end(request, _nobody(request, "no receiver of the topic is there"))
+            return
+        if not source.receivers:
+            self._reclaim()
+        if not source.receivers:
+            self._end(request, _nobody(request, "all receivers of the topic have gone or died before they answered"))
+
+    def _send(self, request: Request) -> None:
+        if self._unsent.pop(request._number, None) is None or request._unsent is None:
+            return  # another thread sends it
+        data, headers = request._unsent
+        try:
+            request._source._send_request(data, request._number, headers=headers)
+        except WouldBlock:
+            self._unsent[request._number] = request  # inside a callback; it is sent in a later turn
+        except IpcBusError as error:
+            self._end(request, error)
+        else:
+            request._sent, request._unsent = True, None
+
+    # ------------------------------------------------------------------ ends
+
+    def _end(self, request: Request, error: IpcBusError | None) -> None:
+        with self._lock:
+            was_pending = self._pending.end(request._number)
+        if was_pending:
+            self._finish(request, error)
+        request.closed = True
+
+    def _finish(self, request: Request, error: IpcBusError | None) -> None:
+        self._unsent.pop(request._number, None)
+        request.error, request.closed = error, True
+        if self._waiters is not None:
+            self._waiters.wake(request)
+        self._event_loop.notify()
+        if request._on_end is not None:
+            self._call(request._on_end, request, request)
+
+    def _call(self, callback: Callable[[Any], object], argument: object, request: Request) -> None:
+        try:
+            callback(argument)
+        except BaseException as error:
+            kind = type(error).__name__
+            if not self._event_loop.pass_on(error) and kind not in self._logged_errors:
+                self._logged_errors.add(kind)
+                log.exception(
+                    "on_response of a request on %r raised; more errors of this kind are not logged", request.topic
+                )
+
+
+def taken(request: Request) -> Message:
+    """Returns the first response of a request that has ended.
+
+    Raises:
+        RequestTimeout, NoResponder, ClosedError: it ended without a response.
+    """
+    if request.queue:
+        return request.queue.popleft()
+    if request.error is not None:
+        raise request.error
+    raise RequestTimeout(f"the request on topic {request.topic!r} was closed before a response came; ask again")
+
+
+def refuse_inside_callback(event_loop: EventLoop, topic: str) -> None:
+    """Raises WrongThread inside a callback of the context, where no thread may wait for a response."""
+    if event_loop.is_driver():
+        raise WrongThread(
+            f"topic {topic!r}: request() waits, and inside a callback of the same context no response can come; call "
+            "requests(data, on_response) here, or request() in another thread"
+        )
+
+
+def _copied(topic: str, data: Any) -> bytes:  # noqa: ANN401 - any bytes-like
+    try:
+        return memoryview(data).tobytes()
+    except TypeError:
+        raise send_errors.not_bytes(topic, data) from None
+
+
+def _timed_out(request: Request, seconds: float) -> IpcBusError:
+    if not request._sent:
+        return _nobody(request, "no receiver of the topic has joined")
+    return RequestTimeout(
+        f"topic {request.topic!r}: {request.responses or 'no'} responses came in {seconds:.3g} s; give the request "
+        "more time, or look whether the receivers of the topic call respond()"
+    )
+
+
+def _nobody(request: Request, why: str) -> NoResponder:
+    waited = (time.monotonic_ns() - request._begun_ns) / 1e9
+    return NoResponder(
+        f"topic {request.topic!r}: {why} ({waited:.3g} s after the request); start a receiver that answers in the same "
+        "domain, and ask again"
+    )

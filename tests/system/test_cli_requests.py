@@ -1,0 +1,111 @@
+"""`ipcbus request` and `ipcbus respond` as processes, and with the bus of the test."""
+
+from __future__ import annotations
+
+import json
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner
+
+import ipcbus
+from ipcbus import MessageType
+from ipcbus_tools.cli import cli
+from tests.system.test_cli_processes import started
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from click.testing import Result
+
+    from ipcbus import Message
+
+
+def run(*arguments: str, stdin: bytes | None = None) -> Result:
+    return CliRunner().invoke(cli, arguments, input=stdin)
+
+
+@pytest.fixture
+def answering(domain: str) -> Iterator[None]:
+    """Two receivers that answer."""
+
+    def answer(message: Message) -> None:
+        if message.type is MessageType.REQUEST:
+            message.respond(message.data.upper() if message.data != b"\xff" else b"\xfe")
+
+    with ipcbus.Context(domain=domain) as context:
+        context.receiver("t", answer)
+        yield
+
+
+@pytest.mark.usefixtures("answering")
+def test_request_prints_the_response(domain: str) -> None:
+    result = run("request", "t", "hello", "--domain", domain)
+    assert (result.exit_code, result.stdout_bytes) == (0, b"HELLO\n")
+    result = run("request", "t", "-", "--domain", domain, "--hex", stdin=b"\xff")
+    assert (result.exit_code, result.stdout) == (0, "fe\n")
+
+
+@pytest.mark.usefixtures("answering")
+def test_request_prints_json(domain: str) -> None:
+    (found,) = map(json.loads, run("request", "t", "a", "--domain", domain, "--json").stdout.splitlines())
+    assert found == {"topic": "t", "length": 1, "data": "A"}
+    (found,) = map(
+        json.loads, run("request", "t", "-", "--domain", domain, "--json", stdin=b"\xff").stdout.splitlines()
+    )
+    assert found == {"topic": "t", "length": 1, "hex": "fe"}
+
+
+@pytest.mark.usefixtures("answering")
+def test_request_takes_all_that_come_in_time(domain: str) -> None:
+    result = run("request", "t", "a", "-n", "0", "--timeout", "0.3", "--domain", domain)
+    assert (result.exit_code, result.stdout) == (0, "A\n")
+    result = run("request", "t", "a", "-n", "2", "--timeout", "0.3", "--domain", domain)
+    assert (result.exit_code, result.stdout) == (1, "A\n")
+    assert "1 of 2 responses" in result.stderr
+
+
+def test_request_without_a_receiver_fails(domain: str) -> None:
+    for more in ((), ("-n", "0")):
+        result = run("request", "t", "a", "--timeout", "0.1", "--domain", domain, *more)
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert "start a receiver" in result.stderr
+
+
+def test_respond_runs_a_command_for_each_request(domain: str) -> None:
+    line = "read word; test $word != fail || exit 3; echo $IPCBUS_TOPIC $word"
+    with (
+        started("respond", "t", "--exec", line, "-n", "3", "--json", "--domain", domain) as respond,
+        ipcbus.Context(domain=domain) as context,
+    ):
+        source = context.source("t")
+        source.wait_for_receivers(1, 30)
+        assert source.request(b"one\n", timeout=30).data == b"t one\n"
+        with pytest.raises(ipcbus.RequestTimeout):
+            source.request(b"fail\n", timeout=1)
+        assert source.request(b"two\n", timeout=30).data == b"t two\n"
+        out, _ = respond.communicate(timeout=30)
+    found = [json.loads(each) for each in out.splitlines()]
+    assert [each["answered"] for each in found] == [True, False, True]
+    assert [each["response_length"] for each in found] == [6, 0, 6]
+    assert "exit code 3" in found[1]["problem"]
+    assert respond.returncode == 0
+
+
+def test_respond_says_that_a_command_fails_or_takes_too_long(domain: str) -> None:
+    line = "read word; test $word != slow || exec sleep 100; exit 1"
+    with (
+        started("respond", "t", "--exec", line, "--timeout", "0.2", "--domain", domain) as respond,
+        ipcbus.Context(domain=domain) as context,
+    ):
+        source = context.source("t")
+        source.wait_for_receivers(1, 30)
+        for word in (b"slow\n", b"other\n"):
+            with pytest.raises(ipcbus.RequestTimeout):
+                source.request(word, timeout=1)
+        respond.send_signal(signal.SIGTERM)
+        _, err = respond.communicate(timeout=30)
+    assert "was killed; raise --timeout" in err
+    assert "exit code 1" in err
+    assert respond.returncode == 143
