@@ -116,8 +116,7 @@ _NAMES: Final = {
         source_notification_function_ex transport_demux_tablesz transport_lbtipc_acknowledgement_interval
         transport_lbtipc_dro_loss_recovery_timeout transport_lbtrm_preactivity_timeout
         transport_tcp_activity_method transport_tcp_activity_timeout transport_tcp_dro_loss_recovery_timeout
-        transport_tcp_interface transport_topic_sequence_number_info_request_interval
-        transport_topic_sequence_number_info_request_maximum ume_activity_timeout ume_allow_confirmed_delivery
+        transport_tcp_interface ume_activity_timeout ume_allow_confirmed_delivery
         ume_application_outstanding_maximum ume_consensus_sequence_number_behavior ume_explicit_ack_only
         ume_receiver_paced_persistence ume_recovery_sequence_number_info_function
         ume_registration_extended_function ume_registration_function ume_registration_interval

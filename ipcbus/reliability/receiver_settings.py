@@ -20,6 +20,9 @@ class ReceiverSettings:
         acknowledgement_interval: time between two ACK.
         jump_max: a datagram number farther than this above the known ones counts only in a packet that proves its
             source.
+        info_request_interval: time between two requests for the numbers of topics of which nothing has come; 0 turns
+            them off.
+        info_request_maximum: largest number of these requests for a topic.
     """
 
     receiving: ReceiveSettings = field(default_factory=ReceiveSettings)
@@ -27,6 +30,8 @@ class ReceiverSettings:
     maximum_connect_attempts: int = 600
     acknowledgement_interval: int = 500_000_000
     jump_max: int = 1 << 16
+    info_request_interval: int = 1_000_000_000
+    info_request_maximum: int = 60
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from ipcbus.transport.ring.topic_lines import TopicLines
     from ringbuf.ring import RingReader
@@ -72,6 +72,17 @@ class DatagramSource(Protocol):
 
     def newest_arrival_ns(self) -> int:
         """Returns when the newest datagram came, ns of the monotonic clock; 0 where missing datagrams never come."""
+
+    def request_infos(self, silent: Collection[int], now_ns: int) -> int | None:
+        """Asks the source, if that is due, for the next numbers of topics of which nothing has come.
+
+        Args:
+            silent: these topics.
+            now_ns: the time.
+
+        Returns:
+            The time at which to call again; None where nothing has to be asked.
+        """
 
     def mark(self) -> Callable[[], bool]:
         """Returns a function that says whether all that is published now has been read from the ring, or was lost."""

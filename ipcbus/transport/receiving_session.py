@@ -215,8 +215,7 @@ class ReceivingSession:
     def check(self, now_ns: int) -> int | None:
         """By timer: finds losses that no later message shows: numbers that were published and will not come.
 
-        Returns:
-            The time at which to call again, in ns; None where messages cannot be lost.
+        Returns: when to call again, in ns; None where messages cannot be lost.
         """
         if not (self.datagram_source.may_lose() or self._rejoined):
             return None
@@ -229,8 +228,11 @@ class ReceivingSession:
                 for controller, until in published:
                     controller.note_next_sequence(until, now_ns)
             self.delivery.check(now_ns)
-        waiting = [each.rules.loss_check_ns for each in self.topics() if each.rules.loss_check_ns]
-        return now_ns + min(waiting) if waiting else None
+        request_ns = self.datagram_source.request_infos(
+            {e.topic_number for e in self.topics() if not e.started}, now_ns
+        )
+        times = [now_ns + each.rules.loss_check_ns for each in self.topics() if each.rules.loss_check_ns]
+        return min(times if request_ns is None else [*times, request_ns], default=None)
 
     def drain(self) -> bool:
         """Delivers all that is published; returns False when a full receiver or a busy source keeps it from the end."""

@@ -138,6 +138,27 @@ def test_the_same_of_a_topic_that_joins_a_session_later(
     assert lost
 
 
+@pytest.mark.parametrize("repaired", [True, False], ids=["repaired", "lost"])
+@embedded
+def test_a_receiver_of_a_silent_source_asks_what_it_missed(
+    bus: Bus, lose: Callable[[Callable[[udp_packets.Packet], bool]], None], repaired: bool
+) -> None:
+    """Without a session message or an info of the source, nothing but a request shows that something was sent."""
+    answers = udp_packets.WELCOME | (udp_packets.AGAIN if repaired else 0)
+    kinds = (udp_packets.SessionMessage, udp_packets.Data)
+    lose(lambda packet: isinstance(packet, kinds) and not packet.flags & answers)
+    source = bus.source(transport_topic_sequence_number_info_interval=0)
+    books = Books()
+    asks = {"transport_topic_sequence_number_info_request_interval": 20}
+    bus.receiver("t", books.enter, **options(bus, 59_000 if repaired else 400), **asks)
+    bus.joined(source)
+    sent = send(source, 3)
+    bus.until(lambda: books.accounted == sent, "messages or losses")
+    (ledger,) = books.ledgers.values()
+    balanced(ledger, sent)
+    assert (ledger.delivered, ledger.lost) == ((3, 0) if repaired else (0, 3))
+
+
 @embedded
 def test_a_first_datagram_that_never_comes_is_reported(
     bus: Bus, lose: Callable[[Callable[[udp_packets.Packet], bool]], None]

@@ -61,6 +61,22 @@ class ReceiverOptions(LbtruReceiver, LbtrmReceiver, ResolverReceiver, OptionValu
         meaning="Most messages that a pull receiver buffers; it leaves further messages in the ring, and merges events "
         "that wait above this limit. An addition to Ultra Messaging.",
     )
+    transport_topic_sequence_number_info_request_interval = interval(
+        1000,
+        "A receiver that has joined a session over UDP, and of whose topic nothing has come, asks the source in this "
+        "interval for the topic's next number (TSNI), and for how far the session has sent; so the loss of the first "
+        "messages shows without a later one. 0: off. On rings nothing is asked: the source shows there how far each "
+        "topic is. The first receiver of a session decides.",
+        minimum=0,
+        special_zero=True,
+    )
+    transport_topic_sequence_number_info_request_maximum = Option(
+        default=60,
+        unit="requests",
+        minimum=1,
+        maximum=MAX_COUNT,
+        meaning="Most of these requests for a topic.",
+    )
     use_udp_fallback = Option(
         default=True,
         meaning="Whether the receiver receives a session over UDP when it cannot map the ring. An addition to Ultra "

@@ -17,7 +17,7 @@ from ringbuf.ring_errors import SegmentMismatch
 from ringbuf.shared_words import SharedWords
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from ipcbus.resolution.local.adverts import SessionAdvert
     from ringbuf.ring import RingReader
@@ -130,6 +130,9 @@ class RingReceiver:
     def newest_arrival_ns(self) -> int:
         """Returns 0: a message that is missing in a ring never comes."""
         return 0
+
+    def request_infos(self, silent: Collection[int], now_ns: int) -> None:
+        """Asks nothing: the source shows in the ring how far each topic is."""
 
     def mark(self) -> Callable[[], bool]:
         """Returns a function that says whether all that is published now has been read."""

@@ -240,6 +240,8 @@ def receiver_settings(kind: Kind, options: ReceiverOptions) -> ReceiverSettings:
         connect_interval=of["connect_interval"] * MS,
         maximum_connect_attempts=of["maximum_connect_attempts"],
         acknowledgement_interval=of["acknowledgement_interval"] * MS,
+        info_request_interval=options.transport_topic_sequence_number_info_request_interval * MS,
+        info_request_maximum=options.transport_topic_sequence_number_info_request_maximum,
     )
 
 

@@ -6,6 +6,8 @@ import time
 from typing import TYPE_CHECKING
 
 from ipcbus.reliability.catch_up import REQUESTS_MAX
+from ipcbus.reliability.info_requests import InfoRequests
+from ipcbus.reliability.registration import State
 from ipcbus.reliability.reliable_receiver import ReliableReceiver
 from ipcbus.resolution.local import object_names
 from ipcbus.resolution.local.adverts import TRANSPORT_NAMES
@@ -18,7 +20,7 @@ from ringbuf.relay import put
 from ringbuf.ring import RingReader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable, Collection, Hashable
     from random import Random
 
     from ipcbus.reliability.receiver_settings import ReceiverSettings
@@ -111,6 +113,7 @@ class UdpReceiver:
         self._stats_block = ReceiverStatsBlock(channel.ring, transport, address, self.reliable_receiver)
         self.layer = TRANSPORT_NAMES[transport]
         self._on_leave, self._on_mark = on_leave, on_mark
+        self._info_requests = InfoRequests(settings.info_request_interval, settings.info_request_maximum)
         self._marked = False
         self._topics: set[int] = set()
         self._awaiting_start: dict[int, Callable[[int], object]] = {}
@@ -285,6 +288,15 @@ class UdpReceiver:
     def newest_arrival_ns(self) -> int:
         """Returns the time of the last sign of life; the recovery time of missing messages begins then."""
         return self.reliable_receiver.heard_ns
+
+    def request_infos(self, silent: Collection[int], now_ns: int) -> int | None:
+        """Asks, if due, how far the source has sent, and for the next numbers of topics; see `DatagramSource`."""
+        if self.reliable_receiver.state is not State.JOINED:
+            return now_ns + _ASK_NS if silent else None
+        if self._info_requests.due(silent, now_ns):
+            self.reliable_receiver.ask(now_ns)
+            self._send_packets()
+        return self._info_requests.next_ns
 
     def mark(self) -> Callable[[], bool]:
         """Returns a function that says whether all that the source has sent by now has come and been read."""

@@ -138,6 +138,8 @@ DEFAULTS: dict[str, dict[str, bool | int | str]] = {
         "otr_message_caching_threshold": 10_000,
         "resolution_no_source_notification_threshold": 0,
         "receive_queue_maximum": 4096,
+        "transport_topic_sequence_number_info_request_interval": 1000,
+        "transport_topic_sequence_number_info_request_maximum": 60,
         "use_udp_fallback": True,
         "transport_lbtipc_activity_timeout": 60000,
         "transport_lbtsmx_activity_timeout": 60000,
