@@ -10,6 +10,7 @@ import pytest
 
 from ipcbus.recovery.control_channel import ControlChannel
 from tests.kit.frame_links import memory_links
+from tests.kit.pipe_stage import PipeStage
 from tests.rings.pipes import QUEUE, pipe_pair
 
 if TYPE_CHECKING:
@@ -28,7 +29,18 @@ def in_memory(domain: str) -> Iterator[tuple[FrameLink, FrameLink]]:
     yield memory_links(frame_max=QUEUE // 4, room=QUEUE)
 
 
-LINKS: dict[str, Make] = {"memory": in_memory, "pipe": pipe_pair}
+@contextmanager
+def of_a_session(domain: str) -> Iterator[tuple[FrameLink, FrameLink]]:
+    """The links of a ring session's source and of a receiver that asked for one."""
+    stage = PipeStage(domain)
+    try:
+        _, link, source = stage.open()
+        yield source, link
+    finally:
+        stage.close()
+
+
+LINKS: dict[str, Make] = {"memory": in_memory, "pipe": pipe_pair, "session": of_a_session}
 """Each makes both ends of an open link with room for a few KiB."""
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import grp
 import os
 import threading
 
@@ -161,6 +162,15 @@ def test_the_object_is_private_allocated_in_full_and_removable(domain: str) -> N
     assert source.put(b"x")
     with pytest.raises(SegmentGone):
         join_it(domain)
+
+
+def test_the_group_of_the_session_may_use_it(domain: str) -> None:
+    create(domain, group=grp.getgrgid(os.getegid()).gr_name)
+    try:
+        status = os.stat(segment.ROOT / pipe_name(domain))
+        assert (status.st_mode & 0o777, status.st_gid) == (0o660, os.getegid())
+    finally:
+        segment.remove(pipe_name(domain))
 
 
 @pytest.mark.parametrize("size", [0, -1, layout.PIPE_QUEUE_MAX + 1])

@@ -19,7 +19,7 @@ FACTS = {
         "continued",
         "continued_next",
     },  # lbm_msgs_sent and fragments_sent are reckoned from them
-    "Slot": {"position", "context_id", "joined_ns"},
+    "Slot": {"position", "context_id", "joined_ns", "channel"},
     "UplinkBoard": {"version", "clients_max", "data_rate", "retransmit_rate", "limited_since"},
     "ReceptionBoard": {"version"},
     "RegistryEntry": {"window", "since_ns", "context_id"},
