@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ipcbus.stats import counters
-from ipcbus.stats.udp_model import RING
+from ipcbus.stats.udp_model import NO_COUNTERS, RING
 
 if TYPE_CHECKING:
     from ipcbus.stats.snapshot_model import ContextStats
@@ -16,39 +16,33 @@ if TYPE_CHECKING:
 
 def complete(context: ContextStats) -> ContextStats:
     """Returns a context with all counters of this release; those that the other release did not write are 0."""
-
-    def full(of: str, known: Counters) -> Counters:
-        names = (row.name for row in counters.counters_of(of))
-        return MappingProxyType({**dict.fromkeys(names, 0), **known}) if known else known
-
     sessions = tuple(
-        dataclasses.replace(
+        _full(
+            counters.SESSION,
             session,
-            counters=full(counters.SESSION, session.counters),
-            sources=tuple(
-                dataclasses.replace(source, counters=full(counters.SOURCE, source.counters))
-                for source in session.sources
-            ),
+            sources=tuple(_full(counters.SOURCE, source) for source in session.sources),
             receivers=tuple(
-                dataclasses.replace(
+                _full(
+                    counters.SLOT,
                     slot,
-                    counters=full(counters.SLOT, slot.counters or ({"lost": 0} if slot.layer == RING else {})),
-                    reception=slot.reception
-                    and dataclasses.replace(slot.reception, counters=full(counters.RECEPTION, slot.reception.counters)),
+                    {"lost": 0} if slot.layer == RING else {},
+                    reception=slot.reception and _full(counters.RECEPTION, slot.reception),
                 )
                 for slot in session.receivers
             ),
-            uplink=session.uplink
-            and dataclasses.replace(session.uplink, counters=full(counters.UPLINK, session.uplink.counters)),
+            uplink=session.uplink and _full(counters.UPLINK, session.uplink),
         )
         for session in context.sessions
     )
-    receivers = tuple(
-        dataclasses.replace(each, counters=full(counters.RECEIVER, each.counters or {"lost": 0}))
-        for each in context.receivers
-    )
-    recorders = tuple(
-        dataclasses.replace(each, counters=full(counters.RECORDER, each.counters)) for each in context.recorders
-    )
-    counted = full(counters.CONTEXT, context.counters)
-    return dataclasses.replace(context, sessions=sessions, receivers=receivers, recorders=recorders, counters=counted)
+    receivers = tuple(_full(counters.RECEIVER, each, {"lost": 0}) for each in context.receivers)
+    recorders = tuple(_full(counters.RECORDER, each) for each in context.recorders)
+    found: ContextStats = _full(counters.CONTEXT, context, sessions=sessions, receivers=receivers, recorders=recorders)
+    return found
+
+
+def _full(of: str, owner: Any, otherwise: Counters = NO_COUNTERS, **changes: Any) -> Any:  # noqa: ANN401 - any object
+    """Returns an object with all its counters, if it has any or there are some otherwise."""
+    known = owner.counters or otherwise
+    names = (row.name for row in counters.counters_of(of))
+    found = MappingProxyType({**dict.fromkeys(names, 0), **known}) if known else known
+    return dataclasses.replace(owner, counters=found, **changes)

@@ -81,6 +81,14 @@ _ULTRA_RECEIVER: Final = "receiver transport: "
 _ULTRA_CONTEXT: Final = "context: "
 
 
+def _session(where: str, name: str, unit: str, meaning: str) -> Counter:
+    return _row(SESSION, name, unit, meaning, ultra=where + name)
+
+
+def _slot(name: str, unit: str, meaning: str) -> Counter:
+    return _row(SLOT, name, unit, meaning, ultra=_ULTRA_RECEIVER + name)
+
+
 COUNTERS: Final = (
     *(Counter(CONTEXT, name, unit, meaning, name, ultra) for name, unit, meaning, ultra in RESOLUTION_ROWS),
     _row(CONTEXT, "reqs_sent", "requests", "Requests sent."),
@@ -104,9 +112,7 @@ COUNTERS: Final = (
         ultra=_ULTRA_CONTEXT + "resp_would_block",
     ),
     _row(SESSION, "msgs_sent", "datagrams", "Datagrams published.", ultra=_ULTRA_SOURCE + "msgs_sent"),
-    _row(
-        SESSION, "bytes_sent", "bytes", "Bytes of these datagrams with all headers.", ultra=_ULTRA_SOURCE + "bytes_sent"
-    ),
+    _session(_ULTRA_SOURCE, "bytes_sent", "bytes", "Bytes of these datagrams with all headers."),
     _row(
         SESSION,
         "lbm_msgs_sent",
@@ -122,20 +128,8 @@ COUNTERS: Final = (
         "",
         _ULTRA_SOURCE + "num_clients",
     ),
-    _row(
-        SESSION,
-        "send_blocked",
-        "sends",
-        "Sends that had to wait because the ring was full.",
-        ultra=_ULTRA_CONTEXT + "send_blocked",
-    ),
-    _row(
-        SESSION,
-        "send_would_block",
-        "sends",
-        "Sends that were refused because the ring was full.",
-        ultra=_ULTRA_CONTEXT + "send_would_block",
-    ),
+    _session(_ULTRA_CONTEXT, "send_blocked", "sends", "Sends that had to wait because the ring was full."),
+    _session(_ULTRA_CONTEXT, "send_would_block", "sends", "Sends that were refused because the ring was full."),
     _row(SESSION, "blocked_ns", "ns", "Time that sends waited for room in the ring."),
     _row(
         SESSION,
@@ -185,35 +179,15 @@ COUNTERS: Final = (
     _row(SOURCE, "msgs_fragmented", "messages", "Messages that are longer than a datagram."),
     _row(SOURCE, "send_blocked", "sends", "Sends of the topic that had to wait."),
     _row(SOURCE, "send_would_block", "sends", "Sends of the topic that were refused."),
-    _row(SLOT, "msgs_rcved", "datagrams", "Datagrams read.", ultra=_ULTRA_RECEIVER + "msgs_rcved"),
-    _row(
-        SLOT,
-        "bytes_rcved",
-        "bytes",
-        "Bytes of these datagrams with all headers.",
-        ultra=_ULTRA_RECEIVER + "bytes_rcved",
-    ),
-    _row(
-        SLOT,
+    _slot("msgs_rcved", "datagrams", "Datagrams read."),
+    _slot("bytes_rcved", "bytes", "Bytes of these datagrams with all headers."),
+    _slot(
         "lbm_msgs_rcved",
         "messages",
         "Messages of topics that the context receives; a message in fragments counts when it is complete.",
-        ultra=_ULTRA_RECEIVER + "lbm_msgs_rcved",
     ),
-    _row(
-        SLOT,
-        "lbm_msgs_no_topic_rcved",
-        "messages",
-        "Messages of topics that the context does not receive.",
-        ultra=_ULTRA_RECEIVER + "lbm_msgs_no_topic_rcved",
-    ),
-    _row(
-        SLOT,
-        "lbm_reqs_rcved",
-        "messages",
-        "Requests among these messages.",
-        ultra=_ULTRA_RECEIVER + "lbm_reqs_rcved",
-    ),
+    _slot("lbm_msgs_no_topic_rcved", "messages", "Messages of topics that the context does not receive."),
+    _slot("lbm_reqs_rcved", "messages", "Requests among these messages."),
     _row(SLOT, "fragments_rcved", "fragments", "Fragments of messages, those of incomplete messages included."),
     _row(
         SLOT,

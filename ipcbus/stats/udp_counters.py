@@ -23,48 +23,22 @@ def _receiver(name: str, unit: str, meaning: str) -> Row:
     return name, unit, meaning, _RECEIVER + name
 
 
+def _context(name: str, unit: str, meaning: str) -> Row:
+    return name, unit, meaning, _CONTEXT + name
+
+
 RESOLUTION_ROWS: Final[tuple[Row, ...]] = (
-    ("tr_dgrams_sent", "datagrams", "Datagrams of topic resolution sent.", _CONTEXT + "tr_dgrams_sent"),
-    ("tr_bytes_sent", "bytes", "Bytes of these datagrams.", _CONTEXT + "tr_bytes_sent"),
-    (
-        "tr_dgrams_rcved",
-        "datagrams",
-        "Datagrams of topic resolution received from other contexts.",
-        _CONTEXT + "tr_dgrams_rcved",
-    ),
-    ("tr_bytes_rcved", "bytes", "Bytes of these datagrams.", _CONTEXT + "tr_bytes_rcved"),
-    (
-        "tr_dgrams_dropped_ver",
-        "datagrams",
-        "Datagrams of another version; dropped.",
-        _CONTEXT + "tr_dgrams_dropped_ver",
-    ),
-    (
-        "tr_dgrams_dropped_type",
-        "datagrams",
-        "Datagrams of an unknown type; dropped.",
-        _CONTEXT + "tr_dgrams_dropped_type",
-    ),
-    (
-        "tr_dgrams_dropped_malformed",
-        "datagrams",
-        "Malformed datagrams; dropped.",
-        _CONTEXT + "tr_dgrams_dropped_malformed",
-    ),
-    (
-        "tr_dgrams_send_failed",
-        "datagrams",
-        "Datagrams that the system refused to send.",
-        _CONTEXT + "tr_dgrams_send_failed",
-    ),
-    ("tr_src_topics", "topics, now", "Topics of other contexts, as their adverts say.", _CONTEXT + "tr_src_topics"),
-    ("tr_rcv_topics", "topics, now", "Topics that the context's receivers look for.", _CONTEXT + "tr_rcv_topics"),
-    (
-        "tr_rcv_unresolved_topics",
-        "topics, now",
-        "Topics of these for which there was no advert.",
-        _CONTEXT + "tr_rcv_unresolved_topics",
-    ),
+    _context("tr_dgrams_sent", "datagrams", "Datagrams of topic resolution sent."),
+    _context("tr_bytes_sent", "bytes", "Bytes of these datagrams."),
+    _context("tr_dgrams_rcved", "datagrams", "Datagrams of topic resolution received from other contexts."),
+    _context("tr_bytes_rcved", "bytes", "Bytes of these datagrams."),
+    _context("tr_dgrams_dropped_ver", "datagrams", "Datagrams of another version; dropped."),
+    _context("tr_dgrams_dropped_type", "datagrams", "Datagrams of an unknown type; dropped."),
+    _context("tr_dgrams_dropped_malformed", "datagrams", "Malformed datagrams; dropped."),
+    _context("tr_dgrams_send_failed", "datagrams", "Datagrams that the system refused to send."),
+    _context("tr_src_topics", "topics, now", "Topics of other contexts, as their adverts say."),
+    _context("tr_rcv_topics", "topics, now", "Topics that the context's receivers look for."),
+    _context("tr_rcv_unresolved_topics", "topics, now", "Topics of these for which there was no advert."),
     _own("dgrams_dropped_address", "datagrams", "Adverts of sessions on another host than the sender's; dropped."),
     _own("dgrams_dropped_old", "datagrams", "Datagrams that arrived after a later one, or twice; dropped."),
     _own("dgrams_other_domain", "datagrams", "Datagrams of contexts of other domains; ignored."),

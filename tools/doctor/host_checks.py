@@ -107,8 +107,13 @@ def shared_memory(host: Host) -> Check:
 
 def _mounted(host: Host, path: Path) -> str:
     """Returns the type of the file system at a path; empty when it is not known."""
-    kinds = {fields[1]: fields[2] for line in host.lines("proc/self/mounts") if len(fields := line.split(" ")) > 2}
-    return next((kinds[str(each)] for each in (path, *path.parents) if str(each) in kinds), "")
+    mounts = _mounts(host)
+    return next((mounts[str(each)][2] for each in (path, *path.parents) if str(each) in mounts), "")
+
+
+def _mounts(host: Host) -> dict[str, list[str]]:
+    """Returns the fields of each mount by its directory."""
+    return {fields[1]: fields for line in host.lines("proc/self/mounts") if len(fields := line.split(" ")) > 3}
 
 
 def remove_ipc(host: Host) -> Check:
@@ -302,14 +307,7 @@ def clock_source(host: Host) -> Check:
 def huge_pages(host: Host) -> Check:
     """Checks whether every small object takes a huge page."""
     name = "huge pages"
-    options = next(
-        (
-            fields[3]
-            for line in host.lines("proc/self/mounts")
-            if (fields := line.split(" "))[1:2] == [str(segment.ROOT)]
-        ),
-        "",
-    )
+    options = _mounts(host).get(str(segment.ROOT), ["", "", "", ""])[3]
     setting = (host.read("sys/kernel/mm/transparent_hugepage/shmem_enabled") or "").strip()
     huge = next((each.partition("=")[2] for each in options.split(",") if each.startswith("huge=")), "never")
     chosen = setting.partition("[")[2].partition("]")[0]
