@@ -26,8 +26,8 @@ _STEP_BYTES = 256
 class RetainedTopic(Protocol):
     """What one source retains: a `Retention`."""
 
-    def info(self) -> tuple[int, int]:
-        """Returns the lowest published number that it holds, and the number after the highest one."""
+    def info(self, history: int | None = None) -> tuple[int, int]:
+        """Returns the first published number of what it holds, or of its last messages, and the one after the last."""
 
     def read(self, first: int, last: int, bytes_max: int, *, epoch: bool = False) -> tuple[int, int, bytes]:
         """Returns the first number of the entries, the number after the last one, and the entries."""
@@ -94,6 +94,8 @@ class _Recovery:
 
     asked_ns: int
     ranges: NumberRanges = field(default_factory=NumberRanges)
+    history: int | None = None
+    """How many messages the receiver wants at most."""
     promised: int = 0
     """`next` of the last INFO to the receiver; 0 before the first one."""
     is_complete: bool = False
@@ -185,7 +187,7 @@ class Retransmitter:
             return
         if isinstance(message, InfoRequest):
             self.counts.info_requests += 1
-            self._asked_for_info(key, peer, message.topic, now_ns)
+            self._asked_for_info(key, peer, message, now_ns)
         elif isinstance(message, RangeRequest):
             self.counts.range_requests += 1
             self._asked_for_range(key, peer, message, now_ns)
@@ -196,13 +198,15 @@ class Retransmitter:
             else:
                 self.counts.unknown += 1
 
-    def _asked_for_info(self, key: Hashable, peer: _Peer, topic: int, now_ns: int) -> None:
+    def _asked_for_info(self, key: Hashable, peer: _Peer, request: InfoRequest, now_ns: int) -> None:
         """Answers an INFO_REQUEST."""
+        topic = request.topic
         if topic not in self._topics:
             self.counts.unknown += 1
             peer.channel.send(control_messages.info(topic, 0, 0))
             return
         recovery = self._recovery(peer, topic, now_ns)
+        recovery.history = request.history
         if not self._send_info(peer, topic, recovery):
             peer.infos.add(topic)
             self._has_work(key, peer)
@@ -356,7 +360,7 @@ class Retransmitter:
         return topic, control_messages.retransmission(topic, first, last, entries)
 
     def _send_info(self, peer: _Peer, topic: int, recovery: _Recovery) -> bool:
-        low, following = self._topics[topic].info()
+        low, following = self._topics[topic].info(recovery.history)
         if not peer.channel.send(control_messages.info(topic, low, following)):
             return False
         recovery.promised = following

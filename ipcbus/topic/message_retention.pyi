@@ -69,8 +69,11 @@ class Retention:
     def clear(self) -> None:
         """Drops all messages."""
 
-    def info(self) -> tuple[int, int]:
-        """Returns the lowest published number that it holds, and the number after the highest one."""
+    def info(self, history: int | None = None) -> tuple[int, int]:
+        """Returns the lowest published number that it holds, and the number after the highest one.
+
+        With `history`, it is the first number of the last `history` messages that it holds, fragmented or not.
+        """
 
     def read(self, first: int, last: int, bytes_max: int, *, epoch: bool = False) -> tuple[int, int, bytes]:
         """Returns published messages of a range.

@@ -177,6 +177,21 @@ cdef void retain(Retained *r, uint64_t send_ticks, const char *message) noexcept
         trim(r, send_ticks)
 
 
+cdef uint64_t after_messages(const Retained *r, uint64_t low, uint64_t until, uint64_t *messages) noexcept:
+    """Walks over `messages` messages from `low` on, to below `until`; takes those from the count, and returns where it stops."""
+    cdef const Block *block = r.oldest
+    cdef uint64_t number = low
+    while number < until:
+        while number - block.first >= block.count:
+            block = block.newer
+        if not block.index_end[-1 - <int64_t>(number - block.first)] & CONTINUES:
+            if messages[0] == 0:
+                break
+            messages[0] -= 1
+        number += 1
+    return number
+
+
 cdef Block *block_of(const Retained *r, uint64_t number) noexcept:
     """Returns the block with a number that is retained."""
     cdef Block *block = r.oldest
@@ -284,9 +299,16 @@ cdef class Retention:
         """Returns the number after the highest one that it holds and that is published."""
         return min(self.retained.following, _atomics.load_relaxed64(self.published_word))
 
-    def info(self):
+    def info(self, history=None):
         cdef uint64_t following = self.end()
-        return min(self.retained.low, following), following
+        cdef uint64_t low = min(self.retained.low, following), wanted, left = following - low
+        if history is None or history >= left:
+            return low, following
+        wanted = history
+        after_messages(&self.retained, low, following, &left)
+        left = following - low - left   # the number of messages
+        left -= min(left, wanted)
+        return after_messages(&self.retained, low, following, &left), following
 
     def read(self, uint64_t first, uint64_t last, uint64_t bytes_max, *, bint epoch=False):
         # Between here and the last copy no object is made that the garbage collector counts: collecting may let another

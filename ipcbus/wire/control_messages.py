@@ -7,7 +7,7 @@ Numbers are little endian, as in shared memory, and stand on their own boundarie
     | kind   | zeros        | topic u32      | ...
     +--------+--------------+----------------+--------
 
-    INFO_REQUEST    asks what the source retains of the topic
+    INFO_REQUEST    history u64: asks what the source retains of the last messages, or, with all ones, of the topic
     INFO            low u64, next u64: the source retains low..next-1 of what it has published
     RANGE_REQUEST   first u64, last u64: asks for these numbers
     RETRANSMISSION  first u64, last u64, entries: every number of first..last that is retained is among the entries,
@@ -35,6 +35,7 @@ _HEAD = struct.Struct("<B3sI")
 _RANGE = struct.Struct("<QQ")
 _REQUEST = struct.Struct("<Q")
 _ZEROS = bytes(3)
+_ALL = (1 << 64) - 1
 
 RETRANSMISSION_HEADER: Final = _HEAD.size + _RANGE.size
 """Bytes of a RETRANSMISSION before its entries."""
@@ -48,9 +49,11 @@ class InfoRequest:
 
     Attributes:
         topic: the session's number of the topic.
+        history: how many of the last messages the receiver wants; None for all. A fragmented message counts once.
     """
 
     topic: int
+    history: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +141,9 @@ def decode(message: bytes | memoryview) -> ControlMessage | None:
     if zeros != _ZEROS or topic > TOPIC_MASK:
         return None
     rest = memoryview(message)[_HEAD.size :]
-    if kind == INFO_REQUEST and not rest:
-        return InfoRequest(topic)
+    if kind == INFO_REQUEST and len(rest) == _REQUEST.size:
+        (history,) = _REQUEST.unpack(rest)
+        return InfoRequest(topic, None if history == _ALL else history)
     if kind == TSNI_REQUEST and not rest:
         return TsniRequest(topic)
     if kind == RESPONSE and not topic and len(rest) >= _REQUEST.size:
@@ -162,9 +166,9 @@ def _decode_range(kind: int, topic: int, rest: memoryview) -> ControlMessage | N
     return Info(topic, low, high) if kind == INFO else RangeRequest(topic, low, high)
 
 
-def info_request(topic: int) -> bytes:
+def info_request(topic: int, history: int | None = None) -> bytes:
     """Returns an INFO_REQUEST as bytes."""
-    return _HEAD.pack(INFO_REQUEST, _ZEROS, topic)
+    return _HEAD.pack(INFO_REQUEST, _ZEROS, topic) + _REQUEST.pack(_ALL if history is None else history)
 
 
 def info(topic: int, low: int, following: int) -> bytes:

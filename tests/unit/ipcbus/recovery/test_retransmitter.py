@@ -38,9 +38,9 @@ class Topic:
             self.retention.put(each, message(each, each.to_bytes(8, "little")))
         self.retention.published = number + count
 
-    def info(self) -> tuple[int, int]:
+    def info(self, history: int | None = None) -> tuple[int, int]:
         """Answers what it retains."""
-        return self.retention.info()
+        return self.retention.info(history)
 
     def read(self, first: int, last: int, bytes_max: int, *, epoch: bool = False) -> tuple[int, int, bytes]:
         """Answers with messages."""
@@ -104,6 +104,14 @@ def test_an_info_request_is_answered_at_once() -> None:
     sender.receive("a", InfoRequest(7), 0)
     assert channel.take()[1:] == [Info(7, 0, 4)]
     assert sender.counts.info_requests == 2
+
+
+def test_a_receiver_that_wants_the_last_messages_is_told_of_them_only() -> None:
+    channel, topic = Channel(), Topic(10)
+    sender = desk(topic, channel)
+    for history, low in ((3, 7), (0, 10), (10, 0), (99, 0), (None, 0)):
+        sender.receive("a", InfoRequest(7, history), 0)
+        assert channel.take() == [Info(7, low, 10)]
 
 
 def test_an_info_request_waits_for_room() -> None:
@@ -221,7 +229,7 @@ def test_a_topic_that_ends_is_gone() -> None:
 
 def test_a_source_that_retains_nothing_says_that_all_is_gone() -> None:
     class Nothing(Topic):
-        def info(self) -> tuple[int, int]:
+        def info(self, history: int | None = None) -> tuple[int, int]:
             return 5, 5
 
     channel = Channel()

@@ -225,3 +225,14 @@ def test_sends_while_the_garbage_collector_runs_harm_no_read() -> None:
     assert retention.next > 1000
     for low, following, entries in reads:
         assert [each.sequence for each in kept(entries)] == list(range(low, following))
+
+
+def test_the_last_messages_are_counted_whole() -> None:
+    retention = filled(Retention(0, 0, MIB), 5)
+    for part in fragments(5, bytes(3000), 1000):
+        retention.put(1, part)
+    filled(retention, 2, begin=8)
+    assert [retention.info(count)[0] for count in (0, 1, 2, 3, 4, 8, 9)] == [10, 9, 8, 5, 4, 0, 0]
+    retention.published = 6
+    assert [retention.info(count) for count in (0, 1, 2)] == [(6, 6), (5, 6), (4, 6)]
+    assert filled(Retention(0, 0, 40 * (ENTRY + 40)), 3000).info(7) == (2993, 3000)
