@@ -9,6 +9,8 @@
 A missing number is given up when the transport has had `recovery_ns` to bring it (at once on LBT-IPC and LBT-SMX, which
 never send a message again), or when too many messages wait behind it. So each number is either in exactly one delivered
 message or reported lost exactly once; if it arrives after that, it is a duplicate.
+
+A gap that a recovery fills (`delivery.recovering_controller`) is not given up for its age.
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ from typing import TYPE_CHECKING
 
 from ipcbus.delivery.delivery_rules import IN_ORDER, RAW
 from ipcbus.delivery.demux import DROPPED, IN_PLACE, Controller, Tally
-from ipcbus.delivery.gaps import Gaps
-from ipcbus.delivery.message_types import FragmentInfo
+from ipcbus.delivery.gaps import NEVER, Gaps
+from ipcbus.delivery.message_types import FragmentInfo, MessageFlag
 from ipcbus.delivery.reassembly import Fragment, Partial, Parts, parts_of, read_fragment
 from ipcbus.delivery.received_message import Origin, whole_message
 from ipcbus.wire.wire_layout import (
@@ -31,13 +33,16 @@ from ipcbus.wire.wire_layout import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ipcbus.delivery.delivery_rules import DeliveryRules
     from ipcbus.delivery.reassembly_budget import ReassemblyBudget
     from ipcbus.delivery.slow_path import Losses
 
     _Times = tuple[int, int]  # when a message was sent and when its datagram was published; 0 where not known
 
-_SHOWN_FLAGS = FLAG_START_BATCH | FLAG_END_BATCH | FLAG_PROPERTIES | FLAG_REQUEST
+_RECOVERED_FLAGS = MessageFlag.LATE_JOIN | MessageFlag.OTR | MessageFlag.GMD_RESEND
+_SHOWN_FLAGS = FLAG_START_BATCH | FLAG_END_BATCH | FLAG_PROPERTIES | FLAG_REQUEST | _RECOVERED_FLAGS
 _NOT_PLAIN = FLAG_FRAGMENT | FLAG_PROPERTIES | FLAG_REQUEST
 """Flags of items that have to be put together or split before they are delivered."""
 
@@ -73,6 +78,9 @@ class DeliveryController(Controller):
         self.floor = floor
         self.resumed_at: int | None = None
         self.started = self.ended = False
+        self.recovers = self.joins_late = False
+        self.relieved = 0
+        self.on_missing: Callable[[int, int, int], None] = lambda first, last, now_ns: None
         self.next_check_ns = 0
         self._losses, self._tally, self._budget = losses, tally or Tally(), budget
         self._gaps = Gaps()
@@ -82,6 +90,11 @@ class DeliveryController(Controller):
         self._entries = 0
         self._delivered = 0
         self._forgotten = False
+        self._promised_from: int | None = (
+            0  # history begins there; None while the source has not said how much it keeps
+        )
+        self._live_floor: int | None = None
+        self._skipped_from = 0  # while it skips: the first number that is in no gap yet
         self._raised: BaseException | None = None
 
     # ------------------------------------------------------------------ calls
@@ -90,7 +103,7 @@ class DeliveryController(Controller):
         """Takes a message that is not complete or not in order; see `Controller.take_slowly`."""
         before = self._delivered
         times = send_ticks, self.published_ticks
-        self._leave_fast_path()
+        self._sync()
         try:
             if flags & FLAG_TSNI:
                 self._note_next_sequence(sequence, now_ns)
@@ -118,7 +131,7 @@ class DeliveryController(Controller):
 
     def note_next_sequence(self, next_sequence: int, now_ns: int) -> None:
         """Handles topic sequence number info: the next message will have this number."""
-        self._leave_fast_path()
+        self._sync()
         try:
             self._note_next_sequence(next_sequence, now_ns)
             self._deliver_and_give_up(now_ns)
@@ -155,9 +168,10 @@ class DeliveryController(Controller):
 
         It may be called again with a higher number.
         """
-        self._leave_fast_path()
+        self._sync()
         try:
             self._note_next_sequence(next_sequence, 0)
+            self._drain_order_map()
             while self._gaps:
                 self._give_up()
             self._drain_order_map()
@@ -175,9 +189,17 @@ class DeliveryController(Controller):
 
     # ------------------------------------------------------------------ numbers
 
-    def _leave_fast_path(self) -> None:
+    def _sync(self) -> None:
+        """Takes over what the compiled parts have done since the last call."""
         if self.fast_path:
             self._next = self.expected
+        elif self._gaps and self.retransmitted_next > self._gaps.first:
+            self._next = max(self._next, self.retransmitted_next)
+        if self._gaps:
+            self._gaps.drop_below(self.retransmitted_next)
+        if self.skips_live and self.expected > self._skipped_from:
+            until, self.expected = self.expected, self._skipped_from
+            self._open_gap(until, 0)
 
     def _start_at(self, sequence: int) -> None:
         self.started = True
@@ -194,14 +216,20 @@ class DeliveryController(Controller):
             self.floor = max(self.floor, fragment.last + 1)
         return True
 
+    def _note_live_floor(self, number: int) -> None:
+        """Notes the first number that did not have to come from the source's memory, where it was not known before."""
+        if self._promised_from is None and self._live_floor is None:
+            self._live_floor = number
+
     def _note_highest(self, sequence: int, now_ns: int) -> None:
         """Notes a number above all others, or the first number."""
         if not self.started:
+            self._note_live_floor(sequence)
             # A message that was sent before the receivers joined may arrive: then it is the beginning.
             self._start_at(sequence if self.floor is None else min(self.floor, sequence))
         self._open_gap(sequence, now_ns)
         self._deliver_and_give_up(now_ns)  # the messages before this one
-        self.expected = sequence + 1
+        self.expected = self._skipped_from = sequence + 1
 
     def _is_next(self, sequence: int) -> bool:
         """Returns whether a number is delivered now; if so, its successor is the next in order."""
@@ -221,6 +249,7 @@ class DeliveryController(Controller):
         # Without a floor no message before the first one is known to be lost: the receiver may have joined later.
         if self.misses_below(next_sequence):
             if not self.started:
+                self._note_live_floor(next_sequence)
                 self._start_at(self.floor or 0)
             self._open_gap(next_sequence, now_ns)
 
@@ -229,17 +258,22 @@ class DeliveryController(Controller):
         if until == self.expected:
             return
         first, self.expected = self.expected, until
-        self._gaps.open(first, until - 1, now_ns + self.rules.recovery_ns, self._budget.gap_opened(self))
+        self._skipped_from = until
+        recovers = self.recovers or self.joins_late
+        due_ns = NEVER if recovers else now_ns + self.rules.recovery_ns
+        self._gaps.open(first, until - 1, due_ns, self._budget.gap_opened(self))
+        if recovers:
+            self.on_missing(first, until - 1, now_ns)
 
     def _deliver_and_give_up(self, now_ns: int) -> None:
         """Delivers from the order map, and gives up gaps that are due or exceed a limit."""
         self._drain_order_map()
-        while self._gaps and (self._gaps.due_ns <= now_ns or 0 < self.rules.caching < len(self._order_map)):
+        while self._gaps and (self._gaps.due_ns <= now_ns or self._must_give_up()):
             self._give_up()
         self._count_entries()
         while self._budget.exceeded and (holder := self._budget.oldest()) is not None:
             if holder is self:
-                self._give_up()
+                self._relieve_budget()
                 self._count_entries()
                 continue
             try:
@@ -254,11 +288,28 @@ class DeliveryController(Controller):
 
     def give_up_oldest(self) -> None:
         """Gives up its first gap, because the context has buffered too much and no gap is older."""
+        self._sync()
         try:
-            self._give_up()
+            self._relieve_budget()
         finally:
             self._finish_call()
             self._losses.changed()
+
+    def _must_give_up(self) -> bool:
+        """Returns whether too many messages wait behind the first gap, which no recovery fills."""
+        return 0 < self.rules.caching < len(self._order_map) and self._gaps.due_ns != NEVER
+
+    def _relieve_budget(self) -> None:
+        """Forgets the messages that wait behind a recovery, which brings them again; else gives up the first gap."""
+        if not self._order_map or self._gaps.due_ns != NEVER:
+            self._give_up()
+            return
+        first, opening_number = self._gaps.first, self._gaps.opening_number or 0
+        self.relieved += 1
+        self._order_map.clear()
+        self._gaps = Gaps()
+        self._gaps.open(first, self.expected - 1, NEVER, opening_number)
+        self.skips_live, self._skipped_from = True, self.expected
 
     def _drain_order_map(self) -> None:
         """Delivers from the order map up to the first gap."""
@@ -312,7 +363,33 @@ class DeliveryController(Controller):
                 self._close_partial(partial)
             self._budget.forget(self)
         self._count_entries()
-        self.fast_path = self.started and not (self._gaps or self._order_map or self._partials)
+        in_order = self.rules.ordered == IN_ORDER
+        recovers = bool(self._gaps) and self._gaps.due_ns == NEVER
+        if self.joins_late and self._promised_from is not None and not recovers:
+            self.joins_late = False
+        self._choose_to_skip(in_order=in_order, recovers=recovers)
+        plain = self.started and not self._partials
+        # Not in order, live messages go on while a recovery fills the gaps.
+        self.fast_path = plain and not self._order_map and (not self._gaps or (recovers and not in_order))
+        walks = plain and recovers and self._promised_from is not None
+        self.retransmitted_next, self.retransmitted_end = (self._gaps.first, self._gaps.first_end) if walks else (0, 0)
+
+    def _choose_to_skip(self, *, in_order: bool, recovers: bool) -> None:
+        """Skips live messages while a recovery is far behind them, or while too many wait."""
+        rules, waiting = self.rules, len(self._order_map)
+        missing = self.expected - self._next - waiting
+        too_many = 0 < rules.waiting_max < waiting
+        if not (in_order and recovers):
+            self.skips_live = False
+        elif self.skips_live:
+            self.skips_live = missing > rules.proximity or 2 * waiting > rules.waiting_max > 0
+        elif too_many or (self.joins_late and missing > rules.proximity):
+            self.skips_live, self._skipped_from = True, self.expected
+
+    @property
+    def settled(self) -> bool:
+        """Whether each message below `expected` was delivered or reported lost, and none is in pieces."""
+        return self.fast_path and not self._gaps
 
     def _finish_call(self) -> None:
         self._update_counts()

@@ -17,6 +17,9 @@ class DeliveryRules:
         caching: option otr_message_caching_threshold.
         loss_check_ns: option delivery_control_loss_check_interval.
         recovery_ns: for how long the transport tries to bring a missing message.
+        proximity: option retransmit_message_caching_proximity: a late join that misses more skips live messages.
+        waiting_max: with more messages behind a gap that a recovery fills, live messages are skipped; 0 for no limit
+            (option otr_message_caching_threshold).
     """
 
     ordered: int = IN_ORDER
@@ -24,3 +27,5 @@ class DeliveryRules:
     caching: int = 10_000
     loss_check_ns: int = 250_000_000
     recovery_ns: int = 0
+    proximity: int = 5000
+    waiting_max: int = 10_000

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ipcbus.delivery.delivery_controller import DeliveryController
 from ipcbus.delivery.demux import Demux
 from ipcbus.delivery.message_types import MessageType
 from ipcbus.delivery.received_message import Origin, event
+from ipcbus.delivery.recovering_controller import RecoveringController
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -64,11 +64,11 @@ class DeliverySession:
 
     # ------------------------------------------------------------------ topics
 
-    def topics(self) -> list[DeliveryController]:
+    def topics(self) -> list[RecoveringController]:
         """Returns the controllers of all topics that are received."""
         return self.demux.controller_list()  # type: ignore[return-value]
 
-    def topic(self, number: int) -> DeliveryController | None:
+    def topic(self, number: int) -> RecoveringController | None:
         """Returns the controller of a topic."""
         return self.demux.controller(number)  # type: ignore[return-value]
 
@@ -86,7 +86,7 @@ class DeliverySession:
         if controller is None:
             origin = Origin(topic, self.source_string)
             origin.responder = self.responder
-            controller = DeliveryController(
+            controller = RecoveringController(
                 origin,
                 number,
                 rules,
@@ -109,11 +109,11 @@ class DeliverySession:
         """Stops receiving a topic."""
         self._had_bos.pop(number, None)
         removed = self.demux.remove_controller(number)
-        if isinstance(removed, DeliveryController):
+        if isinstance(removed, RecoveringController):
             removed.forget()
             self.demux.show_tally()
 
-    def end_topic(self, controller: DeliveryController, next_sequence: int) -> None:
+    def end_topic(self, controller: RecoveringController, next_sequence: int) -> None:
         """Ends a topic: reports its last losses, then EOS.
 
         Args:
@@ -148,7 +148,7 @@ class DeliverySession:
             controller.check(now_ns)
         self.demux.show_tally()
 
-    def due(self, now_ns: int) -> list[DeliveryController]:
+    def due(self, now_ns: int) -> list[RecoveringController]:
         """Returns the topics whose loss check is due."""
         return [each for each in self.topics() if each.rules.loss_check_ns and now_ns >= each.next_check_ns]
 

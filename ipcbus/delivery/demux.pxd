@@ -18,6 +18,9 @@ cdef class Controller:
     cdef public uint64_t expected       # the number after the highest that has arrived or was announced
     cdef public uint64_t published_ticks    # when the datagram of a `take_slowly` call was published
     cdef public bint fast_path          # nothing is missing or incomplete: `expected` may go straight to the sinks
+    cdef public bint skips_live         # only the numbers of live messages are noted: a recovery brings them later
+    cdef public uint64_t retransmitted_next     # a retransmitted message with this number may go straight to the sinks
+    cdef public uint64_t retransmitted_end      # and so on to below this number
     cdef readonly list sinks
     cdef Sink single_sink               # the one sink, when there is exactly one
     cdef bint pulls                     # one of the sinks may be full

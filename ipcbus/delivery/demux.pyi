@@ -40,6 +40,12 @@ class Controller:
     """The number after the highest that has arrived or was announced."""
     fast_path: bool
     """Whether nothing is missing or incomplete, so that the message `expected` may go straight to the sinks."""
+    skips_live: bool
+    """Whether only the numbers of live messages are noted (`expected`), because a recovery is far behind them."""
+    retransmitted_next: int
+    """The first number that a recovery has to bring, when a retransmitted message may go straight to the sinks."""
+    retransmitted_end: int
+    """The number after the range of missing numbers that begins with `retransmitted_next`."""
     published_ticks: int
     """When the datagram of a `take_slowly` call was published."""
     sinks: list[Sink]

@@ -420,6 +420,9 @@ cdef class Demux:
             self.tally.malformed += 1
             self.show_tally()
             return 0
+        if controller.skips_live:
+            controller.expected = max(controller.expected, sequence + (not flags & FLAG_TSNI))
+            return 0
         if sequence == controller.expected and controller.fast_path and not flags & (FLAG_FRAGMENT | FLAG_TSNI):
             message = message_with_front(controller.origin, start, length, sequence, flags, sent_ticks)
             if message is not None:

@@ -9,10 +9,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+NEVER = 2**63 - 1
+"""Due time of a gap that a recovery fills: time alone does not give it up."""
+
+
 class Gaps:
     """Ranges of missing numbers, ascending. Each has a time at which it is given up, and the number of its opening.
 
-    Gaps open at the end of the stream, so later gaps are given up later.
+    Gaps open at the end of the stream, so later gaps are given up later, unless a recovery changes their times.
     """
 
     def __init__(self) -> None:
@@ -39,7 +43,13 @@ class Gaps:
         return self._rest[0][2] if self._rest else None
 
     def open(self, first: int, last: int, due_ns: int, opening_number: int = 0) -> None:
-        """Adds a range behind all others; `opening_number` increases from gap to gap, over all topics."""
+        """Adds a range behind all others; `opening_number` increases from gap to gap, over all topics.
+
+        Adjacent ranges that a recovery fills become one.
+        """
+        if due_ns == NEVER and self._rest and self._rest[-1][:2] == (first - 1, NEVER):
+            self._rest[-1] = (last, NEVER, self._rest[-1][2])
+            return
         self._firsts.append(first)
         self._rest.append((last, due_ns, opening_number))
 
@@ -68,6 +78,43 @@ class Gaps:
         """Removes the first range and returns its first and last number."""
         last = self._rest.pop(0)[0]
         return self._firsts.pop(0), last
+
+    @property
+    def first_end(self) -> int:
+        """The number after the first range; there must be one."""
+        return self._rest[0][0] + 1
+
+    def drop_below(self, number: int) -> None:
+        """Removes all missing numbers below `number`."""
+        while self._firsts and self._firsts[0] < number:
+            if self._rest[0][0] >= number:
+                self._firsts[0] = number
+                return
+            del self._firsts[0], self._rest[0]
+
+    def set_due(self, first: int, last: int, due_ns: int) -> None:
+        """Changes the time at which the missing numbers from `first` to `last` are given up."""
+        at = max(0, bisect_right(self._firsts, first) - 1)
+        while first <= last and at < len(self._firsts) and self._firsts[at] <= last:
+            begin, (end, before_ns, opening_number) = self._firsts[at], self._rest[at]
+            pieces = [
+                (begin, min(end, first - 1), before_ns),
+                (max(begin, first), min(end, last), due_ns),
+                (max(begin, last + 1), end, before_ns),
+            ]
+            pieces = [piece for piece in pieces if piece[0] <= piece[1]]
+            self._firsts[at : at + 1] = [piece[0] for piece in pieces]
+            self._rest[at : at + 1] = [(piece[1], piece[2], opening_number) for piece in pieces]
+            at += len(pieces)
+
+    def recovering(self, first: int = 0) -> Iterator[tuple[int, int]]:
+        """Yields the ranges from number `first` on that a recovery fills, ascending."""
+        at = max(0, bisect_right(self._firsts, first) - 1)
+        while at < len(self._firsts):
+            begin, (last, due_ns, _) = self._firsts[at], self._rest[at]
+            at += 1
+            if due_ns == NEVER and last >= first:
+                yield max(begin, first), last
 
     def cover(self, first: int, last: int) -> bool:
         """Returns whether every number from `first` to `last` is missing; true for an empty range."""

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping, Sequence
 
     from ipcbus.config import ReceiverOptions
-    from ipcbus.delivery.delivery_controller import DeliveryController
     from ipcbus.delivery.reassembly_budget import ReassemblyBudget
+    from ipcbus.delivery.recovering_controller import RecoveringController
     from ipcbus.delivery.sink import Sink
     from ipcbus.resolution.local.adverts import SessionAdvert, SourceAdvert
     from ipcbus.transport.datagram_source import DatagramSource
@@ -176,7 +176,7 @@ class ReceivingSession:
         """Returns whether the topic's line is free; it is not while messages of a deleted topic may still come."""
         return source.topic_number < 1 << wire_layout.TOPIC_BITS and not self.demux.line_in_use(source.topic_number)
 
-    def topics(self) -> list[DeliveryController]:
+    def topics(self) -> list[RecoveringController]:
         """Returns the controllers of all topics that are received."""
         return self.delivery.topics()
 
@@ -189,7 +189,7 @@ class ReceivingSession:
     def has_all(self, published: Mapping[int, int]) -> bool:
         """Returns whether each message below the given numbers is delivered or lost, and none is in pieces."""
         known = (each for each in self.topics() if each.topic_number in published and each.started)
-        return all(each.fast_path and each.expected >= published[each.topic_number] for each in known)
+        return all(each.settled and each.expected >= published[each.topic_number] for each in known)
 
     def stop_topic(self, number: int, *, drain: bool) -> None:
         """Stops receiving a topic: at once, or after all that is published now."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ipcbus import Message
-    from ipcbus.delivery.delivery_controller import DeliveryController
+    from ipcbus.delivery.recovering_controller import RecoveringController
 
 Seen = tuple[str | int | bytes, ...]
 """What a receiver got: its kind, then what matters of it."""
@@ -71,7 +71,7 @@ class Desk:
         return Sink(callback, 1)
 
     @property
-    def topic(self) -> DeliveryController:
+    def topic(self) -> RecoveringController:
         """The controller of topic 1."""
         controller = self.session.topic(1)
         assert controller is not None

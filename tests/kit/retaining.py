@@ -137,3 +137,10 @@ class NaiveRetention:
                     break
                 found.append(each)
         return found
+
+
+def entry(sequence: int, payload: bytes, flags: int = 0, topic: int = 1, send_ticks: int = 7) -> bytes:
+    """An entry, as a source sends it again."""
+    return _ENTRY.pack(send_ticks, len(payload), topic | flags << TOPIC_BITS, sequence) + payload.ljust(
+        padded(len(payload)), b"\0"
+    )

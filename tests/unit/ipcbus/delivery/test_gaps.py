@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from ipcbus.delivery.gaps import Gaps
+from ipcbus.delivery.gaps import NEVER, Gaps
 
 
 @pytest.fixture
@@ -93,3 +95,52 @@ def test_numbers_are_covered_when_all_of_them_are_missing(gaps: Gaps, first: int
 )
 def test_what_is_present_lies_between(gaps: Gaps, first: int, last: int, there: list[tuple[int, int]]) -> None:
     assert list(gaps.present(first, last)) == there
+
+
+def recovered(*ranges: tuple[int, int]) -> Gaps:
+    """Gaps that a recovery fills."""
+    gaps = Gaps()
+    for number, (first, last) in enumerate(ranges):
+        gaps.open(first, last, NEVER, number)
+    return gaps
+
+
+def test_adjacent_gaps_of_a_recovery_become_one_and_others_do_not() -> None:
+    gaps = recovered((1, 3), (4, 9), (11, 12))
+    assert list(gaps.recovering()) == [(1, 9), (11, 12)]
+    gaps.open(13, 14, 5)
+    assert len(gaps) == 3
+    assert (gaps.first, gaps.first_end, gaps.due_ns, gaps.opening_number) == (1, 10, NEVER, 0)
+
+
+def test_what_a_recovery_fills_is_told_from_a_number_on() -> None:
+    gaps = recovered((1, 3), (6, 9), (11, 12))
+    gaps.open(20, 21, 100)
+    assert list(gaps.recovering(7)) == [(7, 9), (11, 12)]
+    assert list(gaps.recovering(10)) == [(11, 12)]
+    assert list(gaps.recovering(13)) == []
+
+
+def test_numbers_below_another_are_dropped() -> None:
+    gaps = recovered((1, 3), (6, 9))
+    gaps.drop_below(3)
+    assert list(gaps.recovering()) == [(3, 3), (6, 9)]
+    gaps.drop_below(7)
+    assert list(gaps.recovering()) == [(7, 9)]
+    gaps.drop_below(10)
+    assert len(gaps) == 0
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 5)), max_size=6), st.integers(0, 60), st.integers(0, 60))
+def test_the_time_of_some_numbers_changes(steps: list[tuple[int, int]], first: int, last: int) -> None:
+    gaps, missing, at = Gaps(), set(), 0
+    for number, (skip, length) in enumerate(steps):
+        at += skip + 1
+        gaps.open(at, at + length - 1, NEVER, number)
+        missing |= set(range(at, at + length))
+        at += length
+    gaps.set_due(first, last, 5)
+    left = {number for begin, end in gaps.recovering() for number in range(begin, end + 1)}
+    assert left == {number for number in missing if not first <= number <= last}
+    assert all(gaps.fill(number) for number in sorted(missing))
+    assert len(gaps) == 0

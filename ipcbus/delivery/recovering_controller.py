@@ -1,0 +1,147 @@
+"""The delivery controller of a topic whose source may send messages again: late join and off-transport recovery.
+
+A recovery asks the source for numbers again: for those from before the receivers joined (late join,
+`begin_late_join`), and, with `recovers`, for missing ones (off-transport recovery). Time alone does not give up the
+gaps that it fills. In order, messages behind such a gap wait in the order map. When too many wait, or the gap is
+long in a late join, the demux skips live messages (`skips_live`): only their numbers are noted, and they are
+missing until the source sends them again. Not in order, live messages are delivered as ever.
+`delivery.retransmitted_feed` delivers what the source sends again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ipcbus.delivery.delivery_controller import DeliveryController
+from ipcbus.delivery.demux import DROPPED
+from ipcbus.delivery.message_types import MessageFlag
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class RecoveringController(DeliveryController):
+    """Delivers one topic of one session, of which a recovery brings messages again (a `topic_recovery.Target`)."""
+
+    def begin_late_join(self, now_ns: int) -> None:
+        """Waits for the messages from before the receivers joined; call it before the first message.
+
+        Until `promise` says which messages those are, receivers in order get nothing.
+        """
+        self._live_floor, self.floor = self.floor, 0
+        self.joins_late, self._promised_from = True, None
+        self.note_next_sequence(self._live_floor or 0, now_ns)
+
+    @property
+    def is_promised(self) -> bool:
+        """Whether it does not wait for the source to say how much it keeps (`promise`)."""
+        return self._promised_from is not None
+
+    def promise(self, first: int, next_sequence: int, now_ns: int) -> None:
+        """Handles the source's word on what it keeps, in a late join; later words change nothing.
+
+        Args:
+            first: the first number that the receivers get; no message below it is a loss.
+            next_sequence: all messages below it are published.
+            now_ns: the time.
+        """
+        self._sync()
+        try:
+            known = self.started or self._live_floor is not None
+            self._settle_history(first)
+            if not known:  # else the messages from the first live one on are on their way
+                self._note_next_sequence(next_sequence, now_ns)
+            self._deliver_and_give_up(now_ns)
+        finally:
+            self._finish_call()
+
+    @property
+    def recovering(self) -> bool:
+        """Whether it waits for a recovery: for numbers, or for what the source keeps."""
+        return self._promised_from is None or next(self.missing(), None) is not None
+
+    @property
+    def recovery_flag(self) -> int:
+        """The flag of the messages that a recovery brings now."""
+        return MessageFlag.LATE_JOIN if self.joins_late else MessageFlag.OTR
+
+    def missing(self, first: int = 0) -> Iterator[tuple[int, int]]:
+        """Yields the ranges of numbers from `first` on that a recovery has to bring, ascending."""
+        self._sync()
+        return self._gaps.recovering(first)
+
+    def take_retransmitted(self, sequence: int, flags: int, payload: memoryview, send_ticks: int, now_ns: int) -> int:
+        """Takes a message that the source has sent again, and that is not simply the next missing one.
+
+        Args:
+            sequence: its number.
+            flags: flags of `wire.wire_layout` without FLAG_TSNI, and the bit of `MessageFlag`.
+            payload: its bytes, valid only during the call.
+            send_ticks: when it was first sent.
+            now_ns: the time.
+
+        Returns:
+            The number of messages that were delivered, or `DROPPED`.
+        """
+        before = self._delivered
+        self._sync()
+        try:
+            missing = self._gaps.fill(sequence)
+            if missing:
+                self._take_or_buffer(sequence, flags, payload, (send_ticks, 0))
+            self._deliver_and_give_up(now_ns)  # also what waits behind those that the feed has delivered itself
+        finally:
+            self._finish_call()
+        return self._delivered - before if missing else DROPPED
+
+    def give_up_missing(self, first: int, last: int, now_ns: int) -> None:
+        """Gives up the numbers from `first` to `last` that did not arrive: the source does not have them any more.
+
+        They are reported lost when they are next.
+        """
+        self._sync()
+        try:
+            self._gaps.set_due(first, last, now_ns)
+            self._deliver_and_give_up(now_ns)
+        finally:
+            self._finish_call()
+            self._losses.changed()
+
+    def end_recovery(self, now_ns: int) -> None:
+        """Goes on without the messages that a recovery has not brought: those that were promised are lost."""
+        self._sync()
+        try:
+            self._settle_history(None)
+        finally:
+            self.give_up_missing(0, self.expected, now_ns)
+
+    def set_floor(self, floor: int) -> None:
+        """Sets the floor if it was not known."""
+        if self.is_promised:
+            super().set_floor(floor)
+            return
+        self._live_floor = floor if self._live_floor is None else self._live_floor
+        self.note_next_sequence(floor, 0)
+
+    def finish(self, next_sequence: int) -> None:
+        """Reports all missing messages below `next_sequence`; what the source has not promised is not missing."""
+        self._sync()
+        self._settle_history(None)
+        self.joins_late = False
+        super().finish(next_sequence)
+
+    def _settle_history(self, first: int | None) -> None:
+        """Begins the history at `first`, or, with None, at the first live message."""
+        if self._promised_from is not None:
+            return
+        if self.started:
+            until = min(self._gaps.first_end, self._live_floor or 0) if self._gaps and self._gaps.first == 0 else 0
+            self.floor = self._promised_from = until if first is None else min(first, until)
+            self._gaps.drop_below(self._promised_from)
+            self._next = max(self._next, self._promised_from)
+            # Without history, fragments of a message that began before the receivers joined are not losses.
+            self.started = bool(self._order_map) or self.expected > self.floor
+        elif self._live_floor is None:
+            self.floor, self._promised_from = first, first or 0
+        else:
+            self.floor = self._promised_from = self._live_floor if first is None else min(first, self._live_floor)
