@@ -56,10 +56,11 @@ stress: $(STAMPS)/installed ## the long tests (many minutes), two at a time; TES
 	$(if $(filter tests tests/spark%,$(TESTS)), \
 	part "long tests with Spark" $(BIN)/python -m pytest -m "long and spark" --durations=25 $(TESTS) $(ARGS))
 
-sim: $(STAMPS)/installed ## ten thousand buses, sessions over UDP and archives in virtual time, each from a seed (ARGS="--seed 7" is one of them)
+sim: $(STAMPS)/installed ## ten thousand buses, sessions over UDP, recoveries and archives in virtual time, each from a seed (ARGS="--seed 7" is one of them)
 	@$(PARTS) \
 	part "buses in virtual time" $(BIN)/python -m tests.sim $(ARGS); \
 	part "sessions over UDP" $(BIN)/python -m tests.sim.reliability $(ARGS); \
+	part "recoveries" $(BIN)/python -m tests.sim.recovery $(ARGS); \
 	part "archives" $(BIN)/python -m tests.sim.archive $(ARGS)
 
 lint: $(STAMPS)/installed ## style, format, types, and what is generated: layouts, reference pages, schemas

@@ -1,0 +1,138 @@
+"""The recovery of one topic of a joined session: requests out, retransmissions in, and messages to the receivers."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from ipcbus.delivery.retransmitted_feed import RetransmittedFeed
+from ipcbus.recovery.topic_recovery import TopicRecovery
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ipcbus.delivery.demux import Demux
+    from ipcbus.delivery.recovering_controller import RecoveringController
+    from ipcbus.recovery.recovery_settings import RecoverySettings
+    from ipcbus.wire.control_messages import Info, Retransmission
+
+
+class TopicCatchUp:
+    """Joins the delivery controller of a topic with its recovery.
+
+    The receiving session owns it and calls, all on the driver:
+
+    - `begin_late_join` after `DeliverySession.receive` and before the topic is read, or `begin_otr`, or both;
+    - `info` and `retransmission` with what the control channel brings for the topic (`control_messages.decode`);
+    - `channel_ready` and `channel_lost`;
+    - `work` after each of these, in the turns of the event loop while `busy` or when the channel has room again, when
+      `demux.attention` is set by a new gap, and at `due_ns`;
+    - `end` when there is no way to the source any more. (The session's end calls `DeliverySession.end_topic` itself.)
+
+    A receiver without room stops its topic's messages here, bounded: what does not fit is asked for again.
+    """
+
+    def __init__(
+        self,
+        demux: Demux,
+        controller: RecoveringController,
+        settings: RecoverySettings,
+        *,
+        asks_at_once: bool,
+        epoch: bool = False,
+        waiting_bytes_max: int = 1 << 20,
+    ) -> None:
+        """Makes a recovery that waits for nothing yet.
+
+        Args:
+            demux: of the session.
+            controller: of the topic.
+            settings: options of its receivers.
+            asks_at_once: whether a gap is asked for without delay (rings).
+            epoch: whether the source is on another host, and gives send times since the epoch.
+            waiting_bytes_max: most bytes of retransmissions that wait for room in a receiver.
+        """
+        self.controller = controller
+        self.recovery = TopicRecovery(controller.topic_number, controller, settings, asks_at_once=asks_at_once)
+        self._demux = demux
+        self._feed = RetransmittedFeed(demux, controller, epoch=epoch)
+        self._waiting: deque[tuple[int, int, bytes]] = deque()
+        self._waiting_bytes, self._waiting_bytes_max = 0, waiting_bytes_max
+        self._range = (0, 0)
+        controller.on_missing = self._missing
+
+    def begin_late_join(self, now_ns: int, *, has_sent: bool = True) -> None:
+        """Gives the receivers what the source keeps; `has_sent` says whether it has sent anything, as far as known."""
+        self.recovery.begin_late_join(now_ns, has_sent=has_sent)
+
+    def begin_otr(self) -> None:
+        """Asks the source for lost messages from now on."""
+        self.controller.recovers = True
+
+    def info(self, message: Info, now_ns: int) -> None:
+        """Handles what the source says it keeps."""
+        self.recovery.info(message.low, message.next, now_ns)
+
+    def retransmission(self, message: Retransmission, now_ns: int) -> None:
+        """Delivers messages that the source has sent again; `work` delivers those that find no room now."""
+        if self._waiting_bytes + len(message.entries) <= self._waiting_bytes_max or not self._waiting:
+            self._waiting.append((message.first, message.last, bytes(message.entries)))
+            self._waiting_bytes += len(message.entries)
+            self._deliver(now_ns)
+
+    def channel_ready(self, now_ns: int) -> None:
+        """Asks on a new channel to the source."""
+        self.recovery.channel_ready(now_ns)
+
+    def channel_lost(self, now_ns: int) -> None:
+        """Waits for another channel."""
+        self.recovery.channel_lost(now_ns)
+
+    def end(self, now_ns: int) -> None:
+        """Gives up what was not recovered, and leaves later gaps to the transport."""
+        self.controller.recovers = False
+        self._waiting.clear()
+        self._waiting_bytes = 0
+        self.controller.end_recovery(now_ns)
+
+    def work(self, now_ns: int, send: Callable[[bytes], bool]) -> int:
+        """Delivers retransmitted messages and sends requests.
+
+        Args:
+            now_ns: the time.
+            send: sends a control message; returns False when the channel has no room, or when there is no channel.
+
+        Returns:
+            The number of messages, and fragments of messages, that it took here.
+        """
+        before = self._feed.messages
+        self._deliver(now_ns)
+        if not self._feed.busy:
+            self.recovery.work(now_ns, send)
+        return self._feed.messages - before
+
+    def _deliver(self, now_ns: int) -> None:
+        while self._feed.busy or self._waiting:
+            if not self._feed.busy:
+                first, last, entries = self._waiting.popleft()
+                self._waiting_bytes -= len(entries)
+                self._range = first, last
+                self._feed.begin(first, last, entries, self.controller.recovery_flag)
+            if not self._feed.run(now_ns):
+                self.recovery.hold(now_ns)
+                break
+            self.recovery.retransmitted(self._range[0], self._feed.reached - 1, now_ns)
+
+    @property
+    def busy(self) -> bool:
+        """Whether retransmitted messages wait for room in a receiver."""
+        return self._feed.busy or bool(self._waiting)
+
+    @property
+    def due_ns(self) -> int | None:
+        """When `work` has to be called at the latest; None when there is nothing to wait for."""
+        return None if self._feed.busy else self.recovery.due_ns
+
+    def _missing(self, first: int, last: int, now_ns: int) -> None:
+        self.recovery.missing(first, last, now_ns)
+        self._demux.attention = True

@@ -1,0 +1,400 @@
+"""Receivers that join late, or lose messages, and ask the source for them; everything is drawn from one seed.
+
+A source sends on a few topics and keeps some of it. Contexts join at any time, on a ring that overruns them or on a
+wire that loses, with receivers in every mode, full ones too; their channels to the source delay, fill up, break, and
+lose. The source ends in the middle, or waits for the recoveries; then another one begins. Every number from the
+promised one on is delivered once or reported lost once.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections import deque
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING
+
+from ipcbus.delivery.delivery_rules import DeliveryRules
+from ipcbus.delivery.delivery_session import DeliverySession
+from ipcbus.delivery.message_types import MessageFlag
+from ipcbus.delivery.reassembly_budget import ReassemblyBudget
+from ipcbus.delivery.sink import Sink
+from ipcbus.recovery.control_channel import ControlChannel
+from ipcbus.recovery.recovery_settings import RecoverySettings, RequestTerms
+from ipcbus.topic.message_retention import Retention
+from ipcbus.transport.topic_catch_up import TopicCatchUp
+from ipcbus.wire import control_messages
+from tests.sim.accounts import Account
+from tests.sim.recovery.answers import Answers
+from tests.sim.recovery.links import LinkTerms, link
+from tests.sim.storm import UNLIMITED, Member, Reception, Storm, Topic
+from tests.sim.wire import Wire
+from tests.sim.world import MS, SECOND, TOPICS_MAX, Sender, Terms, World
+
+if TYPE_CHECKING:
+    from ipcbus import Message
+
+MESSAGE_MAX = 1 << 20
+
+
+class LateReception(Reception):
+    """One topic at one context, with its recovery."""
+
+    def __init__(self, member: LateMember, topic: Topic, random: Random) -> None:
+        self.member: LateMember = member
+        self.topic, self.random = topic, random
+        self.closed = False
+        self.close_at = random.choice([0] * 14 + [random.randint(1, 40)])
+        self.raises = random.choice([0, 0, 0, 0.1])
+        self.pulled = random.random() < 0.3
+        self.ordered = member.ordered
+        self.sinks = [Sink(None, random.randint(1, 5)) if self.pulled else Sink(partial(self._called, 0), 1)]
+        if random.random() < 0.2:
+            self.sinks.append(Sink(partial(self._called, 1), 1))
+        self.accounts = [Account(self.ordered, topic.sent) for _ in self.sinks]
+        self.live_floor = topic.upcoming if member.ring or random.random() < 0.7 else None
+        self.floor = self.live_floor
+        delivery = member.delivery
+        delivery.receive(topic.number, topic.source.topic, self.sinks, member.rules, self.floor)
+        controller = delivery.topic(topic.number)
+        assert controller is not None
+        self.controller = controller
+        self.catch_up = TopicCatchUp(
+            delivery.demux,
+            controller,
+            member.settings,
+            asks_at_once=member.ring,
+            waiting_bytes_max=random.choice([0, 500, UNLIMITED]),
+        )
+        now_ns = member.world.now_ns
+        if member.joins_late:
+            self.catch_up.begin_late_join(now_ns, has_sent=topic.upcoming > 0 or random.random() < 0.5)
+        if member.recovers:
+            self.catch_up.begin_otr()
+        delivery.begin_topic(topic.number)
+
+    def info(self, found: control_messages.Info) -> None:
+        """The source says what it keeps; what this receiver was promised is known from now on."""
+        was_promised = self.controller.is_promised
+        self.catch_up.info(found, self.member.world.now_ns)
+        if was_promised or self.controller._promised_from is None:
+            return
+        first = self.controller._promised_from
+        assert first <= found.low
+        if self.live_floor is not None:
+            assert first <= self.live_floor
+        sent = self.topic.sent.get(first)
+        # Where nothing is kept, what comes first may be the rest of a message that began before.
+        rest = sent is not None and found.low == found.next and sent.first < first
+        self.floor = sent.last + 1 if sent is not None and rest else first
+
+    def end(self, upto: int | None) -> None:
+        """Nothing more comes."""
+        self.member.work_off(self)
+        super().end(upto)
+
+
+class LateMember(Member):
+    """A receiving context with a control channel to the source."""
+
+    def __init__(self, storm: RecoveryStorm, random: Random) -> None:
+        self.storm: RecoveryStorm = storm
+        self.random, self.world = random, storm.world
+        self.ring = random.random() < 0.5
+        self.wire_terms = Wire.draw(random)
+        self.overruns = random.choice([0, 0, 0.02, 0.1])
+        self._overrun = 0
+        self.ordered = random.choice([1, 1, 1, -1, 0])
+        self.joins_late = random.random() < 0.8
+        self.recovers = random.random() < 0.6
+        tiny = random.random() < 0.5
+        self.limits = (random.choice([0, 1, 4, 20]), random.choice([40, 700, 3000])) if tiny else (0, UNLIMITED)
+        recovery_ns = 0 if self.ring else random.choice([0, 5 * MS, 60 * MS])
+        self.rules = DeliveryRules(
+            ordered=self.ordered,
+            burst_loss=random.choice([2, 5, 1024]) if tiny else 1024,
+            caching=random.choice([0, 1, 5, 10_000]) if tiny and not recovery_ns else 0,
+            loss_check_ns=random.choice([0, 3 * MS, 50 * MS]),
+            recovery_ns=recovery_ns,
+            proximity=random.choice([0, 3, 20, 5000]),
+            waiting_max=random.choice([1, 4, 30, 10_000]),
+        )
+        self.settings = self._draw_settings(random)
+        self.budget = ReassemblyBudget(*self.limits)
+        self.trace: list[tuple[object, ...]] = []
+        self.wrong: AssertionError | None = None
+        self.raised = self.failed = 0
+        self.delivery = DeliverySession(
+            "LBT-RM:storm", TOPICS_MAX, budget=self.budget, failed=self._fail, delivered=lambda told: None
+        )
+        self.pending: deque[bytes] = deque()
+        self.link_terms = LinkTerms.draw(random)
+        self.channel: ControlChannel | None = None
+        self._attending = self._over = False
+        self._timer_ns = 0
+        self._refused = random.random() < 0.05
+        self.receptions: list[LateReception] = []  # type: ignore[assignment]
+        for topic in storm.topics:
+            if not topic.gone and random.random() < 0.8:
+                self.receptions.append(LateReception(self, topic, random))
+        storm.sender.receivers.append(self)  # type: ignore[arg-type]
+        self.calm = (
+            not tiny
+            and (self.recovers or not self.overruns if self.ring else self.recovers)
+            and self.link_terms.brings_all
+            and self.settings.late_join.timeout_ns > SECOND
+            and not self._refused
+            and storm.keeps_all
+            and not any(reception.live_floor is None for reception in self.receptions)
+        )
+        if self.rules.loss_check_ns:
+            self._check()
+        self._pull()
+        self.world.after(random.choice([0, 1, 10]) * MS, self._open)
+
+    @staticmethod
+    def _draw_settings(random: Random) -> RecoverySettings:
+        def terms(timeout_ms: int) -> RequestTerms:
+            interval = random.choice([5, 30]) * MS
+            return RequestTerms(
+                initial_delay_ns=random.choice([0, 10, 40]) * MS,
+                interval_ns=interval,
+                interval_max_ns=random.choice([interval, 4 * interval]),
+                timeout_ns=timeout_ms * MS,
+                requests_max=random.choice([1, 3, 10]),
+                numbers_max=random.choice([1, 7, 1000]),
+            )
+
+        timeout_ms = random.choice([300, 3000])
+        return RecoverySettings(
+            late_join=terms(timeout_ms),
+            otr=terms(timeout_ms),
+            info_interval_ns=random.choice([10, 50]) * MS,
+            info_requests_max=random.choice([10, 60]),
+            asks_silent_sources=random.random() < 0.8,
+            history=random.choice([None, None, None, 0, 1, 5, 50]),
+        )
+
+    # ------------------------------------------------------------------ the live stream
+
+    def wire(self, number: int, datagram: bytes) -> None:
+        """A datagram is sent to this context."""
+        if not self.ring:
+            super().wire(number, datagram)
+            return
+        if self._overrun == 0 and self.random.random() < self.overruns:
+            self._overrun = self.random.randint(1, 30)
+        if self._overrun:
+            self._overrun -= 1
+        else:
+            self.world.after(MS // 10, partial(self._come, datagram))
+
+    def _work(self) -> None:
+        super()._work()
+        self.attend()
+
+    # ------------------------------------------------------------------ the channel
+
+    def _open(self) -> None:
+        if self._over or self._refused:
+            return
+        answers, key = self.storm.answers, id(self)
+        here, there = link(self.world, self.random, self.link_terms, self.attend, lambda: answers.work(key, source_end))
+        queue_max = self.random.choice([100, 5000, UNLIMITED])
+        self.channel = ControlChannel(here, queue_max=queue_max, message_max=MESSAGE_MAX)
+        source_end = ControlChannel(there, queue_max=queue_max, message_max=MESSAGE_MAX)
+        answers.open(key, source_end)
+        for reception in self._open_receptions():
+            reception.catch_up.channel_ready(self.world.now_ns)
+        self.attend()
+
+    def _open_receptions(self) -> list[LateReception]:
+        return [reception for reception in self.receptions if not reception.closed]
+
+    def attend(self) -> None:
+        """What an event loop does for recoveries in a turn."""
+        if self._attending or self._over:
+            return
+        self._attending = True
+        now_ns, channel = self.world.now_ns, self.channel
+        while channel is not None and (message := channel.receive()) is not None:
+            self._take(message)
+        if channel is not None and channel.broken:
+            self.channel = channel = None
+            for reception in self._open_receptions():
+                reception.catch_up.channel_lost(now_ns)
+            self.world.after(self.random.choice([1, 20, 400]) * MS, self._open)
+        for reception in self._open_receptions():
+            before = reception.catch_up.busy
+            reception.catch_up.work(now_ns, channel.send if channel is not None else lambda message: False)
+            self._inspect()
+            if before and not reception.catch_up.busy and self.delivery.demux.blocked:
+                self.world.after(0, self._unblock)
+        if channel is not None:
+            channel.flush()
+        self._attending = False
+        due = [each.catch_up.due_ns for each in self._open_receptions()]
+        due_ns = min((each for each in due if each is not None), default=None)
+        if due_ns is not None and not now_ns <= self._timer_ns <= due_ns:
+            self._timer_ns = max(due_ns, now_ns + MS // 1000)
+            self.world.after(self._timer_ns - now_ns, self._timer)
+
+    def _timer(self) -> None:
+        if self.world.now_ns >= self._timer_ns:
+            self._timer_ns = -1
+        self.attend()
+
+    def _unblock(self) -> None:
+        self.delivery.demux.blocked = False
+        self._work()
+
+    def _take(self, message: bytes) -> None:
+        found = control_messages.decode(message)
+        assert isinstance(found, control_messages.Info | control_messages.Retransmission)
+        for reception in self._open_receptions():
+            if reception.topic.number == found.topic:
+                if isinstance(found, control_messages.Info):
+                    reception.info(found)
+                else:
+                    reception.catch_up.retransmission(found, self.world.now_ns)
+
+    def work_off(self, reception: LateReception) -> None:
+        """The session ends: what has come is delivered."""
+        while reception.catch_up.busy and not reception.closed:
+            while reception.pulled and reception.pull(UNLIMITED):
+                pass
+            reception.catch_up.work(self.world.now_ns, lambda message: False)
+        self._inspect()
+
+    def _check(self) -> None:
+        super()._check()
+        self.attend()
+
+    # ------------------------------------------------------------------ the end
+
+    @property
+    def recovering(self) -> bool:
+        """Whether a recovery runs, or messages wait for receivers."""
+        return bool(self.pending) or any(
+            each.controller.recovering or each.catch_up.busy for each in self._open_receptions()
+        )
+
+    def tell_last_numbers(self) -> None:
+        """The source says how far its topics went."""
+        for reception in self._open_receptions():
+            if not (reception.topic.gone or self.pending or self.delivery.demux.holds_datagram):
+                reception.controller.note_next_sequence(reception.topic.upcoming, self.world.now_ns)
+        self.attend()
+
+    def note(self, topic: int, index: int, message: Message) -> None:
+        """Into the trace."""
+        super().note(topic, index, message)
+        if message.flags & MessageFlag.LATE_JOIN:
+            self.guard(lambda: self._assert(self.joins_late, "late join without being asked for"))
+        if message.flags & MessageFlag.OTR:
+            self.guard(lambda: self._assert(self.recovers or self.joins_late, "recovered without being asked for"))
+
+    def finish(self) -> None:
+        """The session is over."""
+        patient = self.storm.patient
+        self.calm = self.calm and patient and not any(reception.topic.gone for reception in self.receptions)
+        self._over = False
+        super().finish()
+        self._over = True
+
+    @staticmethod
+    def _assert(holds: bool, why: str) -> None:
+        assert holds, why
+
+
+class RecoveryStorm(Storm):
+    """One source's session in a world in which others may have been before."""
+
+    def __init__(self, random: Random, world: World) -> None:
+        self.random, self.world = random, world
+        self.over = False
+        self.patient = random.random() < 0.6
+        self.keeps_all = random.random() < 0.5
+        self.sender = Sender(
+            world,
+            Terms(
+                datagram_max=random.choice([48, 64, 104, 200, 1500]),
+                minimum_length=random.choice([1, 60, 300, 2048]),
+                batching_interval=random.choice([1, 10]) * MS,
+                tsni_interval=random.choice([0, 4, 20]) * MS,
+                tsni_active=random.choice([0, 100]) * MS,
+                sm_minimum=1000 * SECOND,
+            ),
+        )
+        self.topics = [Topic(n, self.sender.topic(f"topic {n}"), {}) for n in range(random.randint(1, 2))]
+        size_limit = UNLIMITED if self.keeps_all else random.choice([100, 2000, 10_000])
+        self.answers = Answers(world, random)
+        for topic in self.topics:
+            thresholds = (0, 0) if self.keeps_all else (random.choice([0, 0, 500]), random.choice([0, 0, 50 * MS]))
+            retention = Retention(*thresholds, size_limit)
+            topic.source._retain(retention)
+            self.answers.retransmitter.add_topic(topic.number, retention)
+        self.late_members: list[LateMember] = []
+        for _ in range(random.choice([1, 2, 2, 3])):
+            world.after(random.randint(0, 300) * MS, self._join)
+
+    def run(self) -> None:
+        """All of it."""
+        random, world = self.random, self.world
+        for _ in range(random.randint(20, 150)):
+            topic = random.choice(self.topics)
+            was_gone = topic.gone
+            self._act(topic)
+            if topic.gone and not was_gone:
+                self.answers.retransmitter.remove_topic(topic.number)
+            if random.random() < 0.4:
+                world.run(world.now_ns + random.choice([1, 1, 5, 30]) * MS)
+        for topic in self.topics:
+            topic.source._refuse_sends()  # which ends an explicit batch that is open
+        self.sender.batch.flush()
+        self.sender.pump()
+        world.run(world.now_ns + 200 * MS)
+        turns = 200 if self.patient else random.randint(0, 2)
+        for _ in range(turns):
+            for member in self.late_members:
+                member.tell_last_numbers()
+            world.run(world.now_ns + 50 * MS)
+            if not any(member.recovering for member in self.late_members):
+                break
+        self.over = self.answers.over = True
+        for member in self.members:
+            member.finish()
+
+    @property
+    def members(self) -> list[LateMember]:  # type: ignore[override]
+        """Its receiving contexts."""
+        return self.late_members
+
+    def _join(self) -> None:
+        if not self.over:
+            self.late_members.append(LateMember(self, Random(self.random.random())))
+
+
+def run(seed: int) -> str:
+    """Runs a simulation; returns the digest of its traces.
+
+    Raises:
+        AssertionError: something was not as promised.
+    """
+    random, world, digests = Random(seed), World(), []
+    for _ in range(random.choice([1, 1, 2])):
+        storm = RecoveryStorm(random, world)
+        storm.run()
+        digests.append(storm.digest())
+    return " ".join(digests)
+
+
+def attempt(seeds: range) -> list[tuple[int, str]]:
+    """Runs some simulations; returns the seeds that failed, and how."""
+    failed = []
+    for seed in seeds:
+        try:
+            run(seed)
+        except Exception:
+            failed.append((seed, traceback.format_exc()))
+    return failed

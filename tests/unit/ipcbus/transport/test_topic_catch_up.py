@@ -1,0 +1,99 @@
+"""A topic's recovery from request to receiver, over a source that answers at once."""
+
+from __future__ import annotations
+
+from ipcbus.delivery.sink import Sink
+from ipcbus.recovery.recovery_settings import RecoverySettings
+from ipcbus.topic.message_retention import Retention
+from ipcbus.transport.topic_catch_up import TopicCatchUp
+from ipcbus.wire import control_messages
+from ipcbus.wire.control_messages import Info, InfoRequest, RangeRequest, Retransmission
+from tests.kit.desk import Desk, data, whole
+from tests.kit.retaining import message
+
+
+class Source:
+    """Answers requests for topic 1 into a list."""
+
+    def __init__(self, count: int) -> None:
+        self.retention = Retention(0, 0, 1 << 20)
+        for number in range(count):
+            self.retention.put(7, message(number, str(number).encode()))
+        self.answers: list[Info | Retransmission] = []
+
+    def send(self, request: bytes) -> bool:
+        """Takes a request."""
+        found = control_messages.decode(request)
+        if isinstance(found, InfoRequest):
+            self.answers.append(Info(1, *self.retention.info(found.history)))
+        elif isinstance(found, RangeRequest):
+            _, following, entries = self.retention.read(found.first, found.last, 10_000)
+            self.answers.append(Retransmission(1, found.first, following - 1, memoryview(entries)))
+        return True
+
+
+def run(catch_up: TopicCatchUp, source: Source, turns: int = 1000) -> None:
+    """Lets both talk until nothing is said any more."""
+    for now_ns in range(turns):
+        catch_up.work(now_ns, source.send)
+        answers, source.answers = source.answers, []
+        for each in answers:
+            if isinstance(each, Info):
+                catch_up.info(each, now_ns)
+            else:
+                catch_up.retransmission(each, now_ns)
+
+
+def catch_up_of(desk: Desk, **options: int) -> TopicCatchUp:
+    """The recovery of topic 1."""
+    return TopicCatchUp(desk.demux, desk.topic, RecoverySettings(), asks_at_once=True, **options)
+
+
+def test_a_late_join_brings_what_was_sent() -> None:
+    desk, source = Desk(floor=50), Source(50)
+    catch_up = catch_up_of(desk)
+    catch_up.begin_late_join(0)
+    run(catch_up, source)
+    assert desk._since(0) == data(*range(50))
+    assert catch_up.due_ns is None
+    assert desk.feed(whole(50)) == data(50)
+
+
+def test_a_lost_message_is_asked_for() -> None:
+    desk, source = Desk(floor=0), Source(50)
+    catch_up = catch_up_of(desk)
+    catch_up.begin_otr()
+    desk.feed(*(whole(number) for number in range(10)), whole(40))
+    assert desk.demux.attention
+    assert catch_up.due_ns == 0
+    run(catch_up, source)
+    assert desk._since(0) == data(*range(41))
+
+
+def test_a_receiver_without_room_holds_its_messages_back() -> None:
+    desk, source = Desk(floor=50), Source(50)
+    desk.feed()
+    pulled = Sink(None, 3)
+    desk.topic.set_sinks([pulled])
+    catch_up = catch_up_of(desk, waiting_bytes_max=0)
+    catch_up.begin_late_join(0)
+    got = []
+    for turn in range(200):
+        run(catch_up, source, 3)
+        assert len(pulled.queue) <= 3
+        catch_up.recovery.channel_ready(turn)  # asked again, also for what was dropped
+        while pulled.queue:
+            got.append(pulled.queue.popleft().sequence_number)
+    assert got == list(range(50))
+    assert not catch_up.busy
+
+
+def test_without_a_way_to_the_source_losses_are_reported() -> None:
+    desk = Desk(floor=0)
+    catch_up = catch_up_of(desk)
+    catch_up.begin_otr()
+    assert desk.feed(whole(0), whole(3)) == data(0)
+    before = len(desk.seen)
+    catch_up.end(5)
+    assert desk._since(before) == [("lost", 1), ("lost", 2), *data(3)]
+    assert desk.feed(whole(5)) == [("lost", 4), *data(5)]
