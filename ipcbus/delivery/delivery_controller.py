@@ -80,6 +80,7 @@ class DeliveryController(Controller):
         self.started = self.ended = False
         self.recovers = self.joins_late = False
         self.relieved = 0
+        self.only_history = False
         self.on_missing: Callable[[int, int, int], None] = lambda first, last, now_ns: None
         self.next_check_ns = 0
         self._losses, self._tally, self._budget = losses, tally or Tally(), budget
@@ -365,7 +366,7 @@ class DeliveryController(Controller):
         self._count_entries()
         in_order = self.rules.ordered == IN_ORDER
         recovers = bool(self._gaps) and self._gaps.due_ns == NEVER
-        if self.joins_late and self._promised_from is not None and not recovers:
+        if self.joins_late and self._promised_from is not None and not (recovers or self.only_history):
             self.joins_late = False
         self._choose_to_skip(in_order=in_order, recovers=recovers)
         plain = self.started and not self._partials

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ipcbus.delivery.demux import Demux
 from ipcbus.delivery.message_types import MessageType
+from ipcbus.delivery.own_history import OwnHistory
 from ipcbus.delivery.received_message import Origin, event
 from ipcbus.delivery.recovering_controller import RecoveringController
 
@@ -53,6 +54,7 @@ class DeliverySession:
         self.on_view_kept: Callable[[], None] = lambda: None
         self._budget, self._delivered = budget, delivered
         self._begun = begun
+        self._histories: dict[int, list[OwnHistory]] = {}
         self._had_bos: dict[int, set[Sink]] = {}
         self._raised: BaseException | None = None
 
@@ -98,6 +100,51 @@ class DeliverySession:
             self.demux.set_controller(controller)
         controller.set_sinks(sinks)
 
+    def receive_later(self, number: int, sink: Sink, now_ns: int) -> OwnHistory | None:
+        """Gives a topic that is received already to another sink, with the history that the others have had.
+
+        Returns:
+            The sink's own history, which a recovery has to bring; None when the sink simply joined the others, because
+            they have got nothing yet.
+        """
+        main = self.topic(number)
+        if main is None or main.untouched:
+            if main is not None:
+                main.set_sinks([*main.sinks, sink])
+            return None
+        own = RecoveringController(
+            main.origin, number, main.rules, self, tally=self.demux.tally, budget=self._budget, floor=None
+        )
+        own.set_sinks([sink])
+        self._send_bos(own)
+        history = OwnHistory(main, own, sink, self, now_ns)
+        self._histories.setdefault(number, []).append(history)
+        return history
+
+    def sinks(self, number: int) -> list[Sink]:
+        """Returns the sinks that receive a topic, also those that wait for their own history."""
+        main, waiting = self.topic(number), self.histories(number)
+        taps = [each.tap for each in waiting]
+        wait = [each.sink for each in waiting]
+        return wait if main is None else [sink for sink in main.sinks if sink not in taps + wait] + wait
+
+    def keep_sinks(self, number: int, sinks: Sequence[Sink]) -> None:
+        """Stops giving a topic to sinks other than these."""
+        main = self.topic(number)
+        for each in self.histories(number):
+            if each.sink not in sinks:
+                each.forget()
+        if main is not None:
+            taps = [each.tap for each in self.histories(number)]
+            main.set_sinks([sink for sink in main.sinks if sink in sinks or sink in taps])
+
+    def histories(self, number: int) -> list[OwnHistory]:
+        """Returns the receivers of a topic that wait for their own history."""
+        waiting = [each for each in self._histories.pop(number, []) if not each.over]
+        if waiting:
+            self._histories[number] = waiting
+        return waiting
+
     def begin_topic(self, number: int) -> None:
         """Gives each sink of the topic the session's BOS once, if the session has begun."""
         controller = self.topic(number)
@@ -108,6 +155,8 @@ class DeliverySession:
     def remove_topic(self, number: int) -> None:
         """Stops receiving a topic."""
         self._had_bos.pop(number, None)
+        for history in self.histories(number):
+            history.forget()
         removed = self.demux.remove_controller(number)
         if isinstance(removed, RecoveringController):
             removed.forget()
@@ -126,6 +175,8 @@ class DeliverySession:
                 break
             except BaseException as error:  # of a callback: the rest is still reported
                 self._raised = error
+        for history in self.histories(controller.topic_number):
+            history.finish()
         following = max(next_sequence, controller.stopped_before or 0)
         # In a stay that brought nothing, nothing begins or ends.
         if following and not controller.ended and following != controller.resumed_at:

@@ -92,6 +92,12 @@ class Gaps:
                 return
             del self._firsts[0], self._rest[0]
 
+    def drop(self, first: int, last: int) -> None:
+        """Removes the missing numbers from `first` to `last`."""
+        self.set_due(first, last, -1)
+        kept = [(begin, rest) for begin, rest in zip(self._firsts, self._rest, strict=True) if rest[1] != -1]
+        self._firsts, self._rest = [begin for begin, _ in kept], [rest for _, rest in kept]
+
     def set_due(self, first: int, last: int, due_ns: int) -> None:
         """Changes the time at which the missing numbers from `first` to `last` are given up."""
         at = max(0, bisect_right(self._firsts, first) - 1)
@@ -106,6 +112,10 @@ class Gaps:
             self._firsts[at : at + 1] = [piece[0] for piece in pieces]
             self._rest[at : at + 1] = [(piece[1], piece[2], opening_number) for piece in pieces]
             at += len(pieces)
+
+    def ranges(self) -> Iterator[tuple[int, int]]:
+        """Yields all ranges, ascending."""
+        return ((begin, rest[0]) for begin, rest in zip(self._firsts, self._rest, strict=True))
 
     def recovering(self, first: int = 0) -> Iterator[tuple[int, int]]:
         """Yields the ranges from number `first` on that a recovery fills, ascending."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ipcbus.delivery.delivery_controller import DeliveryController
+from ipcbus.delivery.delivery_rules import IN_ORDER
 from ipcbus.delivery.demux import DROPPED
 from ipcbus.delivery.message_types import MessageFlag
 
@@ -54,6 +55,35 @@ class RecoveringController(DeliveryController):
             self._deliver_and_give_up(now_ns)
         finally:
             self._finish_call()
+
+    @property
+    def boundary(self) -> int:
+        """In order: the first number of which the sinks have got nothing yet, neither message nor loss."""
+        self._sync()
+        return min([self._next, *(partial.span.first for partial in self._partials.values())])
+
+    @property
+    def untouched(self) -> bool:
+        """Whether the sinks have got no message and no loss yet."""
+        in_order = self.rules.ordered == IN_ORDER
+        return not self.started or (in_order and not self.is_promised)
+
+    def begin_history(self, main: RecoveringController, now_ns: int) -> None:
+        """Waits for what another controller of the topic has already given to other receivers, and for that only.
+
+        Args:
+            main: gets the live messages. Not in order, it gives what it still misses to the new receiver too.
+            now_ns: the time.
+        """
+        in_order = self.rules.ordered == IN_ORDER
+        self.only_history = self.recovers = True
+        self.floor = main.boundary if in_order else main.expected
+        self.begin_late_join(now_ns)
+        if not in_order:
+            spans = [(partial.span.first, partial.span.last) for partial in main._partials.values()]
+            for first, last in [*main._gaps.ranges(), *spans]:
+                self._gaps.drop(first, last)
+            self._update_counts()
 
     @property
     def recovering(self) -> bool:
@@ -140,7 +170,7 @@ class RecoveringController(DeliveryController):
             self._gaps.drop_below(self._promised_from)
             self._next = max(self._next, self._promised_from)
             # Without history, fragments of a message that began before the receivers joined are not losses.
-            self.started = bool(self._order_map) or self.expected > self.floor
+            self.started = self.only_history or bool(self._order_map) or self.expected > self.floor
         elif self._live_floor is None:
             self.floor, self._promised_from = first, first or 0
         else:

@@ -99,11 +99,18 @@ class TopicRecovery:
 
     def begin_late_join(self, now_ns: int, *, has_sent: bool = True) -> None:
         """Asks for what was sent before; `has_sent` says whether the source has sent anything, as far as is known."""
-        settings = self._settings
         self._target.begin_late_join(now_ns)
+        if has_sent or self._settings.asks_silent_sources:
+            self.ask_for_history(now_ns)
+        else:
+            self._target.end_recovery(now_ns)
+
+    def ask_for_history(self, now_ns: int) -> None:
+        """Asks what the source keeps, for a target that waits for it already."""
+        settings = self._settings
         self._info_due_ns = now_ns
         self._info_until_ns = now_ns + settings.info_requests_max * settings.info_interval_ns
-        if settings.history == 0 or not (has_sent or settings.asks_silent_sources):
+        if settings.history == 0:
             self._target.end_recovery(now_ns)
 
     def missing(self, first: int, last: int, now_ns: int) -> None:

@@ -65,6 +65,10 @@ class TopicCatchUp:
         """Gives the receivers what the source keeps; `has_sent` says whether it has sent anything, as far as known."""
         self.recovery.begin_late_join(now_ns, has_sent=has_sent)
 
+    def begin_own_history(self, now_ns: int) -> None:
+        """Asks for the history of a receiver that was made later; its controller waits already (`OwnHistory`)."""
+        self.recovery.ask_for_history(now_ns)
+
     def begin_otr(self) -> None:
         """Asks the source for lost messages from now on."""
         self.controller.recovers = True

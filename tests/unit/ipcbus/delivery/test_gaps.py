@@ -131,6 +131,12 @@ def test_numbers_below_another_are_dropped() -> None:
     assert len(gaps) == 0
 
 
+def test_some_numbers_are_dropped() -> None:
+    gaps = recovered((1, 5), (8, 9))
+    gaps.drop(3, 8)
+    assert list(gaps.ranges()) == [(1, 2), (9, 9)]
+
+
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 5)), max_size=6), st.integers(0, 60), st.integers(0, 60))
 def test_the_time_of_some_numbers_changes(steps: list[tuple[int, int]], first: int, last: int) -> None:
     gaps, missing, at = Gaps(), set(), 0

@@ -88,6 +88,23 @@ def test_a_receiver_without_room_holds_its_messages_back() -> None:
     assert not catch_up.busy
 
 
+def test_a_later_receiver_of_the_topic_gets_its_own_history() -> None:
+    desk, source = Desk(), Source(50)
+    desk.feed(*(whole(number) for number in range(50)))
+    later: list[int] = []
+    history = desk.session.receive_later(1, Sink(lambda message: later.append(message.sequence_number), 1), 0)
+    assert history is not None
+    catch_up = TopicCatchUp(
+        desk.demux, history.controller, RecoverySettings(history=20), asks_at_once=True, waiting_bytes_max=0
+    )
+    catch_up.begin_own_history(0)
+    run(catch_up, source)
+    assert history.advance(2000)
+    desk.feed(whole(50))
+    assert later == [-1, *range(30, 51)]
+    assert desk._since(0) == data(*range(51))
+
+
 def test_without_a_way_to_the_source_losses_are_reported() -> None:
     desk = Desk(floor=0)
     catch_up = catch_up_of(desk)

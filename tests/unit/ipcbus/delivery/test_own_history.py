@@ -1,0 +1,167 @@
+"""A receiver that is made when others of its topic receive already gets the history that they have had."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ipcbus import MessageFlag, MessageType
+from ipcbus.delivery.retransmitted_feed import RetransmittedFeed
+from ipcbus.delivery.sink import Sink
+from tests.kit.desk import Desk, Seen, data, seen_of, whole
+from tests.kit.retaining import entry
+
+if TYPE_CHECKING:
+    from ipcbus import Message
+    from ipcbus.delivery.own_history import OwnHistory
+
+
+class Later:
+    """A second receiver of topic 1."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+        self.messages: list[Message] = []
+        self.sink = Sink(self.messages.append, 1)
+        found = desk.session.receive_later(1, self.sink, 0)
+        assert found is not None
+        self.history: OwnHistory = found
+        self.feed = RetransmittedFeed(desk.demux, found.controller)
+
+    def again(self, first: int, last: int) -> bool:
+        """The source sends these numbers again."""
+        entries = b"".join(entry(number, str(number).encode()) for number in range(first, last + 1))
+        self.feed.begin(first, last, entries, self.history.controller.recovery_flag)
+        assert self.feed.run(0)
+        return self.history.advance(0)
+
+    @property
+    def seen(self) -> list[Seen]:
+        """What it got."""
+        return [seen_of(message) for message in self.messages]
+
+
+def test_in_order_the_history_comes_first_and_then_it_joins_the_others() -> None:
+    desk = Desk()
+    desk.feed(*(whole(number) for number in range(5)))
+    later = Later(desk)
+    assert not later.history.advance(0)
+    assert desk.feed(whole(5)) == data(5)
+    later.history.controller.promise(2, 6, 0)
+    assert not later.history.advance(0)
+    assert desk.feed(whole(6)) == data(6)
+    assert not later.again(2, 4)
+    assert later.seen == [("BOS",), *data(2, 3, 4)]
+    assert later.again(5, 5)
+    assert later.seen == [("BOS",), *data(2, 3, 4, 5, 6)]
+    assert desk.feed(whole(7)) == data(7)
+    assert later.seen[-1:] == data(7)
+    assert [message.flags for message in later.messages[1:]] == [MessageFlag.LATE_JOIN] * 4 + [0, 0]
+    assert desk.session.sinks(1)[-1] is later.sink
+    assert desk.topic.fast_path
+
+
+def test_without_history_it_joins_at_once() -> None:
+    desk = Desk()
+    desk.feed(whole(0))
+    later = Later(desk)
+    later.history.controller.promise(1, 1, 0)
+    assert later.history.advance(0)
+    desk.feed(whole(1))
+    assert later.seen == [("BOS",), *data(1)]
+
+
+def test_before_the_others_got_anything_it_simply_joins_them() -> None:
+    desk = Desk()
+    assert desk.session.receive_later(1, desk.sink(), 0) is None
+    assert len(desk.topic.sinks) == 2
+
+
+def test_what_is_kept_is_bounded_and_asked_for() -> None:
+    desk = Desk(waiting_max=3)
+    desk.feed(*(whole(number) for number in range(5)))
+    later = Later(desk)
+    later.history.controller.promise(0, 5, 0)
+    later.history.advance(0)
+    desk.feed(*(whole(number) for number in range(5, 20)))
+    assert not later.again(0, 4)
+    assert list(later.history.controller.missing()) == [(5, 19)]
+    assert later.again(5, 19)
+    assert later.seen == [("BOS",), *data(*range(20))]
+
+
+@pytest.mark.parametrize("ordered", [-1, 0])
+def test_not_in_order_live_messages_come_at_once_and_each_number_once(ordered: int) -> None:
+    desk = Desk(ordered=ordered, recovery_ns=10**9)
+    desk.feed(whole(0), whole(1), whole(4))
+    later = Later(desk)
+    desk.feed(whole(5))
+    assert later.seen == [("BOS",), *data(5)]
+    later.history.controller.promise(0, 6, 0)
+    assert list(later.history.controller.missing()) == [(0, 1), (4, 4)]
+    desk.feed(whole(2), whole(3))
+    assert later.again(0, 5)
+    assert sorted(later.seen[1:]) == data(0, 1, 2, 3, 4, 5)
+
+
+def test_at_the_end_what_did_not_come_is_lost() -> None:
+    desk = Desk(burst_loss=1)
+    desk.feed(*(whole(number) for number in range(5)))
+    later = Later(desk)
+    later.history.controller.promise(1, 5, 0)
+    later.history.advance(0)
+    desk.feed(whole(5))
+    desk.end(7)
+    assert later.seen == [("BOS",), ("burst", 1, 4), *data(5), ("lost", 6), ("EOS",)]
+
+
+def test_a_closed_one_is_forgotten() -> None:
+    desk = Desk()
+    first = desk.topic.sinks[0]
+    desk.feed(whole(0))
+    later = Later(desk)
+    later.history.controller.promise(0, 1, 0)
+    later.history.advance(0)
+    assert len(desk.topic.sinks) == 2
+    desk.session.keep_sinks(1, [first])
+    assert desk.topic.sinks == [first]
+    assert desk.session.histories(1) == []
+    assert desk.budget.entries == 0
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_in_any_course_each_number_comes_once(seed: int) -> None:
+    random = Random(seed)
+    ordered = random.choice([1, -1, 0])
+    desk = Desk(ordered=ordered, waiting_max=random.choice([1, 3, 100]), proximity=random.choice([0, 2, 100]))
+    sent = random.randint(1, 10)
+    desk.feed(*(whole(number) for number in range(sent)))
+    later = Later(desk)
+    low = random.randint(0, sent)
+    for turn in range(60):
+        if random.random() < 0.5:
+            desk.feed(whole(sent))
+            sent += 1
+        elif random.random() < 0.3 and sent > 1:
+            sent += 2  # two are lost on the way
+            desk.feed(whole(sent))
+            sent += 1
+        if turn == 5:
+            later.history.controller.promise(low, sent, 0)
+        missing = next(later.history.controller.missing(), None) if turn > 5 else None
+        if missing is not None:
+            last = min(missing[1], missing[0] + random.randint(0, 5))
+            later.again(missing[0], last)
+        later.history.advance(0)
+    desk.end(sent)
+    fates = [
+        number
+        for message in later.messages
+        if message.type not in (MessageType.BOS, MessageType.EOS)
+        for number in range(message.first_sequence_number, message.sequence_number + 1)
+    ]
+    assert sorted(fates) == list(range(low, sent))
+    assert ordered != 1 or fates == sorted(fates)
+    assert [seen for seen in later.seen if seen in (("BOS",), ("EOS",))] == [("BOS",), ("EOS",)]
