@@ -4,8 +4,9 @@ The receiving context opens the channel. Each side draws an epoch, 32 random bit
 once the other side knows them, in those of the other side. So a packet of an earlier channel is not taken::
 
     opener -> acceptor   FRAME_ACK  to 0, from r, ASKS           the opener repeats it until the answer comes
-    acceptor -> opener   FRAME_ACK  to r, from s                 the acceptor remembers r and s, and no more
+    acceptor -> opener   FRAME_ACK  to r, from s, ASKS           the acceptor remembers r and s, and no more
     opener -> acceptor   FRAME or FRAME_ACK  to s, from r        proves that the opener has got s: the channel exists
+    acceptor -> opener   FRAME or FRAME_ACK  to r, from s        until then the opener repeats the proof
     either -> other      FRAME_ACK  to r or s, ENDED             the sender has no such channel (any more)
 
 A frame is sent again when three frames that were sent after it were acknowledged, or at the retransmission time-out,
@@ -141,7 +142,8 @@ class FrameWindow:
         self._shown_limit = 0
         self._shows = True
         self._asks = not peer_epoch
-        self._wakes = self._ends = False
+        self._confirmed = peer_epoch != 0  # the other side has the channel
+        self._wakes = self._ends = self._wants_room = False
 
     # ---- the link
 
@@ -149,7 +151,8 @@ class FrameWindow:
         """Takes a frame to send; False when the window is full, and while the channel is not open or broken."""
         if not 0 < len(frame) <= self.frame_max:
             raise ValueError(f"a frame of {len(frame)} bytes, but the link takes 1 to {self.frame_max}")
-        if self.broken or not self.peer_epoch or len(self._sent) >= WINDOW:
+        self._wants_room = self.broken == "" and (not self.peer_epoch or len(self._sent) >= WINDOW)
+        if self.broken or self._wants_room:
             return False
         self._wakes |= not self._sent
         self._sent.append(_Sent(frame))
@@ -171,6 +174,17 @@ class FrameWindow:
             self._ends = True
             self._break("this side has closed the channel")
 
+    @property
+    def ready(self) -> bool:
+        """Whether there is a frame to take, or room that the last `put` missed."""
+        has_room = self.peer_epoch != 0 and len(self._sent) <= WINDOW // 2
+        return bool(self._ready) or (self._wants_room and has_room)
+
+    @property
+    def has_news(self) -> bool:
+        """Whether `packets` has an acknowledgement to send."""
+        return self._shows
+
     # ---- packets that come
 
     def receive(self, packet: Frame | FrameAck, now_ns: int) -> None:
@@ -188,6 +202,9 @@ class FrameWindow:
         if opens:
             self.peer_epoch = packet.sender
             self._shows = True
+            self._progressed(now_ns)
+        if not self._confirmed and not packet.flags & ASKS:
+            self._confirmed = True
             self._progressed(now_ns)
         if isinstance(packet, udp_packets.FrameAck):
             self._shows |= bool(packet.flags & ASKS)
@@ -299,7 +316,7 @@ class FrameWindow:
     @property
     def _awaits(self) -> bool:
         """Whether the other side has to answer."""
-        return not self.peer_epoch or bool(self._sent)
+        return not self._confirmed or bool(self._sent)
 
     @property
     def _waits_for_room(self) -> bool:
@@ -371,9 +388,10 @@ class FrameWindow:
             found.append((number, each))
         return found
 
-    def replaced(self) -> None:
-        """Breaks the channel, because the other side has opened another one."""
-        self._break("the other side has opened another channel")
+    def end(self, reason: str) -> None:
+        """Breaks the channel, without a word to the other side."""
+        if not self.broken:
+            self._break(reason)
 
     def _break(self, reason: str) -> None:
         self.broken = reason
@@ -419,16 +437,21 @@ class FrameAcceptor:
         if packet.to != given:
             self._answer(packet, given if packet.to == 0 else 0)
             return False
-        if window is not None and not window.broken:
-            window.replaced()
+        if window is not None:
+            window.end("the other side has opened another channel")
         del self._candidates[packet.sender]
         self.window = FrameWindow(self._settings, given, now_ns, peer_epoch=packet.sender, pace=self._pace)
         self.window.receive(packet, now_ns)
         return True
 
+    @property
+    def next_ns(self) -> int | None:
+        """The time at which to call the channel's `turn` and `packets`; None when nothing is due."""
+        return self.window.next_ns if self.window is not None else None
+
     def _answer(self, packet: Frame | FrameAck, epoch: int) -> None:
         """Answers with an epoch, or with 0 that there is no such channel."""
-        answer = (packet.sender, epoch or packet.to, 0 if epoch else ENDED)
+        answer = (packet.sender, epoch or packet.to, ASKS if epoch else ENDED)
         if answer not in self._answers and len(self._answers) < _ANSWERS_MAX:
             self._answers.append(answer)
 

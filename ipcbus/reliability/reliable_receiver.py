@@ -10,7 +10,7 @@ from ipcbus.reliability.receiver_settings import ReceiverCounts
 from ipcbus.reliability.registration import OVER, TABLE, Cause, State
 from ipcbus.reliability.topic_subscriptions import TopicSubscriptions
 from ipcbus.wire import udp_packets
-from ipcbus.wire.udp_packets import DATA, DATA_HEAD, DATA_HEADER, NUMBER_MAX, VERSION
+from ipcbus.wire.udp_packets import DATA, DATA_HEAD, DATA_HEADER, NUMBER_MAX, VERSION, Frame, FrameAck
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
@@ -72,6 +72,7 @@ class ReliableReceiver:
         """The time of the last sign of life of the source; at first, the time of construction."""
         self.answers = 0
         """The number of answers of the source to the question how far it has sent."""
+        self._channel_packets: list[Frame | FrameAck] = []
         self.for_good = False
         """Whether it cannot be joined again: it has ended or was left, and is not only silent."""
 
@@ -123,7 +124,17 @@ class ReliableReceiver:
         found, self._packets_out = self._packets_out, []
         return found
 
+    def take_channel_packets(self) -> list[Frame | FrameAck]:
+        """Returns, once, the packets of the control channel that came."""
+        found, self._channel_packets = self._channel_packets, []
+        return found
+
     # ---- state
+
+    @property
+    def channel_cookie(self) -> int:
+        """The cookie for the packets of the control channel; 0 while the source has not registered the receiver."""
+        return self._cookie if self.state in (State.JOINED, State.ENDING) else 0
 
     @property
     def over(self) -> bool:
@@ -260,6 +271,8 @@ class ReliableReceiver:
             self._reset(found, now_ns)
         elif isinstance(found, udp_packets.Topics) and self._cookie and found.cookie == self._cookie:
             self.subscriptions.answered(found)
+        elif isinstance(found, Frame | FrameAck) and found.cookie == self.channel_cookie != 0:
+            self._channel_packets.append(found)
         else:
             self.counts.dgrams_dropped_other += 1
         self._end_if_complete(now_ns)

@@ -8,15 +8,30 @@ from typing import TYPE_CHECKING, Final
 from ipcbus.reliability.clients import TABLE, Answer, Cause, Client, Clients, ClientSettings, State
 from ipcbus.reliability.send_state import SendCounts, SendSettings, SendState
 from ipcbus.wire import udp_packets
-from ipcbus.wire.udp_packets import ACK, ASKS, CONNECT, DATA_BODY, LEAVE, NAK, NO_TOPIC
+from ipcbus.wire.udp_packets import (
+    ACK,
+    ASKS,
+    CONNECT,
+    DATA_BODY,
+    FRAME,
+    FRAME_ACK,
+    LEAVE,
+    NAK,
+    NO_TOPIC,
+    Frame,
+    FrameAck,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
+    from ipcbus.reliability.rate_limiter import RateLimiter
     from ipcbus.reliability.send_state import Datagram, Refusal
 
 ALL: Final = None
 """The address of a packet for all clients: it goes to the group, or to each of `addresses`."""
+
+_WithCookie = udp_packets.Ack | udp_packets.Numbers | udp_packets.Client | Frame | FrameAck
 
 FINAL_TIMES: Final = 10
 """The largest number of session messages that announce the end of a session."""
@@ -89,6 +104,7 @@ class ReliableSender:
         self._send_state.has_no_receivers = not multicast
         self._clients = Clients(session_id, settings.clients, secret)
         self._packets_out: list[tuple[bytes, Hashable]] = []
+        self._channel_packets: list[tuple[Frame | FrameAck, Client]] = []
         self._topic_numbers = topic_numbers
         self._finals_sent: int | None = None
         self._final_ns = 0
@@ -127,6 +143,11 @@ class ReliableSender:
         found, self._packets_out = self._packets_out, []
         return found
 
+    def take_channel_packets(self) -> list[tuple[Frame | FrameAck, Client]]:
+        """Returns, once, the packets of control channels that came, with their clients."""
+        found, self._channel_packets = self._channel_packets, []
+        return found
+
     def end(self, now_ns: int, *, still_needed: bool = False) -> None:
         """Announces the end of the session to the clients, several times while `turn` is called.
 
@@ -158,6 +179,15 @@ class ReliableSender:
     def clients(self) -> tuple[Client, ...]:
         """The registered clients whose context is known."""
         return self._clients.known
+
+    def client_at(self, address: Hashable) -> Client | None:
+        """Returns the client that is registered at an address."""
+        return self._clients.get(address)
+
+    @property
+    def retransmit_limiter(self) -> RateLimiter:
+        """The limit of retransmissions, which frames of control channels share."""
+        return self._send_state.retransmit_limiter
 
     @property
     def changes(self) -> int:
@@ -215,7 +245,7 @@ class ReliableSender:
     def receive(self, packet: bytes, address: Hashable, now_ns: int) -> None:
         """Takes a packet from the network; invalid ones are counted."""
         found = udp_packets.parse(packet)
-        if found is None or found.type not in (CONNECT, ACK, NAK, LEAVE):
+        if found is None or found.type not in (CONNECT, ACK, NAK, LEAVE, FRAME, FRAME_ACK):
             self.counts.dgrams_dropped_malformed += 1
         elif found.session_id != self.session_id:
             self.counts.dgrams_dropped_sid += 1
@@ -239,7 +269,7 @@ class ReliableSender:
         self._packets_out.append((self._session_message(flags, cookie, found.nonce), address))
 
     def _from_client(self, found: udp_packets.Packet, address: Hashable, now_ns: int) -> None:
-        cookie = found.cookie if isinstance(found, udp_packets.Ack | udp_packets.Numbers | udp_packets.Client) else 0
+        cookie = found.cookie if isinstance(found, _WithCookie) else 0
         client = self._clients.authenticate(address, cookie, now_ns)
         if client is None:
             self.counts.dgrams_dropped_unproven += 1
@@ -249,6 +279,9 @@ class ReliableSender:
             self._ack(found, client)
         elif isinstance(found, udp_packets.Numbers):
             self._nak(found.numbers, client, now_ns)
+        elif isinstance(found, Frame | FrameAck):
+            if client.state is State.KNOWN:
+                self._channel_packets.append((found, client))
         else:
             self._clients.leave(client)
             self._note_receivers()
@@ -312,7 +345,7 @@ class ReliableSender:
     def _reset(self, found: udp_packets.Packet, address: Hashable, flags: int) -> None:
         if isinstance(found, udp_packets.Connect):
             self._packets_out.append((udp_packets.reset(found.session_id, found.nonce, flags), address))
-        elif isinstance(found, udp_packets.Ack | udp_packets.Numbers):
+        elif isinstance(found, udp_packets.Ack | udp_packets.Numbers | Frame | FrameAck):
             self._packets_out.append((udp_packets.reset(found.session_id, found.cookie, flags), address))
 
     def _note_receivers(self) -> None:

@@ -112,7 +112,8 @@ class SendState:
         self._prefix = prefix
         self._settings = settings
         self._data_limiter = RateLimiter(settings.data_rate, settings.rate_interval)
-        self._retransmit_limiter = RateLimiter(settings.retransmit_rate, settings.rate_interval)
+        self.retransmit_limiter = RateLimiter(settings.retransmit_rate, settings.rate_interval)
+        """The limit of retransmissions, which frames of control channels share."""
         self._session_messages = SessionMessages(settings.sm_minimum, settings.sm_maximum, now_ns)
         self._retransmit_queue: dict[int, None] = {}
         # The times at which each number was last sent again, and last refused, the oldest first.
@@ -198,7 +199,7 @@ class SendState:
         times = [None if self.has_no_receivers else self._session_messages.next_ns]
         if self._retransmit_queue:
             held = self.window.get(min(self._retransmit_queue))
-            times.append(self._retransmit_limiter.next_ns(len(held) - self._prefix if held else 0, now_ns))
+            times.append(self.retransmit_limiter.next_ns(len(held) - self._prefix if held else 0, now_ns))
         if self._rate_limited:
             times.append(
                 now_ns
@@ -228,7 +229,7 @@ class SendState:
             data = self.window.get(number)
             if data is None:
                 self.counts.naks_too_old += 1
-            elif self._retransmit_limiter.take(len(data) - self._prefix, now_ns):
+            elif self.retransmit_limiter.take(len(data) - self._prefix, now_ns):
                 found.append(Datagram(number, self.window.trail, data, retransmitted=True))
                 self._retransmitted_ns[number] = now_ns
                 self.counts.rxs_sent += 1

@@ -250,6 +250,12 @@ class Peer:
         """Waits until the domain has so many objects."""
         self._until(lambda: len(objects(self._opened().domain)) == count)
 
+    def open_link(self) -> None:
+        """Opens the control channel of the first session over UDP, and sends a frame; for a sequential context."""
+        context = self._opened()
+        link = context._network._udp_receivers[0].open_link()
+        self._until(lambda: link.put(b"from the peer"))
+
     def report(self, topic: str) -> dict[str, Any]:
         """The ledgers of a receiver by source string, and what the receiver itself counted."""
         ledgers = {source: ledger.as_dict() for source, ledger in self.books[topic].ledgers.items()}

@@ -37,7 +37,7 @@ def _numbers(cookie: int, numbers: set[int]) -> bytes:
 
 PACKETS = st.one_of(
     st.binary(max_size=80),
-    st.builds(lambda kind, rest: bytes([1, kind, 0, 0, 0, 0, 0, SESSION]) + rest, st.integers(0, 9), st.binary()),
+    st.builds(lambda kind, rest: bytes([1, kind, 0, 0, 0, 0, 0, SESSION]) + rest, st.integers(0, 12), st.binary()),
     st.builds(lambda n, f: udp_packets.data(SESSION, n, max(0, n - 3), 1, 0, b"x", f), NUMBERS, FLAGS),
     st.builds(lambda n, f, c, o: udp_packets.session_message(SESSION, n, n // 2, f, c, o), NUMBERS, FLAGS, U64, U64),
     st.builds(_numbers, U64, st.sets(NUMBERS, min_size=1, max_size=30)),
@@ -48,6 +48,10 @@ PACKETS = st.one_of(
     ),
     st.builds(lambda c, o: udp_packets.connect(SESSION, c, o), U64, U64),
     st.builds(lambda c, f: udp_packets.reset(SESSION, c, f), U64, FLAGS),
+    st.builds(lambda c, e, n: udp_packets.frame(SESSION, c, e, e, n, b"x"), U64, st.integers(0, 9), NUMBERS),
+    st.builds(
+        lambda c, e, n, f: udp_packets.frame_ack(SESSION, c, e, e, (n, n, 1), f), U64, st.integers(0, 9), NUMBERS, FLAGS
+    ),
     st.builds(lambda c, t: udp_packets.acks(SESSION, c, 0, (1, 2, "a"), 3, t)[0], U64, st.lists(st.integers(0, 9))),
 )
 STEPS = st.lists(st.tuples(PACKETS, st.booleans(), st.integers(0, SECOND)), max_size=30)

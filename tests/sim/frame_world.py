@@ -88,7 +88,7 @@ class World:
     def _restart_source(self) -> None:
         """Another source at the address of the one before, which was killed."""
         if self.acceptor.window is not None:
-            self.acceptor.window.replaced()
+            self.acceptor.window.end("killed")
         self.acceptor = FrameAcceptor(FrameSettings(), Random(self.random.random()), self._pace)
 
     def _work(self, *, put: bool = True) -> None:

@@ -190,6 +190,7 @@ class UdpEndpoints:
             sample_every=self._options.latency_sampling_interval,
             on_leave=left,
             on_mark=self._event_loop.request_attention,
+            on_due=self.hurry,
         )
         try:
             entries.append(self._registry.add_reception(advert, local))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from ipcbus.reliability.reliable_receiver import ReliableReceiver
 from ipcbus.resolution.local import object_names
 from ipcbus.resolution.local.adverts import TRANSPORT_NAMES
 from ipcbus.transport.udp.stats_blocks import ReceiverStatsBlock
+from ipcbus.transport.udp.udp_link import ReceiverEnd, UdpLink
 from ipcbus.wire.udp_packets import DATA, DATA_HEADER
 from ipcbus.wire.wire_layout import MESSAGE_HEADER_BYTES, RECEPTION_BOARD, TRANSPORT_LBTRM, TRANSPORT_LBTRU
 from ringbuf.channel import OwnedChannel, Shape
@@ -66,6 +68,7 @@ class UdpReceiver:
         sample_every: int,
         on_leave: Callable[[], object],
         on_mark: Callable[[], object],
+        on_due: Callable[[], object],
     ) -> None:
         """Begins to join.
 
@@ -84,6 +87,7 @@ class UdpReceiver:
             sample_every: one datagram in this many is timed.
             on_leave: called once, when the session is left.
             on_mark: called when a mark may have been reached.
+            on_due: called when `turn` is due earlier than it said.
 
         Raises:
             ringbuf.ring_errors.SegmentFull, ringbuf.ring_errors.SegmentRefused: as `OwnedChannel`.
@@ -97,11 +101,8 @@ class UdpReceiver:
         self._session_sockets, self._address = session_sockets, address
         board = RECEPTION_BOARD.itemsize
         shape = Shape(advert.session_id, _WINDOW, RECORD_HEADER + _DATAGRAM_MAX + 1, False, 1, board, 0, group)
-        ring, control = (
-            object_names.ring(domain, identity.context_id, local),
-            object_names.control(domain, identity.context_id, local),
-        )
-        self._channel = channel = OwnedChannel(ring, control, shape)
+        names = [kind(domain, identity.context_id, local) for kind in (object_names.ring, object_names.control)]
+        self._channel = channel = OwnedChannel(names[0], names[1], shape)
         self._index = channel.slots.claim(identity, time.time_ns())
         self._reader = RingReader(channel.ring, channel.control, self._index, sample_every)
         channel.slots.join(self._index, self._reader)
@@ -112,7 +113,11 @@ class UdpReceiver:
         transport = TRANSPORT_LBTRM if multicast else TRANSPORT_LBTRU
         self._stats_block = ReceiverStatsBlock(channel.ring, transport, address, self.reliable_receiver)
         self.layer = TRANSPORT_NAMES[transport]
-        self._on_leave, self._on_mark = on_leave, on_mark
+        self._on_leave, self._on_mark, self._on_due = on_leave, on_mark, on_due
+        self._link_end = ReceiverEnd(advert.session_id, random)
+        self._link_due_ns: int | None = None
+        self.on_links: Callable[[], object] = lambda: None
+        """Called when the link was opened or broken, or has frames or room."""
         self._info_requests = InfoRequests(settings.info_request_interval, settings.info_request_maximum)
         self._marked = False
         self._topics: set[int] = set()
@@ -161,7 +166,12 @@ class UdpReceiver:
         self.reliable_receiver.turn(now_ns)
         self._write_to_ring(self.reliable_receiver.ready(now_ns), now_ns)
         self._send_packets()
-        times = [self.reliable_receiver.next_ns, now_ns + _RETRY_NS if self._backlog or limited else None]
+        self._send_frames(now_ns)
+        times = [
+            self._link_due_ns,
+            self.reliable_receiver.next_ns,
+            now_ns + _RETRY_NS if self._backlog or limited else None,
+        ]
         if now_ns < self._stats_block.due_ns:
             times.append(self._stats_block.due_ns)
         else:
@@ -220,6 +230,37 @@ class UdpReceiver:
             self._session_sockets[0].send([(packet, self._address) for packet in packets])
         if self.reliable_receiver.over and not self._backlog:
             self._channel.writer.close()
+
+    # ------------------------------------------------------------------ control channel
+
+    def open_link(self) -> UdpLink:
+        """Opens the control channel to the source; one that is open is broken by that."""
+        window = self._link_end.open(time.monotonic_ns())
+        self._flush()
+        return UdpLink(window, self._flush, contextlib.nullcontext())
+
+    def _flush(self) -> None:
+        """Sends what the link has to send; sees to it that its timer runs."""
+        due_ns = self._link_due_ns
+        self._send_frames(time.monotonic_ns())
+        if self._link_due_ns is not None and (due_ns is None or self._link_due_ns < due_ns):
+            self._on_due()
+
+    def _send_frames(self, now_ns: int) -> None:
+        came = self.reliable_receiver.take_channel_packets()
+        if not came and self._link_end.window is None:
+            return
+        for packet in came:
+            self._link_end.receive(packet, now_ns)
+        if self.reliable_receiver.over or self.has_left:
+            self._link_end.end("the session has ended for this context")
+        packets = self._link_end.turn(self.reliable_receiver.channel_cookie, now_ns)
+        if packets:
+            self._session_sockets[0].send([(packet, self._address) for packet in packets])
+        self._link_due_ns = self._link_end.next_ns
+        if self._link_end.has_news:
+            self._link_end.has_news = False
+            self.on_links()
 
     # ------------------------------------------------------------------ interface of `DatagramSource`
 
@@ -381,6 +422,7 @@ class UdpReceiver:
         now_ns = time.monotonic_ns()
         self.reliable_receiver.leave(now_ns)
         self._send_packets()
+        self._send_frames(now_ns)
         self._on_leave()
         for session_socket in self._session_sockets:
             session_socket.remove(self)

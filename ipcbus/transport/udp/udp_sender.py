@@ -6,21 +6,25 @@ twin: it reads the ring like one more receiver, in a slot of its own, and only w
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from random import SystemRandom
+from typing import TYPE_CHECKING, Final, Protocol
 
 from ipcbus.reliability.reliable_sender import ALL
+from ipcbus.transport.udp.udp_link import SenderLinks, UdpLink
 from ipcbus.wire.wire_layout import UPLINK
 from ringbuf.relay import take
 from ringbuf.ring import RingReader
 from ringbuf.slots import Identity
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable
+    from collections.abc import Callable, Hashable, Iterable
 
+    from ipcbus.recovery.frame_window import FrameWindow
     from ipcbus.reliability.clients import Client
     from ipcbus.reliability.reliable_sender import ReliableSender
     from ipcbus.transport.udp.mmsg import Address
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
     from ringbuf.channel import OwnedChannel
 
 _LINGER_CHECK_NS = 50_000_000
+_FOREVER_NS: Final = 1 << 62
 _SILENT_NS = 1_500_000_000
 """A client of this process that misses datagrams sends NAKs more often, unless the waiting thread drives it."""
 _LINGER_NS = 10_000_000_000
@@ -112,6 +117,11 @@ class UdpSender:
         self._local_contexts: set[int] = set()
         """The ids of receiving contexts of this host: it is known whether they live."""
         self._changes = 0
+        self.links = SenderLinks(reliable_sender.session_id, SystemRandom(), reliable_sender.retransmit_limiter)
+        """The control channels of the clients."""
+        self.on_links: Callable[[], object] = lambda: None
+        """Called when a link was opened or broken, or has frames or room; any thread may do so."""
+        self._links_due_ns: int | None = None
         session_socket.add(self, reliable_sender.session_id)
         # A receiver that asks for an older session at this address gets the answer that it has ended.
         session_socket.default_handler = self
@@ -217,6 +227,8 @@ class UdpSender:
         with self._lock:
             self.reliable_sender.receive(packet, address, now_ns)
             self._update_clients(now_ns)
+            for found, client in self.reliable_sender.take_channel_packets():
+                self.links.receive(found, client, now_ns)
             self._send_published(now_ns) if self.active else self._send_packets()
 
     def turn(self, now_ns: int) -> int | None:
@@ -225,11 +237,12 @@ class UdpSender:
             self.reliable_sender.turn(now_ns)
             self._update_clients(now_ns)
             self._send_published(now_ns) if self.active else self._send_packets()
+            self._send_frames(now_ns)
             if self.closing:
                 self._announce_end(now_ns)
-                return now_ns + _LINGER_CHECK_NS
+                return min(now_ns + _LINGER_CHECK_NS, self._links_due_ns or _FOREVER_NS)
             waited = min((each.until_ns for each in self._evicted.values()), default=None)
-            times = (self.reliable_sender.next_ns(now_ns), waited, self._show_stats(now_ns))
+            times = (self.reliable_sender.next_ns(now_ns), waited, self._show_stats(now_ns), self._links_due_ns)
             return min((time for time in times if time is not None), default=None)
 
     def _show_stats(self, now_ns: int) -> int | None:
@@ -260,12 +273,44 @@ class UdpSender:
                 self.stop()
         if self.reliable_sender.changes != self._changes:
             self._changes = self.reliable_sender.changes
+            self.links.keep(self.reliable_sender.client_at)
             self._note_local(client.context_id for client in self.reliable_sender.clients)
             self._listener.clients_changed()
 
     def joined(self, number: int) -> list[Client]:
         """Returns the clients that receive a topic."""
         return [client for client in self.reliable_sender.clients if number in client.topics]
+
+    # ------------------------------------------------------------------ control channels
+
+    def take_opened(self) -> list[tuple[int, UdpLink]]:
+        """Returns, once, the links that clients have opened, each with the id of the receiving context."""
+        with self._lock:
+            found = []
+            while self.links.opened:
+                opened = self.links.opened.popleft()
+                flush = functools.partial(self._flush, opened.window)
+                found.append((opened.context_id, UdpLink(opened.window, flush, self._lock)))
+            return found
+
+    def _flush(self, window: FrameWindow) -> None:
+        """Sends what a link has to send; sees to it that its timer runs."""
+        due_ns = self._links_due_ns
+        self.links.wake(window)
+        self._send_frames(time.monotonic_ns())
+        if self._links_due_ns is not None and (due_ns is None or self._links_due_ns < due_ns):
+            self._listener.turn_is_due()
+
+    def _send_frames(self, now_ns: int) -> None:
+        if not (self.links or self.links.has_news):
+            return
+        packets = self.links.turn(now_ns)
+        if packets:
+            self.session_socket.send(packets)  # type: ignore[arg-type]  # the addresses are those of the socket
+        self._links_due_ns = self.links.next_ns
+        if self.links.has_news:
+            self.links.has_news = False
+            self.on_links()
 
     # ------------------------------------------------------------------ end
 
@@ -325,6 +370,9 @@ class UdpSender:
 
     def detach(self) -> None:
         """Removes it from its socket; the last step."""
+        with self._lock:
+            self.links.close()
+            self._send_frames(time.monotonic_ns())
         self.session_socket.remove(self)
 
     def abandon(self) -> None:

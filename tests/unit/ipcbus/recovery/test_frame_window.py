@@ -119,6 +119,23 @@ def test_the_acceptor_has_no_channel_before_the_opener_has_proved_that_it_gets_t
     assert pair.there.peer_epoch == 5
 
 
+def test_the_proof_is_repeated_until_the_acceptor_has_the_channel() -> None:
+    pair = Pair(joined=False)
+    (opening,) = pair.up()
+    pair.acceptor.receive(opening, 0)
+    (answer,) = pair.down()
+    pair.here.receive(answer, 0)
+    pair.up()  # the proof is lost
+    pair.here.receive(answer, 0)  # it comes twice, which confirms nothing
+    pair.up()
+    assert pair.acceptor.window is None
+    assert pair.here.next_ns is not None
+    pair.now = pair.here.next_ns
+    pair.exchange()
+    assert pair.there.peer_epoch == 5
+    assert pair.here.next_ns is None
+
+
 def test_a_packet_of_an_earlier_channel_is_not_taken() -> None:
     pair = Pair()
     pair.here.put(b"old")
@@ -201,8 +218,10 @@ def test_a_receiver_without_room_stops_the_sender_and_is_not_given_up() -> None:
     assert sent == 2 * WINDOW
     pair.run(60 * SECOND)
     assert pair.here.broken == ""
+    assert (pair.there.ready, pair.here.ready) == (True, False)
     assert taken(pair.there) == [b"%d" % n for n in range(WINDOW)]
     pair.run(61 * SECOND)
+    assert pair.here.ready
     assert pair.here.put(b"%d" % sent)
     assert taken(pair.there) == [b"%d" % n for n in range(WINDOW, 2 * WINDOW)]
 
