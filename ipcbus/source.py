@@ -79,6 +79,11 @@ class Source(TopicSource):
         return joined
 
     @property
+    def _is_joined(self) -> bool:
+        """Whether a receiving context has joined; one that has died counts until its slot is freed."""
+        return self._session.is_joined(self._number)
+
+    @property
     def unheard(self) -> int:
         """The number of messages sent before any receiver joined; 0 once a receiver has joined, or may have."""
         if self._unheard is not None:

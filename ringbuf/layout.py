@@ -356,6 +356,20 @@ def ring_capacity(window_bytes: int) -> int:
     return max(PAGE, 1 << (window_bytes - 1).bit_length())
 
 
+def ring_view(buffer: memoryview) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Returns arrays that show a mapped ring object without a copy.
+
+    Args:
+        buffer: the whole object, at least `RING_HEADER.itemsize` bytes.
+
+    Returns:
+        The header as a 0-d structured array, and the user area as a 1-D uint8 array.
+    """
+    header = np.frombuffer(buffer, RING_HEADER, 1)[0:1].reshape(())
+    user = np.frombuffer(buffer, np.uint8, int(header["user_bytes"]), int(header["user_offset"]))
+    return header, user
+
+
 def control_view(
     buffer: memoryview,
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]:

@@ -167,7 +167,7 @@ def _cut_bad(files: Files, folder: Path, safe: int) -> tuple[int, int]:
         if good is None:
             continue
         if good[0] == base:
-            cut += sum(_remove_file(files, file_of(folder, base, suffix)) for suffix in reversed(SUFFIXES))
+            cut += _remove(files, folder, [base])
             continue
         cut += _cut(files, folder, base, good[1])
         end = max(end, good[0])
@@ -188,10 +188,13 @@ def _good_end(opened: OpenSegment, safe: int) -> tuple[int, dict[str, int]] | No
         if block is None or (
             block.end > safe and (block.first_offset != max(end, safe) or block.position < data or opened.fault(block))
         ):
-            break
+            return None if end < safe else (end, _sizes(opened.base, end, data, count))
         end, data, count = block.end, block.position + block.bytes, number
-    sizes = {"blk": count * blocks.SIZE, "idx": (end - opened.base) * ROW_SIZE, "dat": data}
-    return None if end < safe else (end, sizes)
+    return None if end < safe else (end, _sizes(opened.base, end, data, count))
+
+
+def _sizes(base: int, end: int, data: int, count: int) -> dict[str, int]:
+    return {"blk": count * blocks.SIZE, "idx": (end - base) * ROW_SIZE, "dat": data}
 
 
 def _cut(files: Files, folder: Path, base: int, sizes: dict[str, int]) -> int:
@@ -207,6 +210,11 @@ def _cut(files: Files, folder: Path, base: int, sizes: dict[str, int]) -> int:
             file.sync()
     files.sync_dir(folder)
     return freed
+
+
+def _remove(files: Files, folder: Path, removed: list[int]) -> int:
+    """Removes segments; returns the bytes that this freed."""
+    return sum(_remove_file(files, file_of(folder, base, suffix)) for base in removed for suffix in reversed(SUFFIXES))
 
 
 def _remove_leftovers(files: Files, folder: Path, next_offset: int) -> int:

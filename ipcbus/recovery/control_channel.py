@@ -102,6 +102,17 @@ class ControlChannel:
             )
         return not self._link.broken and self._sending[bulk].append(message)
 
+    def send_now(self, message: bytes) -> bool:
+        """Sends an urgent message at once, if no other one waits and one frame has room for it.
+
+        Returns:
+            False when that is not possible: nothing was taken, and `send` may take it.
+        """
+        link, length = self._link, len(message)
+        if self._sending[0].messages or length > self._message_max or length > link.frame_max - FRAME_HEADER:
+            return False
+        return link.put(_HEADER.pack(0, 1, 0, length) + message)
+
     def flush(self) -> bool:
         """Sends what waits while the link has room; returns whether frames still wait."""
         link = self._link
@@ -143,6 +154,7 @@ class ControlChannel:
             self.malformed += 1
             return None
         lane, first, reserved, remaining = _HEADER.unpack_from(frame)
+        length = len(frame) - FRAME_HEADER
         if lane >= len(self._receiving) or first > 1 or reserved:
             self.malformed += 1
             return None
@@ -150,7 +162,6 @@ class ControlChannel:
         if first:
             self.malformed += receiving.open is not None
             receiving.open, receiving.remaining = None, remaining
-        length = len(frame) - FRAME_HEADER
         expected = first or receiving.open is not None
         fits = remaining == receiving.remaining and remaining <= self._message_max and length <= remaining
         if not expected or not fits or (length == 0 and remaining):

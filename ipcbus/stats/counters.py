@@ -11,7 +11,7 @@ import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from ipcbus.stats.udp_counters import OF_CONTEXT, OF_RECEIVER, OF_SOURCE, RECEPTION_ROWS, RESOLUTION_ROWS, UPLINK_ROWS
+from ipcbus.stats.udp_counters import RECEPTION_ROWS, RESOLUTION_ROWS, UPLINK_ROWS
 from ipcbus.wire import wire_layout as wire
 from ringbuf import layout
 
@@ -76,16 +76,17 @@ def _row(of: str, name: str, unit: str, meaning: str, field: str | None = None, 
     return Counter(of, name, unit, meaning, name if field is None else field, ultra)
 
 
-def _context(name: str, unit: str, meaning: str) -> Counter:
-    return _row(CONTEXT, name, unit, meaning, ultra=OF_CONTEXT + name)
+_ULTRA_SOURCE: Final = "source transport: "
+_ULTRA_RECEIVER: Final = "receiver transport: "
+_ULTRA_CONTEXT: Final = "context: "
 
 
-def _session(where: str, name: str, unit: str, meaning: str, field: str | None = None) -> Counter:
-    return _row(SESSION, name, unit, meaning, field, where + name)
+def _session(where: str, name: str, unit: str, meaning: str) -> Counter:
+    return _row(SESSION, name, unit, meaning, ultra=where + name)
 
 
 def _slot(name: str, unit: str, meaning: str) -> Counter:
-    return _row(SLOT, name, unit, meaning, ultra=OF_RECEIVER + name)
+    return _row(SLOT, name, unit, meaning, ultra=_ULTRA_RECEIVER + name)
 
 
 COUNTERS: Final = (
@@ -96,10 +97,22 @@ COUNTERS: Final = (
     _row(CONTEXT, "resps_late", "responses", "Responses to requests that had ended; dropped."),
     _row(CONTEXT, "resps_unknown", "responses", "Responses to requests that the context never sent; dropped."),
     _row(CONTEXT, "resps_sent", "responses", "Responses sent."),
-    _context("resp_blocked", "responses", "Responses that had to wait for room on the way to the asking context."),
-    _context("resp_would_block", "responses", "Responses refused inside a callback because there was no room."),
-    _session(OF_SOURCE, "msgs_sent", "datagrams", "Datagrams published."),
-    _session(OF_SOURCE, "bytes_sent", "bytes", "Bytes of these datagrams with all headers."),
+    _row(
+        CONTEXT,
+        "resp_blocked",
+        "responses",
+        "Responses that had to wait for room on the way to the asking context.",
+        ultra=_ULTRA_CONTEXT + "resp_blocked",
+    ),
+    _row(
+        CONTEXT,
+        "resp_would_block",
+        "responses",
+        "Responses refused inside a callback because there was no room.",
+        ultra=_ULTRA_CONTEXT + "resp_would_block",
+    ),
+    _row(SESSION, "msgs_sent", "datagrams", "Datagrams published.", ultra=_ULTRA_SOURCE + "msgs_sent"),
+    _session(_ULTRA_SOURCE, "bytes_sent", "bytes", "Bytes of these datagrams with all headers."),
     _row(
         SESSION,
         "lbm_msgs_sent",
@@ -107,9 +120,16 @@ COUNTERS: Final = (
         "Messages in these datagrams; a message in fragments counts with its last fragment.",
     ),
     _row(SESSION, "fragments_sent", "fragments", "Fragments of messages that are longer than a datagram."),
-    _session(OF_SOURCE, "num_clients", "contexts, now", "Contexts that receive the session.", ""),
-    _session(OF_CONTEXT, "send_blocked", "sends", "Sends that had to wait because the ring was full."),
-    _session(OF_CONTEXT, "send_would_block", "sends", "Sends that were refused because the ring was full."),
+    _row(
+        SESSION,
+        "num_clients",
+        "contexts, now",
+        "Contexts that receive the session.",
+        "",
+        _ULTRA_SOURCE + "num_clients",
+    ),
+    _session(_ULTRA_CONTEXT, "send_blocked", "sends", "Sends that had to wait because the ring was full."),
+    _session(_ULTRA_CONTEXT, "send_would_block", "sends", "Sends that were refused because the ring was full."),
     _row(SESSION, "blocked_ns", "ns", "Time that sends waited for room in the ring."),
     _row(
         SESSION,
@@ -174,7 +194,7 @@ COUNTERS: Final = (
         "lost",
         "numbers",
         "Sequence numbers reported lost to the receivers: one for each message, or one for each fragment.",
-        ultra=OF_CONTEXT + "fragments_unrecoverably_lost",
+        ultra=_ULTRA_CONTEXT + "fragments_unrecoverably_lost",
     ),
     _row(SLOT, "overruns", "laps", "How often a source-paced source overtook this reader."),
     _row(

@@ -6,10 +6,9 @@ from typing import Final
 
 Row = tuple[str, str, str, str]
 
-OF_SOURCE: Final = "source transport: "
-OF_RECEIVER: Final = "receiver transport: "
-OF_CONTEXT: Final = "context: "
-"""What the statistics of Ultra Messaging that have a counter begin with."""
+_SOURCE: Final = "source transport: "
+_RECEIVER: Final = "receiver transport: "
+_CONTEXT: Final = "context: "
 
 
 def _own(name: str, unit: str, meaning: str) -> Row:
@@ -17,15 +16,15 @@ def _own(name: str, unit: str, meaning: str) -> Row:
 
 
 def _source(name: str, unit: str, meaning: str) -> Row:
-    return name, unit, meaning, OF_SOURCE + name
+    return name, unit, meaning, _SOURCE + name
 
 
 def _receiver(name: str, unit: str, meaning: str) -> Row:
-    return name, unit, meaning, OF_RECEIVER + name
+    return name, unit, meaning, _RECEIVER + name
 
 
 def _context(name: str, unit: str, meaning: str) -> Row:
-    return name, unit, meaning, OF_CONTEXT + name
+    return name, unit, meaning, _CONTEXT + name
 
 
 RESOLUTION_ROWS: Final[tuple[Row, ...]] = (
@@ -132,6 +131,6 @@ RECEPTION_ROWS: Final[tuple[Row, ...]] = (
     _own("acks_sent", "packets", "Signs of life to the source."),
     _own("resets_rcved", "packets", "How often the source did not know the receiver."),
     *_SOCKET,
-    ("unknown_msgs_rcved", "packets", "Packets for an unknown session.", OF_CONTEXT + "lbtru_unknown_msgs_rcved"),
+    ("unknown_msgs_rcved", "packets", "Packets for an unknown session.", _CONTEXT + "lbtru_unknown_msgs_rcved"),
 )
 """Counters of a session in a context that receives it over UDP; sessions that share a socket show its counters each."""

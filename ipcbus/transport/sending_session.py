@@ -203,6 +203,12 @@ class SendingSession:
         """Returns the mask of the slots whose live contexts receive a topic."""
         return self._control_words.load64(self._topic_mask_offset(number)) & self.channel.slots.active_mask()
 
+    def is_joined(self, number: int) -> bool:
+        """Returns whether a context receives a topic; the slot of a context that has died counts until it is freed."""
+        if self._control_words.load64(self._topic_mask_offset(number)):
+            return True
+        return self.udp_sender is not None and bool(self.udp_sender.joined(number))
+
     def receivers(self, number: int) -> int:
         """Returns how many contexts receive a topic."""
         over_udp = len(self.udp_sender.joined(number)) if self.udp_sender is not None else 0

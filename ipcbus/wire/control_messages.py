@@ -36,6 +36,7 @@ _RANGE = struct.Struct("<QQ")
 _REQUEST = struct.Struct("<Q")
 _ZEROS = bytes(3)
 _ALL = (1 << 64) - 1
+_RESPONSE = _HEAD.pack(RESPONSE, _ZEROS, 0)
 
 RETRANSMISSION_HEADER: Final = _HEAD.size + _RANGE.size
 """Bytes of a RETRANSMISSION before its entries."""
@@ -130,6 +131,13 @@ class TsniRequest:
 ControlMessage = InfoRequest | Info | RangeRequest | Retransmission | Response | TsniRequest
 
 
+def decode_response(message: bytes) -> tuple[int, memoryview] | None:
+    """Returns number and data of a RESPONSE, as `decode`, which takes longer; None for every other message."""
+    if len(message) < RESPONSE_HEADER or message[: _HEAD.size] != _RESPONSE:
+        return None
+    return _REQUEST.unpack_from(message, _HEAD.size)[0], memoryview(message)[RESPONSE_HEADER:]
+
+
 def decode(message: bytes | memoryview) -> ControlMessage | None:
     """Returns the values of a message; None when its bytes are invalid or its kind is unknown.
 
@@ -188,7 +196,7 @@ def retransmission(topic: int, first: int, last: int, entries: bytes) -> bytes:
 
 def response(request: int, data: bytes | bytearray | memoryview) -> bytes:
     """Returns a RESPONSE as bytes."""
-    return _HEAD.pack(RESPONSE, _ZEROS, 0) + _REQUEST.pack(request) + bytes(data)
+    return _RESPONSE + _REQUEST.pack(request) + bytes(data)
 
 
 def tsni_request(topic: int) -> bytes:

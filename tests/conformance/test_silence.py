@@ -9,9 +9,9 @@ import pytest
 
 import ipcbus
 from ipcbus import MessageType
+from ringbuf.layout import ring_view
 from tests.kit.bus import GIVE_UP_S, RECEIVER_PACED, mode_options, on_rings
 from tests.kit.payload import Books, Ledger, balanced, body
-from tests.rings.channels import ring_view
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from ipcbus.wire.wire_layout import FLAG_STAMPED, MESSAGE_HEADER_BYTES, STAMP_BYTES, TOPIC_BITS, TOPIC_LINE
 from ringbuf import layout
 from ringbuf.shared_words import SharedWords
-from tests.rings.channels import ring_view
 
 if TYPE_CHECKING:
     from ipcbus import Source
@@ -21,7 +20,7 @@ class Memory:
 
     def __init__(self, source: Source) -> None:
         self._ring = source._session.channel.ring
-        header, _ = ring_view(self._ring.view())
+        header, _ = layout.ring_view(self._ring.view())
         self.words = SharedWords(self._ring)
         self.data = int(header["data_offset"])
         self.tail = int(header["tail"])

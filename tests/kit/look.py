@@ -11,7 +11,6 @@ from ipcbus.resolution.local import object_names
 from ipcbus.resolution.local.registry import PeerRegistry
 from ipcbus.wire.wire_layout import TOPIC_LINE
 from ringbuf import layout
-from tests.rings.channels import ring_view
 
 if TYPE_CHECKING:
     from ipcbus import Context, Receiver, Source
@@ -22,7 +21,7 @@ ROOT = "/dev/shm"
 
 def ring_header(source: Source) -> np.ndarray[Any, Any]:
     """The header of the ring that a source sends on."""
-    return ring_view(source._session.channel.ring.view())[0]
+    return layout.ring_view(source._session.channel.ring.view())[0]
 
 
 def slots(source: Source) -> np.ndarray[Any, Any]:
@@ -80,6 +79,6 @@ class DistantRing:
 
     def sent(self, line: int = 0) -> tuple[int, int]:
         """How many messages of a topic were published for certain, and how many the source had begun."""
-        header, _ = ring_view(self._bytes)
+        header, _ = layout.ring_view(self._bytes)
         lines = np.frombuffer(self._bytes, TOPIC_LINE, line + 1, int(header["user_offset"]))
         return int(lines[line]["published"]), int(lines[line]["sequence_next"])

@@ -36,6 +36,9 @@ class Loopback:
                 return True
         raise gone(address)
 
+    def channel_of(self, address: ReturnAddress) -> None:
+        """There is none."""
+
     def waits(self, address: ReturnAddress) -> bool:
         """Nothing waits."""
         del address

@@ -6,8 +6,6 @@ import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-import numpy as np
-
 from ringbuf import layout
 from ringbuf.channel import JoinedChannel, OwnedChannel, Shape
 from ringbuf.slots import Identity
@@ -15,6 +13,7 @@ from ringbuf.slots import Identity
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    import numpy as np
 
 WINDOW = layout.PAGE
 """The smallest ring: it wraps and fills soonest."""
@@ -101,15 +100,9 @@ def joined(domain: str, context_id: int = 1) -> Iterator[JoinedChannel]:
         channel.leave()
 
 
-def ring_view(buffer: memoryview) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """A mapped ring as numpy sees it, without a copy: its header, and the user area as bytes."""
-    header = np.frombuffer(buffer, layout.RING_HEADER, 1)[0:1].reshape(())
-    return header, np.frombuffer(buffer, np.uint8, int(header["user_bytes"]), int(header["user_offset"]))
-
-
 def header_of(channel: OwnedChannel | JoinedChannel) -> np.ndarray[Any, Any]:
     """The ring's header as numpy sees it."""
-    return ring_view(channel.ring.view())[0]
+    return layout.ring_view(channel.ring.view())[0]
 
 
 def control_of(channel: OwnedChannel | JoinedChannel) -> np.ndarray[Any, Any]:

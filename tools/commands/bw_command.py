@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ipcbus_tools.common import plural, size
+from ipcbus_tools.common import json_option, plural, size, statistics_options
+from ipcbus_tools.name_lookup import topic_options
 from ipcbus_tools.rates import topic_rate
 
 if TYPE_CHECKING:
@@ -14,7 +15,10 @@ if TYPE_CHECKING:
 
 
 @click.command("bw")
-@topic_rate.rate_options
+@topic_options
+@topic_rate.window_option()
+@statistics_options
+@json_option
 def command(**options: Any) -> None:  # noqa: ANN401 - as `topic_rate.show` takes them
     """Prints the bytes a second that are sent on TOPIC, and the mean size of a message, until Ctrl-C.
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ipcbus_tools.common import plural
+from ipcbus_tools.common import json_option, plural, statistics_options
+from ipcbus_tools.name_lookup import topic_options
 from ipcbus_tools.rates import topic_rate
 from ipcbus_tools.rates.topic_rate import figure
 
@@ -15,7 +16,10 @@ if TYPE_CHECKING:
 
 
 @click.command("hz")
-@topic_rate.rate_options
+@topic_options
+@topic_rate.window_option()
+@statistics_options
+@json_option
 def command(**options: Any) -> None:  # noqa: ANN401 - as `topic_rate.show` takes them
     """Prints the messages a second that are sent on TOPIC, until Ctrl-C.
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ipcbus_tools.common import Seconds, json_option, output, print_json, safe, statistics_options
-from ipcbus_tools.name_lookup import state, topic_options, wait_for_topic
+from ipcbus_tools.common import Seconds, output, print_json, safe
+from ipcbus_tools.name_lookup import state, wait_for_topic
 from ipcbus_tools.polling import SHORTEST_S, watch
 from ipcbus_tools.rates.rate_meter import Flow, Growth, RateMeter
 
@@ -179,12 +179,11 @@ def figure(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 999.95 else f"{value:.4g}"
 
 
-def rate_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Adds the topic, and the options of `show`."""
-    window = click.option(
+def window_option() -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Adds --window."""
+    return click.option(
         "--window",
         type=Seconds(SHORTEST_S, 86400),
         default=10.0,
         help="Compute mean, min, max and deviation over the last SECONDS; over more when few messages come.",
     )
-    return topic_options(window(statistics_options(json_option(function))))

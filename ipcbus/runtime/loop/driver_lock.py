@@ -91,7 +91,8 @@ class DriverLock:
             return
         with self._changed:
             self._count_urgent(1)
-            self.interrupt()
+            if self.pump.owner:
+                self.interrupt()
             try:
                 while self.pump.owner:
                     # In sequential mode the driver does not notify at its end: check every millisecond.
@@ -144,6 +145,29 @@ class DriverLock:
             if self.split:
                 self._last_guest = threading.current_thread()
             return True
+
+    def take_if_free(self) -> bool:
+        """Takes the lock for a short change if no thread has it or wants it; `give_back_taken` has to follow."""
+        if not self._is_free():
+            return False
+        if self.sequential:
+            self.pump.owner = threading.get_ident()
+            return True
+        with self._changed:
+            is_free = self._is_free()  # again: another thread may have taken it meanwhile
+            if is_free:
+                self.pump.owner = threading.get_ident()
+            return is_free
+
+    def _is_free(self) -> bool:
+        return not (self.pump.owner or self._urgent)
+
+    def give_back_taken(self) -> None:
+        """Gives the lock back after `take_if_free`."""
+        if self.sequential:
+            self.pump.owner = 0
+        else:
+            self._release()
 
     def give_back(self) -> None:
         """Gives the lock back."""

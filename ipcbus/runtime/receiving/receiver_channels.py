@@ -59,7 +59,7 @@ class ReceiverChannels:
         channel = self.of(session)
         if channel is None:
             return False
-        sent = channel.send(message)
+        sent = channel.send_now(message) or channel.send(message)
         if channel.flush():
             self._hurry()
         return sent

@@ -75,6 +75,11 @@ class ResponseSessions:
             raise refused(session.advert, "responses over UDP are not possible yet")
         return self._channels.send(session, message)
 
+    def channel_of(self, address: ReturnAddress) -> ControlChannel | None:
+        """Returns the channel to the context of a return address; None without one."""
+        session = self._joined.find(address.context_id, address.session_id)
+        return self._channels.of(session) if session is not None and session.topics() else None
+
     def waits(self, address: ReturnAddress) -> bool:
         """Returns whether the context of a return address has not taken all responses yet."""
         session = self._joined.find(address.context_id, address.session_id)

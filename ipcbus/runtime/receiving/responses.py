@@ -13,12 +13,15 @@ from ipcbus.wire.return_address import ReturnAddress
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ipcbus.recovery.control_channel import ControlChannel
     from ipcbus.resolution.local.adverts import SessionAdvert
     from ipcbus.runtime.loop.event_loop import EventLoop
 
 RESPONSE_MAX = (1 << 26) - control_messages.RESPONSE_HEADER
 """Longest response in bytes."""
 
+_SHORT = 4096
+"""Longest response in bytes that takes the short way through `send_short`."""
 _RETRY_S = 0.001
 _SENT_S = 5.0
 """Longest time in seconds for which `send_to` waits until the asking context has taken the response."""
@@ -34,6 +37,9 @@ class ResponseChannels(Protocol):
             SessionGone: the session, or its context, has ended.
             ipcbus.TransportError: there is no way to the context.
         """
+
+    def channel_of(self, address: ReturnAddress) -> ControlChannel | None:
+        """Returns the channel to the context of a return address; None without one."""
 
     def waits(self, address: ReturnAddress) -> bool:
         """Returns whether the context of a return address has not taken all responses yet."""
@@ -114,7 +120,9 @@ class Responses:
                 f"{what}: a response of {given.nbytes} bytes is longer than the limit of {RESPONSE_MAX}; send it in "
                 "parts, or publish it on a topic"
             )
-        message = control_messages.response(address.request, given)
+        self._send(address, control_messages.response(address.request, given), what)
+
+    def _send(self, address: ReturnAddress, message: bytes, what: str) -> None:
         inside = self._event_loop.is_driver()
         waited = False
         while True:
@@ -132,6 +140,27 @@ class Responses:
                 self.blocked += not waited
             waited = True
             self._wait(_RETRY_S)
+
+    def send_short(self, way: ControlChannel, request: int, data: bytes) -> bool:
+        """Sends a short response over a channel that was used before; returns False when that does not go at once."""
+        event_loop = self._event_loop
+        if len(data) > _SHORT or way.broken:
+            return False
+        if event_loop.is_driver():
+            sent = way.send_now(control_messages.response(request, data))
+        elif event_loop.take_if_free():
+            try:
+                sent = way.send_now(control_messages.response(request, data))
+            finally:
+                event_loop.give_back_taken()
+        else:
+            return False
+        self.sent += sent
+        return sent
+
+    def channel_of(self, address: ReturnAddress) -> ControlChannel | None:
+        """Returns the channel that brought the last response to an asking context; None without one."""
+        return self._channels.channel_of(address)
 
     def send_to(self, packed: bytes, data: Any) -> None:  # noqa: ANN401 - any bytes-like
         """Sends a response to a return address.
@@ -177,6 +206,7 @@ class SessionResponder:
 
     def __init__(self, responses: Responses, address: ReturnAddress) -> None:
         self._responses, self._address = weakref.ref(responses), address
+        self._channel: ControlChannel | None = None
 
     def respond(self, topic: str, request: int, data: Any) -> None:  # noqa: ANN401 - any bytes-like
         """Sends a response; `Message.respond` has the errors."""
@@ -185,7 +215,10 @@ class SessionResponder:
             raise ClosedError(
                 f"topic {topic!r}: the context that received the request is closed; answer before its close"
             )
-        responses.send(self._of(request), data, f"topic {topic!r}")
+        channel = self._channel
+        if channel is None or type(data) is not bytes or not responses.send_short(channel, request, data):
+            responses.send(self._of(request), data, f"topic {topic!r}")
+            self._channel = responses.channel_of(self._address)
 
     def return_address(self, request: int) -> bytes:
         """Returns the way back to the asking context as bytes."""

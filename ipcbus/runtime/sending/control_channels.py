@@ -8,7 +8,6 @@ from ipcbus.recovery.control_channel import ControlChannel
 from ipcbus.runtime.loop.timerfd import FOREVER_NS
 from ipcbus.transport.ring.session_pipes import SessionPipes
 from ipcbus.wire import control_messages
-from ipcbus.wire.control_messages import Response
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,6 +47,8 @@ class SessionChannels:
             channel = self._channels.get(link)
             if channel is None:
                 channel = ControlChannel(link, queue_max=_QUEUE_MAX, message_max=MESSAGE_MAX)
+                if not self._channels:
+                    self.pipes.arm(sleeps=False)  # from now on, the context looks without being woken
                 self._channels[link] = channel
             behind |= self._take_all(channel)
         return behind
@@ -74,11 +75,11 @@ class SessionChannels:
             message = channel.receive()
             if message is None:
                 return channel.behind
-            found = control_messages.decode(message)
-            if isinstance(found, Response):
-                self._respond(found.request, found.data)
+            found = control_messages.decode_response(message)
+            if found is not None:
+                self._respond(*found)
             else:
-                self.malformed += found is None
+                self.malformed += control_messages.decode(message) is None
         return True
 
 

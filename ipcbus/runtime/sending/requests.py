@@ -46,8 +46,8 @@ class AskingSource(Protocol):
         """The source string of its session."""
 
     @property
-    def receivers(self) -> int:
-        """The number of receiving contexts that have joined its topic."""
+    def _is_joined(self) -> bool:
+        """Whether a receiving context has joined its topic; one that has died counts until its slot is freed."""
 
     def _send_request(self, data: Any, number: int, *, headers: Headers | None = None, block: bool = True) -> None:  # noqa: ANN401
         """Publishes a message of type REQUEST with its batch."""
@@ -67,21 +67,20 @@ class Request:
             `IpcBusError`; None before its end, and after `close`.
     """
 
+    responses = 0
+    closed = False
+    error: IpcBusError | None = None
+    _number = _begun_ns = 0
+    _grace_ns = int(GRACE_S * 1e9)
+    _unsent: tuple[bytes, Headers | None] | None = None
+    _sent = False
+
     def __init__(self, requests: Requests, source: AskingSource, on_response: Any, on_end: Any) -> None:  # noqa: ANN401
         """Use `Source.requests` instead."""
         self.topic = source.topic
-        self.responses = 0
-        self.closed = False
-        self.error: IpcBusError | None = None
         self.queue: deque[Message] = deque()
         self._requests, self._source = requests, source
-        self._origin = Origin(source.topic, source.source)
         self._on_response, self._on_end = on_response, on_end
-        self._number = 0
-        self._unsent: tuple[bytes, Headers | None] | None = None
-        self._begun_ns = 0
-        self._grace_ns = int(GRACE_S * 1e9)
-        self._sent = False
 
     def close(self) -> None:
         """Ends the request: responses that come later are counted and dropped. Closing twice does nothing."""
@@ -129,6 +128,7 @@ class Requests:
         self._lock = threading.Lock()
         self._pending: PendingRequests[Request] = PendingRequests(secrets.randbits(64), maximum)
         self._unsent: dict[int, Request] = {}
+        self._origins: dict[AskingSource, Origin] = {}
         self._look_at_ns = 0
         self._logged_errors: set[str] = set()
 
@@ -188,7 +188,7 @@ class Requests:
                 )
             number = request._number = self._pending.begin(request, is_single=on_response is None, until_ns=until_ns)
         try:
-            if source.receivers:
+            if source._is_joined:
                 source._send_request(data, number, headers=headers)
                 request._sent = True
             else:
@@ -219,15 +219,20 @@ class Requests:
         until_ns = FOREVER_NS if timeout is None else request._begun_ns + int(timeout * 1e9)
         try:
             while not queue and not request.closed:
-                left_ns = until_ns - time.monotonic_ns()
-                if left_ns <= 0:
+                began_ns = time.monotonic_ns()
+                slice_ns = min(until_ns - began_ns, _LOOK_NS)
+                if slice_ns <= 0:
                     self._end(request, _timed_out(request, timeout or 0.0))
                     break
-                slice_ns = min(left_ns, _LOOK_NS)
-                began_ns = time.monotonic_ns()
-                with event_loop.guest(lambda: queue or request.closed, slice_ns / 1e9) as driven:
-                    if driven is not None:
-                        event_loop.drive(slice_ns, once=True)
+                if event_loop.sequential:
+                    if not event_loop.turn_quickly(slice_ns / 1e9):
+                        with event_loop.drive_alone():
+                            event_loop.drive(slice_ns, once=True)
+                            event_loop.rearm()
+                else:
+                    with event_loop.guest(lambda: queue or request.closed, slice_ns / 1e9) as driven:
+                        if driven is not None:
+                            event_loop.drive(slice_ns, once=True)
                 if not queue and time.monotonic_ns() - began_ns >= slice_ns:
                     self._look(request, time.monotonic_ns())
         except BaseException:
@@ -244,13 +249,20 @@ class Requests:
         if request is None:
             return
         request.responses += 1
-        message = response(request._origin, data, number)
+        message = response(self._origin(request._source), data, number)
         self._delivered(1)
         if request._on_response is None:
             request.queue.append(message)
             request.closed = True
         else:
             self._call(request._on_response, message, request)
+
+    def _origin(self, source: AskingSource) -> Origin:
+        """Returns the origin of the responses to a source's requests."""
+        origin = self._origins.get(source)
+        if origin is None:
+            origin = self._origins[source] = Origin(source.topic, source.source)
+        return origin
 
     def turn(self, now_ns: int) -> int:
         """Sends what waits for receivers, and ends what is over; returns when to call again, in ns."""
@@ -264,7 +276,6 @@ class Requests:
             self._finish(request, _timed_out(request, (now_ns - request._begun_ns) / 1e9))
         if now_ns >= self._look_at_ns:
             self._look_at_ns = now_ns + (_UNSENT_NS if self._unsent else _LOOK_RARELY_NS)
-            self._reclaim()
             for request in self._pending.askers():
                 self._look(request, now_ns)
         return min(self._look_at_ns, self._pending.check_at_ns)
@@ -275,19 +286,19 @@ class Requests:
             mine = [request for request in self._pending.askers() if request._source is source]
         for request in mine:
             self._end(request, error)
+        self._origins.pop(source, None)
 
     def _look(self, request: Request, now_ns: int) -> None:
         """Sends a request whose receiver has joined; ends it when no receiver is there or may come."""
         source = request._source
         if not request._sent:
-            if source.receivers:
+            if source._is_joined:
                 self._send(request)
             elif now_ns - request._begun_ns >= request._grace_ns and not self._expected(source.topic):
                 self._end(request, _nobody(request, "no receiver of the topic is there"))
             return
-        if not source.receivers:
-            self._reclaim()
-        if not source.receivers:
+        self._reclaim()
+        if not source._is_joined:
             self._end(request, _nobody(request, "all receivers of the topic have gone or died before they answered"))
 
     def _send(self, request: Request) -> None:

@@ -21,7 +21,6 @@ from tests.rings.channels import (
     owned,
     read_all,
     ring_name,
-    ring_view,
     shape,
     slots_of,
     who,
@@ -81,10 +80,10 @@ def test_unknown_group_leaves_nothing(domain: str) -> None:
 
 def test_user_areas_belong_to_the_layer_above(domain: str) -> None:
     with owned(domain, control_user=64) as channel, joined(domain) as reader:
-        assert bytes(ring_view(reader.ring.view())[1]) == bytes(128)
-        ring_view(channel.ring.view())[1][:] = 7
+        assert bytes(layout.ring_view(reader.ring.view())[1]) == bytes(128)
+        layout.ring_view(channel.ring.view())[1][:] = 7
         layout.control_view(reader.control.view())[1][:] = 9
-        assert bytes(ring_view(reader.ring.view())[1]) == bytes([7]) * 128
+        assert bytes(layout.ring_view(reader.ring.view())[1]) == bytes([7]) * 128
         assert bytes(layout.control_view(channel.control.view())[1]) == bytes([9]) * 64
         channel.writer.write(b"x")
         assert read_all(reader) == [b"x"]

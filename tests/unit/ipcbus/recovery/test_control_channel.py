@@ -189,3 +189,14 @@ def test_nobody_is_kept_busy_by_frames_without_a_message() -> None:
     assert [channel.receive(), channel.behind, channel.malformed] == [None, True, FRAMES_MAX]
     assert [channel.receive(), channel.behind] == [None, True]
     assert [channel.receive(), channel.receive(), channel.behind] == [b"x", None, False]
+
+
+def test_send_now_sends_one_frame_or_takes_nothing() -> None:
+    one, other = channels(frame_max=64)
+    assert one.send_now(b"short")
+    assert one.send_now(b"")
+    assert not one.send_now(bytes(64))
+    one.send(b"waits")
+    assert not one.send_now(b"overtakes")
+    one.flush()
+    assert [other.receive() for _ in range(4)] == [b"short", b"", b"waits", None]

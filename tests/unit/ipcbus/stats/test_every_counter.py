@@ -322,7 +322,7 @@ def an_array_that_is_kept(domain: str) -> Iterator[Found]:
 @moves(session="position_errors", slot="clock_faults")
 def damage(domain: str) -> Iterator[Found]:
     with channels.owned(domain, window=65536) as channel, channels.joined(domain) as reader:
-        header = channels.header_of(channel)
+        header = layout.ring_view(channel.ring.view())[0]
         channel.writer.write(b"x")
         data = channel.ring.view(int(header["data_offset"]))
         np.frombuffer(data, layout.RECORD, 1)[0]["send_ticks"] += 1 << 50

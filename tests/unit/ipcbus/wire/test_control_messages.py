@@ -29,6 +29,9 @@ def test_any_bytes_are_a_message_or_none(kind: int, rest: bytes) -> None:
     messages.decode(rest)
     messages.decode(bytes([kind]) + rest)
     messages.decode(memoryview(bytes([kind, 0, 0, 0]) + rest))
+    for each in (rest, bytes([kind]) + rest, bytes([kind, 0, 0, 0, 0, 0, 0, 0]) + rest):
+        found, quick = messages.decode(each), messages.decode_response(each)
+        assert quick == ((found.request, found.data) if isinstance(found, Response) else None)
 
 
 @given(TOPIC, RANGE, ENTRIES, U64, st.binary(max_size=100))

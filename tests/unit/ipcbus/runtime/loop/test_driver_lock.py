@@ -94,3 +94,18 @@ def test_the_compiled_shortcut_lets_a_change_through() -> None:
 def _change(driver_lock: DriverLock, changed: threading.Event) -> None:
     with driver_lock.driver_lock():
         changed.set()
+
+
+@pytest.mark.parametrize("sequential", [False, True])
+def test_a_free_lock_is_taken_for_a_short_change_and_a_held_one_is_not(sequential: bool) -> None:
+    lock = DriverLock(sequential=sequential, split=False)
+    try:
+        assert lock.take_if_free()
+        assert lock.is_driver()
+        assert not lock.take_if_free()
+        lock.give_back_taken()
+        assert not lock.is_driver()
+        with lock.driver_lock():
+            assert not lock.take_if_free()
+    finally:
+        lock._close_kick_fds()
