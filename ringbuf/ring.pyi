@@ -177,9 +177,6 @@ class RingReader:
             damaged too, and the writer corrects them with its next record.
         """
 
-    def skip_to_tail(self) -> None:
-        """Sets the position to the end, as after an overrun."""
-
 def bucket(ns: int) -> int:
     """Returns the index of the latency bucket of `ns`."""
 

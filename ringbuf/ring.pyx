@@ -534,9 +534,6 @@ cdef class RingReader:
             self.r.position = tail
         return not follows
 
-    def skip_to_tail(self):
-        self.r.position = _atomics.load_acquire64(&self.r.header.tail)  # SYNC tail
-
 
 def bucket(uint64_t ns):
     return bucket_of(ns)

@@ -287,6 +287,14 @@ def duration(ns: float | None) -> str:
     return f"{ns:.1f} s"
 
 
+def clock_time(time_ns: int) -> str:
+    """Returns the local time of day of a time in ns since the epoch; question marks for a time that is damaged."""
+    try:
+        return datetime.datetime.fromtimestamp(time_ns / 1e9).strftime("%H:%M:%S.%f")
+    except (ValueError, OverflowError, OSError):
+        return "??:??:??.??????"
+
+
 def age(seconds: float) -> str:
     """Returns an age in the unit that fits, without decimals."""
     if seconds < 120:

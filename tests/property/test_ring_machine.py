@@ -176,11 +176,6 @@ class RingMachine(RuleBasedStateMachine):
         slot = slots_of(self.ring)[reading.channel.index]
         assert (slot["msgs_rcved"], slot["overruns"]) == (reading.count, reading.overruns)
 
-    @rule(reading=readers)
-    def skip(self, reading: Reading) -> None:
-        reading.channel.reader.skip_to_tail()
-        reading.position = self.head
-
     @invariant()
     def both_agree_where_they_are(self) -> None:
         if not hasattr(self, "living"):

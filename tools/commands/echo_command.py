@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 import json
 import sys
 from typing import TYPE_CHECKING, NotRequired, TypedDict
@@ -12,7 +11,7 @@ import click
 
 import ipcbus
 from ipcbus import MessageType
-from ipcbus_tools.common import Failure, Seconds, bus_options, json_option, safe, visible
+from ipcbus_tools.common import Failure, Seconds, bus_options, clock_time, json_option, safe, visible
 from ipcbus_tools.completion import candidates
 from ipcbus_tools.signals import SignalHandler
 
@@ -162,7 +161,7 @@ def _as_line(as_hex: bool) -> Callable[[Message], str]:
         if message.type not in _WITH_DATA:
             return _event(message)
         kind = "(request) " if message.type == MessageType.REQUEST else ""
-        head = f"{message.sequence_number:>8}  {_clock(message.send_time_ns)}  {kind}{_headers(message)}"
+        head = f"{message.sequence_number:>8}  {clock_time(message.send_time_ns)}  {kind}{_headers(message)}"
         if not as_hex:
             return head + visible(message.data)
         return head + f"{len(message)} bytes" + "".join(f"\n{row}" for row in _hex_rows(message.data))
@@ -173,13 +172,6 @@ def _as_line(as_hex: bool) -> Callable[[Message], str]:
 def _headers(message: Message) -> str:
     found = (f"{safe(key).plain}={visible(value)}" for key, value in message.headers)
     return f"[{', '.join(found)}]  " if message.headers else ""
-
-
-def _clock(time_ns: int) -> str:
-    try:
-        return datetime.datetime.fromtimestamp(time_ns / 1e9).strftime("%H:%M:%S.%f")
-    except (ValueError, OverflowError, OSError):
-        return "??:??:??.??????"  # the time of a damaged source
 
 
 def _event(message: Message) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -12,7 +11,7 @@ from rich.text import Text
 
 from ipcbus.stats.peek import SHOWN_MAX, Peek, Peeked
 from ipcbus.wire.properties import block_length, unpack
-from ipcbus_tools.common import number, size, visible
+from ipcbus_tools.common import clock_time, number, size, visible
 from ipcbus_tools.top import table
 from ringbuf.ring_errors import RingError
 
@@ -111,12 +110,6 @@ def _line(each: Peeked) -> str:
         data = data[length:]
     more = f" ... {size(each.length - SHOWN_MAX)} more" if each.length > SHOWN_MAX else ""
     part = "(fragment) " if each.fragment else "(request) " if each.request else ""
-    head = f"  {each.sequence_number:>12}  {_clock(each.send_time_ns)}  {each.length:>9}  "
+    sent = clock_time(each.send_time_ns) if each.send_time_ns else "-"
+    head = f"  {each.sequence_number:>12}  {sent:<15}  {each.length:>9}  "
     return f"{head}{part}{headers}{visible(data)}{more}"
-
-
-def _clock(time_ns: int) -> str:
-    try:
-        return datetime.datetime.fromtimestamp(time_ns / 1e9).strftime("%H:%M:%S.%f") if time_ns else "-".ljust(15)
-    except (ValueError, OverflowError, OSError):
-        return "??:??:??.??????"  # the time of a damaged source

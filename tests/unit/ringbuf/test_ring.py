@@ -144,14 +144,6 @@ def test_activity_is_seen_by_readers(channel: OwnedChannel, domain: str) -> None
         assert reader.reader.activity == before + 1
 
 
-def test_skipping_to_the_end_drops_what_is_there(channel: OwnedChannel, domain: str) -> None:
-    with joined(domain) as reader:
-        channel.writer.write(b"skipped")
-        reader.reader.skip_to_tail()
-        channel.writer.write(b"read")
-        assert read_all(reader) == [b"read"]
-
-
 def test_commit_names_the_readers_that_sleep(channel: OwnedChannel, domain: str) -> None:
     with joined(domain, 1) as first, joined(domain, 2) as second:
         assert (first.index, second.index) == (0, 1)

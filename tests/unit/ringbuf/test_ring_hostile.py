@@ -189,7 +189,6 @@ def use(channel: OwnedChannel, reader: RingReader) -> None:
     channel.slots.active_mask()
     channel.slots.positions()
     channel.slots.identity(0)
-    reader.skip_to_tail()
     assert reader.ended in (False, True)
 
 

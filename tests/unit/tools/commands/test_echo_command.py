@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from ipcbus import MessageType
 from ipcbus.delivery.received_message import Origin, whole_message
 from ipcbus.wire.properties import pack
-from ipcbus_tools.commands.echo_command import _as_json, _as_line, _clock, _event, _hex_rows
+from ipcbus_tools.commands.echo_command import _as_json, _as_line, _event, _hex_rows
+from ipcbus_tools.common import clock_time
 
 if TYPE_CHECKING:
     from ipcbus import Message
@@ -28,9 +29,9 @@ def test_hex_rows() -> None:
 
 
 def test_clock_of_a_damaged_source() -> None:
-    assert _clock(2**63 - 1).count(":") == 2
-    assert _clock(-(2**63)) == "??:??:??.??????" or _clock(-(2**63)).count(":") == 2
-    assert _clock(10**30) == "??:??:??.??????"
+    assert clock_time(2**63 - 1).count(":") == 2
+    assert clock_time(-(2**63)) == "??:??:??.??????" or clock_time(-(2**63)).count(":") == 2
+    assert clock_time(10**30) == "??:??:??.??????"
 
 
 def headed(headers: dict[str, bytes]) -> Message:
