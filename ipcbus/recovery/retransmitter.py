@@ -165,13 +165,14 @@ class Retransmitter:
                 peer.recoveries.pop(topic, None)
 
     def add_peer(self, key: Hashable, channel: PeerChannel, *, epoch: bool = False) -> None:
-        """Adds a receiving context.
+        """Adds a receiving context; one of the same key is forgotten first, as its channel was replaced.
 
         Args:
             key: names it in the other calls.
             channel: goes to it.
             epoch: give send times in ns since the epoch, as it is on another host.
         """
+        self.remove_peer(key)
         self._peers[key] = _Peer(channel, epoch)
 
     def remove_peer(self, key: Hashable) -> None:

@@ -114,6 +114,20 @@ def test_a_receiver_that_wants_the_last_messages_is_told_of_them_only() -> None:
         assert channel.take() == [Info(7, low, 10)]
 
 
+def test_a_receiver_with_a_new_channel_begins_again() -> None:
+    old, topic = Channel(room=0), Topic(10)
+    sender = desk(topic, old)
+    sender.receive("a", RangeRequest(7, 0, 9), 0)
+    new = Channel()
+    sender.add_peer("a", new)
+    sender.receive("a", RangeRequest(7, 5, 6), 0)
+    assert sender.recovering == 1
+    sender.remove_peer("a")
+    assert not sender.turn(0)
+    assert new.take() == []
+    assert sender.due_ns(0) is None
+
+
 def test_an_info_request_waits_for_room() -> None:
     channel, topic = Channel(room=0), Topic(10)
     sender = desk(topic, channel)
