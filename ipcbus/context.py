@@ -195,8 +195,8 @@ class Context:
         check_callbacks(on_event=on_event)
         values = self._config.values("source", topic, **options)
         session, number, entry = self._sending_sessions.open_topic(topic, values)
-        linger_ms = values.resolver_no_receiver_linger_timeout
-        source = Source(self, topic, session, number, entry, on_event, linger_ms)
+        source = Source(self, topic, session, number, entry, on_event, values)
+        self._sending_sessions.retain(source, session, number, values)
         session.topic_sources[number] = source
         self._sending_sessions.inform_of(source, session, values)
         self._sources[source] = None
@@ -232,7 +232,7 @@ class Context:
         """
         self._check()
         check_topic(topic)
-        values = self._config.values("receiver", topic, **options)
+        values = self._config.values("receiver", topic, **_without_none(options))
         receiver = Receiver(
             self, topic, on_message, values, event_queue=event_queue, source_notification=source_notification
         )
@@ -274,7 +274,7 @@ class Context:
             self,
             pattern,
             on_message,
-            self._config.values("receiver", "", **options),
+            self._config.values("receiver", "", **_without_none(options)),
             self._config.values("wildcard_receiver", "", **own),
             on_create=on_create,
             on_delete=on_delete,
@@ -526,6 +526,11 @@ class Context:
         for part in (self._sending_sessions, self._receiving_sessions, self._network, self._bell, self._registry):
             part.abandon()
         self._event_loop.close()
+
+
+def _without_none(options: dict[str, object]) -> dict[str, object]:
+    """Returns options of a receiver without `history=None`, which means the default."""
+    return {name: value for name, value in options.items() if name != "history" or value is not None}
 
 
 def close_all() -> None:

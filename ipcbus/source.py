@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
     from typing import Never
 
+    from ipcbus.config import SourceOptions
     from ipcbus.context import Context
     from ipcbus.errors import ClosedError
     from ipcbus.message import Message
@@ -48,7 +49,7 @@ class Source(TopicSource):
         number: int,
         entry: int,
         on_event: Callable[[SourceEvent], object] | None,
-        linger_ms: int = 0,
+        options: SourceOptions,
     ) -> None:
         """Use `Context.source` instead."""
         super().__init__(session.batch, topic, number)
@@ -57,7 +58,8 @@ class Source(TopicSource):
         self._number = number
         self._entry = entry
         self._on_event = on_event
-        self._linger_ns = linger_ms * 1_000_000
+        self._linger_ns = options.resolver_no_receiver_linger_timeout * 1_000_000
+        self._recoveries_ns = options.retransmit_close_timeout * 1_000_000 if options.late_join else 0
         self._opened_ns = time.time_ns()
         self._was_joined = False
         self._unheard: int | None = None
@@ -220,8 +222,9 @@ class Source(TopicSource):
         """Publishes the open batch and ends the source; with the last source of a session the session ends.
 
         Joined receivers can still read what was published. If receivers of the topic are about to join, the open batch
-        waits for them, for `resolver_no_receiver_linger_timeout` (ms) at most; a signal whose handler raises ends the
-        wait. Closing twice does nothing.
+        waits for them, for `resolver_no_receiver_linger_timeout` (ms) at most; while receivers are getting messages
+        that the source keeps (`late_join`), the call waits for `retransmit_close_timeout` (ms) at most. A signal whose
+        handler raises ends the wait. Closing twice does nothing.
 
         Raises:
             WrongThread: the call would have to wait, inside a callback, for another thread's `acquire` block.

@@ -30,17 +30,24 @@ def may_linger(contexts: Iterable[Context]) -> bool:
     return not inside and sys.exc_info()[0] is None
 
 
-def linger(context: Context, sources: Iterable[Source], leave_out: Collection[int]) -> None:
-    """Keeps the open batches for receivers that are about to join, for `resolver_no_receiver_linger_timeout` at most.
-
-    A receiver gets the datagrams that are published after it has joined. The messages of the open batch still reach the
-    receiver if the batch is published then. While no receiver reads the session, the batching interval does not publish
-    the batch.
+def linger(context: Context, sources: Collection[Source], leave_out: Collection[int]) -> None:
+    """Waits before sources are closed: for receivers that are about to join, then for those that recover messages.
 
     Args:
         context: the context of the sources.
         sources: the sources that are being closed.
         leave_out: ids of contexts that the sources do not wait for.
+    """
+    _await_joins(context, sources, leave_out)
+    _await_recoveries(context, sources)
+
+
+def _await_joins(context: Context, sources: Iterable[Source], leave_out: Collection[int]) -> None:
+    """Keeps the open batches for receivers that are about to join, for `resolver_no_receiver_linger_timeout` at most.
+
+    A receiver gets the datagrams that are published after it has joined. The messages of the open batch still reach the
+    receiver if the batch is published then. While no receiver reads the session, the batching interval does not publish
+    the batch.
     """
     waiting = [source for source in sources if source._linger_ns and source._unpublished()]
     if not waiting:
@@ -54,10 +61,35 @@ def linger(context: Context, sources: Iterable[Source], leave_out: Collection[in
             waiting = [each for each in waiting if passed_ns < each._linger_ns and _misses(each, awaited)]
             if not waiting:
                 return
-            try:
-                context._wait_for_change(_LOOK_S)
-            except WrongThread:  # in sequential mode another thread drives the context, and lets the receivers join
-                context._event_loop.wait_changed(_LOOK_S)
+            _let_work(context)
+
+
+def _await_recoveries(context: Context, sources: Iterable[Source]) -> None:
+    """Lets receivers get what the sources keep, for `retransmit_close_timeout` at most."""
+    waiting = [source for source in sources if source._recoveries_ns and not source.closed]
+    if not waiting:
+        return
+    for source in waiting:
+        source._batch.flush()  # only what is published can be recovered
+    begin_ns = time.monotonic_ns()
+    channels = context._sending_sessions.control_channels
+    while True:
+        passed_ns = time.monotonic_ns() - begin_ns
+        waiting = [
+            each
+            for each in waiting
+            if passed_ns < each._recoveries_ns and channels.is_recovering(each._session, each._number)
+        ]
+        if not waiting:
+            return
+        _let_work(context)
+
+
+def _let_work(context: Context) -> None:
+    try:
+        context._wait_for_change(_LOOK_S)
+    except WrongThread:  # in sequential mode another thread drives the context, and serves the receivers
+        context._event_loop.wait_changed(_LOOK_S)
 
 
 def _misses(source: Source, awaited: ExpectedReceivers) -> bool:

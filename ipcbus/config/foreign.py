@@ -65,9 +65,8 @@ _NAMES: Final = {
         umq_retention_intragroup_stability_behavior umq_session_id use_tls
     """,
     "source": """
-        implicit_batching_type late_join mem_mgt_callbacks onload_acceleration_stack_name
-        resolver_send_initial_advertisement retransmit_message_map_tablesz retransmit_retention_age_threshold
-        retransmit_retention_size_limit retransmit_retention_size_threshold smart_src_enable_spectrum_channel
+        implicit_batching_type mem_mgt_callbacks onload_acceleration_stack_name
+        resolver_send_initial_advertisement retransmit_message_map_tablesz smart_src_enable_spectrum_channel
         smart_src_max_message_length smart_src_message_property_int_count smart_src_retention_buffer_count
         smart_src_user_buffer_count transport_lbtipc_client_activity_timeout transport_lbtrdma_interface
         transport_lbtrdma_port transport_lbtrdma_transmission_window_size transport_lbtrm_coalesce_threshold
@@ -105,20 +104,15 @@ _NAMES: Final = {
     """,
     "receiver": """
         channel_map_tablesz delivery_control_loss_tablesz delivery_control_order_tablesz hf_duplicate_delivery
-        hf_optional_messages late_join_info_request_interval late_join_info_request_maximum message_selector
-        monitor_interval null_channel_behavior onload_acceleration_stack_name otr_request_duration
-        otr_request_initial_delay otr_request_log_alert_cooldown otr_request_maximum_interval
-        otr_request_message_timeout otr_request_minimum_interval otr_request_outstanding_maximum rcv_sync_cache
-        rcv_sync_cache_timeout resolution_number_of_sources_query_threshold
-        retransmit_initial_sequence_number_request retransmit_message_caching_proximity
-        retransmit_request_generation_interval retransmit_request_interval retransmit_request_maximum
-        retransmit_request_message_timeout retransmit_request_outstanding_maximum source_notification_function
-        source_notification_function_ex transport_demux_tablesz transport_lbtipc_acknowledgement_interval
-        transport_lbtipc_dro_loss_recovery_timeout transport_lbtrm_preactivity_timeout
-        transport_tcp_activity_method transport_tcp_activity_timeout transport_tcp_dro_loss_recovery_timeout
-        transport_tcp_interface ume_activity_timeout ume_allow_confirmed_delivery
-        ume_application_outstanding_maximum ume_consensus_sequence_number_behavior ume_explicit_ack_only
-        ume_receiver_paced_persistence ume_recovery_sequence_number_info_function
+        hf_optional_messages message_selector monitor_interval null_channel_behavior
+        onload_acceleration_stack_name otr_request_duration rcv_sync_cache rcv_sync_cache_timeout
+        resolution_number_of_sources_query_threshold retransmit_request_generation_interval
+        source_notification_function source_notification_function_ex transport_demux_tablesz
+        transport_lbtipc_acknowledgement_interval transport_lbtipc_dro_loss_recovery_timeout
+        transport_lbtrm_preactivity_timeout transport_tcp_activity_method transport_tcp_activity_timeout
+        transport_tcp_dro_loss_recovery_timeout transport_tcp_interface ume_activity_timeout
+        ume_allow_confirmed_delivery ume_application_outstanding_maximum ume_consensus_sequence_number_behavior
+        ume_explicit_ack_only ume_receiver_paced_persistence ume_recovery_sequence_number_info_function
         ume_registration_extended_function ume_registration_function ume_registration_interval
         ume_retransmit_request_generation_interval ume_retransmit_request_interval
         ume_retransmit_request_maximum ume_retransmit_request_outstanding_maximum ume_session_id
@@ -127,7 +121,7 @@ _NAMES: Final = {
         umq_index_assignment_eligibility_default umq_queue_participation umq_receiver_type_id
         umq_retransmit_request_interval umq_retransmit_request_outstanding_maximum
         umq_ulb_source_activity_timeout umq_ulb_source_check_interval unrecognized_channel_behavior use_hotlink
-        use_late_join use_otr use_transport_thread
+        use_transport_thread
     """,
     "event_queue": """
         monitor_appid monitor_format monitor_format_opts monitor_interval monitor_transport

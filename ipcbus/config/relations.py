@@ -176,6 +176,7 @@ RELATIONS: Final = (
         ReceiverOptions.resolver_query_minimum_initial_interval,
         _DOUBLES,
     ),
+    Relation(ReceiverOptions.otr_request_maximum_interval, ReceiverOptions.otr_request_minimum_interval, _DOUBLES),
     Relation(
         WildcardReceiverOptions.resolver_query_maximum_interval,
         WildcardReceiverOptions.resolver_query_minimum_interval,

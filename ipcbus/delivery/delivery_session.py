@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ipcbus.delivery.delivery_rules import DeliveryRules
     from ipcbus.delivery.demux import Controller
     from ipcbus.delivery.reassembly_budget import ReassemblyBudget
+    from ipcbus.delivery.recovery_gate import RecoveryGate
     from ipcbus.delivery.sink import Sink
     from ipcbus.delivery.slow_path import Responder
     from ringbuf.ring import RingReader
@@ -34,6 +35,7 @@ class DeliverySession:
         failed: Callable[[Sink, BaseException], None],
         delivered: Callable[[int], None],
         begun: bool = False,
+        counts_for: DeliverySession | None = None,
     ) -> None:
         """Makes a session without topics.
 
@@ -45,6 +47,7 @@ class DeliverySession:
             failed: gets the exceptions of callbacks.
             delivered: gets the number of events that were given to receivers.
             begun: whether the source had sent something before the session was joined.
+            counts_for: the session whose retransmitted messages it delivers; losses count there.
         """
         self.source_string = source_string
         self.demux = Demux(ring, topics_max, self)
@@ -56,6 +59,11 @@ class DeliverySession:
         self._begun = begun
         self._histories: dict[int, list[OwnHistory]] = {}
         self._had_bos: dict[int, set[Sink]] = {}
+        self._counts_for = counts_for or self
+        self.on_loss: Callable[[RecoveringController, int, int], RecoveryGate | None] = lambda *_: None
+        """Called with messages that the transport has lost; may put a gate between the controller and its receivers."""
+        self.recovered = 0
+        """Messages that sources sent again, without those that are reported lost."""
         self._raised: BaseException | None = None
 
     def failed(self, sink: Sink, error: BaseException) -> None:
@@ -63,6 +71,40 @@ class DeliverySession:
         if not isinstance(error, Exception):
             self.demux.stop = True
         self._failed(sink, error)
+
+    # ------------------------------------------------------------------ retransmitted messages
+
+    def twin(self) -> DeliverySession:
+        """Returns a session for retransmitted messages of one topic."""
+        return DeliverySession(
+            self.source_string,
+            1,
+            budget=self._budget,
+            failed=self._failed,
+            delivered=self._delivered,
+            counts_for=self,
+        )
+
+    def had_bos(self, number: int) -> set[Sink]:
+        """Returns the receivers of a topic that have got BOS, and not EOS since."""
+        return self._had_bos.get(number, set())
+
+    def share_bos(self, number: int, had_bos: set[Sink]) -> None:
+        """Sets the receivers of a topic that have got BOS; uses the very set."""
+        self._had_bos[number] = had_bos
+
+    def count_delivered(self, messages: int) -> None:
+        """Counts messages and events that were delivered outside of the demux."""
+        self._delivered(messages)
+
+    def count_lost(self, messages: int) -> None:
+        """Counts messages that were reported lost."""
+        self.demux.count_lost(messages)
+
+    def count_recovered(self, messages: int) -> None:
+        """Counts messages that a source sent again and that were delivered."""
+        self.recovered += messages
+        self._delivered(messages)
 
     # ------------------------------------------------------------------ topics
 
@@ -82,7 +124,7 @@ class DeliverySession:
             topic: its name.
             sinks: they get each message in this order.
             rules: how messages are delivered; not used when the topic is received already.
-            floor: see `DeliveryController`.
+            floor: see `RecoveringController`.
         """
         controller = self.topic(number)
         if controller is None:
@@ -98,7 +140,7 @@ class DeliverySession:
                 floor=floor,
             )
             self.demux.set_controller(controller)
-        controller.set_sinks(sinks)
+        controller.set_receivers(sinks)
 
     def receive_later(self, number: int, sink: Sink, now_ns: int) -> OwnHistory | None:
         """Gives a topic that is received already to another sink, with the history that the others have had.
@@ -159,6 +201,8 @@ class DeliverySession:
             history.forget()
         removed = self.demux.remove_controller(number)
         if isinstance(removed, RecoveringController):
+            if not removed.ended:
+                removed.set_receivers(())  # opens its gates
             removed.forget()
             self.demux.show_tally()
 
@@ -189,6 +233,8 @@ class DeliverySession:
         for sink in list(controller.sinks):
             if sink in had_bos:
                 self._event(sink, controller, MessageType.EOS, -1, -1, following)
+        for gate in list(controller.gates):
+            gate.end(following, self.demux.now_ns)
         self._raise()
 
     def check(self, now_ns: int) -> None:
@@ -221,15 +267,22 @@ class DeliverySession:
 
     def lost(self, controller: Controller, first: int, last: int, burst: bool) -> None:
         """Reports lost messages: one event for each message, or one event for a burst."""
-        self.demux.count_lost(last - first + 1)
+        gate, gates = None, []
+        if isinstance(controller, RecoveringController):
+            gate, gates = self.on_loss(controller, first, last), [each.hidden for each in controller.gates]
+        sinks = [sink for sink in controller.sinks if gate is None or sink is not gate.hidden]
+        if gates and not sinks:
+            return
+        if not gates or any(sink not in gates for sink in sinks):
+            self._counts_for.count_lost(last - first + 1)  # otherwise the gates count what they do not get either
         # A receiver that loses the very first messages still gets BOS.
         self._begun = True
         self._send_bos(controller)
         if burst:
-            self._report(controller, MessageType.UNRECOVERABLE_LOSS_BURST, first, last)
+            self._report(sinks, controller, MessageType.UNRECOVERABLE_LOSS_BURST, first, last)
         else:
             for number in range(first, last + 1):
-                self._report(controller, MessageType.UNRECOVERABLE_LOSS, number, number)
+                self._report(sinks, controller, MessageType.UNRECOVERABLE_LOSS, number, number)
         self._raise()
 
     def changed(self) -> None:
@@ -246,8 +299,8 @@ class DeliverySession:
                 had_bos.add(sink)
                 self._event(sink, controller, MessageType.BOS, -1, -1)
 
-    def _report(self, controller: Controller, kind: MessageType, first: int, last: int) -> None:
-        for sink in list(controller.sinks):
+    def _report(self, sinks: Sequence[Sink], controller: Controller, kind: MessageType, first: int, last: int) -> None:
+        for sink in sinks:
             self._event(sink, controller, kind, first, last)
 
     def _event(

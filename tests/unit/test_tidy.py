@@ -36,6 +36,9 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "conformance/test_closing.py": "ipcbus/context_closing.py",
     "conformance/test_content.py": "ipcbus/delivery/pump.pyx",
     "conformance/test_damage.py": "ipcbus/transport/ring/ring_receiver.py ipcbus/transport/ring/topic_lines.py",
+    "conformance/test_late_join.py": (
+        "ipcbus/runtime/receiving/topic_recoveries.py ipcbus/runtime/sending/retentions.py"
+    ),
     "conformance/test_requests.py": (
         "ipcbus/runtime/receiving/receiver_channels.py ipcbus/runtime/receiving/response_sessions.py "
         "ipcbus/runtime/receiving/responses.py ipcbus/runtime/sending/control_channels.py"

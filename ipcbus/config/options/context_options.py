@@ -6,10 +6,11 @@ from ipcbus.config.option_values import Option, OptionValues
 from ipcbus.config.options.lbtrm_options import LbtrmContext
 from ipcbus.config.options.lbtru_options import LbtruContext
 from ipcbus.config.options.option_limits import KIB, MAX_COUNT, MAX_ID, MAX_NAME
+from ipcbus.config.options.recovery_options import RecoveryContext
 from ipcbus.config.options.resolver_options import ResolverContext
 
 
-class ContextOptions(LbtruContext, LbtrmContext, ResolverContext, OptionValues, scope="context"):
+class ContextOptions(LbtruContext, LbtrmContext, ResolverContext, RecoveryContext, OptionValues, scope="context"):
     """Options of a context: its threads, its sessions, discovery, and limits for all its topics."""
 
     operational_mode = Option(

@@ -6,10 +6,11 @@ from ipcbus.config.option_values import Option, OptionValues
 from ipcbus.config.options.lbtrm_options import LbtrmReceiver
 from ipcbus.config.options.lbtru_options import LbtruReceiver
 from ipcbus.config.options.option_limits import MAX_COUNT, interval
+from ipcbus.config.options.recovery_options import RecoveryReceiver
 from ipcbus.config.options.resolver_options import ResolverReceiver
 
 
-class ReceiverOptions(LbtruReceiver, LbtrmReceiver, ResolverReceiver, OptionValues, scope="receiver"):
+class ReceiverOptions(LbtruReceiver, LbtrmReceiver, ResolverReceiver, RecoveryReceiver, OptionValues, scope="receiver"):
     """Options of a receiver: order, losses, and the transports that it joins."""
 
     delivery_control_maximum_burst_loss = Option(
@@ -40,9 +41,9 @@ class ReceiverOptions(LbtruReceiver, LbtrmReceiver, ResolverReceiver, OptionValu
         minimum=0,
         maximum=MAX_COUNT,
         special_zero=True,
-        meaning="Most messages of a topic that wait behind gaps, in a session over a ring; above this limit the "
-        "receiver gives up the oldest gap. 0: no limit. Over UDP, where the receiver asks for missing messages, only "
-        "delivery_control_maximum_total_map_entries limits them. Ultra Messaging: for off-transport recovery (OTR).",
+        meaning="Most messages of a topic that wait behind gaps. Above this limit a receiver asks for the missing "
+        "messages at once (OTR), or gives up the oldest gap in a session over a ring whose source keeps no messages. "
+        "0: no limit. delivery_control_maximum_total_map_entries limits them too.",
     )
     resolution_no_source_notification_threshold = Option(
         default=0,

@@ -6,10 +6,11 @@ from ipcbus.config.option_values import Option, OptionValues
 from ipcbus.config.options.lbtrm_options import LbtrmSource
 from ipcbus.config.options.lbtru_options import LbtruSource
 from ipcbus.config.options.option_limits import KIB, MAX_ID, MAX_SECONDS, MAX_WINDOW, MIB, interval
+from ipcbus.config.options.recovery_options import RecoverySource
 from ipcbus.config.options.resolver_options import ResolverSource
 
 
-class SourceOptions(LbtruSource, LbtrmSource, ResolverSource, OptionValues, scope="source"):
+class SourceOptions(LbtruSource, LbtrmSource, ResolverSource, RecoverySource, OptionValues, scope="source"):
     """Options of a source; the first source of a session sets the options transport_lbt* for all of its sources."""
 
     transport = Option(

@@ -138,18 +138,23 @@ class Timers:
 
     def look(self) -> None:
         """Handles the calls of receivers over control channels, of which a word says that there are some."""
-        self._sending_sessions.control_channels.look()
+        channels = self._sending_sessions.control_channels
+        channels.look()
+        if channels.has_work or self._receiving_sessions.channels.is_readable():
+            self._event_loop.hurry()
 
     def arm(self, *, sleeps: bool) -> bool:
         """Shows receivers whether this context sleeps; returns whether none of them calls."""
-        return self._sending_sessions.control_channels.arm(sleeps=sleeps)
+        is_called = self._receiving_sessions.channels.is_readable()
+        return self._sending_sessions.control_channels.arm(sleeps=sleeps) and not is_called
 
     def _serve_channels(self, now_ns: int) -> int:
-        channels = self._sending_sessions.control_channels
-        if self._words_of != channels.changes:
-            self._words_of = channels.changes
-            self._event_loop.watch_words(channels.words())
-        return min(channels.turn(now_ns), self._receiving_sessions.channels.turn(now_ns))
+        asked, asking = self._sending_sessions.control_channels, self._receiving_sessions.channels
+        due_ns = min(asked.turn(now_ns), self._receiving_sessions.recover(now_ns))
+        if self._words_of != asked.changes + asking.changes:
+            self._words_of = asked.changes + asking.changes
+            self._event_loop.watch_words(asked.words() + asking.words())
+        return due_ns
 
     def announce(self) -> None:
         """Rings the doorbells of the other contexts of the domain after a change of this context's registry."""
@@ -179,6 +184,7 @@ class Timers:
 
     def _do_clock(self) -> None:
         clock.recalibrate()
+        self._sending_sessions.retentions.expire(clock.ticks())
         self._network.show_counters()
         self.show_counters()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ from ipcbus.runtime.receiving.response_sessions import refused
 from ipcbus.runtime.receiving.session_info import sessions_of
 from ipcbus.runtime.receiving.session_joining import SessionJoiner, can_fall_back
 from ipcbus.runtime.receiving.subscriptions import Subscriptions, warn_of_differences
+from ipcbus.runtime.receiving.topic_recoveries import TopicRecoveries
 from ringbuf.ring_errors import RingError
 
 if TYPE_CHECKING:
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
     from ringbuf.slots import Identity
 
 log = logging.getLogger("ipcbus")
+
+_SOON_NS = 5_000_000
 
 
 class ReceivingSessions:
@@ -74,6 +78,7 @@ class ReceivingSessions:
         self._kept: dict[SessionAdvert, int] = {}
         self.channels = ReceiverChannels(event_loop.hurry)
         self.blocked = False
+        self.recoveries = TopicRecoveries(self.channels, self._has, event_loop.hurry)
         self.responder_of: Callable[[SessionAdvert], Responder] | None = None
         """Returns what takes the responses to the requests of a session."""
 
@@ -192,8 +197,8 @@ class ReceivingSessions:
             users = self._subscriptions.users(advert, source.topic)  # again: callbacks may have closed some receivers
             if session is None or not users or not self._has(session):
                 continue
-            known = session.demux.controller(source.topic_number)
-            if known is not None and known.sinks == [user.sink for user in users]:
+            known = session.delivery.topic(source.topic_number)
+            if known is not None and known.receivers == [user.sink for user in users]:
                 continue
             if session.can_receive(source):
                 self._receive(session, source, users)
@@ -212,6 +217,7 @@ class ReceivingSessions:
         if session is not None:
             session.delivery.responder = self.responder_of(advert) if self.responder_of is not None else None
             self._sessions[advert] = session
+            session.delivery.on_loss = functools.partial(self.recoveries.lost, session)
             self._event_loop.watch(self.sessions())
             if self._detached.joined_again(session, {source.topic_number for source in wanted}):
                 self._notify_gone()
@@ -228,7 +234,18 @@ class ReceivingSessions:
         sinks = [user.sink for user in users if not user.sink.closed]
         if not sinks or not self._has(session):
             return  # a callback has closed it
-        session.receive(source, sinks, options, begin=not self._event_loop.quiet)
+        if source.retains:
+            self.channels.of(session)  # before the source sees the join, so that it waits when it closes
+        known = session.delivery.topic(source.topic_number)
+        had = known.receivers if known is not None else []
+        new = [user for user in users if user.sink in sinks and user.sink not in had]
+        session.receive(
+            source,
+            sinks,
+            options,
+            begin=not self._event_loop.quiet,
+            joined=lambda controller: self.recoveries.join_late(session, source, controller, new),
+        )
         self._losses_due_ns = 0
         self._sources_gone = True  # so that a topic that is gone already gets its end
         self._deferred_events.defer()
@@ -244,12 +261,12 @@ class ReceivingSessions:
         for controller in session.topics():
             # Only receivers that got the beginning get the rest, not receivers made after the end of the source.
             users = {user.sink for user in self._subscriptions.users(session.advert, controller.origin.topic)}
-            sinks = [sink for sink in controller.sinks if sink in users]
+            sinks = [sink for sink in controller.receivers if sink in users]
             if not sinks:
                 session.stop_topic(controller.topic_number, drain=False)
                 continue
-            if controller.sinks != sinks:
-                controller.set_sinks(sinks)
+            if controller.receivers != sinks:
+                controller.set_receivers(sinks)
             # A session that is no longer offered is closed: the end mark in its ring shows when it is read out.
             if offered is None:
                 session.datagram_source.note_withdrawn()
@@ -277,6 +294,7 @@ class ReceivingSessions:
         """Stops reading a session; False when the context does not read it any more."""
         if not self._has(session):
             return False
+        self.recoveries.forget(session)
         del self._sessions[session.advert]
         self.channels.forget(session)
         self._sources_gone = True
@@ -291,6 +309,8 @@ class ReceivingSessions:
         Returns:
             Whether a session still waits for room in a receiver's queue.
         """
+        if self.recoveries.count and self._event_loop.split:
+            self.recover(time.monotonic_ns())
         if self._deferred_events.pending:
             self.check()
             self.check_losses(time.monotonic_ns())
@@ -404,6 +424,15 @@ class ReceivingSessions:
             self._losses_due_ns = min([self._losses_due_ns, *(at_ns for at_ns in due if at_ns is not None)])
         return self._losses_due_ns
 
+    def recover(self, now_ns: int) -> int:
+        """Goes on with recoveries; returns when to call again, in ns of the monotonic clock."""
+        if not self._event_loop.quiet:
+            return min(self.channels.turn(now_ns), self.recoveries.turn(now_ns))
+        if not self.recoveries.count:
+            return self.channels.turn(now_ns)
+        self._event_loop.request_attention()  # a thread of the application delivers
+        return now_ns + _SOON_NS
+
     def retry(self) -> None:
         """Tries again to join refused sessions, and to go back to rings that were lost."""
         if self._joiner.refused:
@@ -480,7 +509,7 @@ class ReceivingSessions:
 
     def sources_of(self, subscription: Subscription) -> int:
         """Returns the number of sources that a receiver has joined."""
-        return sum(subscription.sink in each.sinks for session in self.sessions() for each in session.topics())
+        return sum(subscription.sink in each.receivers for session in self.sessions() for each in session.topics())
 
     def drain(self) -> None:
         """Delivers published messages as far as receivers have room, and the ends of sessions after them."""

@@ -2,36 +2,49 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from typing import TYPE_CHECKING
 
 from ipcbus.recovery.control_channel import ControlChannel
+from ipcbus.recovery.retransmitter import Retransmitter, RetransmitterSettings
 from ipcbus.runtime.loop.timerfd import FOREVER_NS
 from ipcbus.transport.ring.session_pipes import SessionPipes
 from ipcbus.wire import control_messages
+from ipcbus.wire.control_messages import InfoRequest, RangeRequest, TsniRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ipcbus.config import ContextOptions
     from ipcbus.recovery.frame_link import FrameLink
     from ipcbus.transport.sending_session import SendingSession
     from ringbuf.shared_words import WatchedWord
 
 MESSAGE_MAX = 1 << 26
 """Longest message of a control channel in bytes."""
-PIPE_BYTES = 1 << 18
-"""Size of each of the two queues of a pipe, in bytes."""
 
 _QUEUE_MAX = 1 << 20
 _MESSAGES_A_TURN = 64
+_FULL_NS = 1_000_000
+"""Time in ns after which a channel without room is looked at again, if its receiver does not call before."""
+_CALLED_NS = 300_000_000
+"""A receiver that has called this long ago may be about to ask."""
 
 
 class SessionChannels:
     """The control channels of one session."""
 
-    def __init__(self, session: SendingSession, group: str, respond: Callable[[int, memoryview], object]) -> None:
+    def __init__(
+        self, session: SendingSession, options: ContextOptions, respond: Callable[[int, memoryview], object]
+    ) -> None:
         """Begins without channels."""
-        self.pipes = SessionPipes(session, queue_bytes=PIPE_BYTES, group=group)
-        self._respond = respond
+        self.pipes = SessionPipes(session, queue_bytes=options.control_channel_size, group=options.shared_memory_group)
+        self.retransmitter = Retransmitter(RetransmitterSettings(time_share=options.retransmit_time_share / 100))
+        self._session, self._respond = session, respond
+        self._called_ns = -_CALLED_NS
+        self._lock = threading.Lock()
+        self._closed = False
         self._channels: dict[FrameLink, ControlChannel] = {}
         self.malformed = 0
 
@@ -42,35 +55,71 @@ class SessionChannels:
 
     def look(self) -> bool:
         """Takes the messages of the receivers that called; returns whether more of them wait."""
+        if not self.pipes.watched().changed():
+            return False
+        self._called_ns = time.monotonic_ns()  # before the calls are taken, for a thread that closes a source
         behind = False
-        for link in self.pipes.look():
+        with self._lock:
+            links = [] if self._closed else self.pipes.look()
+        for link in links:
             channel = self._channels.get(link)
             if channel is None:
                 channel = ControlChannel(link, queue_max=_QUEUE_MAX, message_max=MESSAGE_MAX)
                 if not self._channels:
                     self.pipes.arm(sleeps=False)  # from now on, the context looks without being woken
                 self._channels[link] = channel
-            behind |= self._take_all(channel)
+                self.retransmitter.add_peer(id(link), channel)
+            behind |= self._take_all(link, channel)
         return behind
 
     def look_again(self) -> bool:
         """Takes messages of all receivers; returns whether more of them wait."""
         behind = False
-        for channel in list(self._channels.values()):
-            behind |= self._take_all(channel)
+        for link, channel in list(self._channels.items()):
+            behind |= self._take_all(link, channel)
         return behind
+
+    def retransmit(self, now_ns: int) -> int:
+        """Sends what receivers have asked for; returns when to call again, in ns of the monotonic clock."""
+        retransmitter = self.retransmitter
+        for topic in retransmitter.infos_due(now_ns):
+            source = self._session.topic_sources.get(topic)
+            if source is not None:
+                source._put_info()
+        due_ns = retransmitter.due_ns(now_ns)
+        if due_ns is not None and due_ns <= now_ns:
+            has_more = retransmitter.turn(now_ns)
+            due_ns = now_ns if has_more else now_ns + _FULL_NS
+        waits = False
+        for channel in list(self._channels.values()):
+            waits |= channel.flush()
+        if due_ns is None:
+            return now_ns + _FULL_NS if waits else FOREVER_NS
+        retransmitter.spent(now_ns, time.monotonic_ns())
+        return max(due_ns, retransmitter.due_ns(now_ns) or 0)
+
+    def is_recovering(self, topic: int, now_ns: int) -> bool:
+        """Returns whether a receiver gets messages of a topic, or may be about to ask for them."""
+        if self.pipes.watched().changed() or now_ns - self._called_ns < _CALLED_NS:
+            return True
+        return self.retransmitter.busy(now_ns, topic)
 
     def check(self) -> None:
         """Frees the channels of receivers that have gone."""
         for link in self.pipes.check():
-            self._channels.pop(link, None)
+            if self._channels.pop(link, None) is not None:
+                self.retransmitter.remove_peer(id(link))
 
     def close(self) -> None:
-        """Ends all channels."""
-        self.pipes.close()
+        """Ends all channels; another thread than the driver may call this."""
+        with self._lock:
+            self._closed = True
+            self.pipes.close()
+        for link in self._channels:
+            self.retransmitter.remove_peer(id(link))
         self._channels.clear()
 
-    def _take_all(self, channel: ControlChannel) -> bool:
+    def _take_all(self, link: FrameLink, channel: ControlChannel) -> bool:
         for _ in range(_MESSAGES_A_TURN):
             message = channel.receive()
             if message is None:
@@ -78,22 +127,27 @@ class SessionChannels:
             found = control_messages.decode_response(message)
             if found is not None:
                 self._respond(*found)
+                continue
+            asked = control_messages.decode(message)
+            if isinstance(asked, InfoRequest | RangeRequest | TsniRequest):
+                self.retransmitter.receive(id(link), asked, time.monotonic_ns())
+                channel.flush()
             else:
-                self.malformed += control_messages.decode(message) is None
+                self.malformed += asked is None
         return True
 
 
 class ControlChannels:
     """The control channels of all ring sessions of a context. Runs on the driver, but for `add` and `forget`."""
 
-    def __init__(self, group: str, respond: Callable[[int, memoryview], object]) -> None:
+    def __init__(self, options: ContextOptions, respond: Callable[[int, memoryview], object]) -> None:
         """Begins without sessions.
 
         Args:
-            group: system group that may use the channels too, or empty.
+            options: the options of the context.
             respond: gets the number of a request and each response to it.
         """
-        self._group, self._respond = group, respond
+        self._options, self._respond = options, respond
         self._sessions: dict[SendingSession, SessionChannels] = {}
         self._behind = False
         self.changes = 0
@@ -101,7 +155,7 @@ class ControlChannels:
 
     def add(self, session: SendingSession) -> None:
         """Serves a session from now on."""
-        self._sessions[session] = SessionChannels(session, self._group, self._respond)
+        self._sessions[session] = SessionChannels(session, self._options, self._respond)
         self.changes += 1
 
     def forget(self, session: SendingSession) -> None:
@@ -122,10 +176,25 @@ class ControlChannels:
 
     def turn(self, now_ns: int) -> int:
         """Handles what `look` left; returns when to call again, in ns of the monotonic clock."""
-        if not self._behind:
-            return FOREVER_NS
-        self._behind = any([served.look_again() for served in self._served()])
-        return now_ns if self._behind else FOREVER_NS
+        if self._behind:
+            self._behind = any([served.look_again() for served in self._served()])
+        due_ns = min((served.retransmit(now_ns) for served in self._served() if served.any), default=FOREVER_NS)
+        return now_ns if self._behind else due_ns
+
+    @property
+    def has_work(self) -> bool:
+        """Whether receivers have asked for messages, so that `turn` is due."""
+        return any(served.retransmitter.recovering for served in self._served())
+
+    def retransmitter(self, session: SendingSession) -> Retransmitter | None:
+        """Returns what answers the requests for retained messages of a session; None without control channels."""
+        served = self._sessions.get(session)
+        return served.retransmitter if served is not None else None
+
+    def is_recovering(self, session: SendingSession, topic: int) -> bool:
+        """Returns whether a receiver gets messages that a source keeps; any thread may call this."""
+        served = self._sessions.get(session)
+        return served is not None and served.is_recovering(topic, time.monotonic_ns())
 
     def arm(self, *, sleeps: bool) -> bool:
         """Shows receivers whether this context sleeps; returns whether none of them calls.

@@ -18,6 +18,7 @@ from ipcbus.runtime.sending.control_channels import ControlChannels
 from ipcbus.runtime.sending.expected_receivers import ExpectedReceivers
 from ipcbus.runtime.sending.pending_wakeups import PendingWakeups
 from ipcbus.runtime.sending.requests import Requests
+from ipcbus.runtime.sending.retentions import Retentions
 from ipcbus.topic.batch_timer import publish_old
 from ipcbus.transport.ring.lbtipc import LBTIPC
 from ipcbus.transport.ring.lbtsmx import LBTSMX
@@ -89,7 +90,8 @@ class SendingSessions:
             expected=lambda topic: bool(ExpectedReceivers(domain, ()).of(topic)),
             reclaim=self.reclaim,
         )
-        self.control_channels = ControlChannels(options.shared_memory_group, self.requests.responded)
+        self.control_channels = ControlChannels(options, self.requests.responded)
+        self.retentions = Retentions()
 
     def sessions(self) -> list[SendingSession]:
         return list(self._sessions.values())
@@ -113,13 +115,20 @@ class SendingSessions:
             session = self._choose(kind, plan, options)
             number = session.add_topic()
             try:
-                entry = self._registry.add_source(session.local, topic, number)
+                entry = self._registry.add_source(session.local, topic, number, retains=options.late_join)
             except RingError as error:
                 self._remove_topic(session, number)
                 raise as_ipcbus_error(error) from error
         self._announce()
-        self._network.resolution.offer(SourceAdvert(session.advert, topic, number))
+        self._network.resolution.offer(SourceAdvert(session.advert, topic, number, options.late_join))
         return session, number, entry
+
+    def retain(self, source: TopicSource, session: SendingSession, number: int, options: SourceOptions) -> None:
+        """Lets a new source keep what it sends, if its options ask for that, and answers receivers that ask for it."""
+        retention = self.retentions.add(source, options)
+        retransmitter = self.control_channels.retransmitter(session)
+        if retention is not None and retransmitter is not None:
+            retransmitter.add_topic(number, retention)
 
     def close_topic(self, session: SendingSession, topic: str, number: int, entry: int) -> None:
         """Removes a source, and its session after the last source."""
@@ -133,6 +142,9 @@ class SendingSessions:
 
     def _remove_topic(self, session: SendingSession, number: int) -> None:
         session.remove_topic(number)
+        retransmitter = self.control_channels.retransmitter(session)
+        if retransmitter is not None:
+            retransmitter.remove_topic(number)
         if session.sources == 0:
             self._drop(session)
 

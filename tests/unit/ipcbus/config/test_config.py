@@ -206,16 +206,16 @@ def test_environment_is_named_in_errors_and_not_looked_at_in_vain(monkeypatch: p
 
 def test_what_has_no_effect_is_warned_of_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "um.cfg"
-    path.write_text("source late_join 1\nsource transport lbtsmx\nreceiver use_otr 2\n")
+    path.write_text("source ume_late_join 1\nsource transport lbtsmx\nreceiver use_hotlink 1\n")
     config = Config.load(path)
     assert config.values("source").transport == "lbtsmx"
     (record,) = caplog.records
     assert record.name == "ipcbus"
     assert record.getMessage() == (
         f"config file {path}: options of Ultra Messaging that have no effect in ipcbus: "
-        "source late_join (line 1), receiver use_otr (line 3)"
+        "source ume_late_join (line 1), receiver use_hotlink (line 3)"
     )
-    assert [each.name for each in config.ignored] == ["late_join", "use_otr"]
+    assert [each.name for each in config.ignored] == ["ume_late_join", "use_hotlink"]
     assert config.origin == str(path)
     Config.load(config)
     Config.from_file(path)
@@ -223,8 +223,8 @@ def test_what_has_no_effect_is_warned_of_once(tmp_path: Path, caplog: pytest.Log
 
 
 def test_what_has_no_effect_is_refused_elsewhere() -> None:
-    text = refusal({"source": {"late_join": 1}})
-    assert text.startswith("option late_join (scope source) = 1 is an option of Ultra Messaging that has no effect")
+    text = refusal({"source": {"use_hotlink": 1}})
+    assert text.startswith("option use_hotlink (scope source) = 1 is an option of Ultra Messaging that has no effect")
 
 
 def test_relations_of_a_flat_file_name_it(tmp_path: Path) -> None:

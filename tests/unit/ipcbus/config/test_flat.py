@@ -55,10 +55,10 @@ def test_each_line_adds_a_daemon() -> None:
 
 
 def test_what_has_no_effect_is_remembered() -> None:
-    sections, ignored = read("source late_join 1\n\nXSP operational_mode sequential\n", "um.cfg")
+    sections, ignored = read("source use_hotlink 1\n\nXSP operational_mode sequential\n", "um.cfg")
     assert sections == {}
-    assert ignored == (Ignored("source", "late_join", "1", 1), Ignored("xsp", "operational_mode", "sequential", 3))
-    assert str(ignored[0]) == "source late_join (line 1)"
+    assert ignored == (Ignored("source", "use_hotlink", "1", 1), Ignored("xsp", "operational_mode", "sequential", 3))
+    assert str(ignored[0]) == "source use_hotlink (line 1)"
 
 
 def test_unknown_option_names_file_line_scope_and_nearest() -> None:
@@ -69,7 +69,7 @@ def test_unknown_option_names_file_line_scope_and_nearest() -> None:
 
 
 def test_nearest_may_be_one_without_effect() -> None:
-    assert refusal("source late_joinn 1").endswith("did you mean late_join?")
+    assert refusal("source use_hotlinkk 1").endswith("did you mean use_hotlink?")
 
 
 def test_unknown_option_without_neighbour_lists_the_scope() -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from click.testing import Result
 
-FLAT = "context context_name feed\nsource late_join 1\nsource transport lbtsmx\n"
+FLAT = "context context_name feed\nsource use_hotlink 1\nsource transport lbtsmx\n"
 TOPICS = """
 [source]
 transport_lbtipc_id = 7
@@ -55,7 +55,7 @@ def test_check(flat: str, caplog: pytest.LogCaptureFixture) -> None:
     assert result.exit_code == 0
     assert result.stdout.splitlines() == [
         f"{flat}: valid; options: 1 of scope context, 1 of scope source",
-        "  line 2: source late_join: known to Ultra Messaging, without effect here",
+        "  line 2: source use_hotlink: known to Ultra Messaging, without effect here",
     ]
     assert result.stderr == ""
     assert caplog.records == []
@@ -73,7 +73,7 @@ def test_check_for_programs(flat: str, toml: str) -> None:
         "file": flat,
         "options": {"context": 1, "source": 1},
         "topics": [],
-        "without_effect": [{"scope": "source", "name": "late_join", "value": "1", "line": 2}],
+        "without_effect": [{"scope": "source", "name": "use_hotlink", "value": "1", "line": 2}],
     }
     assert facts("check", toml)["topics"] == ["topics entry 1, pattern 'q\\\\..*'"]
 

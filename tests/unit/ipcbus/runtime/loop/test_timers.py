@@ -42,19 +42,22 @@ class Context:
         self.served: set[str] = set()
         self.again_ns: int | None = None
         self.receiving = Mock()
-        self.receiving.check_losses.return_value = FOREVER_NS
+        self.receiving.check_losses.return_value = self.receiving.recover.return_value = FOREVER_NS
+        self.receiving.channels.changes = 0
         self.sending = Mock()
         self.sending.evict_due.return_value = self.sending.flush_due.return_value = None
         self.sending.inform_due.return_value = self.sending.requests.turn.return_value = FOREVER_NS
         self.sending.control_channels.turn.return_value = self.receiving.channels.turn.return_value = FOREVER_NS
         self.sending.reclaim.return_value = 0
+        self.sending.control_channels.changes = 0
         self.sending.sessions.return_value = []
         self.sending.pending_wakeups = SimpleNamespace(take_ready=lambda now_ns: (self.served, self.again_ns))
         self.network = Mock()
         self.network.turn.return_value = FOREVER_NS
         options = ContextOptions({"liveness_check_interval": 300, "resolution_scan_interval": 500})
         self.timers = Timers(domain, 1, options, self._sources)
-        self.timers.attach(Mock(), self.receiving, self.sending, Mock(), self.network)
+        self.event_loop = Mock()
+        self.timers.attach(self.event_loop, self.receiving, self.sending, Mock(), self.network)
 
     def _sources(self) -> Iterable[Any]:
         return self.sources
@@ -81,6 +84,17 @@ def test_each_task_runs_on_the_grid_of_its_interval(context: Context) -> None:
     assert (context.receiving.check.call_count, context.receiving.scan.call_count) == (2, 1)
     context.run(1_500 * MS_NS)  # one turn serves both
     assert (context.receiving.check.call_count, context.receiving.scan.call_count) == (3, 2)
+
+
+def test_the_loop_watches_the_words_of_control_channels_when_they_change(context: Context) -> None:
+    context.sending.control_channels.words.return_value = ["a"]
+    context.receiving.channels.words.return_value = ["b"]
+    context.run(SECOND_NS)
+    context.event_loop.watch_words.assert_not_called()
+    context.receiving.channels.changes = 1
+    context.run(SECOND_NS)
+    context.run(SECOND_NS)
+    context.event_loop.watch_words.assert_called_once_with(["a", "b"])
 
 
 @pytest.mark.parametrize("waits_ns", [{"evict_due": 7}, {"flush_due": 7}, {"inform_due": SECOND_NS + 7}])

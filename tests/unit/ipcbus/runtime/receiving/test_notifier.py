@@ -27,7 +27,9 @@ SESSION = source(2, "a").session
 def receiving(topics: dict[str, tuple[int, list[Subscription]]]) -> ReceivingSession:
     """A joined session: numbers of its topics, and the receivers that get their messages."""
     controllers = [
-        SimpleNamespace(origin=SimpleNamespace(topic=topic), topic_number=number, sinks=[user.sink for user in users])
+        SimpleNamespace(
+            origin=SimpleNamespace(topic=topic), topic_number=number, receivers=[user.sink for user in users]
+        )
         for topic, (number, users) in topics.items()
     ]
     return cast("ReceivingSession", SimpleNamespace(advert=SESSION, owner_pid=5, topics=lambda: controllers))

@@ -36,7 +36,7 @@ def session(*, evicted: bool = False, over: bool = False, damage: str = "", sink
             datagram_source=SimpleNamespace(reader=reader, layer="LBT-RU"),
             counters=lambda: {"lost": 7},
             damage=lambda: damage,
-            topics=lambda: [SimpleNamespace(sinks=[sink])],
+            topics=lambda: [SimpleNamespace(receivers=[sink])],
         ),
     )
 

@@ -1,0 +1,47 @@
+"""What the sources of a context keep of the messages that they sent."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING
+
+from ipcbus.topic.message_retention import Retention
+
+if TYPE_CHECKING:
+    from ipcbus.config import SourceOptions
+    from ipcbus.topic.topic_source import TopicSource
+
+_SECOND_NS = 1_000_000_000
+
+
+class Retentions:
+    """The retentions of a context's sources."""
+
+    def __init__(self) -> None:
+        self._retentions: weakref.WeakKeyDictionary[TopicSource, Retention] = weakref.WeakKeyDictionary()
+
+    def add(self, source: TopicSource, options: SourceOptions) -> Retention | None:
+        """Lets a new source keep what it sends, if its options ask for that."""
+        retention = None
+        if options.late_join:
+            retention = self._retentions[source] = Retention(
+                options.retransmit_retention_size_threshold,
+                options.retransmit_retention_age_threshold * _SECOND_NS,
+                options.retransmit_retention_size_limit,
+            )
+            source._retain(retention)
+        return retention
+
+    def __contains__(self, source: object) -> bool:
+        """Returns whether a source keeps what it sends."""
+        return source in self._retentions
+
+    def expire(self, now_ticks: int) -> None:
+        """Drops messages that are too old, by timer; sources drop them themselves when they send."""
+        for retention in list(self._retentions.values()):
+            retention.expire(now_ticks)
+
+    def retained_bytes(self, source: TopicSource) -> int:
+        """Returns the bytes of messages that a source keeps."""
+        retention = self._retentions.get(source)
+        return retention.retained_bytes if retention is not None else 0

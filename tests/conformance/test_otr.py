@@ -1,0 +1,84 @@
+"""Off-transport recovery: a receiver gets what its transport lost from the source, and the rest is reported lost."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ipcbus import MessageFlag, MessageType
+from tests.kit.bus import GIVE_UP_S, LBTIPC_SOURCE_PACED
+from tests.kit.payload import Books, balanced, body
+
+if TYPE_CHECKING:
+    from ipcbus import Message
+    from tests.kit.bus import Bus
+
+pytestmark = pytest.mark.parametrize("kind", [LBTIPC_SOURCE_PACED], ids=lambda kind: str(kind.name))
+
+
+class Stopped:
+    """A receiver with a ledger whose callback stops at a number until it is let go."""
+
+    def __init__(self, bus: Bus, stops_at: int, **options: object) -> None:
+        self.books, self.stops_at = Books(), stops_at
+        self.flags: dict[int, int] = {}
+        self.stopped, self.go = threading.Event(), threading.Event()
+        self.context = bus.context("stopped", mode="embedded")
+        self.receiver = self.context.receiver("t", self._on_message, **options)
+
+    def _on_message(self, message: Message) -> None:
+        self.books.enter(message)
+        if message.type is MessageType.DATA:
+            self.flags[message.sequence_number] = message.flags
+            if message.sequence_number == self.stops_at:
+                self.stopped.set()
+                self.go.wait(GIVE_UP_S)
+
+
+def overrun(bus: Bus, stopped: Stopped, count: int, **options: object) -> int:
+    """Sends until the receiver stops, then so many messages that the ring goes round; returns how many were sent."""
+    source = bus.source(late_join=1, **bus.kind.small(), **options)
+    bus.joined(source)
+    for number in range(count):
+        source.send(body(number), flush=number % 10 == 9)
+        if number == stopped.stops_at + 10:
+            assert stopped.stopped.wait(GIVE_UP_S)
+    source.flush()
+    stopped.go.set()
+    return count
+
+
+def test_what_the_ring_lost_comes_from_the_source(bus: Bus) -> None:
+    stopped = Stopped(bus, 100)
+    sent = overrun(bus, stopped, 6000)
+    bus.until(lambda: stopped.books.accounted >= sent, "all messages")
+    (ledger,) = stopped.books.ledgers.values()
+    balanced(ledger, sent)
+    assert ledger.lost == 0
+    recovered = [number for number, flags in stopped.flags.items() if flags & MessageFlag.OTR]
+    assert len(recovered) > 1000
+    assert recovered == sorted(recovered)
+
+
+def test_what_the_source_does_not_keep_is_reported_lost(bus: Bus) -> None:
+    stopped = Stopped(bus, 100)
+    sent = overrun(bus, stopped, 20_000, retransmit_retention_size_limit=262_144)
+    bus.until(lambda: stopped.books.accounted >= sent, "all messages")
+    (ledger,) = stopped.books.ledgers.values()
+    balanced(ledger, sent)
+    assert 0 < ledger.lost < sent
+    missing = [number for number in range(sent) if number not in stopped.flags]
+    assert missing == list(range(missing[0], missing[0] + ledger.lost))
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_without_it_nothing_changes(bus: Bus, keeps: bool) -> None:
+    stopped = Stopped(bus, 100, use_otr=0)
+    sent = overrun(bus, stopped, 6000, **({} if keeps else {"retransmit_retention_size_limit": 65536}))
+    bus.until(lambda: stopped.books.accounted >= sent, "all messages")
+    (ledger,) = stopped.books.ledgers.values()
+    balanced(ledger, sent)
+    assert ledger.lost > 1000
+    assert not [number for number, flags in stopped.flags.items() if flags & MessageFlag.OTR]
