@@ -27,6 +27,7 @@ from rich.table import Table
 
 from benchmarks import native
 from benchmarks.recording import RECORDING
+from benchmarks.request_rows import REQUESTS
 from benchmarks.rows import BUDGETS, RATIO_ROWS, Row, native_figures
 from benchmarks.starting import STARTING
 from benchmarks.udp_rows import HAS_ZMQ, UDP, WITHOUT_ZMQ
@@ -52,7 +53,7 @@ def main() -> int:
     if len(os.sched_getaffinity(0)) < 2:
         print("two processors are needed: one for the sender, one for the receivers", file=sys.stderr)
         return 2
-    every = [*BUDGETS, *STARTING, *RECORDING, *UDP]
+    every = [*BUDGETS, *REQUESTS, *STARTING, *RECORDING, *UDP]
     wanted = [row for row in every if arguments.only in row.name]
     peers = {row.beside for row in wanted}
     rows = [row for row in every if row in wanted or row.name in peers]
