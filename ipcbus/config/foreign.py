@@ -73,7 +73,7 @@ _NAMES: Final = {
         transport_lbtrm_smart_src_transmission_window_buffer_count transport_lbtrm_tgsz
         transport_lbtru_client_map_size transport_lbtru_coalesce_threshold
         transport_lbtru_smart_src_transmission_window_buffer_count transport_lbtru_use_session_id
-        transport_session_maximum_buffer transport_source_side_filtering_behavior transport_tcp_activity_timeout
+        transport_session_maximum_buffer transport_tcp_activity_timeout
         transport_tcp_coalesce_threshold transport_tcp_exclusiveaddr transport_tcp_interface
         transport_tcp_listen_backlog transport_tcp_multiple_receiver_behavior
         transport_tcp_multiple_receiver_send_order transport_tcp_nodelay transport_tcp_port

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ipcbus.reliability.source_filter import ClientFilter
 from ipcbus.wire.udp_packets import PAGE_TOPICS
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Iterable
 
     from ipcbus.wire.udp_packets import Ack
 
@@ -113,6 +114,7 @@ class Client:
         topics: the numbers of the topics that it receives.
         revision: the revision of this list.
         starts: for a topic that it receives, the number of the first message that was sent after the source knew that.
+        filter: which datagrams are sent to it, in a session with source-side filtering.
         begins: whether the address has asked for a cookie since it was registered: its receiver begins another stay.
     """
 
@@ -128,12 +130,14 @@ class Client:
     topics: frozenset[int] = frozenset()
     revision: int = -1
     starts: dict[int, int] = field(default_factory=dict)
+    filter: ClientFilter = field(default_factory=ClientFilter)
     begins: bool = False
     _pending_revision: int = -1
+    _unknown_topics: bool = False
     _pages: dict[int, tuple[int, ...]] | None = None
 
-    def update(self, ack: Ack, topics_max: int) -> bool:
-        """Takes identity and topics from an ACK; returns whether that changes anything.
+    def update(self, ack: Ack, topics_max: int, lead: int) -> bool:
+        """Takes identity and topics from an ACK, before datagram `lead`; returns whether that changes anything.
 
         A list of topics counts when all of its pages have come. A list older than the known one is ignored.
         """
@@ -142,12 +146,18 @@ class Client:
         if ack.context_id != self.context_id:
             self.topics, self.revision, self._pending_revision, self._pages = frozenset(), -1, -1, None
             self.starts.clear()
+            self.filter.open()
         self.context_id, self.pid, self.name = identity
         if (
             ack.revision <= self.revision
             or ack.revision < self._pending_revision
             or (ack.pages - 1) * PAGE_TOPICS >= topics_max
         ):
+            if ack.revision > self.revision and ack.revision >= self._pending_revision:
+                self._unknown_topics = True
+                self.filter.open()
+            elif ack.revision == self.revision and not self._unknown_topics:
+                self.filter.set_topics(self.topics, lead)  # where its stay seemed to begin again
             return changed
         if ack.revision > self._pending_revision or self._pages is None:
             self._pending_revision, self._pages = ack.revision, {}
@@ -156,9 +166,11 @@ class Client:
         if len(self._pages) == ack.pages:
             listed = frozenset(topic for page in self._pages.values() for topic in page)
             self._pages = None
+            self._unknown_topics = False
             self.revision = ack.revision
             changed |= listed != self.topics
             self.topics = listed
+            self.filter.set_topics(listed, lead)
             self.starts = {topic: start for topic, start in self.starts.items() if topic in listed}
         return changed
 
@@ -188,6 +200,11 @@ class Clients:
     def known(self) -> tuple[Client, ...]:
         """The clients whose context is known."""
         return tuple(client for client in self._clients.values() if client.state is State.KNOWN)
+
+    @property
+    def registered(self) -> Iterable[Client]:
+        """All clients."""
+        return self._clients.values()
 
     def get(self, address: Hashable) -> Client | None:
         """Returns the client that is registered at an address."""
@@ -223,6 +240,7 @@ class Clients:
             if client.begins:  # another stay: it does not get what an earlier one got
                 client.begins = False
                 client.starts.clear()
+                client.filter = ClientFilter()
             self._note_life(client, now_ns)
         return step.answer, cookie
 
@@ -237,7 +255,7 @@ class Clients:
     def ack(self, client: Client, ack: Ack, lead: int = 0) -> None:
         """Takes an ACK of a registered client; `lead` is the number of the next datagram."""
         client.lead, client.behind = ack.lead, max(0, lead - ack.lead)
-        changed = client.update(ack, self._settings.topics_max)
+        changed = client.update(ack, self._settings.topics_max, lead)
         client.state = TABLE[client.state, Cause.ACK].state
         self.changes += changed
 

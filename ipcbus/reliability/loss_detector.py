@@ -153,6 +153,13 @@ class LossDetector:
             del self._missing[number]
         return dropped
 
+    def drop_range(self, first: int, end: int) -> int:
+        """Removes the missing numbers from `first` to below `end`, as they do not come; returns how many there were."""
+        dropped = [number for number in self._missing if first <= number < end]
+        for number in dropped:
+            del self._missing[number]
+        return len(dropped)
+
     def ncf(self, numbers: Iterable[int], now_ns: int) -> int:
         """Suppresses NAKs for numbers that an NCF names; returns how many of them were missing."""
         known = 0

@@ -47,6 +47,7 @@ class ReceiveCounts:
         unrecovered_txw: numbers given up because the source does not hold them any more.
         unrecovered_tmo: numbers given up because they were missing for the generation interval.
         unrecovered_full: numbers given up because too many were missing.
+        dgrams_filtered: numbers that the source did not send, since the receiver has none of their topics.
         late: datagrams that came after their numbers had been given up.
         out_of_order: datagrams that came after a later one, without a NAK.
         nak_stm_min: shortest time from loss to recovery, in ns; 0 before the first recovery.
@@ -70,6 +71,7 @@ class ReceiveCounts:
     unrecovered_txw: int = 0
     unrecovered_tmo: int = 0
     unrecovered_full: int = 0
+    dgrams_filtered: int = 0
     late: int = 0
     out_of_order: int = 0
     nak_stm_min: int = 0
@@ -164,6 +166,23 @@ class ReceiveState:
             self._mark_missing(lead, trail, now_ns)
             self._lead = lead
         self._give_up_below(trail)
+
+    def pass_over(self, first: int, end: int, trail: int, now_ns: int) -> None:
+        """Takes note that the source does not send the numbers from `first` to below `end` to this receiver.
+
+        Args:
+            first: the first of these numbers; lower numbers that are not known are missing.
+            end: the number after the last of them.
+            trail: the oldest number that the source holds.
+            now_ns: the time.
+        """
+        self._heard_ns = now_ns
+        self.counts.dgrams_filtered += self._loss_detector.drop_range(first, end)
+        if self._lead is not None and end > self._lead:
+            if first > self._lead:
+                self._mark_missing(first, trail, now_ns)
+            self.counts.dgrams_filtered += end - max(first, self._lead)
+            self._lead = end
 
     def receive_ncf(self, numbers: Sequence[int], reason: int, now_ns: int) -> None:
         """Takes note that the source does not send these numbers now."""

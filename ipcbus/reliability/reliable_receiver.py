@@ -10,7 +10,16 @@ from ipcbus.reliability.receiver_settings import ReceiverCounts
 from ipcbus.reliability.registration import OVER, TABLE, Cause, State
 from ipcbus.reliability.topic_subscriptions import TopicSubscriptions
 from ipcbus.wire import udp_packets
-from ipcbus.wire.udp_packets import DATA, DATA_HEAD, DATA_HEADER, NUMBER_MAX, VERSION, Frame, FrameAck
+from ipcbus.wire.udp_packets import (
+    DATA,
+    DATA_HEAD,
+    DATA_HEADER,
+    NUMBER_MAX,
+    PASSED_SHIFT,
+    VERSION,
+    Frame,
+    FrameAck,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
@@ -220,14 +229,14 @@ class ReliableReceiver:
         if len(packet) <= DATA_HEADER or packet[1] != DATA:
             self._receive_other(packet, address, now_ns)
             return []
-        version, _, _, session_id, number, back, _, send_time_ns = DATA_HEAD.unpack_from(packet)
-        receive_state = self._receive_state
+        version, _, flags, session_id, number, back, _, send_time_ns = DATA_HEAD.unpack_from(packet)
+        receive_state, passed = self._receive_state, flags >> PASSED_SHIFT
         if (
             version != VERSION
             or session_id != self._session_id
             or address != self._address
             or receive_state is None
-            or back > number
+            or max(back, passed) > number
             or self.state in OVER
         ):
             self._drop(packet, address)
@@ -238,11 +247,13 @@ class ReliableReceiver:
             self.counts.dgrams_dropped_other += 1
             self._ask_if_due(now_ns)
             return []
-        if (catch_up := self._catch_up_for(receive_state, number)) is not None:
+        if (catch_up := self._catch_up_for(receive_state, number - passed)) is not None:
             receive_state.note_life(now_ns)
             body = packet[DATA_HEADER:]
             self._ready += catch_up.receive_data(number, number - back, body, send_time_ns, now_ns)
             return self.ready(now_ns)
+        if passed:
+            receive_state.pass_over(number - passed, number, number - back, now_ns)
         if not receive_state.receive_data(number, number - back, len(packet) - DATA_HEADER, now_ns):
             return []
         if self._end_announced:
@@ -273,6 +284,8 @@ class ReliableReceiver:
             self.subscriptions.answered(found)
         elif isinstance(found, Frame | FrameAck) and found.cookie == self.channel_cookie != 0:
             self._channel_packets.append(found)
+        elif isinstance(found, udp_packets.Passed) and self._cookie and found.cookie == self._cookie:
+            self._pass_over(found.ranges, now_ns)
         else:
             self.counts.dgrams_dropped_other += 1
         self._end_if_complete(now_ns)
@@ -327,6 +340,18 @@ class ReliableReceiver:
         else:
             receive_state.note_life(now_ns)
             self._ready += catch_up.receive_session_message(lead, trail, now_ns)
+
+    def _pass_over(self, ranges: Iterable[tuple[int, int]], now_ns: int) -> None:
+        """Takes note of datagrams that the source does not send to this receiver."""
+        receive_state = self._receive_state
+        if receive_state is None:
+            return
+        for first, count in ranges:
+            if (catch_up := self._catch_up_for(receive_state, first)) is None:
+                receive_state.pass_over(first, first + count, 0, now_ns)
+            else:
+                receive_state.pass_over(first, min(first + count, receive_state.lead or 0), 0, now_ns)
+                self._ready += catch_up.receive_session_message(first + count, 0, now_ns)
 
     def _catch_up_for(self, receive_state: ReceiveState, lead: int) -> CatchUp | None:
         """Returns the state of catching up; begins it when too many datagrams are missing; None when not behind."""

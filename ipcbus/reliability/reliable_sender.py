@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from ipcbus.reliability.clients import TABLE, Answer, Cause, Client, Clients, ClientSettings, State
 from ipcbus.reliability.send_state import SendCounts, SendSettings, SendState
+from ipcbus.reliability.source_filter import SourceFilter
 from ipcbus.wire import udp_packets
 from ipcbus.wire.udp_packets import (
     ACK,
@@ -23,7 +24,7 @@ from ipcbus.wire.udp_packets import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Callable, Hashable, Sequence, Set
 
     from ipcbus.reliability.rate_limiter import RateLimiter
     from ipcbus.reliability.send_state import Datagram, Refusal
@@ -85,6 +86,7 @@ class ReliableSender:
         now_ns: int,
         multicast: bool,
         topic_numbers: Callable[[int], tuple[int, int] | None] = lambda topic: None,
+        topics_of: Callable[[bytes], Set[int] | None] | None = None,
     ) -> None:
         """Starts before the first datagram, without clients.
 
@@ -96,6 +98,8 @@ class ReliableSender:
             multicast: whether packets for all clients go to a multicast group, not to each client.
             topic_numbers: returns, for a topic, the number that its next message will have, and one below which all
                 its messages are published; None for a topic that the session does not carry.
+            topics_of: for source-side filtering of a session without a group: returns the topics of a datagram behind
+                DATA_BODY, or None when they are not known. Without it each client gets every datagram.
         """
         self.session_id, self.settings = session_id, settings
         self.counts = SenderCounts()
@@ -103,6 +107,12 @@ class ReliableSender:
         self._send_state = SendState(settings.sending, now_ns, self.counts, DATA_BODY.size)
         self._send_state.has_no_receivers = not multicast
         self._clients = Clients(session_id, settings.clients, secret)
+        sending = settings.sending
+        self._filter = (
+            SourceFilter(session_id, self._clients, topics_of, sending.sm_minimum, sending.sm_maximum)
+            if topics_of is not None and not multicast
+            else None
+        )
         self._packets_out: list[tuple[bytes, Hashable]] = []
         self._channel_packets: list[tuple[Frame | FrameAck, Client]] = []
         self._topic_numbers = topic_numbers
@@ -123,6 +133,12 @@ class ReliableSender:
         """
         send_state = self._send_state
         body = DATA_BODY.pack(messages, send_time_ns) + datagram
+        if self._filter is not None:
+            topics = self._filter.topics_of(body)
+            number = send_state.send(body, now_ns, wanted=self._filter.wanted(topics))
+            if number >= 0:
+                self._packets_out += self._filter.send(number, send_state.window.trail, body, topics, now_ns)
+            return
         number = send_state.send(body, now_ns)
         if number >= 0 and not send_state.has_no_receivers:
             self._packets_out.append(
@@ -210,7 +226,9 @@ class ReliableSender:
         """Returns the counters and the present values, by their names in the statistics."""
         send_state = self._send_state
         counts = {name: getattr(self.counts, name) for name in self.counts.__dataclass_fields__}
+        filtered = self._filter.filtered if self._filter is not None else 0
         return counts | {
+            "dgrams_filtered": filtered,
             "num_clients": len(self.addresses),
             "lead": self.lead,
             "trail": self.trail,
@@ -228,7 +246,9 @@ class ReliableSender:
         self._note_receivers()
         datagrams, session_message_due = self._send_state.turn(now_ns)
         for sent in datagrams:
-            self._put_data(sent)
+            self._put_data(sent, now_ns)
+        if self._filter is not None:
+            self._packets_out += self._filter.turn(self.lead, now_ns)
         if self._finals_sent is not None:
             self._put_final(now_ns)
         elif session_message_due:
@@ -239,7 +259,8 @@ class ReliableSender:
         if self.over:
             return None
         final = self._final_ns if self._finals_sent is not None and not self.blocked else None
-        times = (self._send_state.next_ns(now_ns), self._clients.next_ns, final)
+        notice = self._filter.next_ns if self._filter is not None else None
+        times = (self._send_state.next_ns(now_ns), self._clients.next_ns, final, notice)
         return min((time for time in times if time is not None), default=None)
 
     def receive(self, packet: bytes, address: Hashable, now_ns: int) -> None:
@@ -266,6 +287,9 @@ class ReliableSender:
             self._reset(found, address, 0)
             return
         flags = udp_packets.WELCOME | (udp_packets.ADMITTED if answer is Answer.ADMITTED else 0)
+        client = self._clients.get(address)
+        if client is not None and answer is Answer.ADMITTED:
+            self._put_notice(client)
         self._packets_out.append((self._session_message(flags, cookie, found.nonce), address))
 
     def _from_client(self, found: udp_packets.Packet, address: Hashable, now_ns: int) -> None:
@@ -297,24 +321,39 @@ class ReliableSender:
         ]
 
     def _nak(self, numbers: Sequence[int], client: Client, now_ns: int) -> None:
-        passed_over = self.counts.naks_too_old
+        too_old = self.counts.naks_too_old
+        if self._filter is not None:
+            answers, numbers = self._filter.answer(client, numbers, self._send_state.window.get)
+            self._packets_out += answers
         sent, refused = self._send_state.nak(numbers, now_ns)
         for each in sent:
-            self._put_data(each)
+            self._put_data(each, now_ns)
         for refusal in refused:
             self._put_refusal(refusal)
-        if self.counts.naks_too_old != passed_over:
+        if self.counts.naks_too_old != too_old:
             # A client that asks for a datagram that is not held does not know the trail.
+            self._put_notice(client)
             self._packets_out.append((self._session_message(0, client.cookie, 0), client.address))
 
     # ---- packets out
 
-    def _put_data(self, sent: Datagram) -> None:
-        if not self._send_state.has_no_receivers:
+    def _put_data(self, sent: Datagram, now_ns: int) -> None:
+        if self._filter is not None:
+            if sent.retransmitted:
+                self._packets_out += self._filter.send_again(sent.number, sent.trail, sent.data)
+            else:
+                topics = self._filter.topics_of(sent.data)
+                self._packets_out += self._filter.send(sent.number, sent.trail, sent.data, topics, now_ns)
+        elif not self._send_state.has_no_receivers:
             front = udp_packets.data_front(
                 self.session_id, sent.number, sent.trail, udp_packets.AGAIN if sent.retransmitted else 0
             )
             self._packets_out.append((front + sent.data, ALL))
+
+    def _put_notice(self, client: Client) -> None:
+        """Puts out which datagrams are not for a client, before a packet that shows that they were sent."""
+        if self._filter is not None:
+            self._packets_out += self._filter.notice(client, self.lead)
 
     def _put_refusal(self, refusal: Refusal) -> None:
         for packet in udp_packets.ncfs(self.session_id, refusal.reason, refusal.numbers):
@@ -332,6 +371,7 @@ class ReliableSender:
             for address in self.addresses:
                 client = self._clients.get(address)
                 if client is not None:
+                    self._put_notice(client)
                     self._packets_out.append((self._session_message(flags, client.cookie, 0), address))
 
     def _put_final(self, now_ns: int) -> None:

@@ -121,10 +121,16 @@ class SendState:
         self._refused_ns: dict[int, int] = {}
         self._rate_limited: deque[bytes] = deque()
 
-    def send(self, datagram: bytes, now_ns: int) -> int:
-        """Returns the number of a datagram to be sent now; -1 when it has to wait for the data rate."""
+    def send(self, datagram: bytes, now_ns: int, *, wanted: bool = True) -> int:
+        """Returns the number of a datagram to be sent now; -1 when it has to wait for the data rate.
+
+        Args:
+            datagram: its bytes.
+            now_ns: the time.
+            wanted: whether a receiver gets it; else it takes nothing from the data rate.
+        """
         size = len(datagram) - self._prefix
-        if self._rate_limited or not (self.has_no_receivers or self._data_limiter.take(size, now_ns)):
+        if self._rate_limited or not (self.has_no_receivers or not wanted or self._data_limiter.take(size, now_ns)):
             self._rate_limited.append(datagram)
             return -1
         counts = self.counts

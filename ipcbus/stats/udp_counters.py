@@ -73,6 +73,11 @@ UPLINK_ROWS: Final[tuple[Row, ...]] = (
     _source("rx_bytes_sent", "bytes", "Bytes of the retransmissions."),
     _own("ncfs_sent", "NCFs", "Datagrams whose retransmission was refused by an NCF."),
     _own("sms_sent", "packets", "Session messages."),
+    _own(
+        "dgrams_filtered",
+        "datagrams",
+        "Datagrams not sent to a client that receives none of their topics; counted for each client.",
+    ),
     _source("txw_msgs", "datagrams, now", "Datagrams in the retransmit window."),
     _source("txw_bytes", "bytes, now", "Bytes of these datagrams."),
     _source("rctlr_data_msgs", "datagrams, now", "Datagrams that wait for the data rate."),
@@ -130,6 +135,7 @@ RECEPTION_ROWS: Final[tuple[Row, ...]] = (
     _own("connects_sent", "packets", "Requests for registration, or for the state of the source."),
     _own("acks_sent", "packets", "Signs of life to the source."),
     _own("resets_rcved", "packets", "How often the source did not know the receiver."),
+    _own("dgrams_filtered", "datagrams", "Datagrams that the source did not send, as they have other topics only."),
     *_SOCKET,
     ("unknown_msgs_rcved", "packets", "Packets for an unknown session.", _CONTEXT + "lbtru_unknown_msgs_rcved"),
 )

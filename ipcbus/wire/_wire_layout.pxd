@@ -246,6 +246,7 @@ typedef struct {
     uint64_t dgrams_dropped_malformed;
     uint64_t dgrams_dropped_sid;
     uint64_t dgrams_dropped_unproven;
+    uint64_t dgrams_filtered;
     uint64_t socket_dgrams_sent;
     uint64_t socket_bytes_sent;
     uint64_t socket_dgrams_rcved;
@@ -257,7 +258,7 @@ typedef struct {
     uint64_t socket_dgrams_lost;
     uint64_t socket_dgrams_overrun;
     uint64_t unknown_msgs_rcved;
-    uint8_t pad_352[160];
+    uint8_t pad_360[152];
 } ipcbus_UplinkBoard;
 _Static_assert(sizeof(ipcbus_UplinkBoard) == 512, "UplinkBoard size");
 _Static_assert(offsetof(ipcbus_UplinkBoard, version) == 0, "UplinkBoard.version");
@@ -292,17 +293,18 @@ _Static_assert(offsetof(ipcbus_UplinkBoard, sms_sent) == 232, "UplinkBoard.sms_s
 _Static_assert(offsetof(ipcbus_UplinkBoard, dgrams_dropped_malformed) == 240, "UplinkBoard.dgrams_dropped_malformed");
 _Static_assert(offsetof(ipcbus_UplinkBoard, dgrams_dropped_sid) == 248, "UplinkBoard.dgrams_dropped_sid");
 _Static_assert(offsetof(ipcbus_UplinkBoard, dgrams_dropped_unproven) == 256, "UplinkBoard.dgrams_dropped_unproven");
-_Static_assert(offsetof(ipcbus_UplinkBoard, socket_dgrams_sent) == 264, "UplinkBoard.socket_dgrams_sent");
-_Static_assert(offsetof(ipcbus_UplinkBoard, socket_bytes_sent) == 272, "UplinkBoard.socket_bytes_sent");
-_Static_assert(offsetof(ipcbus_UplinkBoard, socket_dgrams_rcved) == 280, "UplinkBoard.socket_dgrams_rcved");
-_Static_assert(offsetof(ipcbus_UplinkBoard, socket_bytes_rcved) == 288, "UplinkBoard.socket_bytes_rcved");
-_Static_assert(offsetof(ipcbus_UplinkBoard, socket_send_blocked) == 296, "UplinkBoard.socket_send_blocked");
-_Static_assert(offsetof(ipcbus_UplinkBoard, socket_send_refused) == 304, "UplinkBoard.socket_send_refused");
-_Static_assert(offsetof(ipcbus_UplinkBoard, socket_send_too_large) == 312, "UplinkBoard.socket_send_too_large");
-_Static_assert(offsetof(ipcbus_UplinkBoard, socket_dgrams_truncated) == 320, "UplinkBoard.socket_dgrams_truncated");
-_Static_assert(offsetof(ipcbus_UplinkBoard, socket_dgrams_lost) == 328, "UplinkBoard.socket_dgrams_lost");
-_Static_assert(offsetof(ipcbus_UplinkBoard, socket_dgrams_overrun) == 336, "UplinkBoard.socket_dgrams_overrun");
-_Static_assert(offsetof(ipcbus_UplinkBoard, unknown_msgs_rcved) == 344, "UplinkBoard.unknown_msgs_rcved");
+_Static_assert(offsetof(ipcbus_UplinkBoard, dgrams_filtered) == 264, "UplinkBoard.dgrams_filtered");
+_Static_assert(offsetof(ipcbus_UplinkBoard, socket_dgrams_sent) == 272, "UplinkBoard.socket_dgrams_sent");
+_Static_assert(offsetof(ipcbus_UplinkBoard, socket_bytes_sent) == 280, "UplinkBoard.socket_bytes_sent");
+_Static_assert(offsetof(ipcbus_UplinkBoard, socket_dgrams_rcved) == 288, "UplinkBoard.socket_dgrams_rcved");
+_Static_assert(offsetof(ipcbus_UplinkBoard, socket_bytes_rcved) == 296, "UplinkBoard.socket_bytes_rcved");
+_Static_assert(offsetof(ipcbus_UplinkBoard, socket_send_blocked) == 304, "UplinkBoard.socket_send_blocked");
+_Static_assert(offsetof(ipcbus_UplinkBoard, socket_send_refused) == 312, "UplinkBoard.socket_send_refused");
+_Static_assert(offsetof(ipcbus_UplinkBoard, socket_send_too_large) == 320, "UplinkBoard.socket_send_too_large");
+_Static_assert(offsetof(ipcbus_UplinkBoard, socket_dgrams_truncated) == 328, "UplinkBoard.socket_dgrams_truncated");
+_Static_assert(offsetof(ipcbus_UplinkBoard, socket_dgrams_lost) == 336, "UplinkBoard.socket_dgrams_lost");
+_Static_assert(offsetof(ipcbus_UplinkBoard, socket_dgrams_overrun) == 344, "UplinkBoard.socket_dgrams_overrun");
+_Static_assert(offsetof(ipcbus_UplinkBoard, unknown_msgs_rcved) == 352, "UplinkBoard.unknown_msgs_rcved");
 typedef struct {
     uint64_t context_id;
     uint64_t since_ns;
@@ -359,6 +361,7 @@ typedef struct {
     uint64_t connects_sent;
     uint64_t acks_sent;
     uint64_t resets_rcved;
+    uint64_t dgrams_filtered;
     uint64_t socket_dgrams_sent;
     uint64_t socket_bytes_sent;
     uint64_t socket_dgrams_rcved;
@@ -370,7 +373,7 @@ typedef struct {
     uint64_t socket_dgrams_lost;
     uint64_t socket_dgrams_overrun;
     uint64_t unknown_msgs_rcved;
-    uint8_t pad_416[32];
+    uint8_t pad_424[24];
     char address[64];
     char reason[512];
 } ipcbus_ReceptionBoard;
@@ -411,17 +414,18 @@ _Static_assert(offsetof(ipcbus_ReceptionBoard, dgrams_dropped_other) == 296, "Re
 _Static_assert(offsetof(ipcbus_ReceptionBoard, connects_sent) == 304, "ReceptionBoard.connects_sent");
 _Static_assert(offsetof(ipcbus_ReceptionBoard, acks_sent) == 312, "ReceptionBoard.acks_sent");
 _Static_assert(offsetof(ipcbus_ReceptionBoard, resets_rcved) == 320, "ReceptionBoard.resets_rcved");
-_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_dgrams_sent) == 328, "ReceptionBoard.socket_dgrams_sent");
-_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_bytes_sent) == 336, "ReceptionBoard.socket_bytes_sent");
-_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_dgrams_rcved) == 344, "ReceptionBoard.socket_dgrams_rcved");
-_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_bytes_rcved) == 352, "ReceptionBoard.socket_bytes_rcved");
-_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_send_blocked) == 360, "ReceptionBoard.socket_send_blocked");
-_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_send_refused) == 368, "ReceptionBoard.socket_send_refused");
-_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_send_too_large) == 376, "ReceptionBoard.socket_send_too_large");
-_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_dgrams_truncated) == 384, "ReceptionBoard.socket_dgrams_truncated");
-_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_dgrams_lost) == 392, "ReceptionBoard.socket_dgrams_lost");
-_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_dgrams_overrun) == 400, "ReceptionBoard.socket_dgrams_overrun");
-_Static_assert(offsetof(ipcbus_ReceptionBoard, unknown_msgs_rcved) == 408, "ReceptionBoard.unknown_msgs_rcved");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, dgrams_filtered) == 328, "ReceptionBoard.dgrams_filtered");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_dgrams_sent) == 336, "ReceptionBoard.socket_dgrams_sent");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_bytes_sent) == 344, "ReceptionBoard.socket_bytes_sent");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_dgrams_rcved) == 352, "ReceptionBoard.socket_dgrams_rcved");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_bytes_rcved) == 360, "ReceptionBoard.socket_bytes_rcved");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_send_blocked) == 368, "ReceptionBoard.socket_send_blocked");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_send_refused) == 376, "ReceptionBoard.socket_send_refused");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_send_too_large) == 384, "ReceptionBoard.socket_send_too_large");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_dgrams_truncated) == 392, "ReceptionBoard.socket_dgrams_truncated");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_dgrams_lost) == 400, "ReceptionBoard.socket_dgrams_lost");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_dgrams_overrun) == 408, "ReceptionBoard.socket_dgrams_overrun");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, unknown_msgs_rcved) == 416, "ReceptionBoard.unknown_msgs_rcved");
 _Static_assert(offsetof(ipcbus_ReceptionBoard, address) == 448, "ReceptionBoard.address");
 _Static_assert(offsetof(ipcbus_ReceptionBoard, reason) == 512, "ReceptionBoard.reason");
     """
@@ -562,6 +566,7 @@ _Static_assert(offsetof(ipcbus_ReceptionBoard, reason) == 512, "ReceptionBoard.r
         uint64_t dgrams_dropped_malformed
         uint64_t dgrams_dropped_sid
         uint64_t dgrams_dropped_unproven
+        uint64_t dgrams_filtered
         uint64_t socket_dgrams_sent
         uint64_t socket_bytes_sent
         uint64_t socket_dgrams_rcved
@@ -620,6 +625,7 @@ _Static_assert(offsetof(ipcbus_ReceptionBoard, reason) == 512, "ReceptionBoard.r
         uint64_t connects_sent
         uint64_t acks_sent
         uint64_t resets_rcved
+        uint64_t dgrams_filtered
         uint64_t socket_dgrams_sent
         uint64_t socket_bytes_sent
         uint64_t socket_dgrams_rcved

@@ -19,6 +19,7 @@ Each packet begins with eight bytes; numbers are in network byte order::
     TOPICS   cookie u64, then for each topic its number u32, its first number for the client u64, messages published u64
     FRAME      cookie u64, epoch of the addressee u32, epoch of the sender u32, number u64, frame
     FRAME_ACK  cookie u64, epochs as in FRAME, next number u64, limit u64, bits of the frames after the next one u64
+    PASSED   cookie u64, then ranges of numbers: first number u64, count u32 each
 
 Datagrams have 64-bit numbers, which never wrap.
 """
@@ -34,10 +35,14 @@ if TYPE_CHECKING:
 
 VERSION: Final = 3
 
-DATA, SM, NAK, NCF, CONNECT, ACK, RESET, LEAVE, TOPICS, FRAME, FRAME_ACK = range(1, 12)
+DATA, SM, NAK, NCF, CONNECT, ACK, RESET, LEAVE, TOPICS, FRAME, FRAME_ACK, PASSED = range(1, 13)
 
 AGAIN: Final = 0x1
 """Flag of DATA: a retransmission."""
+PASSED_SHIFT: Final = 4
+"""Flags of DATA from this bit on: the number of datagrams just before it that are not for the client (see PASSED)."""
+PASSED_MAX: Final = (1 << 16 - PASSED_SHIFT) - 1
+"""The largest such number."""
 WELCOME: Final = 0x2
 """Flag of SM: the answer to a CONNECT."""
 FINAL: Final = 0x4
@@ -69,6 +74,7 @@ _CONNECT = struct.Struct("!QQ")
 _COOKIE = struct.Struct("!Q")
 _ACK = struct.Struct("!QQQQIHHB")
 _TOPIC = struct.Struct("!IQQ")
+_RANGE = struct.Struct("!QI")
 _FRAME = struct.Struct("!QIIQ")
 _FRAME_ACK = struct.Struct("!QIIQQQ")
 
@@ -220,6 +226,19 @@ class Topics(Packet):
 
 
 @dataclass(frozen=True, slots=True)
+class Passed(Packet):
+    """The datagrams that a source does not send to a client, since it receives none of their topics: PASSED.
+
+    Attributes:
+        cookie: the client's.
+        ranges: the number of the first datagram, and how many there are, of each range.
+    """
+
+    cookie: int
+    ranges: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Frame(Packet):
     """A frame of a control channel: FRAME.
 
@@ -284,6 +303,10 @@ def parse(packet: bytes | memoryview) -> Packet | None:
     if kind == TOPICS and len(rest) >= _COOKIE.size and not (len(rest) - _COOKIE.size) % _TOPIC.size:
         listed = tuple(_TOPIC.iter_unpack(rest[_COOKIE.size :]))
         return Topics(kind, flags, session_id, _COOKIE.unpack_from(rest)[0], listed)
+    if kind == PASSED and len(rest) >= _COOKIE.size and not (len(rest) - _COOKIE.size) % _RANGE.size:
+        ranges = tuple(_RANGE.iter_unpack(rest[_COOKIE.size :]))
+        if all(count and first + count <= NUMBER_MAX for first, count in ranges):
+            return Passed(kind, flags, session_id, _COOKIE.unpack_from(rest)[0], ranges)
     if kind in (FRAME, FRAME_ACK):
         return _parse_frame(rest, kind, flags, session_id)
     return None
@@ -295,7 +318,7 @@ def fault(packet: bytes | memoryview) -> str:
         return "size"
     if packet[0] != VERSION:
         return "version"
-    return "hdr" if DATA <= packet[1] <= FRAME_ACK else "type"
+    return "hdr" if DATA <= packet[1] <= PASSED else "type"
 
 
 def _parse_data(packet: bytes | memoryview) -> Data | None:
@@ -443,6 +466,14 @@ def topics(session_id: int, cookie: int, listed: Sequence[tuple[int, int, int]])
     most = (CONTROL_BYTES - len(head)) // _TOPIC.size
     parts = (listed[at : at + most] for at in range(0, len(listed), most))
     return [head + b"".join(_TOPIC.pack(*each) for each in part) for part in parts]
+
+
+def passed(session_id: int, cookie: int, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+    """Returns the PASSED packets for these ranges; `ranges` is as in `Passed`."""
+    head = HEAD.pack(VERSION, PASSED, 0, session_id) + _COOKIE.pack(cookie)
+    most = (CONTROL_BYTES - len(head)) // _RANGE.size
+    parts = (ranges[at : at + most] for at in range(0, len(ranges), most))
+    return [head + b"".join(_RANGE.pack(*each) for each in part) for part in parts]
 
 
 def frame(session_id: int, cookie: int, to: int, sender: int, number: int, content: bytes) -> bytes:

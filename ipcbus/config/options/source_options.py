@@ -130,6 +130,14 @@ class SourceOptions(LbtruSource, LbtrmSource, ResolverSource, RecoverySource, Op
         special_zero=True,
         meaning="How long after its last message a source repeats its last sequence number (TSNI); 0: without end.",
     )
+    transport_source_side_filtering_behavior = Option(
+        default="none",
+        choices=("none", "inclusion"),
+        meaning="inclusion: a context that receives an LBT-RU session, or the UDP twin of a ring, gets only datagrams "
+        "with a topic that it receives, and the source does not send a datagram that no context wants. none: each "
+        "context gets every datagram. LBT-RM sends all of them to its group. Ultra Messaging has ulb, too, and filters "
+        "TCP and LBT-IPC.",
+    )
     resolver_no_receiver_linger_timeout = interval(
         1000,
         "How long close() of a source keeps the open batch for receivers of the topic in its domain (wildcard "

@@ -6,6 +6,7 @@ import ipaddress
 import secrets
 import time
 from dataclasses import dataclass
+from functools import partial
 from random import SystemRandom
 from typing import TYPE_CHECKING, Literal
 
@@ -24,6 +25,8 @@ from ipcbus.transport.udp.loss_injection import from_environment
 from ipcbus.transport.udp.session_socket import SessionSocket
 from ipcbus.transport.udp.stats_blocks import SenderStatsBlock
 from ipcbus.transport.udp.udp_sender import UdpSender
+from ipcbus.wire.datagram_topics import topics_of
+from ipcbus.wire.udp_packets import DATA_BODY
 from ipcbus.wire.wire_layout import TRANSPORT_LBTRM, TRANSPORT_LBTRU
 
 if TYPE_CHECKING:
@@ -55,6 +58,7 @@ class UdpPlan:
         group: the multicast group; empty for LBT-RU.
         group_port: the port of the group.
         ttl: the largest number of routers that datagrams to the group may pass.
+        filters: whether a client gets only datagrams with messages of its topics.
     """
 
     kind: Kind
@@ -65,6 +69,7 @@ class UdpPlan:
     group: str = ""
     group_port: int = 0
     ttl: int = 0
+    filters: bool = False
 
     @property
     def transport(self) -> int:
@@ -118,7 +123,15 @@ class UdpPlan:
             twin: whether it is the UDP twin of a ring session.
         """
         now_ns, secret = time.monotonic_ns(), secrets.token_bytes(32)
-        reliable_sender = ReliableSender(session_id, self.settings, secret, now_ns, bool(self.group), topic_numbers)
+        reliable_sender = ReliableSender(
+            session_id,
+            self.settings,
+            secret,
+            now_ns,
+            bool(self.group),
+            topic_numbers,
+            partial(topics_of, start=DATA_BODY.size) if self.filters else None,
+        )
         return UdpSender(
             channel,
             session_socket,
@@ -164,7 +177,8 @@ def plan_udp(kind: Kind, context: ContextOptions, source: SourceOptions, *, twin
         Ports(0, 0, ephemeral=True, cure="nothing") if twin else _ports(kind, context, source),
         buffers,
         _settings(of_context, of_source, loopback=_is_loopback(interface)),
-        *(_group(context, source) if kind == "lbtrm" else ()),
+        *(_group(context, source) if kind == "lbtrm" else ("", 0, 0)),
+        kind == "lbtru" and source.transport_source_side_filtering_behavior == "inclusion",
     )
 
 

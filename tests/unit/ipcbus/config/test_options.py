@@ -101,6 +101,7 @@ DEFAULTS: dict[str, dict[str, bool | int | str]] = {
         "explicit_batching_interval": 1000,
         "slow_receiver_behavior": "block",
         "slow_receiver_timeout": 5000,
+        "transport_source_side_filtering_behavior": "none",
         "implicit_batching_minimum_length": 2048,
         "implicit_batching_interval": 200,
         "transport_lbtru_interface": "127.0.0.1",

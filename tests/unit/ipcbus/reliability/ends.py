@@ -25,9 +25,9 @@ WHO = (11, 22, "there")
 SECRET = b"0123456789abcdef"
 
 
-def source(multicast: bool = False, **terms: Any) -> ReliableSender:  # noqa: ANN401
+def source(multicast: bool = False, topics_of: Any = None, **terms: Any) -> ReliableSender:  # noqa: ANN401
     found = {"sending": SendSettings(data_rate=0, retransmit_rate=0), **terms}
-    return ReliableSender(SESSION, SenderSettings(**found), SECRET, 0, multicast)
+    return ReliableSender(SESSION, SenderSettings(**found), SECRET, 0, multicast, topics_of=topics_of)
 
 
 def receiver(multicast: bool = False, resume_at: int | None = None, **terms: Any) -> ReliableReceiver:  # noqa: ANN401

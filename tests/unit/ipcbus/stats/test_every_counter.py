@@ -391,6 +391,17 @@ def a_source_that_is_asked(domain: str) -> Iterator[Found]:
     yield {"uplink": slow.there.snapshot()}
 
 
+@moves(uplink="dgrams_filtered", reception="dgrams_filtered")
+def a_source_that_filters(domain: str) -> Iterator[Found]:
+    del domain
+    pair = Pair(ends.source(topics_of=lambda body: {body[-1]}), ends.receiver())
+    pair.here.topics([1], 0)
+    pair.exchange()
+    pair.send(b"\x02", b"\x01")
+    pair.exchange()
+    yield {"uplink": pair.there.snapshot(), "reception": dataclasses.asdict(pair.here.counts)}
+
+
 @moves(
     uplink="clients_refused clients_silent dgrams_dropped_malformed dgrams_dropped_sid dgrams_dropped_unproven",
 )

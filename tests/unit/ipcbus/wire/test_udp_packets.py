@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ipcbus.wire import udp_packets
-from ipcbus.wire.udp_packets import Ack, Client, Connect, Data, Frame, FrameAck, Numbers, SessionMessage, Topics
+from ipcbus.wire.udp_packets import Ack, Client, Connect, Data, Frame, FrameAck, Numbers, Passed, SessionMessage, Topics
 
 NUMBERS = st.integers(0, udp_packets.NUMBER_MAX)
 SESSIONS = st.integers(0, 2**32 - 1)
@@ -19,7 +19,7 @@ def test_any_bytes_are_a_packet_or_none(packet: bytes) -> None:
     udp_packets.parse(packet)
 
 
-@given(st.integers(0, 12), st.binary(max_size=80))
+@given(st.integers(0, 13), st.binary(max_size=80))
 def test_any_bytes_behind_a_head(kind: int, rest: bytes) -> None:
     found = udp_packets.parse(struct.pack("!BBHI", udp_packets.VERSION, kind, 0, 5) + rest)
     if isinstance(found, Data):
@@ -31,7 +31,7 @@ def test_any_bytes_behind_a_head(kind: int, rest: bytes) -> None:
         assert list(found.numbers) == sorted(set(found.numbers))
         assert len(found.numbers) <= len(rest) / 4 + 1
     else:
-        assert found is None or isinstance(found, Client | Connect | Ack | Topics | Frame | FrameAck)
+        assert found is None or isinstance(found, Client | Connect | Ack | Topics | Frame | FrameAck | Passed)
 
 
 @given(
@@ -51,6 +51,19 @@ def test_a_trail_that_is_too_far_back_is_told_as_far_as_it_goes() -> None:
     found = udp_packets.parse(udp_packets.data(1, 2**40, 0, 1, 0, b"x", 0))
     assert isinstance(found, Data)
     assert found.trail == 2**40 - (2**32 - 1)
+
+
+@given(SESSIONS, U64, st.lists(st.tuples(st.integers(0, 2**61), st.integers(1, 2**32 - 1)), max_size=300))
+def test_passed(session: int, cookie: int, ranges: list[tuple[int, int]]) -> None:
+    found = [udp_packets.parse(packet) for packet in udp_packets.passed(session, cookie, ranges)]
+    assert [pair for each in found if isinstance(each, Passed) for pair in each.ranges] == ranges
+    assert all(isinstance(each, Passed) and (each.session_id, each.cookie) == (session, cookie) for each in found)
+
+
+def test_a_range_of_no_datagram_or_above_all_numbers_is_invalid() -> None:
+    for first, count in ((5, 0), (udp_packets.NUMBER_MAX, 1)):
+        (packet,) = udp_packets.passed(1, 2, [(3, 1), (first, count)])
+        assert (udp_packets.parse(packet), udp_packets.fault(packet)) == (None, "hdr")
 
 
 @given(SESSIONS, NUMBERS, NUMBERS, U64, U64)

@@ -1,0 +1,1 @@
+# Nothing: only Python code uses this module.
