@@ -11,6 +11,7 @@ from ipcbus.reliability.registration import OVER, TABLE, Cause, State
 from ipcbus.reliability.topic_subscriptions import TopicSubscriptions
 from ipcbus.wire import udp_packets
 from ipcbus.wire.udp_packets import (
+    AGAIN,
     DATA,
     DATA_HEAD,
     DATA_HEADER,
@@ -230,13 +231,13 @@ class ReliableReceiver:
             self._receive_other(packet, address, now_ns)
             return []
         version, _, flags, session_id, number, back, _, send_time_ns = DATA_HEAD.unpack_from(packet)
-        receive_state, passed = self._receive_state, flags >> PASSED_SHIFT
+        receive_state = self._receive_state
         if (
             version != VERSION
             or session_id != self._session_id
             or address != self._address
             or receive_state is None
-            or max(back, passed) > number
+            or back > number
             or self.state in OVER
         ):
             self._drop(packet, address)
@@ -247,13 +248,14 @@ class ReliableReceiver:
             self.counts.dgrams_dropped_other += 1
             self._ask_if_due(now_ns)
             return []
-        if (catch_up := self._catch_up_for(receive_state, number - passed)) is not None:
+        first = number - (flags >> PASSED_SHIFT) if flags > AGAIN else number
+        if (catch_up := self._catch_up_for(receive_state, first)) is not None:
             receive_state.note_life(now_ns)
             body = packet[DATA_HEADER:]
             self._ready += catch_up.receive_data(number, number - back, body, send_time_ns, now_ns)
             return self.ready(now_ns)
-        if passed:
-            receive_state.pass_over(number - passed, number, number - back, now_ns)
+        if first < number:
+            receive_state.pass_over(first, number, number - back, now_ns)
         if not receive_state.receive_data(number, number - back, len(packet) - DATA_HEADER, now_ns):
             return []
         if self._end_announced:

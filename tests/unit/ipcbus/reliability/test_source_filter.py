@@ -7,7 +7,7 @@ from ipcbus.reliability.send_state import SendSettings
 from ipcbus.reliability.source_filter import LISTS_MAX, ClientFilter
 from ipcbus.wire import udp_packets
 from ipcbus.wire.udp_packets import DATA_BODY, PASSED_MAX, Passed
-from tests.unit.ipcbus.reliability.ends import MS, SECOND, Pair, receiver, source
+from tests.unit.ipcbus.reliability.ends import HERE, MS, SECOND, SESSION, Pair, receiver, source
 
 
 def topics_of(body: bytes) -> set[int]:
@@ -102,3 +102,15 @@ def test_earlier_lists_are_known_for_a_while() -> None:
     assert client.had(10, {2})  # before all lists that are known
     client.open()
     assert client.wants({1})
+
+
+def test_a_notice_without_the_cookie_and_a_number_below_all_change_nothing() -> None:
+    pair = joined(1)
+    cookie, dropped = pair.there.clients[0].cookie, pair.here.counts.dgrams_dropped_other
+    for packet in udp_packets.passed(SESSION, cookie ^ 1, [(0, 5)]):
+        pair.deliver(packet, HERE, 0)
+    assert (pair.here.lead, pair.here.counts.dgrams_dropped_other) == (0, dropped + 1)
+    flags = PASSED_MAX << udp_packets.PASSED_SHIFT
+    pair.deliver(udp_packets.data(SESSION, 2, 0, 1, 5, b"\x01", flags), HERE, 0)
+    assert (pair.got, pair.here.lead, pair.here.missing) == ([b"\x01"], 3, 0)
+    assert pair.here.counts.dgrams_filtered == 2
