@@ -502,8 +502,10 @@ class Context:
             raise ClosedError(f"the context {self.name!r} of domain {self.domain!r} is closed; make a new one")
 
     def _show_counters(self) -> None:
-        """Shows the counters of requests and responses to other processes."""
-        self._registry.show_counters(self._sending_sessions.requests.counters() | self._responses.counters())
+        """Shows the counters of requests, responses and recoveries to other processes."""
+        sending, receiving = self._sending_sessions, self._receiving_sessions
+        recovery = sending.control_channels.counters() | sending.retentions.counters() | receiving.recoveries.counters()
+        self._registry.show_counters(sending.requests.counters() | self._responses.counters() | recovery)
 
     def _sessions_of(self, subscription: Subscription) -> list[SessionInfo]:
         self._check()

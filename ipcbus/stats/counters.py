@@ -91,6 +91,12 @@ def _slot(name: str, unit: str, meaning: str) -> Counter:
 
 COUNTERS: Final = (
     *(Counter(CONTEXT, name, unit, meaning, name, ultra) for name, unit, meaning, ultra in RESOLUTION_ROWS),
+    _row(CONTEXT, "retained_bytes", "bytes, now", "Messages that the sources keep, with their headers."),
+    _row(CONTEXT, "retransmissions_sent", "messages", "Kept messages sent again to receivers; each fragment counts."),
+    _row(CONTEXT, "retransmission_bytes_sent", "bytes", "Bytes of these messages, with their headers."),
+    _row(CONTEXT, "retransmissions_rcved", "messages", "Messages that sources sent again, delivered to receivers."),
+    _row(CONTEXT, "recoveries_running", "recoveries, now", "Recoveries of topics that run for receivers."),
+    _row(CONTEXT, "retransmissions_missing", "messages, now", "Messages that these recoveries still have to ask for."),
     _row(CONTEXT, "reqs_sent", "requests", "Requests sent."),
     _row(CONTEXT, "reqs_pending", "requests, now", "Requests that wait for responses, or for a receiver to join."),
     _row(CONTEXT, "resps_rcved", "responses", "Responses delivered to requests."),

@@ -95,8 +95,15 @@ typedef struct {
     uint64_t resps_sent;
     uint64_t resp_blocked;
     uint64_t resp_would_block;
+    uint64_t retained_bytes;
+    uint64_t retransmissions_sent;
+    uint64_t retransmission_bytes_sent;
+    uint64_t retransmissions_rcved;
+    uint64_t recoveries_running;
+    uint64_t retransmissions_missing;
+    uint8_t pad_496[16];
 } ipcbus_RegistryHeader;
-_Static_assert(sizeof(ipcbus_RegistryHeader) == 448, "RegistryHeader size");
+_Static_assert(sizeof(ipcbus_RegistryHeader) == 512, "RegistryHeader size");
 _Static_assert(offsetof(ipcbus_RegistryHeader, magic) == 0, "RegistryHeader.magic");
 _Static_assert(offsetof(ipcbus_RegistryHeader, layout_id) == 8, "RegistryHeader.layout_id");
 _Static_assert(offsetof(ipcbus_RegistryHeader, kind) == 12, "RegistryHeader.kind");
@@ -133,6 +140,12 @@ _Static_assert(offsetof(ipcbus_RegistryHeader, resps_unknown) == 416, "RegistryH
 _Static_assert(offsetof(ipcbus_RegistryHeader, resps_sent) == 424, "RegistryHeader.resps_sent");
 _Static_assert(offsetof(ipcbus_RegistryHeader, resp_blocked) == 432, "RegistryHeader.resp_blocked");
 _Static_assert(offsetof(ipcbus_RegistryHeader, resp_would_block) == 440, "RegistryHeader.resp_would_block");
+_Static_assert(offsetof(ipcbus_RegistryHeader, retained_bytes) == 448, "RegistryHeader.retained_bytes");
+_Static_assert(offsetof(ipcbus_RegistryHeader, retransmissions_sent) == 456, "RegistryHeader.retransmissions_sent");
+_Static_assert(offsetof(ipcbus_RegistryHeader, retransmission_bytes_sent) == 464, "RegistryHeader.retransmission_bytes_sent");
+_Static_assert(offsetof(ipcbus_RegistryHeader, retransmissions_rcved) == 472, "RegistryHeader.retransmissions_rcved");
+_Static_assert(offsetof(ipcbus_RegistryHeader, recoveries_running) == 480, "RegistryHeader.recoveries_running");
+_Static_assert(offsetof(ipcbus_RegistryHeader, retransmissions_missing) == 488, "RegistryHeader.retransmissions_missing");
 typedef struct {
     uint32_t state;
     uint32_t transport;
@@ -493,6 +506,12 @@ _Static_assert(offsetof(ipcbus_ReceptionBoard, reason) == 512, "ReceptionBoard.r
         uint64_t resps_sent
         uint64_t resp_blocked
         uint64_t resp_would_block
+        uint64_t retained_bytes
+        uint64_t retransmissions_sent
+        uint64_t retransmission_bytes_sent
+        uint64_t retransmissions_rcved
+        uint64_t recoveries_running
+        uint64_t retransmissions_missing
 
     ctypedef struct RegistryEntry "ipcbus_RegistryEntry":
         uint32_t state

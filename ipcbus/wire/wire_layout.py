@@ -198,6 +198,15 @@ REQUEST_COUNTERS = (
     "resp_would_block",
 )
 
+RECOVERY_COUNTERS = (
+    "retained_bytes",
+    "retransmissions_sent",
+    "retransmission_bytes_sent",
+    "retransmissions_rcved",
+    "recoveries_running",
+    "retransmissions_missing",
+)
+
 
 def _words(offset: int, *names: str) -> list[tuple[str, str | tuple[Any, ...], int]]:
     """64-bit words, one after the other."""
@@ -205,7 +214,7 @@ def _words(offset: int, *names: str) -> list[tuple[str, str | tuple[Any, ...], i
 
 
 REGISTRY_HEADER = struct(
-    7 * CACHE_LINE,
+    8 * CACHE_LINE,
     [
         ("magic", "<u8", 0),
         ("layout_id", "<u4", 8),
@@ -224,6 +233,8 @@ REGISTRY_HEADER = struct(
         *_words(256, *RESOLUTION_COUNTERS),
         # its counters of requests and responses, written once a second
         *_words(384, *REQUEST_COUNTERS),
+        # its counters of late join and off-transport recovery, written once a second
+        *_words(448, *RECOVERY_COUNTERS),
     ],
 )
 

@@ -66,6 +66,11 @@ class ReceiverAdvert:
     fragments_rcved: int
 
 
+_CONTEXT_COUNTERS = (
+    *wire_layout.RESOLUTION_COUNTERS,
+    *wire_layout.REQUEST_COUNTERS,
+    *wire_layout.RECOVERY_COUNTERS,
+)
 _RECEIVER_COUNTERS = ("lbm_msgs_rcved", "bytes_rcved", "lost", "events", "callback_errors", "fragments_rcved")
 
 
@@ -198,9 +203,7 @@ def decode(
         receiving,
         tuple(map(_reception, entries[entries["state"] == wire_layout.ENTRY_RECEPTION])) if receivers else (),
         tuple(map(_recorder, recorders[recorders["state"] == wire_layout.ENTRY_RECORDER])) if receivers else (),
-        {name: int(header[name]) for name in (*wire_layout.RESOLUTION_COUNTERS, *wire_layout.REQUEST_COUNTERS)}
-        if receivers
-        else {},
+        {name: int(header[name]) for name in _CONTEXT_COUNTERS} if receivers else {},
     )
 
 

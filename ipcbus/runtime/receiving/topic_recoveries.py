@@ -68,6 +68,7 @@ class TopicRecoveries:
         channels.take = self._take
         self._recoveries: list[_Recovery] = []
         self._logged_ns: dict[str, int] = {}
+        self._received = 0
 
     # ------------------------------------------------------------------ beginnings
 
@@ -178,7 +179,10 @@ class TopicRecoveries:
         gate = recovery.gate
         if not gate.source_gone and not self._is_joined(recovery.session):
             gate.lose_source(now_ns)
-        if gate.advance(now_ns):
+        before = recovery.session.delivery.recovered
+        is_open = gate.advance(now_ns)
+        self._received += recovery.session.delivery.recovered - before
+        if is_open:
             return FOREVER_NS
         if gate.source_gone:
             return now_ns + _SOON_NS  # a receiver has no room
@@ -225,7 +229,9 @@ class TopicRecoveries:
                 if recovery.requests.accepts(found.first, found.last):
                     recovery.requests.answered(found.last, now_ns)
                     at = control_messages.RETRANSMISSION_HEADER
+                    before = session.delivery.recovered
                     recovery.gate.retransmitted(found.last, message, at, now_ns)
+                    self._received += session.delivery.recovered - before
                     self._go_on(recovery, now_ns)
                     break
 
@@ -261,6 +267,15 @@ class TopicRecoveries:
     def is_recovering(self, session: ReceivingSession) -> bool:
         """Returns whether a receiver of a session recovers messages."""
         return any(each.session is session and not each.gate.opened for each in self._recoveries)
+
+    def counters(self) -> dict[str, int]:
+        """Returns the counters, by their names in the layout."""
+        wanted = [each.gate.wanted for each in self._recoveries]
+        return {
+            "retransmissions_rcved": self._received,
+            "recoveries_running": len(self._recoveries),
+            "retransmissions_missing": sum(last - first + 1 for first, last in filter(None, wanted)),
+        }
 
     @property
     def count(self) -> int:

@@ -150,6 +150,7 @@ class ControlChannels:
         self._options, self._respond = options, respond
         self._sessions: dict[SendingSession, SessionChannels] = {}
         self._behind = False
+        self._ended_messages = self._ended_bytes = 0  # of sessions that have ended
         self.changes = 0
         """Changes whenever `words` does."""
 
@@ -162,6 +163,8 @@ class ControlChannels:
         """Ends the channels of a session that ends."""
         served = self._sessions.pop(session, None)
         if served is not None:
+            self._ended_messages += served.retransmitter.counts.messages
+            self._ended_bytes += served.retransmitter.counts.bytes
             served.close()
             self.changes += 1
 
@@ -180,6 +183,14 @@ class ControlChannels:
             self._behind = any([served.look_again() for served in self._served()])
         due_ns = min((served.retransmit(now_ns) for served in self._served() if served.any), default=FOREVER_NS)
         return now_ns if self._behind else due_ns
+
+    def counters(self) -> dict[str, int]:
+        """Returns the counters of retransmissions, by their names in the layout."""
+        found = [served.retransmitter for served in self._served()]
+        return {
+            "retransmissions_sent": self._ended_messages + sum(each.counts.messages for each in found),
+            "retransmission_bytes_sent": self._ended_bytes + sum(each.counts.bytes for each in found),
+        }
 
     @property
     def has_work(self) -> bool:

@@ -41,7 +41,6 @@ class Retentions:
         for retention in list(self._retentions.values()):
             retention.expire(now_ticks)
 
-    def retained_bytes(self, source: TopicSource) -> int:
-        """Returns the bytes of messages that a source keeps."""
-        retention = self._retentions.get(source)
-        return retention.retained_bytes if retention is not None else 0
+    def counters(self) -> dict[str, int]:
+        """Returns the counters, by their names in the layout."""
+        return {"retained_bytes": sum(each.retained_bytes for each in list(self._retentions.values()))}

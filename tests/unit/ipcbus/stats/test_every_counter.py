@@ -268,6 +268,28 @@ def a_request(domain: str) -> Iterator[Found]:
         yield from shown(bus, source)
 
 
+@moves(
+    context="retained_bytes retransmissions_sent retransmission_bytes_sent retransmissions_rcved recoveries_running "
+    "retransmissions_missing"
+)
+def late_join(domain: str) -> Iterator[Found]:
+    with bus_of(domain) as bus:
+        source = bus.source("t", bus.context("both"), late_join=1)
+        for _ in range(6000):
+            source.send(b"x" * 64)
+        source.flush()
+        receiver = bus.context("late").receiver("t", receive_queue_maximum=2)
+        bus.until(lambda: receiver.receive(0), "a message")
+
+        def counted() -> dict[str, int]:
+            late = {name: count for name, count in context_of(bus, "late").counters.items() if count}
+            return {**context_of(bus, "both").counters, **late}
+
+        needs = ("retransmissions_missing", "retransmissions_sent")
+        bus.until(lambda: all(counted()[name] for name in needs), "the counters")
+        yield {"context": counted()}
+
+
 @moves(context="reqs_sent reqs_pending resps_rcved resps_late resps_unknown resps_sent resp_blocked resp_would_block")
 def requests_and_responses(domain: str) -> Iterator[Found]:
     with bus_of(domain) as bus:
