@@ -211,6 +211,9 @@ def test_odd_return_addresses_are_refused(bus: Bus) -> None:
         context.respond(address[:-1], b"x")
     with ipcbus.Context(domain=bus.domain + "2") as elsewhere, pytest.raises(ValueError, match="belongs to domain"):
         elsewhere.respond(address, b"x")
+    for odd in (None, 5, "text", [1, 2]):
+        with pytest.raises(TypeError, match=f"must be bytes, not {type(odd).__name__}; give Message.return_address"):
+            context.respond(odd, b"x")  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         context.respond(address, 5)
     source.close()

@@ -167,8 +167,12 @@ class Responses:
 
         Raises:
             ValueError: the bytes are not a return address, or one of another domain.
-            IpcBusError, TypeError: as in `send`.
+            IpcBusError, TypeError: as in `send`; also if the return address is not bytes.
         """
+        if not isinstance(packed, bytes | bytearray | memoryview):
+            raise TypeError(
+                f"a return address must be bytes, not {type(packed).__name__}; give Message.return_address of a request"
+            )
         address = return_address.unpack(bytes(packed))
         if address is None:
             raise ValueError(
