@@ -15,7 +15,6 @@ A gap that a recovery fills (`delivery.recovering_controller`) is not given up f
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING
 
 from ipcbus.delivery.delivery_rules import IN_ORDER, RAW
@@ -34,12 +33,10 @@ from ipcbus.wire.wire_layout import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from ipcbus.delivery.delivery_rules import DeliveryRules
     from ipcbus.delivery.reassembly_budget import ReassemblyBudget
-    from ipcbus.delivery.recovery_gate import RecoveryGate
-    from ipcbus.delivery.sink import Sink
     from ipcbus.delivery.slow_path import Losses
 
     _Times = tuple[int, int]  # when a message was sent and when its datagram was published; 0 where not known
@@ -87,9 +84,6 @@ class DeliveryController(Controller):
         self.on_missing: Callable[[int, int, int], None] = lambda first, last, now_ns: None
         self.next_check_ns = 0
         self._losses, self._tally, self._budget = losses, tally or Tally(), budget
-        self.receivers: list[Sink] = []
-        """The receivers of the topic; `sinks` has a gate instead of those that recover messages."""
-        self.gates: list[RecoveryGate] = []
         self._gaps = Gaps()
         self._order_map: dict[int, tuple[int, bytes, _Times]] = {}
         self._partials: dict[int, Partial] = {}
@@ -103,38 +97,6 @@ class DeliveryController(Controller):
         self._live_floor: int | None = None
         self._skipped_from = 0  # while it skips: the first number that is in no gap yet
         self._raised: BaseException | None = None
-
-    # ------------------------------------------------------------------ receivers
-
-    def set_receivers(self, receivers: Sequence[Sink]) -> None:
-        """Sets the receivers of the topic; they get each message in this order."""
-        self.receivers = list(receivers)
-        for gate in list(self.gates):
-            gate.drop(self.receivers)
-        self.apply_gates()
-
-    def add_gate(self, gate: RecoveryGate) -> None:
-        """Puts a gate between the controller and some of its receivers."""
-        self.gates.append(gate)
-        self.apply_gates()
-
-    def remove_gate(self, gate: RecoveryGate) -> None:
-        """Removes a gate that has opened."""
-        self.gates.remove(gate)
-        self.apply_gates()
-
-    def apply_gates(self) -> None:
-        """Makes the controller deliver to the receivers without a gate, and to the gates that take live messages."""
-        behind = {target for gate in self.gates for target in gate.targets}
-        self.set_sinks(
-            [each for each in self.receivers if each not in behind]
-            + [gate.hidden for gate in self.gates if gate.listens]
-        )
-
-    @property
-    def rules_at_once(self) -> DeliveryRules:
-        """The rules for messages that come in order or never: a missing one is lost at once."""
-        return dataclasses.replace(self.rules, recovery_ns=0, caching=0)
 
     # ------------------------------------------------------------------ calls
 
@@ -537,7 +499,6 @@ class DeliveryController(Controller):
         request, block, own = parts
         sent, published = times
         shown = flags & _SHOWN_FLAGS
-        shown |= self.added_flags
         message = whole_message(self.origin, own, first, last, shown, sent, info, block, published, request)
         self._tally.lbm_reqs_rcved += request is not None
         self.deliver(message, self._losses)

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from ipcbus.delivery.delivery_rules import DeliveryRules
     from ipcbus.delivery.demux import Controller
     from ipcbus.delivery.reassembly_budget import ReassemblyBudget
-    from ipcbus.delivery.recovery_gate import RecoveryGate
     from ipcbus.delivery.sink import Sink
     from ipcbus.delivery.slow_path import Responder
     from ringbuf.ring import RingReader
@@ -35,7 +34,6 @@ class DeliverySession:
         failed: Callable[[Sink, BaseException], None],
         delivered: Callable[[int], None],
         begun: bool = False,
-        counts_for: DeliverySession | None = None,
     ) -> None:
         """Makes a session without topics.
 
@@ -47,7 +45,6 @@ class DeliverySession:
             failed: gets the exceptions of callbacks.
             delivered: gets the number of events that were given to receivers.
             begun: whether the source had sent something before the session was joined.
-            counts_for: the session whose retransmitted messages it delivers; losses count there.
         """
         self.source_string = source_string
         self.demux = Demux(ring, topics_max, self)
@@ -59,11 +56,6 @@ class DeliverySession:
         self._begun = begun
         self._histories: dict[int, list[OwnHistory]] = {}
         self._had_bos: dict[int, set[Sink]] = {}
-        self._counts_for = counts_for or self
-        self.on_loss: Callable[[RecoveringController, int, int], RecoveryGate | None] = lambda *_: None
-        """Called with messages that the transport has lost; may put a gate between the controller and its receivers."""
-        self.recovered = 0
-        """Messages that sources sent again, without those that are reported lost."""
         self._raised: BaseException | None = None
 
     def failed(self, sink: Sink, error: BaseException) -> None:
@@ -72,38 +64,8 @@ class DeliverySession:
             self.demux.stop = True
         self._failed(sink, error)
 
-    # ------------------------------------------------------------------ retransmitted messages
-
-    def twin(self) -> DeliverySession:
-        """Returns a session for retransmitted messages of one topic."""
-        return DeliverySession(
-            self.source_string,
-            1,
-            budget=self._budget,
-            failed=self._failed,
-            delivered=self._delivered,
-            counts_for=self,
-        )
-
-    def had_bos(self, number: int) -> set[Sink]:
-        """Returns the receivers of a topic that have got BOS, and not EOS since."""
-        return self._had_bos.get(number, set())
-
-    def share_bos(self, number: int, had_bos: set[Sink]) -> None:
-        """Sets the receivers of a topic that have got BOS; uses the very set."""
-        self._had_bos[number] = had_bos
-
     def count_delivered(self, messages: int) -> None:
-        """Counts messages and events that were delivered outside of the demux."""
-        self._delivered(messages)
-
-    def count_lost(self, messages: int) -> None:
-        """Counts messages that were reported lost."""
-        self.demux.count_lost(messages)
-
-    def count_recovered(self, messages: int) -> None:
-        """Counts messages that a source sent again and that were delivered."""
-        self.recovered += messages
+        """Counts messages that receivers got outside of the demux's turns."""
         self._delivered(messages)
 
     # ------------------------------------------------------------------ topics
@@ -117,12 +79,12 @@ class DeliverySession:
         return self.demux.controller(number)  # type: ignore[return-value]
 
     def receive(self, number: int, topic: str, sinks: Sequence[Sink], rules: DeliveryRules, floor: int | None) -> None:
-        """Gives a topic's messages to these sinks from now on; call `begin_topic` next.
+        """Gives a topic's messages to these sinks too from now on; call `begin_topic` next.
 
         Args:
             number: the session's number of the topic.
             topic: its name.
-            sinks: they get each message in this order.
+            sinks: they get each message in this order; those that get it already stay where they are.
             rules: how messages are delivered; not used when the topic is received already.
             floor: see `RecoveringController`.
         """
@@ -140,17 +102,18 @@ class DeliverySession:
                 floor=floor,
             )
             self.demux.set_controller(controller)
-        controller.set_receivers(sinks)
+        had = self.sinks(number)
+        controller.set_sinks([*controller.sinks, *(sink for sink in sinks if sink not in had)])
 
     def receive_later(self, number: int, sink: Sink, now_ns: int) -> OwnHistory | None:
-        """Gives a topic that is received already to another sink, with the history that the others have had.
+        """Gives a topic that is received already to another sink, with what was sent before; call `begin_topic` next.
 
         Returns:
             The sink's own history, which a recovery has to bring; None when the sink simply joined the others, because
-            they have got nothing yet.
+            they have got nothing yet, and get all that this one gets.
         """
         main = self.topic(number)
-        if main is None or main.untouched:
+        if main is None or (main.untouched and not main.has_past):
             if main is not None:
                 main.set_sinks([*main.sinks, sink])
             return None
@@ -158,7 +121,6 @@ class DeliverySession:
             main.origin, number, main.rules, self, tally=self.demux.tally, budget=self._budget, floor=None
         )
         own.set_sinks([sink])
-        self._send_bos(own)
         history = OwnHistory(main, own, sink, self, now_ns)
         self._histories.setdefault(number, []).append(history)
         return history
@@ -191,7 +153,7 @@ class DeliverySession:
         """Gives each sink of the topic the session's BOS once, if the session has begun."""
         controller = self.topic(number)
         if controller is not None:
-            self._send_bos(controller)
+            self._send_bos_to_all(controller)
             self._raise()
 
     def remove_topic(self, number: int) -> None:
@@ -201,8 +163,6 @@ class DeliverySession:
             history.forget()
         removed = self.demux.remove_controller(number)
         if isinstance(removed, RecoveringController):
-            if not removed.ended:
-                removed.set_receivers(())  # opens its gates
             removed.forget()
             self.demux.show_tally()
 
@@ -233,8 +193,6 @@ class DeliverySession:
         for sink in list(controller.sinks):
             if sink in had_bos:
                 self._event(sink, controller, MessageType.EOS, -1, -1, following)
-        for gate in list(controller.gates):
-            gate.end(following, self.demux.now_ns)
         self._raise()
 
     def check(self, now_ns: int) -> None:
@@ -255,7 +213,7 @@ class DeliverySession:
         """Gives all receivers BOS; the first datagram has arrived."""
         self._begun = True
         for controller in self.topics():
-            self._send_bos(controller)
+            self._send_bos_to_all(controller)
         self._raise()
 
     def view_kept(self) -> None:
@@ -267,27 +225,24 @@ class DeliverySession:
 
     def lost(self, controller: Controller, first: int, last: int, burst: bool) -> None:
         """Reports lost messages: one event for each message, or one event for a burst."""
-        gate, gates = None, []
-        if isinstance(controller, RecoveringController):
-            gate, gates = self.on_loss(controller, first, last), [each.hidden for each in controller.gates]
-        sinks = [sink for sink in controller.sinks if gate is None or sink is not gate.hidden]
-        if gates and not sinks:
-            return
-        if not gates or any(sink not in gates for sink in sinks):
-            self._counts_for.count_lost(last - first + 1)  # otherwise the gates count what they do not get either
+        self.demux.count_lost(last - first + 1)
         # A receiver that loses the very first messages still gets BOS.
         self._begun = True
         self._send_bos(controller)
         if burst:
-            self._report(sinks, controller, MessageType.UNRECOVERABLE_LOSS_BURST, first, last)
+            self._report(controller, MessageType.UNRECOVERABLE_LOSS_BURST, first, last)
         else:
             for number in range(first, last + 1):
-                self._report(sinks, controller, MessageType.UNRECOVERABLE_LOSS, number, number)
+                self._report(controller, MessageType.UNRECOVERABLE_LOSS, number, number)
         self._raise()
 
     def changed(self) -> None:
         """Shows the counters of a controller that changed although no datagram arrived for it."""
         self.demux.show_tally()
+
+    def _send_bos_to_all(self, controller: Controller) -> None:
+        for each in (controller, *(history.controller for history in self.histories(controller.topic_number))):
+            self._send_bos(each)
 
     def _send_bos(self, controller: Controller) -> None:
         if not self._begun:
@@ -299,8 +254,8 @@ class DeliverySession:
                 had_bos.add(sink)
                 self._event(sink, controller, MessageType.BOS, -1, -1)
 
-    def _report(self, sinks: Sequence[Sink], controller: Controller, kind: MessageType, first: int, last: int) -> None:
-        for sink in sinks:
+    def _report(self, controller: Controller, kind: MessageType, first: int, last: int) -> None:
+        for sink in list(controller.sinks):
             self._event(sink, controller, kind, first, last)
 
     def _event(

@@ -17,7 +17,6 @@ cdef class Controller:
     cdef readonly uint32_t topic_number
     cdef public uint64_t expected       # the number after the highest that has arrived or was announced
     cdef public uint64_t published_ticks    # when the datagram of a `take_slowly` call was published
-    cdef public int added_flags         # of each message, beside its own: it came by a recovery
     cdef public bint fast_path          # nothing is missing or incomplete: `expected` may go straight to the sinks
     cdef public bint skips_live         # only the numbers of live messages are noted: a recovery brings them later
     cdef public uint64_t retransmitted_next     # a retransmitted message with this number may go straight to the sinks

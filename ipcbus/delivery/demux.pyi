@@ -49,8 +49,6 @@ class Controller:
     published_ticks: int
     """When the datagram of a `take_slowly` call was published."""
     sinks: list[Sink]
-    added_flags: int
-    """Flags that each message gets beside its own."""
 
     def __init__(self, origin: Origin, topic_number: int) -> None: ...
     def set_sinks(self, sinks: Sequence[Sink]) -> None:
@@ -142,20 +140,6 @@ class Demux:
 
         Raises:
             ValueError: the previous datagram is not finished (`holds_datagram`), because a receiver had no room.
-        """
-
-    def feed_retained(self, entries: bytes, offset: int, last: int, now_ns: int) -> int:
-        """Delivers messages that a source retained, as far as the receivers have room.
-
-        Args:
-            entries: bytes that hold entries (`wire_layout`) from `offset` to their end; only one without a ring feeds.
-            offset: where the next entry begins.
-            last: the highest number that an entry may have.
-            now_ns: the time.
-
-        Returns:
-            Where the next entry begins, the length of `entries` when all are delivered. Entries that contradict
-            themselves are counted (`malformed`), with all that follows them.
         """
 
     def resume(self, now_ns: int) -> int:

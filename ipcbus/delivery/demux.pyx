@@ -13,8 +13,8 @@ from ipcbus.delivery.datagram_walk cimport completes, count_messages, flags_of, 
 from ipcbus.delivery.received_message cimport Message, Origin, message_with_front, own_message
 from ipcbus.delivery.sink cimport Sink, sink_count, sink_is_full, sink_row
 from ipcbus.wire._wire_layout cimport (
-    FLAG_FRAGMENT, FLAG_PROPERTIES, FLAG_REQUEST, FLAG_STAMPED, FLAG_TSNI, MESSAGE_HEADER_BYTES, RETAINED_HEADER_BYTES,
-    STAMP_NS, TOPIC_BITS, TOPIC_MASK, MessageHeader, RetainedHeader,
+    FLAG_FRAGMENT, FLAG_PROPERTIES, FLAG_REQUEST, FLAG_TSNI, MESSAGE_HEADER_BYTES, STAMP_NS, TOPIC_BITS, TOPIC_MASK,
+    MessageHeader,
 )
 from ipcbus.wire.stamps cimport STAMPED, body_bytes, stamp_ticks, stride
 from ringbuf cimport _atomics
@@ -22,7 +22,7 @@ from ringbuf._layout cimport RECORD_HEADER, Record
 from ringbuf.clock cimport ns_per_tick
 from ringbuf.lending cimport Lender, own_pages
 from ringbuf.ring cimport (
-    Reader, RingReader, aligned, reader_done, reader_in_sync, reader_is_cut, reader_is_whole, reader_next, reader_sample,
+    Reader, RingReader, reader_done, reader_in_sync, reader_is_cut, reader_is_whole, reader_next, reader_sample,
     reader_show, record_length,
 )
 
@@ -33,8 +33,6 @@ cdef extern from "Python.h":
 
 cdef enum:
     UNUSUAL = (FLAG_FRAGMENT | FLAG_TSNI | FLAG_PROPERTIES | FLAG_REQUEST) << TOPIC_BITS   # bits of a header's topic word
-
-    RETAINED_NEVER = (FLAG_TSNI | FLAG_STAMPED) << TOPIC_BITS   # bits that no retained message has
 
     DROPPED_NUMBER = -1
     IN_PLACE_NUMBER = -2
@@ -176,40 +174,6 @@ cdef class Demux:
         self.fed_datagram = datagram
         self.begin_datagram(start, start + PyBytes_GET_SIZE(datagram), send_ticks)
         return self.resume(now_ns)
-
-    def feed_retained(self, bytes entries, Py_ssize_t offset, uint64_t last, int64_t now_ns):
-        cdef const char *base = PyBytes_AS_STRING(entries)
-        cdef Py_ssize_t size = PyBytes_GET_SIZE(entries)
-        cdef const RetainedHeader *entry
-        cdef uint64_t need
-        if self.r != NULL or self.cursor != NULL:
-            raise ValueError("only a demux without a ring or an unfinished datagram takes retained messages")
-        self.now_ns = now_ns
-        if not self.begun and offset < size:
-            self.begun = True
-            self.slow_path.begin()
-        while offset < size and not self.detached:
-            entry = <const RetainedHeader *>(base + offset)
-            need = RETAINED_HEADER_BYTES + aligned(entry.length) if size - offset >= RETAINED_HEADER_BYTES else 0
-            if need == 0 or need > <uint64_t>(size - offset) or entry.topic & RETAINED_NEVER or entry.sequence > last:
-                self.tally.malformed += 1
-                return size
-            self.fed_datagram = entries
-            # Each entry is a datagram with one message, behind its send time.
-            self.begin_datagram(
-                <const char *>&entry.length, <const char *>&entry.length + MESSAGE_HEADER_BYTES + entry.length, entry.send_ticks
-            )
-            self.published_ticks = 0
-            self.poll(1)
-            self.cursor = NULL
-            if self.blocked:
-                self.blocked = False
-                return offset
-            offset += need
-            if self.stop:
-                break
-        self.fed_datagram = None
-        return offset
 
     def resume(self, int64_t now_ns):
         self.now_ns = now_ns
@@ -460,9 +424,7 @@ cdef class Demux:
             controller.expected = max(controller.expected, sequence + (not flags & FLAG_TSNI))
             return 0
         if sequence == controller.expected and controller.fast_path and not flags & (FLAG_FRAGMENT | FLAG_TSNI):
-            message = message_with_front(
-                controller.origin, start, length, sequence, flags | controller.added_flags, sent_ticks
-            )
+            message = message_with_front(controller.origin, start, length, sequence, flags, sent_ticks)
             if message is not None:
                 message.published_ticks = self.published_ticks
                 controller.expected += 1
@@ -517,7 +479,7 @@ cdef class Demux:
             return 0
         if not sink_row(sink, payload, length):
             sink.enqueue(own_message(
-                controller.origin, payload, length, sequence, flags_of(word) | controller.added_flags, self.sent_ticks(header, length, word)
+                controller.origin, payload, length, sequence, flags_of(word), self.sent_ticks(header, length, word)
             ))
         sink_count(sink, 1, length)
         return 0
@@ -581,7 +543,7 @@ cdef class Demux:
         message.length = length
         message.sequence = sequence
         message.first_sequence = sequence
-        message.flags = flags_of(word) | controller.added_flags
+        message.flags = flags_of(word)
         message.send_ticks = self.sent_ticks(header, length, word)
         message.published_ticks = self.published_ticks
         message.lent = True

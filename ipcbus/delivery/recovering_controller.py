@@ -60,6 +60,8 @@ class RecoveringController(DeliveryController):
     def boundary(self) -> int:
         """In order: the first number of which the sinks have got nothing yet, neither message nor loss."""
         self._sync()
+        if not self.started:
+            return self.floor or 0
         return min([self._next, *(partial.span.first for partial in self._partials.values())])
 
     @property
@@ -67,6 +69,11 @@ class RecoveringController(DeliveryController):
         """Whether the sinks have got no message and no loss yet."""
         in_order = self.rules.ordered == IN_ORDER
         return not self.started or (in_order and not self.is_promised)
+
+    @property
+    def has_past(self) -> bool:
+        """Whether messages were sent that its sinks do not get, as they begin with live ones."""
+        return not self.joins_late and bool(self.stopped_before)
 
     def begin_history(self, main: RecoveringController, now_ns: int) -> None:
         """Waits for what another controller of the topic has already given to other receivers, and for that only.
@@ -77,7 +84,7 @@ class RecoveringController(DeliveryController):
         """
         in_order = self.rules.ordered == IN_ORDER
         self.only_history = self.recovers = True
-        self.floor = main.boundary if in_order else main.expected
+        self.floor = main.boundary if in_order else main.stopped_before or 0
         self.begin_late_join(now_ns)
         if not in_order:
             spans = [(partial.span.first, partial.span.last) for partial in main._partials.values()]

@@ -53,23 +53,22 @@ _CARRIED_ON = frozenset(_COUNTERS) - {"msgs_rcved", "bytes_rcved", "overruns"}
 """The counters that the demux carries on from one ring to the next."""
 
 
-def rules_of(options: ReceiverOptions, recovery_ns: int, *, recovers: bool = False) -> DeliveryRules:
+def rules_of(options: ReceiverOptions, recovery_ns: int) -> DeliveryRules:
     """Returns the delivery rules of a topic.
 
     Args:
         options: of its receivers.
         recovery_ns: how long its transport tries to bring what is missing.
-        recovers: whether the receivers ask the source for messages that the transport does not bring.
     """
-    if recovers and recovery_ns:
-        recovery_ns = min(recovery_ns, options.otr_request_initial_delay * 1_000_000)
     return DeliveryRules(
         ordered=options.ordered_delivery,
         burst_loss=options.delivery_control_maximum_burst_loss,
         # A message that the transport may still recover is not given up for its age; the limits of the context hold.
-        caching=0 if recovery_ns and not recovers else options.otr_message_caching_threshold,
+        caching=0 if recovery_ns else options.otr_message_caching_threshold,
         loss_check_ns=options.delivery_control_loss_check_interval * 1_000_000,
         recovery_ns=recovery_ns,
+        proximity=options.retransmit_message_caching_proximity,
+        waiting_max=options.otr_message_caching_threshold,
     )
 
 
@@ -122,8 +121,8 @@ class ReceivingSession:
         self._delivered = delivered
         self._draining: dict[int, Callable[[], bool]] = {}
         self._resume_at: dict[int, int] = {}
-        self.recovers: dict[int, ReceiverOptions] = {}
-        """The topics whose sources keep messages that the receivers ask for when they are lost, with their options."""
+        self.may_end_topic: Callable[[int], bool] = lambda number: True
+        """Returns whether the receivers of a topic that is read out have got what its source has sent again."""
         self._counters_before: dict[str, int] = {}
         self._rejoined = False
         self.over = False
@@ -154,22 +153,18 @@ class ReceivingSession:
         begin: bool = True,
         joined: Callable[[RecoveringController], object] = lambda _: None,
     ) -> None:
-        """Gives the topic's messages to these sinks from now on.
+        """Gives the topic's messages to these sinks too from now on.
 
         Args:
             source: the topic.
             sinks: the sinks that get its messages, in this order.
             options: the options of its first receiver; not used when the topic is received already.
             begin: whether to deliver the beginning of the stream; else `begin_topics` has to follow.
-            joined: called before anything is delivered to sinks that are new here; not when they continue a session.
+            joined: called before anything is delivered to new sinks.
         """
         number = source.topic_number
-        before = self.delivery.topic(number)
-        known = before is not None
-        has_new = before is None or any(sink not in before.receivers for sink in sinks)
-        if source.retains and options.use_otr:
-            self.recovers.setdefault(number, options)
-        rules = rules_of(options, self.datagram_source.recovery_ns, recovers=number in self.recovers)
+        known = self.delivery.topic(number) is not None
+        rules = rules_of(options, self.datagram_source.recovery_ns)
         self.delivery.receive(number, source.topic, sinks, rules, self.datagram_source.floor(number))
         resume_at = self._resume_at.pop(number, None)
         controller = self.delivery.topic(number)
@@ -180,10 +175,14 @@ class ReceivingSession:
             # The registry that was read is old: another topic has this line now, which no receiver here wants.
             self.stop_topic(number, drain=False)
             return
-        if has_new and resume_at is None and controller is not None:
+        if controller is not None:
             joined(controller)
         if begin:
             self.delivery.begin_topic(number)
+
+    def resumes(self, number: int) -> bool:
+        """Returns whether the session continues a topic where an earlier stay has stopped."""
+        return number in self._resume_at
 
     def begin_topics(self) -> None:
         """Delivers the beginning of the stream to receivers that have not got it yet."""
@@ -218,11 +217,11 @@ class ReceivingSession:
         self._draining.pop(number, None)
         self.datagram_source.leave_topic(number)
         self.delivery.remove_topic(number)
-        self.recovers.pop(number, None)
 
     def end_drained_topics(self) -> bool:
         """Ends the topics that are read up to their marks; returns whether there were any."""
-        done = [number for number, is_through in self._draining.items() if is_through()]
+        through = [number for number, is_through in self._draining.items() if is_through()]
+        done = [number for number in through if self.may_end_topic(number)]
         for number in done:
             controller = self.delivery.topic(number)
             self._draining.pop(number, None)
@@ -384,8 +383,7 @@ class ReceivingSession:
         self._draining = {number: datagram_source.mark() for number in self._draining}
         self.activity_timeout = ActivityTimeout(self.activity_timeout.timeout_ns)
         for controller in self.topics():
-            recovers = controller.topic_number in self.recovers
-            rules = rules_of(self.options, datagram_source.recovery_ns, recovers=recovers)
+            rules = rules_of(self.options, datagram_source.recovery_ns)
             controller.rules = dataclasses.replace(
                 controller.rules, recovery_ns=rules.recovery_ns, caching=rules.caching
             )

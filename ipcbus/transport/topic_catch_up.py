@@ -59,7 +59,8 @@ class TopicCatchUp:
         self._waiting: deque[tuple[int, int, bytes]] = deque()
         self._waiting_bytes, self._waiting_bytes_max = 0, waiting_bytes_max
         self._range = (0, 0)
-        controller.on_missing = self._missing
+        self._delivers = False
+        controller.on_missing = self.missing
 
     def begin_late_join(self, now_ns: int, *, has_sent: bool = True) -> None:
         """Gives the receivers what the source keeps; `has_sent` says whether it has sent anything, as far as known."""
@@ -99,23 +100,27 @@ class TopicCatchUp:
         self._waiting_bytes = 0
         self.controller.end_recovery(now_ns)
 
-    def work(self, now_ns: int, send: Callable[[bytes], bool]) -> int:
+    def work(self, now_ns: int, send: Callable[[bytes], bool]) -> None:
         """Delivers retransmitted messages and sends requests.
 
         Args:
             now_ns: the time.
             send: sends a control message; returns False when the channel has no room, or when there is no channel.
-
-        Returns:
-            The number of messages, and fragments of messages, that it took here.
         """
-        before = self._feed.messages
         self._deliver(now_ns)
         if not self._feed.busy:
             self.recovery.work(now_ns, send)
-        return self._feed.messages - before
 
     def _deliver(self, now_ns: int) -> None:
+        if self._delivers:
+            return  # called back from a message, which lies in the retransmission at hand
+        self._delivers = True
+        try:
+            self._deliver_waiting(now_ns)
+        finally:
+            self._delivers = False
+
+    def _deliver_waiting(self, now_ns: int) -> None:
         while self._feed.busy or self._waiting:
             if not self._feed.busy:
                 first, last, entries = self._waiting.popleft()
@@ -128,6 +133,11 @@ class TopicCatchUp:
             self.recovery.retransmitted(self._range[0], self._feed.reached - 1, now_ns)
 
     @property
+    def messages(self) -> int:
+        """The number of messages, and fragments of messages, that it took."""
+        return self._feed.messages
+
+    @property
     def busy(self) -> bool:
         """Whether retransmitted messages wait for room in a receiver."""
         return self._feed.busy or bool(self._waiting)
@@ -137,6 +147,7 @@ class TopicCatchUp:
         """When `work` has to be called at the latest; None when there is nothing to wait for."""
         return None if self._feed.busy else self.recovery.due_ns
 
-    def _missing(self, first: int, last: int, now_ns: int) -> None:
+    def missing(self, first: int, last: int, now_ns: int) -> None:
+        """Takes note of a gap (the controller's `on_missing`)."""
         self.recovery.missing(first, last, now_ns)
         self._demux.attention = True

@@ -181,6 +181,34 @@ def test_a_second_receiver_of_the_context_gets_its_own_history(bus: Bus) -> None
     assert recovered == list(range(len(recovered)))
 
 
+@sequential
+def test_receivers_of_one_context_that_want_different_amounts_get_them(bus: Bus) -> None:
+    source = keeping(bus)
+    sent = send(bus, source, 100)
+    everything = Reader(bus)
+    everything.account(sent)
+    some, live = Reader(bus, everything.context, history=10), Reader(bus, everything.context, use_late_join=0)
+    some.account(sent, first=90)
+    sent = send(bus, source, 50)
+    for reader, first in (everything, 0), (some, 90), (live, 100):
+        reader.account(sent, first=first)
+        assert reader.ledger.lost == 0
+
+
+@sequential
+def test_a_late_joiner_beside_one_that_wants_live_messages_only(bus: Bus) -> None:
+    source = keeping(bus)
+    sent = send(bus, source, 100)
+    live = Reader(bus, use_late_join=0)
+    bus.joined(source)
+    late = Reader(bus, live.context)
+    late.account(sent)
+    sent = send(bus, source, 50)
+    live.account(sent, first=100)
+    late.account(sent)
+    assert late.recovered()[:100] == list(range(100))
+
+
 @embedded
 def test_a_late_joiner_in_the_middle_of_live_traffic(bus: Bus) -> None:
     """The source sends on while the late joiner recovers, and the ring goes round many times."""
@@ -288,6 +316,26 @@ def test_a_pull_receiver_without_room_gets_the_rest_later(bus: Bus) -> None:
     receiver = context.receiver("t", receive_queue_maximum=5)
     books = Books()
     while books.accounted < sent:
+        message = receiver.receive(GIVE_UP_S)
+        assert message is not None
+        books.enter(message)
+    (ledger,) = books.ledgers.values()
+    balanced(ledger, sent)
+    assert ledger.lost == 0
+
+
+@embedded
+def test_the_end_comes_after_what_a_receiver_without_room_still_gets(bus: Bus) -> None:
+    source = keeping(bus)
+    sent = send(bus, source, 500)
+    receiver = bus.context("slow").receiver("t", receive_queue_maximum=5)
+    bus.joined(source)
+    books = Books()
+    first = receiver.receive(GIVE_UP_S)
+    assert first is not None
+    books.enter(first)
+    source.close()
+    while not (books.ledgers and next(iter(books.ledgers.values())).ended):
         message = receiver.receive(GIVE_UP_S)
         assert message is not None
         books.enter(message)

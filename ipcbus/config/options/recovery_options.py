@@ -86,9 +86,9 @@ class RecoveryReceiver:
         unit="messages",
         minimum=-1,
         maximum=MAX_COUNT,
-        meaning="At most this many of the messages that a source sent before the receiver joined; each fragment counts "
-        "as one. -1: all that the source keeps, as retransmit_request_maximum limits it; 0: none. Python also takes "
-        "None for -1. An addition to Ultra Messaging.",
+        meaning="At most this many of the messages that a source sent before the receiver joined; a message in "
+        "fragments counts once. -1: all that the source keeps, as retransmit_request_maximum limits it; 0: none. "
+        "Python also takes None for -1. An addition to Ultra Messaging.",
     )
     retransmit_initial_sequence_number_request = Option(
         default=True,

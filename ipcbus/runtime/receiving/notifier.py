@@ -71,7 +71,8 @@ class Notifier:
     def notify_all_sources(self, session: ReceivingSession) -> None:
         """Notifies the receivers of a session of all its sources."""
         for each in session.topics():
-            users = [user for user in self._subscriptions.of(each.origin.topic) if user.sink in each.receivers]
+            sinks = session.delivery.sinks(each.topic_number)
+            users = [user for user in self._subscriptions.of(each.origin.topic) if user.sink in sinks]
             self.notify_source(session, SourceAdvert(session.advert, each.origin.topic, each.topic_number), users)
 
     def notify_gone(self, sessions: Iterable[ReceivingSession], now_ns: int) -> None:
@@ -85,7 +86,7 @@ class Notifier:
         for session in sessions:
             for each in session.topics():
                 source = SourceAdvert(session.advert, each.origin.topic, each.topic_number)
-                for sink in notifications.keys() & each.receivers:
+                for sink in notifications.keys() & session.delivery.sinks(each.topic_number):
                     received[sink].add(source)
         for sink, known in notifications.items():
             known.keep(received[sink], now_ns)

@@ -197,8 +197,7 @@ class ReceivingSessions:
             users = self._subscriptions.users(advert, source.topic)  # again: callbacks may have closed some receivers
             if session is None or not users or not self._has(session):
                 continue
-            known = session.delivery.topic(source.topic_number)
-            if known is not None and known.receivers == [user.sink for user in users]:
+            if set(session.delivery.sinks(source.topic_number)) == {user.sink for user in users}:
                 continue
             if session.can_receive(source):
                 self._receive(session, source, users)
@@ -217,7 +216,7 @@ class ReceivingSessions:
         if session is not None:
             session.delivery.responder = self.responder_of(advert) if self.responder_of is not None else None
             self._sessions[advert] = session
-            session.delivery.on_loss = functools.partial(self.recoveries.lost, session)
+            session.may_end_topic = functools.partial(self.recoveries.may_end, session)
             self._event_loop.watch(self.sessions())
             if self._detached.joined_again(session, {source.topic_number for source in wanted}):
                 self._notify_gone()
@@ -236,15 +235,16 @@ class ReceivingSessions:
             return  # a callback has closed it
         if source.retains:
             self.channels.of(session)  # before the source sees the join, so that it waits when it closes
-        known = session.delivery.topic(source.topic_number)
-        had = known.receivers if known is not None else []
+        had = session.delivery.sinks(source.topic_number)
         new = [user for user in users if user.sink in sinks and user.sink not in had]
+        late = self.recoveries.late_ones(session, source, new)
+        waiting = [user.sink for user in late]
         session.receive(
             source,
-            sinks,
+            [sink for sink in sinks if sink not in waiting],
             options,
             begin=not self._event_loop.quiet,
-            joined=lambda controller: self.recoveries.join_late(session, source, controller, new),
+            joined=lambda controller: self.recoveries.begin(session, source, controller, new, late),
         )
         self._losses_due_ns = 0
         self._sources_gone = True  # so that a topic that is gone already gets its end
@@ -261,12 +261,13 @@ class ReceivingSessions:
         for controller in session.topics():
             # Only receivers that got the beginning get the rest, not receivers made after the end of the source.
             users = {user.sink for user in self._subscriptions.users(session.advert, controller.origin.topic)}
-            sinks = [sink for sink in controller.receivers if sink in users]
+            had = session.delivery.sinks(controller.topic_number)
+            sinks = [sink for sink in had if sink in users]
             if not sinks:
                 session.stop_topic(controller.topic_number, drain=False)
                 continue
-            if controller.receivers != sinks:
-                controller.set_receivers(sinks)
+            if had != sinks:
+                session.delivery.keep_sinks(controller.topic_number, sinks)
             # A session that is no longer offered is closed: the end mark in its ring shows when it is read out.
             if offered is None:
                 session.datagram_source.note_withdrawn()
@@ -274,6 +275,7 @@ class ReceivingSessions:
                 session.stop_topic(controller.topic_number, drain=True)
         if not self._event_loop.quiet and session.end_drained_topics():
             self._sources_gone = True
+        self.recoveries.forget_topics(session, {each.topic_number for each in session.topics()})
         if self._is_unused(session):
             self._leave(session)
 
@@ -309,11 +311,11 @@ class ReceivingSessions:
         Returns:
             Whether a session still waits for room in a receiver's queue.
         """
-        if self.recoveries.count and self._event_loop.split:
-            self.recover(time.monotonic_ns())
         if self._deferred_events.pending:
             self.check()
             self.check_losses(time.monotonic_ns())
+        if self.recoveries.count and self._event_loop.split:
+            self.recover(time.monotonic_ns())
         for session in filter(self._has, self.sessions()):
             demux = session.demux
             if demux.wakes_writer:
@@ -329,7 +331,9 @@ class ReceivingSessions:
             elif attention and demux.ring.broken:
                 self._mend(session)
             elif attention and demux.ring.ended and not demux.blocked:
-                self._end(session)
+                demux.blocked = not self.recoveries.may_end(session)
+                if not demux.blocked:
+                    self._end(session)
             elif session.end_drained_topics():
                 self._sources_gone = self._needs_reconcile = True
                 if self._is_unused(session):
@@ -367,6 +371,7 @@ class ReceivingSessions:
         reason = "its source has evicted this context, which kept it waiting"
         if self._failover.to_udp(session, session.options, reason):
             session.evictions += 1
+            self.recoveries.switched(session)
             self._losses_due_ns = 0  # over UDP, messages may be lost without later messages
             self._event_loop.watch(self.sessions())
             return
@@ -395,7 +400,7 @@ class ReceivingSessions:
             if session.demux.show():  # again, because another program may have changed the words of the slot
                 self._peers.ring(session.advert.context_id)
             if session.owner_died() and not self._joiner.hears(session):
-                if session.drain():
+                if session.drain() and self.recoveries.may_end(session):
                     self._end(session)
                 continue
             if session.is_silent(now_ns) and session.drain() and session.is_silent(now_ns):
@@ -417,7 +422,9 @@ class ReceivingSessions:
         if now_ns >= self._losses_due_ns:
             self._deferred_events.deliver(filter(self._has, self.sessions()))
             self._losses_due_ns = FOREVER_NS  # before the checks: their callbacks may add topics
-            if self._failover.finish_returns(filter(self._has, self.sessions())):
+            if returned := self._failover.finish_returns(filter(self._has, self.sessions())):
+                for session in returned:
+                    self.recoveries.switched(session)
                 self._event_loop.watch(self.sessions())
             due = [session.check(now_ns) for session in filter(self._has, self.sessions())]
             due.append(self._failover.next_ns(now_ns))
@@ -509,7 +516,11 @@ class ReceivingSessions:
 
     def sources_of(self, subscription: Subscription) -> int:
         """Returns the number of sources that a receiver has joined."""
-        return sum(subscription.sink in each.receivers for session in self.sessions() for each in session.topics())
+        return sum(
+            subscription.sink in session.delivery.sinks(each.topic_number)
+            for session in self.sessions()
+            for each in session.topics()
+        )
 
     def drain(self) -> None:
         """Delivers published messages as far as receivers have room, and the ends of sessions after them."""

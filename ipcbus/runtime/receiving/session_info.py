@@ -108,7 +108,7 @@ def sessions_of(
 
 
 def _carries(session: ReceivingSession, subscription: Subscription) -> bool:
-    return any(subscription.sink in controller.receivers for controller in session.topics())
+    return any(subscription.sink in session.delivery.sinks(each.topic_number) for each in session.topics())
 
 
 def _how_joined(session: ReceivingSession) -> tuple[str, dict[str, int], str]:

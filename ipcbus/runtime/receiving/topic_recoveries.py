@@ -6,19 +6,19 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from ipcbus.delivery.message_types import MessageFlag
-from ipcbus.delivery.recovery_gate import RecoveryGate
-from ipcbus.recovery.range_requests import RangeRequests, RequestTimes
+from ipcbus.recovery.recovery_settings import LATE_JOIN, OTR, RecoverySettings, RequestTerms
 from ipcbus.runtime.loop.timerfd import FOREVER_NS
+from ipcbus.transport.topic_catch_up import TopicCatchUp
 from ipcbus.wire import control_messages
 from ipcbus.wire.control_messages import Info, Retransmission
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable
 
     from ipcbus.config import ReceiverOptions
-    from ipcbus.delivery.delivery_controller import DeliveryController
-    from ipcbus.delivery.sink import Sink
+    from ipcbus.delivery.own_history import OwnHistory
+    from ipcbus.delivery.recovering_controller import RecoveringController
+    from ipcbus.recovery.control_channel import ControlChannel
     from ipcbus.resolution.local.adverts import SourceAdvert
     from ipcbus.runtime.receiving.receiver_channels import ReceiverChannels
     from ipcbus.runtime.receiving.subscriptions import Subscription
@@ -30,21 +30,33 @@ _MS_NS = 1_000_000
 _SOON_NS = 1_000_000
 _KEEP_ASKING_NS = 100_000_000
 """How often a receiver without room shows its source that it still recovers."""
-_GONE_NS = 1_000_000
 
 
 class _Recovery:
-    """The recovery of one topic for one or several of its receivers."""
+    """The recovery of one topic: for its receivers, or for one that was made later."""
 
     def __init__(
-        self, session: ReceivingSession, gate: RecoveryGate, times: RequestTimes, options: ReceiverOptions
+        self,
+        session: ReceivingSession,
+        controller: RecoveringController,
+        options: ReceiverOptions,
+        channel: ControlChannel,
+        history: OwnHistory | None = None,
     ) -> None:
-        self.session, self.gate, self.options = session, gate, options
-        self.topic: int = gate.controller.topic_number
-        self.requests = RangeRequests(times)
-        self.info_due_ns = 0
-        self.info_requests = 0
-        self.held_ns = 0
+        self.session, self.controller, self.options, self.history = session, controller, options, history
+        self.settings = _settings(options)
+        self.catch_up = TopicCatchUp(
+            session.demux, controller, self.settings, asks_at_once=session.datagram_source.recovery_ns == 0
+        )
+        self.channel, self.counted, self.shown_ns = channel, 0, 0
+        self.topic: int = controller.topic_number
+
+    @property
+    def runs(self) -> bool:
+        """Whether a receiver still waits for it."""
+        if self.history is not None and self.history.over:
+            return False
+        return self.history is not None or self.controller.recovering or self.catch_up.busy
 
 
 class TopicRecoveries:
@@ -66,101 +78,101 @@ class TopicRecoveries:
         self._is_joined, self._hurry = is_joined, hurry
         self._channels = channels
         channels.take = self._take
-        self._recoveries: list[_Recovery] = []
+        self._mains: dict[ReceivingSession, dict[int, _Recovery]] = {}
+        self._running: list[_Recovery] = []
         self._logged_ns: dict[str, int] = {}
         self._received = 0
 
     # ------------------------------------------------------------------ beginnings
 
-    def join_late(
-        self,
-        session: ReceivingSession,
-        source: SourceAdvert,
-        controller: DeliveryController,
-        users: Iterable[Subscription],
-    ) -> None:
-        """Begins the late join of receivers that were made just now.
+    def late_ones(
+        self, session: ReceivingSession, source: SourceAdvert, users: Collection[Subscription]
+    ) -> list[Subscription]:
+        """Returns those of a topic's new receivers that need a history of their own (`delivery.own_history`).
 
         Args:
             session: the session.
             source: the topic.
-            controller: its delivery controller, which has the receivers already.
             users: the new receivers.
         """
-        if not source.retains or controller.stopped_before == 0 or not self._is_joined(session):
-            return  # nothing was sent before
-        groups: dict[int, list[Subscription]] = {}
-        for user in users:
-            if user.options.use_late_join and user.options.history:
-                groups.setdefault(user.options.history, []).append(user)
-        if not groups or self._channels.of(session) is None:
-            return
-        for group in groups.values():
-            options = group[0].options
-            times = RequestTimes(
-                options.retransmit_request_interval * _MS_NS,
-                options.retransmit_request_interval * _MS_NS,
-                options.retransmit_request_message_timeout * _MS_NS,
-                options.retransmit_request_outstanding_maximum,
-            )
-            gate = self._gate(session, controller, [user.sink for user in group], options, MessageFlag.LATE_JOIN)
-            self._recoveries.append(_Recovery(session, gate, times, options))
-        self._hurry()
+        if not source.retains or session.resumes(source.topic_number) or self._channels.of(session) is None:
+            return []
+        wanting = [user for user in users if _wants_past(user)]
+        alike = len(wanting) == len(users) and len({_most(user.options) for user in users}) == 1
+        return [] if alike and session.delivery.topic(source.topic_number) is None else wanting
 
-    def lost(
-        self, session: ReceivingSession, controller: DeliveryController, first: int, last: int
-    ) -> RecoveryGate | None:
-        """Begins the off-transport recovery of messages that the transport has lost.
-
-        Returns:
-            The gate that recovers them; None when they are lost.
-        """
-        options = session.recovers.get(controller.topic_number)
-        behind = {target for gate in controller.gates for target in gate.targets}
-        targets = [each for each in controller.receivers if each not in behind]
-        if options is None or not targets or controller.ended or not self._is_joined(session):
-            return None
-        if self._channels.of(session) is None:
-            return None
-        times = RequestTimes(
-            options.otr_request_minimum_interval * _MS_NS,
-            options.otr_request_maximum_interval * _MS_NS,
-            options.otr_request_message_timeout * _MS_NS,
-            options.otr_request_outstanding_maximum,
-        )
-        gate = self._gate(session, controller, targets, options, MessageFlag.OTR)
-        gate.begin(first, last + 1)
-        self._recoveries.append(_Recovery(session, gate, times, options))
-        self._log(controller, first, last, options)
-        self._hurry()
-        return gate
-
-    def _gate(
+    def begin(
         self,
         session: ReceivingSession,
-        controller: DeliveryController,
-        targets: Sequence[Sink],
-        options: ReceiverOptions,
-        flag: MessageFlag,
-    ) -> RecoveryGate:
-        return RecoveryGate(
-            session.delivery,
-            controller,
-            targets,
-            flags=flag,
-            keep_max=options.retransmit_message_caching_proximity,
-            recovers_losses=options.use_otr > 0,
-        )
+        source: SourceAdvert,
+        controller: RecoveringController,
+        users: Collection[Subscription],
+        late: Iterable[Subscription],
+    ) -> None:
+        """Begins the recoveries of new receivers of a topic, before anything is delivered to them.
 
-    def _log(self, controller: DeliveryController, first: int, last: int, options: ReceiverOptions) -> None:
-        topic, now_ns = controller.origin.topic, time.monotonic_ns()
-        if now_ns < self._logged_ns.get(topic, 0):
+        Args:
+            session: the session.
+            source: the topic.
+            controller: its delivery controller.
+            users: the new receivers.
+            late: those of them that need a history of their own; nothing is delivered to them yet.
+        """
+        channel = self._channels.of(session) if source.retains and self._is_joined(session) else None
+        if channel is None:
             return
-        self._logged_ns[topic] = now_ns + options.otr_request_log_alert_cooldown * 1_000_000_000
+        now_ns, late = time.monotonic_ns(), list(late)
+        mains = self._mains.setdefault(session, {})
+        known = mains.get(source.topic_number)
+        if known is None or known.controller is not controller:
+            options = next(iter(users)).options
+            main = mains[source.topic_number] = self._recovery(_Recovery(session, controller, options, channel))
+            if options.use_otr:
+                main.catch_up.begin_otr()
+            begins_at, resumes = controller.stopped_before, controller.resumed_at is not None
+            if not late and begins_at != 0 and not resumes and all(map(_wants_past, users)):
+                main.catch_up.begin_late_join(now_ns, has_sent=begins_at is not None)
+                self._run(main)
+        for user in late:
+            history = session.delivery.receive_later(source.topic_number, user.sink, now_ns)
+            if history is not None:
+                own = self._recovery(_Recovery(session, history.controller, user.options, channel, history))
+                own.catch_up.begin_own_history(now_ns)
+                self._run(own)
+
+    def switched(self, session: ReceivingSession) -> None:
+        """Goes on after a session was switched to another source of its datagrams, which may have no channel."""
+        now_ns, has_channel = time.monotonic_ns(), self._channels.of(session) is not None
+        for each in [*self._mains.get(session, {}).values(), *self._of(session)]:
+            if not has_channel:
+                each.catch_up.end(now_ns)
+            elif each.options.use_otr:
+                each.catch_up.begin_otr()
+
+    def _recovery(self, recovery: _Recovery) -> _Recovery:
+        def missing(first: int, last: int, now_ns: int) -> None:
+            recovery.catch_up.missing(first, last, now_ns)
+            self._run(recovery)
+            if not recovery.controller.joins_late:
+                self._log(recovery, first, last)
+
+        recovery.controller.on_missing = missing
+        return recovery
+
+    def _run(self, recovery: _Recovery) -> None:
+        if recovery not in self._running:
+            self._running.append(recovery)
+        self._hurry()
+
+    def _log(self, recovery: _Recovery, first: int, last: int) -> None:
+        origin, now_ns = recovery.controller.origin, time.monotonic_ns()
+        if now_ns < self._logged_ns.get(origin.topic, 0):
+            return
+        self._logged_ns[origin.topic] = now_ns + recovery.options.otr_request_log_alert_cooldown * 1_000_000_000
         log.info(
             "receivers of topic %r ask %s for the messages %d to %d, which were lost on the way",
-            topic,
-            controller.origin.source,
+            origin.topic,
+            origin.source,
             first,
             last,
         )
@@ -170,114 +182,137 @@ class TopicRecoveries:
     def turn(self, now_ns: int) -> int:
         """Goes on with all recoveries; returns when to call again, in ns of the monotonic clock."""
         soon = FOREVER_NS
-        for recovery in list(self._recoveries):
+        for recovery in list(self._running):
             soon = min(soon, self._go_on(recovery, now_ns))
-        self._recoveries = [each for each in self._recoveries if not each.gate.opened]
         return soon
 
     def _go_on(self, recovery: _Recovery, now_ns: int) -> int:
-        gate = recovery.gate
-        if not gate.source_gone and not self._is_joined(recovery.session):
-            gate.lose_source(now_ns)
-        before = recovery.session.delivery.recovered
-        is_open = gate.advance(now_ns)
-        self._received += recovery.session.delivery.recovered - before
-        if is_open:
-            return FOREVER_NS
-        if gate.source_gone:
-            return now_ns + _SOON_NS  # a receiver has no room
-        if not gate.begun:
-            return self._ask_for_info(recovery, now_ns)
-        requests, wanted = recovery.requests, gate.wanted
-        if gate.holds_entries or wanted is None:
-            requests.hold(now_ns)
-            if now_ns >= recovery.held_ns:
-                recovery.held_ns = now_ns + _KEEP_ASKING_NS
-                self._channels.send(recovery.session, control_messages.info_request(recovery.topic))
-            return now_ns + _SOON_NS
-        if requests.is_hopeless(now_ns):
-            gate.give_up(now_ns)
-            return now_ns
-        for first, last in requests.ask(*wanted, now_ns):
-            if not self._channels.send(recovery.session, control_messages.range_request(recovery.topic, first, last)):
-                requests.refused()
-                return now_ns + _SOON_NS
-        return min(requests.next_ns, now_ns + _KEEP_ASKING_NS)
+        session, catch_up, history = recovery.session, recovery.catch_up, recovery.history
+        channel = self._channels.of(session) if self._is_joined(session) else None
+        if channel is None:
+            catch_up.end(now_ns)
+        elif channel is not recovery.channel:
+            recovery.channel = channel
+            catch_up.channel_ready(now_ns)
+        refused = False
 
-    def _ask_for_info(self, recovery: _Recovery, now_ns: int) -> int:
-        options = recovery.options
-        if not options.retransmit_initial_sequence_number_request and not recovery.gate.controller.started:
-            return now_ns + _KEEP_ASKING_NS
-        if now_ns >= recovery.info_due_ns:
-            if recovery.info_requests >= options.late_join_info_request_maximum:
-                recovery.gate.lose_source(now_ns)
-                return now_ns
-            recovery.info_requests += 1
-            recovery.info_due_ns = now_ns + options.late_join_info_request_interval * _MS_NS
-            self._channels.send(recovery.session, control_messages.info_request(recovery.topic))
-        return recovery.info_due_ns
+        def send(message: bytes) -> bool:
+            nonlocal refused
+            refused = not self._channels.send(session, message)
+            return not refused
+
+        catch_up.work(now_ns, send)
+        self._note_progress(recovery, now_ns)
+        if not recovery.runs:
+            self._running = [each for each in self._running if each is not recovery]
+            session.demux.attention = True  # its end may wait for this
+            return FOREVER_NS
+        if catch_up.busy and now_ns >= recovery.shown_ns:
+            recovery.shown_ns = now_ns + _KEEP_ASKING_NS
+            send(control_messages.info_request(recovery.topic, recovery.settings.history))
+        if catch_up.busy or refused or history is not None:
+            return now_ns + _SOON_NS
+        due_ns = catch_up.due_ns
+        return FOREVER_NS if due_ns is None else due_ns
+
+    def _note_progress(self, recovery: _Recovery, now_ns: int) -> None:
+        before, recovery.counted = recovery.counted, recovery.catch_up.messages
+        self._received += recovery.counted - before
+        recovery.session.delivery.count_delivered(recovery.counted - before)
+        if recovery.history is not None:
+            recovery.history.advance(now_ns)
 
     def _take(self, session: ReceivingSession, message: bytes, now_ns: int) -> None:
         """Takes a message of a session's source."""
         found = control_messages.decode(message)
-        if isinstance(found, Info):
-            for recovery in self._of(session, found.topic):
-                self._begin(recovery, found)
-                self._go_on(recovery, now_ns)
-        elif isinstance(found, Retransmission):
-            for recovery in self._of(session, found.topic):
-                if recovery.requests.accepts(found.first, found.last):
-                    recovery.requests.answered(found.last, now_ns)
-                    at = control_messages.RETRANSMISSION_HEADER
-                    before = session.delivery.recovered
-                    recovery.gate.retransmitted(found.last, message, at, now_ns)
-                    self._received += session.delivery.recovered - before
-                    self._go_on(recovery, now_ns)
-                    break
-
-    def _of(self, session: ReceivingSession, topic: int) -> list[_Recovery]:
-        return [
-            each
-            for each in self._recoveries
-            if each.session is session and each.topic == topic and not (each.gate.opened or each.gate.source_gone)
-        ]
-
-    def _begin(self, recovery: _Recovery, info: Info) -> None:
-        """Begins a late join when the source has said what it keeps."""
-        gate = recovery.gate
-        if gate.begun:
+        if not isinstance(found, Info | Retransmission):
             return
-        # Messages that are published after the join come live.
-        until = info.next if gate.joined_at is None else min(info.next, gate.joined_at)
-        maximum = (
-            recovery.options.history if recovery.options.history > 0 else recovery.options.retransmit_request_maximum
-        )
-        gate.begin(max(info.low, until - maximum if maximum else 0), until)
+        for each in self._of(session, found.topic):
+            if isinstance(found, Info):
+                each.catch_up.info(found, now_ns)
+            else:
+                each.catch_up.retransmission(found, now_ns)
+            self._note_progress(each, now_ns)
+
+    def _of(self, session: ReceivingSession, topic: int | None = None) -> list[_Recovery]:
+        """Returns the recoveries of a session, or of one of its topics, that run."""
+        return [each for each in self._running if each.session is session and topic in (None, each.topic)]
 
     # ------------------------------------------------------------------ the end
 
+    def may_end(self, session: ReceivingSession, topic: int | None = None) -> bool:
+        """Delivers what a session's source has sent again, before the session, or one of its topics, ends.
+
+        Returns:
+            Whether the receivers had room for all of it.
+        """
+        if self._of(session, topic) and not self._is_busy(session, topic):
+            now_ns = time.monotonic_ns()
+            self._channels.drain(session, now_ns)
+            for each in self._of(session, topic):
+                self._go_on(each, now_ns)
+        return not self._is_busy(session, topic)
+
+    def _is_busy(self, session: ReceivingSession, topic: int | None) -> bool:
+        return any(each.catch_up.busy for each in self._of(session, topic))
+
     def forget(self, session: ReceivingSession) -> None:
         """Ends the recoveries of a session that is left; the channel to its source is closed after this."""
-        now_ns = time.monotonic_ns()
-        self._channels.drain(session, now_ns)
-        for recovery in list(self._recoveries):
-            if recovery.session is session:
-                recovery.gate.lose_source(now_ns)
+        self.may_end(session)
+        self.forget_topics(session, ())
 
-    def is_recovering(self, session: ReceivingSession) -> bool:
-        """Returns whether a receiver of a session recovers messages."""
-        return any(each.session is session and not each.gate.opened for each in self._recoveries)
+    def forget_topics(self, session: ReceivingSession, kept: Collection[int]) -> None:
+        """Forgets the recoveries of a session's topics that are not received any more."""
+        self._running = [each for each in self._running if each.session is not session or each.topic in kept]
+        mains = self._mains.pop(session, {})
+        if any(number in kept for number in mains):
+            self._mains[session] = {number: each for number, each in mains.items() if number in kept}
 
     def counters(self) -> dict[str, int]:
         """Returns the counters, by their names in the layout."""
-        wanted = [each.gate.wanted for each in self._recoveries]
+        wanted = [missing for each in self._running for missing in each.controller.missing()]
         return {
             "retransmissions_rcved": self._received,
-            "recoveries_running": len(self._recoveries),
-            "retransmissions_missing": sum(last - first + 1 for first, last in filter(None, wanted)),
+            "recoveries_running": len(self._running),
+            "retransmissions_missing": sum(last - first + 1 for first, last in wanted),
         }
 
     @property
     def count(self) -> int:
         """The number of recoveries that run."""
-        return len(self._recoveries)
+        return len(self._running)
+
+
+def _wants_past(user: Subscription) -> bool:
+    """Returns whether a receiver wants what was sent before it joined."""
+    return user.options.use_late_join and user.options.history != 0
+
+
+def _most(options: ReceiverOptions) -> int | None:
+    """Returns how many messages from before the join a receiver wants at most; None for all."""
+    return options.history if options.history >= 0 else options.retransmit_request_maximum or None
+
+
+def _settings(options: ReceiverOptions) -> RecoverySettings:
+    return RecoverySettings(
+        late_join=RequestTerms(
+            0,
+            options.retransmit_request_interval * _MS_NS,
+            options.retransmit_request_interval * _MS_NS,
+            options.retransmit_request_message_timeout * _MS_NS,
+            options.retransmit_request_outstanding_maximum,
+            LATE_JOIN.numbers_max,
+        ),
+        otr=RequestTerms(
+            options.otr_request_initial_delay * _MS_NS,
+            options.otr_request_minimum_interval * _MS_NS,
+            options.otr_request_maximum_interval * _MS_NS,
+            options.otr_request_message_timeout * _MS_NS,
+            options.otr_request_outstanding_maximum,
+            OTR.numbers_max,
+        ),
+        info_interval_ns=options.late_join_info_request_interval * _MS_NS,
+        info_requests_max=options.late_join_info_request_maximum,
+        asks_silent_sources=options.retransmit_initial_sequence_number_request,
+        history=_most(options),
+    )

@@ -28,6 +28,7 @@ class Later:
         found = desk.session.receive_later(1, self.sink, 0)
         assert found is not None
         self.history: OwnHistory = found
+        desk.session.begin_topic(1)
         self.feed = RetransmittedFeed(desk.demux, found.controller)
 
     def again(self, first: int, last: int) -> bool:

@@ -97,6 +97,7 @@ def test_a_later_receiver_of_the_topic_gets_its_own_history() -> None:
     catch_up = TopicCatchUp(
         desk.demux, history.controller, RecoverySettings(history=20), asks_at_once=True, waiting_bytes_max=0
     )
+    desk.session.begin_topic(1)
     catch_up.begin_own_history(0)
     run(catch_up, source)
     assert history.advance(2000)

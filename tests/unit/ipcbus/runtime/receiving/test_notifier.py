@@ -27,12 +27,13 @@ SESSION = source(2, "a").session
 def receiving(topics: dict[str, tuple[int, list[Subscription]]]) -> ReceivingSession:
     """A joined session: numbers of its topics, and the receivers that get their messages."""
     controllers = [
-        SimpleNamespace(
-            origin=SimpleNamespace(topic=topic), topic_number=number, receivers=[user.sink for user in users]
-        )
-        for topic, (number, users) in topics.items()
+        SimpleNamespace(origin=SimpleNamespace(topic=topic), topic_number=number)
+        for topic, (number, _) in topics.items()
     ]
-    return cast("ReceivingSession", SimpleNamespace(advert=SESSION, owner_pid=5, topics=lambda: controllers))
+    sinks = {number: [user.sink for user in users] for number, users in topics.values()}
+    delivery = SimpleNamespace(sinks=sinks.__getitem__)
+    found = SimpleNamespace(advert=SESSION, owner_pid=5, topics=lambda: controllers, delivery=delivery)
+    return cast("ReceivingSession", found)
 
 
 @pytest.fixture

@@ -36,7 +36,8 @@ def session(*, evicted: bool = False, over: bool = False, damage: str = "", sink
             datagram_source=SimpleNamespace(reader=reader, layer="LBT-RU"),
             counters=lambda: {"lost": 7},
             damage=lambda: damage,
-            topics=lambda: [SimpleNamespace(receivers=[sink])],
+            topics=lambda: [SimpleNamespace(topic_number=1)],
+            delivery=SimpleNamespace(sinks=lambda number: [sink]),
         ),
     )
 
