@@ -217,6 +217,31 @@ def test_the_word_on_where_a_topic_begins_may_be_lost_too(
     assert len(told) >= 2
 
 
+@embedded
+def test_a_flood_does_not_end_the_wait_for_the_word_on_where_a_topic_begins(
+    bus: Bus, lose: Callable[[Callable[[udp_packets.Packet], bool]], None]
+) -> None:
+    """The first datagram has to be repaired, and many others come before the source says where the topic begins."""
+    came: list[int] = []
+
+    def lost(packet: udp_packets.Packet) -> bool:
+        if isinstance(packet, udp_packets.Data) and not packet.flags & udp_packets.AGAIN:
+            came.append(packet.number)
+            return packet.number == 0
+        return len(came) < 150 and isinstance(packet, udp_packets.Topics | udp_packets.Data)
+
+    lose(lost)
+    source = bus.source()
+    books = Books()
+    bus.receiver("t", books.enter, **options(bus, 59_000), **{f"transport_{bus.kind.transport}_connect_interval": 10})
+    bus.joined(source)
+    sent = send(source, 300)
+    bus.until(lambda: books.accounted == sent, "messages or losses")
+    (ledger,) = books.ledgers.values()
+    balanced(ledger, sent)
+    assert (ledger.first, ledger.lost) == (0, 0)
+
+
 def test_a_source_that_never_says_where_a_topic_begins_holds_nothing_up(
     bus: Bus, lose: Callable[[Callable[[udp_packets.Packet], bool]], None]
 ) -> None:

@@ -44,7 +44,7 @@ def account(receiver: PeerProcess, source: str, sent: int) -> Ledger:
 def test_a_stopped_receiver_is_evicted_and_comes_back_with_an_exact_account(
     peers: Peers, kind: Kind, mode: str
 ) -> None:
-    sender, receiver, source = started(peers, kind, mode, 200)
+    sender, receiver, source = started(peers, kind, mode, 1000)
     sent = sender.do("send", topic="t", count=100)
     assert account(receiver, source, sent).lost == 0
     receiver.pause()

@@ -118,7 +118,8 @@ class MetricsServer(socketserver.ThreadingMixIn, WSGIServer):
         self.address_family, _, _, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        self._free = threading.BoundedSemaphore(CONNECTIONS)
+        # Not a bounded one: a signal while a thread starts ends its connection here and in the thread.
+        self._free = threading.Semaphore(CONNECTIONS)
         super().__init__(address[:2], _Handler)  # type: ignore[arg-type]  # the host comes first also for IPv6
         self.set_app(application(registry))
 

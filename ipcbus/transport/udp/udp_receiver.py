@@ -37,8 +37,8 @@ _WINDOW = 1 << 19
 _RETRY_NS = 1_000_000
 _START_TIMEOUT_NS = 1_000_000_000
 """Longest time to hold datagrams back until the source has sent the first numbers of the topics."""
-_BACKLOG_MAX = 64
-"""Largest number of datagrams that are held back for that."""
+_BACKLOG_MAX = 1024
+"""Largest number of datagrams that are held back for that; later ones are asked for again."""
 _NUMBERS_MAX = 1 << 62
 _ASK_NS = 100_000_000
 """Time after which a question without an answer is repeated."""
@@ -149,7 +149,8 @@ class UdpReceiver:
         self._longest_packet = max(self._longest_packet, len(packet))
         self._limit_requests()
         writer = self._channel.writer
-        full = not writer.has_room(len(packet)) or (self._backlog and not self._holds_back(now_ns))
+        most = _BACKLOG_MAX if self._holds_back(now_ns) else 1
+        full = not writer.has_room(len(packet)) or len(self._backlog) >= most
         if len(packet) > DATA_HEADER and packet[1] == DATA and full:
             # As if it had not come: a NAK asks for it again. A receiver that stays slow for longer loses it, counted.
             self.shed += 1
@@ -222,8 +223,7 @@ class UdpReceiver:
     def _holds_back(self, now_ns: int) -> bool:
         """Returns whether datagrams are held back until the first numbers of the topics are known."""
         in_time = not self._start_deadline_ns or now_ns < self._start_deadline_ns
-        has_room = len(self._backlog) < _BACKLOG_MAX
-        return bool(self._awaiting_start) and in_time and has_room and not self.reliable_receiver.over
+        return bool(self._awaiting_start) and in_time and not self.reliable_receiver.over
 
     def _send_packets(self) -> None:
         if packets := self.reliable_receiver.take():
