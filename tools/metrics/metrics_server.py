@@ -118,8 +118,7 @@ class MetricsServer(socketserver.ThreadingMixIn, WSGIServer):
         self.address_family, _, _, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        # Not a bounded one: a signal while a thread starts ends its connection here and in the thread.
-        self._free = threading.Semaphore(CONNECTIONS)
+        self._free = threading.BoundedSemaphore(CONNECTIONS)
         super().__init__(address[:2], _Handler)  # type: ignore[arg-type]  # the host comes first also for IPv6
         self.set_app(application(registry))
 
@@ -147,7 +146,9 @@ class MetricsServer(socketserver.ThreadingMixIn, WSGIServer):
         try:
             super().shutdown_request(request)
         finally:
-            self._free.release()
+            # A signal while a thread starts ends its connection twice: in the main thread and in that thread.
+            with contextlib.suppress(ValueError):
+                self._free.release()
 
     @property
     def url(self) -> str:
