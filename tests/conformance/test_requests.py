@@ -306,3 +306,16 @@ def test_in_asyncio(bus: Bus) -> None:
         return [message.data for message in found]
 
     assert asyncio.run(ask()) == [b"[%d]" % number for number in range(20)]
+
+
+@on_rings
+@one_mode
+def test_a_request_that_comes_by_late_join_can_be_answered(bus: Bus) -> None:
+    source = bus.source("t", late_join=1)
+    bus.receiver("t", lambda _: None)
+    bus.joined(source)
+    answers: list[bytes] = []
+    source.requests(b"x", lambda message: answers.append(message.data), timeout=60)
+    bus.receiver("t", echo)
+    bus.until(lambda: answers, "the answer")
+    assert answers == [b"[x]"]
