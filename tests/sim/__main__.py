@@ -2,45 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
-import multiprocessing
-import os
 import sys
-import time
-from concurrent.futures import ProcessPoolExecutor
 
+from tests.sim.seeds import run_many
 from tests.sim.storm import attempt, run
-
-PART = 50
 
 
 def main() -> int:
     """Runs them; tells how far it is, and of every seed that fails."""
-    parser = argparse.ArgumentParser(prog="python -m tests.sim", description="Sessions in virtual time, from seeds.")
-    parser.add_argument("--seed", type=int, help="run this one only, and show its error")
-    parser.add_argument("--seeds", type=int, default=10_000, help="how many to run (default 10000)")
-    parser.add_argument("--first", type=int, default=0, help="the first of them (default 0)")
-    parser.add_argument("--processes", type=int, default=os.cpu_count(), help="at the same time (default: all cores)")
-    asked = parser.parse_args()
-    if asked.seed is not None:
-        print(f"seed {asked.seed}: {run(asked.seed)}")
-        return 0
-    began = time.monotonic()
-    end = asked.first + asked.seeds
-    parts = [range(first, min(first + PART, end)) for first in range(asked.first, end, PART)]
-    done = 0
-    failures: list[tuple[int, str]] = []
-    with ProcessPoolExecutor(asked.processes, multiprocessing.get_context("spawn")) as pool:
-        for part, failed in zip(parts, pool.map(attempt, parts), strict=True):
-            done += len(part)
-            failures += failed
-            for seed, trace in failed[: max(0, 3 - len(failures) + len(failed))]:
-                print(f"\nseed {seed} fails; replay it with: python -m tests.sim --seed {seed}\n{trace}")
-            if sys.stdout.isatty() or done % 2000 == 0 or done == asked.seeds:
-                print(f"{done} of {asked.seeds} storms, {len(failures)} failed, {time.monotonic() - began:.0f} s")
-    if failures:
-        print("failed seeds:", *(seed for seed, _ in failures[:50]))
-    return 1 if failures else 0
+    return run_many("tests.sim", "Sessions in virtual time, from seeds.", "storms", run, attempt, every=2000)
 
 
 if __name__ == "__main__":

@@ -12,10 +12,8 @@ held against:
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import multiprocessing
-import os
 import random
 import sys
 import time
@@ -30,6 +28,7 @@ from ipcbus.errors import ArchiveError, StorageError, StorageFull
 from ipcbus.storage.files import FileMissing
 from tests.kit.archives import made
 from tests.kit.disks import CutOff, FaultyDisk
+from tests.sim import seeds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -274,22 +273,15 @@ def attempt(seeds: Sequence[int]) -> list[tuple[int, str]]:
 
 def main() -> int:
     """Runs many; tells of every seed that fails."""
-    parser = argparse.ArgumentParser(prog="python -m tests.sim.archive", description="Archives on a disk that fails.")
-    parser.add_argument("--seed", type=int, help="run this one only, and show what happened")
-    parser.add_argument("--seeds", type=int, default=10_000, help="how many to run (default 10000)")
-    parser.add_argument("--first", type=int, default=0, help="the first of them (default 0)")
-    parser.add_argument("--processes", type=int, default=os.cpu_count(), help="at the same time (default: all cores)")
-    asked = parser.parse_args()
+    asked = seeds.arguments("tests.sim.archive", "Archives on a disk that fails.", shows="what happened")
     if asked.seed is not None:
         world = run(asked.seed)
         print(*world.lives, f"{world.made} values, offsets up to {world.end}", sep="\n")
         return 0
     began = time.monotonic()
-    end = asked.first + asked.seeds
-    parts = [range(first, min(first + PART, end)) for first in range(asked.first, end, PART)]
     failures: list[tuple[int, str]] = []
     with ProcessPoolExecutor(asked.processes, multiprocessing.get_context("spawn")) as pool:
-        for failed in pool.map(attempt, parts):
+        for failed in pool.map(attempt, seeds.parts(asked, PART)):
             failures += failed
     for seed, why in failures[:5]:
         print(f"seed {seed} fails; replay it with: python -m tests.sim.archive --seed {seed}\n{why}")

@@ -6,15 +6,14 @@ shows.
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
-import os
 import sys
 import time
 import traceback
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 
+from tests.sim import seeds
 from tests.sim.udp_world import World, run
 
 PART = 50
@@ -81,14 +80,7 @@ def table(rows: dict[str, Counter[str]]) -> str:
 
 def main() -> int:
     """Runs seeds; exit status 1 when one of them fails."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.sim.reliability", description="Sessions over UDP from seeds."
-    )
-    parser.add_argument("--seed", type=int, help="run this one only, and show all that it did")
-    parser.add_argument("--seeds", type=int, default=10_000, help="how many to run (default 10000)")
-    parser.add_argument("--first", type=int, default=0, help="the first of them (default 0)")
-    parser.add_argument("--processes", type=int, default=os.cpu_count(), help="at the same time (default: all cores)")
-    asked = parser.parse_args()
+    asked = seeds.arguments("tests.sim.reliability", "Sessions over UDP from seeds.", shows="all that it did")
     if asked.seed is not None:
         world = run(asked.seed)
         counts = [member.end.counts for member in world.members]
@@ -96,12 +88,10 @@ def main() -> int:
         print("faults:", *world.faults, sep="\n")
         return 1 if world.faults else 0
     began = time.monotonic()
-    end = asked.first + asked.seeds
-    parts = [range(first, min(first + PART, end)) for first in range(asked.first, end, PART)]
     rows: dict[str, Counter[str]] = {}
     failures: list[tuple[int, str]] = []
     with ProcessPoolExecutor(asked.processes, multiprocessing.get_context("spawn")) as pool:
-        for found, failed in pool.map(attempt, parts):
+        for found, failed in pool.map(attempt, seeds.parts(asked, PART)):
             for name, row in found.items():
                 rows.setdefault(name, Counter()).update(row)
             failures += failed
