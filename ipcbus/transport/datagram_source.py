@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from ipcbus.delivery.slow_path import Upstream
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
@@ -11,7 +13,7 @@ if TYPE_CHECKING:
     from ringbuf.ring import RingReader
 
 
-class DatagramSource(Protocol):
+class DatagramSource(Upstream, Protocol):
     """What brings the datagrams of one session to one receiving context."""
 
     recovery_ns: int
@@ -60,18 +62,6 @@ class DatagramSource(Protocol):
 
     def may_say_more(self) -> bool:
         """Returns whether, when the memory is cut short, the source may still say how far its topics went."""
-
-    counts_messages: bool
-    """Whether the header of each datagram has its number of messages."""
-
-    def sequence_limit(self, number: int) -> int:
-        """Returns a number above those of all messages of a topic that have been sent, as far as is known."""
-
-    def missed_messages(self) -> int:
-        """Returns an upper bound of the messages that were lost on the way; never falls."""
-
-    def newest_arrival_ns(self) -> int:
-        """Returns when the newest datagram came, ns of the monotonic clock; 0 where missing datagrams never come."""
 
     def request_infos(self, silent: Collection[int], now_ns: int) -> int | None:
         """Asks the source, if that is due, for the next numbers of topics of which nothing has come.

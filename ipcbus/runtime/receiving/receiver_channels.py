@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ipcbus.recovery.control_channel import ControlChannel
+from ipcbus.recovery.control_channel import QUEUE_MAX, ControlChannel
 from ipcbus.runtime.loop.timerfd import FOREVER_NS
 from ipcbus.transport.ring.ring_receiver import RingReceiver
+from ipcbus.wire.control_messages import CONTROL_MESSAGE_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
     from ipcbus.transport.ring.pipe_link import ReceiverPipeLink
     from ringbuf.shared_words import WatchedWord
 
-MESSAGE_MAX = 1 << 26
-"""Longest message of a control channel in bytes."""
-_QUEUE_MAX = 1 << 20
 _MESSAGES_A_TURN = 16
 _RETRY_NS = 200_000
 """Time in ns after which a channel that opens or has no room is looked at again."""
@@ -67,7 +65,7 @@ class ReceiverChannels:
             return None
         link = source.control_link()
         link.request()
-        channel = ControlChannel(link, queue_max=_QUEUE_MAX, message_max=MESSAGE_MAX)
+        channel = ControlChannel(link, queue_max=QUEUE_MAX, message_max=CONTROL_MESSAGE_MAX)
         self._channels[session.advert] = _Open(session, source, link, channel)
         return channel
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ipcbus.resolution.local.adverts import SessionAdvert
     from ipcbus.runtime.loop.event_loop import EventLoop
 
-RESPONSE_MAX = (1 << 26) - control_messages.RESPONSE_HEADER
+RESPONSE_MAX = control_messages.CONTROL_MESSAGE_MAX - control_messages.RESPONSE_HEADER
 """Longest response in bytes."""
 
 _SHORT = 4096

@@ -6,12 +6,12 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from ipcbus.recovery.control_channel import ControlChannel
+from ipcbus.recovery.control_channel import QUEUE_MAX, ControlChannel
 from ipcbus.recovery.retransmitter import Retransmitter, RetransmitterSettings
 from ipcbus.runtime.loop.timerfd import FOREVER_NS
 from ipcbus.transport.ring.session_pipes import SessionPipes
 from ipcbus.wire import control_messages
-from ipcbus.wire.control_messages import InfoRequest, RangeRequest, TsniRequest
+from ipcbus.wire.control_messages import CONTROL_MESSAGE_MAX, InfoRequest, RangeRequest, TsniRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,10 +21,6 @@ if TYPE_CHECKING:
     from ipcbus.transport.sending_session import SendingSession
     from ringbuf.shared_words import WatchedWord
 
-MESSAGE_MAX = 1 << 26
-"""Longest message of a control channel in bytes."""
-
-_QUEUE_MAX = 1 << 20
 _MESSAGES_A_TURN = 64
 _FULL_NS = 1_000_000
 """Time in ns after which a channel without room is looked at again, if its receiver does not call before."""
@@ -64,7 +60,7 @@ class SessionChannels:
         for link in links:
             channel = self._channels.get(link)
             if channel is None:
-                channel = ControlChannel(link, queue_max=_QUEUE_MAX, message_max=MESSAGE_MAX)
+                channel = ControlChannel(link, queue_max=QUEUE_MAX, message_max=CONTROL_MESSAGE_MAX)
                 if not self._channels:
                     self.pipes.arm(sleeps=False)  # from now on, the context looks without being woken
                 self._channels[link] = channel
