@@ -35,6 +35,9 @@ class SharedWords:
     def fence(self) -> None:
         """Executes a full fence."""
 
+    def equal32(self, offset: int, stride: int, count: int, value: int) -> int:
+        """Returns a mask of the words that have a value: bit i for the word at `offset + i * stride`, 1 to 64 words."""
+
     def watched(self, offset: int) -> WatchedWord:
         """Returns a 64-bit word to be watched until it is not 0."""
 

@@ -50,6 +50,16 @@ cdef class SharedWords:
     def fence(self):
         _atomics.fence_full()
 
+    def equal32(self, size_t offset, size_t stride, unsigned count, uint32_t value):
+        cdef uint64_t found = 0
+        cdef unsigned i
+        if not 0 < count <= 64:
+            raise ValueError(f"count = {count}, but a mask has 1 to 64 bits")
+        for i in range(count):
+            if _atomics.load_acquire32(self._at(offset + i * stride, 4, False)) == value:
+                found |= <uint64_t>1 << i
+        return found
+
     def watched(self, size_t offset):
         cdef WatchedWord watched = WatchedWord.__new__(WatchedWord)
         watched.word = <const uint64_t *>self._at(offset, 8, False)

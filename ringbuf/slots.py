@@ -212,8 +212,7 @@ class SlotTable:
 
     def active_mask(self) -> int:
         """Returns a mask of the active slots: bit i for slot i."""
-        states = self._slots["state"]
-        return sum(1 << index for index in range(self.slots_max) if states[index] == layout.SLOT_ACTIVE)
+        return self._words.equal32(self._first, layout.SLOT.itemsize, self.slots_max, layout.SLOT_ACTIVE)
 
     def positions(self) -> dict[int, int]:
         """Returns the positions of the active readers by slot."""

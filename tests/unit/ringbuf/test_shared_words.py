@@ -97,3 +97,16 @@ def test_change_in_a_read_only_mapping_is_refused(domain: str, change: Callable[
     assert words.load32(0) == 0
     with pytest.raises(ValueError, match="reading only"):
         change(words)
+
+
+def test_a_mask_says_which_of_many_words_have_a_value(mapping: Mapping) -> None:
+    words = SharedWords(mapping)
+    words.store32(64, 3)
+    words.store32(64 + 63 * 8, 3)
+    assert words.equal32(64, 8, 64, 3) == 1 << 63 | 1
+    assert words.equal32(64, 8, 64, 0) == ~(1 << 63 | 1) & 0xFFFFFFFFFFFFFFFF
+    for count in (0, 65):
+        with pytest.raises(ValueError, match="1 to 64 bits"):
+            words.equal32(64, 8, count, 3)
+    with pytest.raises(ValueError, match="no 32-bit word"):
+        words.equal32(SIZE - 8, 8, 2, 0)
