@@ -34,6 +34,11 @@ class RecoveringController(DeliveryController):
         self.note_next_sequence(self._live_floor or 0, now_ns)
 
     @property
+    def live_floor(self) -> int | None:
+        """The number of the first live message that the receivers of a late join get; None while that is not known."""
+        return self._live_floor
+
+    @property
     def is_promised(self) -> bool:
         """Whether it does not wait for the source to say how much it keeps (`promise`)."""
         return self._promised_from is not None

@@ -26,7 +26,7 @@ _STEP_BYTES = 256
 class RetainedTopic(Protocol):
     """What one source retains: a `Retention`."""
 
-    def info(self, history: int | None = None) -> tuple[int, int]:
+    def info(self, history: int | None = None, before: int | None = None) -> tuple[int, int]:
         """Returns the first published number of what it holds, or of its last messages, and the one after the last."""
 
     def read(self, first: int, last: int, bytes_max: int, *, epoch: bool = False) -> tuple[int, int, bytes]:
@@ -94,8 +94,6 @@ class _Recovery:
 
     asked_ns: int
     ranges: NumberRanges = field(default_factory=NumberRanges)
-    history: int | None = None
-    """How many messages the receiver wants at most."""
     promised: int = 0
     """`next` of the last INFO to the receiver; 0 before the first one."""
     is_complete: bool = False
@@ -110,8 +108,8 @@ class _Peer:
     recoveries: dict[int, _Recovery] = field(default_factory=dict)
     turns: deque[int] = field(default_factory=deque)
     """The topics with ranges; the first one is next."""
-    infos: set[int] = field(default_factory=set)
-    """Topics with an INFO that the channel did not take."""
+    infos: dict[tuple[int, int], InfoRequest] = field(default_factory=dict)
+    """The requests whose INFO the channel did not take, by topic and number."""
     waiting: tuple[int, bytes] | None = None
     """A topic and its RETRANSMISSION that the channel did not take."""
     is_in_order: bool = False
@@ -160,7 +158,7 @@ class Retransmitter:
         self._infos_wanted.discard(topic)
         self._info_sent.pop(topic, None)
         for peer in self._peers.values():
-            peer.infos.discard(topic)
+            peer.infos = {key: asked for key, asked in peer.infos.items() if key[0] != topic}
             if topic not in peer.turns:
                 peer.recoveries.pop(topic, None)
 
@@ -204,12 +202,11 @@ class Retransmitter:
         topic = request.topic
         if topic not in self._topics:
             self.counts.unknown += 1
-            peer.channel.send(control_messages.info(topic, 0, 0))
+            peer.channel.send(control_messages.info(topic, 0, 0, request.request))
             return
         recovery = self._recovery(peer, topic, now_ns)
-        recovery.history = request.history
-        if not self._send_info(peer, topic, recovery):
-            peer.infos.add(topic)
+        if not self._send_info(peer, request, recovery) and len(peer.infos) < self.settings.ranges_max:
+            peer.infos[topic, request.request] = request
             self._has_work(key, peer)
 
     def _asked_for_range(self, key: Hashable, peer: _Peer, request: RangeRequest, now_ns: int) -> None:
@@ -304,7 +301,7 @@ class Retransmitter:
             if (
                 (peer.waiting and topic in (None, peer.waiting[0]))
                 or (topic is None and peer.infos)
-                or topic in peer.infos
+                or any(topic == key[0] for key in peer.infos)
             ):
                 return True
             for number, recovery in peer.recoveries.items():
@@ -324,10 +321,10 @@ class Retransmitter:
 
     def _step(self, peer: _Peer, now_ns: int) -> int | None:
         """Sends the next message to a receiver; returns the bytes of its entries, or None when there is no room."""
-        for topic in list(peer.infos):
-            if not self._send_info(peer, topic, peer.recoveries[topic]):
+        for key, asked in list(peer.infos.items()):
+            if not self._send_info(peer, asked, peer.recoveries[asked.topic]):
                 return None
-            peer.infos.discard(topic)
+            del peer.infos[key]
         if peer.waiting is None:
             if not peer.turns:
                 return 0
@@ -360,9 +357,9 @@ class Retransmitter:
         self._check_complete(recovery, last + 1)
         return topic, control_messages.retransmission(topic, first, last, entries)
 
-    def _send_info(self, peer: _Peer, topic: int, recovery: _Recovery) -> bool:
-        low, following = self._topics[topic].info(recovery.history)
-        if not peer.channel.send(control_messages.info(topic, low, following)):
+    def _send_info(self, peer: _Peer, asked: InfoRequest, recovery: _Recovery) -> bool:
+        low, following = self._topics[asked.topic].info(asked.history, asked.before)
+        if not peer.channel.send(control_messages.info(asked.topic, low, following, asked.request)):
             return False
         recovery.promised = following
         recovery.is_complete = low == following

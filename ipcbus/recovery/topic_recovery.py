@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ipcbus.recovery.recovery_settings import RecoverySettings, RequestTerms
+    from ipcbus.wire.control_messages import Info
 
 
 class Target(Protocol):
@@ -35,6 +36,10 @@ class Target(Protocol):
     """Whether too many live messages wait, so that they are skipped, and asked for as the missing ones."""
     relieved: int
     """How often messages that waited were dropped because the context had buffered too much; they are missing again."""
+
+    @property
+    def live_floor(self) -> int | None:
+        """The number of the first live message that its receivers get; None while that is not known."""
 
     @property
     def is_promised(self) -> bool:
@@ -71,7 +76,9 @@ class _Request:
 class TopicRecovery:
     """Asks for the missing messages of one topic. Bytes and times in, bytes out."""
 
-    def __init__(self, topic: int, target: Target, settings: RecoverySettings, *, asks_at_once: bool) -> None:
+    def __init__(
+        self, topic: int, target: Target, settings: RecoverySettings, *, asks_at_once: bool, number: int = 0
+    ) -> None:
         """Makes a recovery that asks for nothing yet.
 
         Args:
@@ -80,8 +87,9 @@ class TopicRecovery:
             settings: options of the receivers.
             asks_at_once: whether there is no reason to wait before the first request for a gap: the transport itself
                 sends nothing again (rings).
+            number: tells the source's answer to this recovery from those to others on the same channel.
         """
-        self.topic = topic
+        self.topic, self._number = topic, number
         self._target, self._settings, self._asks_at_once = target, settings, asks_at_once
         self._requests: list[_Request] = []
         self._noted: deque[tuple[int, int]] = deque()  # numbers below the first may be asked for from the second on
@@ -118,12 +126,12 @@ class TopicRecovery:
         delay_ns = 0 if self._asks_at_once else self._terms.initial_delay_ns
         self._noted.append((last + 1, now_ns + delay_ns))
 
-    def info(self, low: int, next_sequence: int, now_ns: int) -> None:
-        """Takes the source's promise: of what was asked for, it keeps `low` to `next_sequence - 1`."""
-        if self._target.is_promised:
+    def info(self, found: Info, now_ns: int) -> None:
+        """Takes the source's promise, if it answers this recovery."""
+        if self._target.is_promised or found.request != self._number:
             return
         self._answered_ns = now_ns
-        self._target.promise(low, next_sequence, now_ns)
+        self._target.promise(found.low, found.next, now_ns)
 
     def retransmitted(self, first: int, last: int, now_ns: int) -> None:
         """Takes note that the source has answered for these numbers: what it had was delivered, the rest given up."""
@@ -211,6 +219,11 @@ class TopicRecovery:
         """The number of requests that wait for an answer."""
         return len(self._requests)
 
+    def info_request(self) -> bytes:
+        """Returns the question what the source keeps; it also shows the source that this recovery still runs."""
+        # What is sent until the source answers is live, and does not count.
+        return control_messages.info_request(self.topic, self._settings.history, self._target.live_floor, self._number)
+
     # ------------------------------------------------------------------ inside
 
     @property
@@ -228,9 +241,7 @@ class TopicRecovery:
     def _ask_for_info(self, now_ns: int, send: Callable[[bytes], bool]) -> None:
         if now_ns >= self._info_until_ns:
             self._target.end_recovery(now_ns)
-        elif now_ns >= self._info_due_ns and self._send(
-            control_messages.info_request(self.topic, self._settings.history), send
-        ):
+        elif now_ns >= self._info_due_ns and self._send(self.info_request(), send):
             self._info_due_ns = now_ns + self._settings.info_interval_ns
 
     def _ask_again(self, now_ns: int, send: Callable[[bytes], bool]) -> bool:

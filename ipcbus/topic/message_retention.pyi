@@ -69,10 +69,11 @@ class Retention:
     def clear(self) -> None:
         """Drops all messages."""
 
-    def info(self, history: int | None = None) -> tuple[int, int]:
+    def info(self, history: int | None = None, before: int | None = None) -> tuple[int, int]:
         """Returns the lowest published number that it holds, and the number after the highest one.
 
-        With `history`, it is the first number of the last `history` messages that it holds, fragmented or not.
+        With `history`, the first one is that of the last `history` messages that it holds, fragmented or not; with
+        `before` too, of those that begin below this number.
         """
 
     def read(self, first: int, last: int, bytes_max: int, *, epoch: bool = False) -> tuple[int, int, bytes]:

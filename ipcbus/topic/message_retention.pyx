@@ -299,16 +299,19 @@ cdef class Retention:
         """Returns the number after the highest one that it holds and that is published."""
         return min(self.retained.following, _atomics.load_relaxed64(self.published_word))
 
-    def info(self, history=None):
-        cdef uint64_t following = self.end()
-        cdef uint64_t low = min(self.retained.low, following), wanted, left = following - low
+    def info(self, history=None, before=None):
+        cdef uint64_t following = self.end(), until = following, wanted, left, counted
+        cdef uint64_t low = min(self.retained.low, following)
+        if before is not None and before < until:
+            until = max(<uint64_t>before, low)
+        left = until - low
         if history is None or history >= left:
             return low, following
-        wanted = history
-        after_messages(&self.retained, low, following, &left)
-        left = following - low - left   # the number of messages
+        wanted, counted = history, left
+        after_messages(&self.retained, low, until, &left)
+        left = counted - left   # the number of messages
         left -= min(left, wanted)
-        return after_messages(&self.retained, low, following, &left), following
+        return after_messages(&self.retained, low, until, &left), following
 
     def read(self, uint64_t first, uint64_t last, uint64_t bytes_max, *, bint epoch=False):
         # Between here and the last copy no object is made that the garbage collector counts: collecting may let another

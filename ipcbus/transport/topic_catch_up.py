@@ -40,6 +40,7 @@ class TopicCatchUp:
         *,
         asks_at_once: bool,
         epoch: bool = False,
+        number: int = 0,
         waiting_bytes_max: int = 1 << 20,
     ) -> None:
         """Makes a recovery that waits for nothing yet.
@@ -50,10 +51,13 @@ class TopicCatchUp:
             settings: options of its receivers.
             asks_at_once: whether a gap is asked for without delay (rings).
             epoch: whether the source is on another host, and gives send times since the epoch.
+            number: tells the source's answer to this recovery from those to others of the same context.
             waiting_bytes_max: most bytes of retransmissions that wait for room in a receiver.
         """
         self.controller = controller
-        self.recovery = TopicRecovery(controller.topic_number, controller, settings, asks_at_once=asks_at_once)
+        self.recovery = TopicRecovery(
+            controller.topic_number, controller, settings, asks_at_once=asks_at_once, number=number
+        )
         self._demux = demux
         self._feed = RetransmittedFeed(demux, controller, epoch=epoch)
         self._waiting: deque[tuple[int, int, bytes]] = deque()
@@ -76,7 +80,7 @@ class TopicCatchUp:
 
     def info(self, message: Info, now_ns: int) -> None:
         """Handles what the source says it keeps."""
-        self.recovery.info(message.low, message.next, now_ns)
+        self.recovery.info(message, now_ns)
 
     def retransmission(self, message: Retransmission, now_ns: int) -> None:
         """Delivers messages that the source has sent again; `work` delivers those that find no room now."""

@@ -7,8 +7,10 @@ Numbers are little endian, as in shared memory, and stand on their own boundarie
     | kind   | zeros        | topic u32      | ...
     +--------+--------------+----------------+--------
 
-    INFO_REQUEST    history u64: asks what the source retains of the last messages, or, with all ones, of the topic
-    INFO            low u64, next u64: the source retains low..next-1 of what it has published
+    INFO_REQUEST    request u64, history u64, before u64: asks what the source retains of the topic, or of its last
+                    `history` messages below number `before`; all ones mean no limit
+    INFO            low u64, next u64, request u64: the source retains low..next-1 of what it has published; `request`
+                    is that of the INFO_REQUEST
     RANGE_REQUEST   first u64, last u64: asks for these numbers
     RETRANSMISSION  first u64, last u64, entries: every number of first..last that is retained is among the entries,
                     the others are gone; `wire_layout` has the picture of an entry
@@ -37,6 +39,7 @@ NUMBER_MAX: Final = (1 << 62) - 1
 _HEAD = struct.Struct("<B3sI")
 _RANGE = struct.Struct("<QQ")
 _REQUEST = struct.Struct("<Q")
+_INFO = struct.Struct("<QQQ")
 _ZEROS = bytes(3)
 _ALL = (1 << 64) - 1
 _RESPONSE = _HEAD.pack(RESPONSE, _ZEROS, 0)
@@ -54,10 +57,14 @@ class InfoRequest:
     Attributes:
         topic: the session's number of the topic.
         history: how many of the last messages the receiver wants; None for all. A fragmented message counts once.
+        before: the receiver counts messages below this number; None for all that are published.
+        request: a number of the receiver's choice, which the answer repeats.
     """
 
     topic: int
     history: int | None = None
+    before: int | None = None
+    request: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +75,13 @@ class Info:
         topic: the session's number of the topic.
         low: the lowest number that it retains.
         next: the number after the highest one that it has published; equal to `low` if it retains nothing.
+        request: the number in the INFO_REQUEST.
     """
 
     topic: int
     low: int
     next: int
+    request: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,14 +161,17 @@ def decode(message: bytes | memoryview) -> ControlMessage | None:
     if zeros != _ZEROS or topic > TOPIC_MASK:
         return None
     rest = memoryview(message)[_HEAD.size :]
-    if kind == INFO_REQUEST and len(rest) == _REQUEST.size:
-        (history,) = _REQUEST.unpack(rest)
-        return InfoRequest(topic, None if history == _ALL else history)
+    if kind == INFO_REQUEST and len(rest) == _INFO.size:
+        request, history, before = _INFO.unpack(rest)
+        return InfoRequest(topic, None if history == _ALL else history, None if before == _ALL else before, request)
+    if kind == INFO and len(rest) == _INFO.size:
+        low, following, request = _INFO.unpack(rest)
+        return Info(topic, low, following, request) if low <= following <= NUMBER_MAX else None
     if kind == TSNI_REQUEST and not rest:
         return TsniRequest(topic)
     if kind == RESPONSE and not topic and len(rest) >= _REQUEST.size:
         return Response(_REQUEST.unpack_from(rest)[0], rest[_REQUEST.size :])
-    if kind in (INFO, RANGE_REQUEST, RETRANSMISSION) and len(rest) >= _RANGE.size:
+    if kind in (RANGE_REQUEST, RETRANSMISSION) and len(rest) >= _RANGE.size:
         return _decode_range(kind, topic, rest)
     return None
 
@@ -172,19 +184,18 @@ def _decode_range(kind: int, topic: int, rest: memoryview) -> ControlMessage | N
     if kind == RETRANSMISSION:
         is_possible = not len(entries) % 8 and (not entries or len(entries) >= RETAINED_HEADER_BYTES)
         return Retransmission(topic, low, high, entries) if is_possible else None
-    if entries:
-        return None
-    return Info(topic, low, high) if kind == INFO else RangeRequest(topic, low, high)
+    return None if entries else RangeRequest(topic, low, high)
 
 
-def info_request(topic: int, history: int | None = None) -> bytes:
+def info_request(topic: int, history: int | None = None, before: int | None = None, request: int = 0) -> bytes:
     """Returns an INFO_REQUEST as bytes."""
-    return _HEAD.pack(INFO_REQUEST, _ZEROS, topic) + _REQUEST.pack(_ALL if history is None else history)
+    limits = (_ALL if each is None else each for each in (history, before))
+    return _HEAD.pack(INFO_REQUEST, _ZEROS, topic) + _INFO.pack(request, *limits)
 
 
-def info(topic: int, low: int, following: int) -> bytes:
+def info(topic: int, low: int, following: int, request: int = 0) -> bytes:
     """Returns an INFO as bytes; `following` is its `next`."""
-    return _HEAD.pack(INFO, _ZEROS, topic) + _RANGE.pack(low, following)
+    return _HEAD.pack(INFO, _ZEROS, topic) + _INFO.pack(low, following, request)
 
 
 def range_request(topic: int, first: int, last: int) -> bytes:

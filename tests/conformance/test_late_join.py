@@ -196,6 +196,44 @@ def test_receivers_of_one_context_that_want_different_amounts_get_them(bus: Bus)
 
 
 @sequential
+def test_receivers_that_wait_together_get_the_amount_that_each_wants(bus: Bus) -> None:
+    """Both of them ask before the source answers either."""
+    source = keeping(bus)
+    sent = send(bus, source, 100)
+    live = Reader(bus, use_late_join=0)
+    bus.joined(source)
+    some, more = Reader(bus, live.context, history=10), Reader(bus, live.context, history=30)
+    for _ in range(20):
+        live.context.process_events(0)
+    some.account(sent, first=90)
+    more.account(sent, first=70)
+    sent = send(bus, source, 50)
+    for reader, first in (some, 90), (more, 70), (live, 100):
+        reader.account(sent, first=first)
+        assert reader.ledger.lost == 0
+
+
+@sequential
+def test_history_counts_what_was_sent_before_the_receiver_joined(bus: Bus) -> None:
+    """Messages that are sent until the source answers are live ones."""
+    source = keeping(bus)
+    send(bus, source, 100)
+    first = Reader(bus, history=10)
+    for _ in range(20):
+        first.context.process_events(0)
+    for number in range(100, 150):
+        source.send(body(number), flush=True)
+    first.account(150, first=90)
+    later = Reader(bus, first.context, history=10)
+    for number in range(150, 200):
+        source.send(body(number), flush=True)
+    later.account(200, first=140)
+    for reader in first, later:
+        reader.account(200, first=reader.ledger.first)
+        assert reader.ledger.lost == 0
+
+
+@sequential
 def test_a_late_joiner_beside_one_that_wants_live_messages_only(bus: Bus) -> None:
     source = keeping(bus)
     sent = send(bus, source, 100)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
 from typing import TYPE_CHECKING
@@ -41,12 +42,17 @@ class _Recovery:
         controller: RecoveringController,
         options: ReceiverOptions,
         channel: ControlChannel,
+        number: int,
         history: OwnHistory | None = None,
     ) -> None:
         self.session, self.controller, self.options, self.history = session, controller, options, history
         self.settings = _settings(options)
         self.catch_up = TopicCatchUp(
-            session.demux, controller, self.settings, asks_at_once=session.datagram_source.recovery_ns == 0
+            session.demux,
+            controller,
+            self.settings,
+            asks_at_once=session.datagram_source.recovery_ns == 0,
+            number=number,
         )
         self.channel, self.counted, self.shown_ns = channel, 0, 0
         self.topic: int = controller.topic_number
@@ -80,6 +86,7 @@ class TopicRecoveries:
         channels.take = self._take
         self._mains: dict[ReceivingSession, dict[int, _Recovery]] = {}
         self._running: list[_Recovery] = []
+        self._numbers = itertools.count(1)
         self._logged_ns: dict[str, int] = {}
         self._received = 0
 
@@ -126,7 +133,9 @@ class TopicRecoveries:
         known = mains.get(source.topic_number)
         if known is None or known.controller is not controller:
             options = next(iter(users)).options
-            main = mains[source.topic_number] = self._recovery(_Recovery(session, controller, options, channel))
+            main = mains[source.topic_number] = self._recovery(
+                _Recovery(session, controller, options, channel, next(self._numbers))
+            )
             if options.use_otr:
                 main.catch_up.begin_otr()
             begins_at, resumes = controller.stopped_before, controller.resumed_at is not None
@@ -136,7 +145,9 @@ class TopicRecoveries:
         for user in late:
             history = session.delivery.receive_later(source.topic_number, user.sink, now_ns)
             if history is not None:
-                own = self._recovery(_Recovery(session, history.controller, user.options, channel, history))
+                own = self._recovery(
+                    _Recovery(session, history.controller, user.options, channel, next(self._numbers), history)
+                )
                 own.catch_up.begin_own_history(now_ns)
                 self._run(own)
 
@@ -209,7 +220,7 @@ class TopicRecoveries:
             return FOREVER_NS
         if catch_up.busy and now_ns >= recovery.shown_ns:
             recovery.shown_ns = now_ns + _KEEP_ASKING_NS
-            send(control_messages.info_request(recovery.topic, recovery.settings.history))
+            send(catch_up.recovery.info_request())
         if catch_up.busy or refused or history is not None:
             return now_ns + _SOON_NS
         due_ns = catch_up.due_ns

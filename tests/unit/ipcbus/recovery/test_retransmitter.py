@@ -38,9 +38,9 @@ class Topic:
             self.retention.put(each, message(each, each.to_bytes(8, "little")))
         self.retention.published = number + count
 
-    def info(self, history: int | None = None) -> tuple[int, int]:
+    def info(self, history: int | None = None, before: int | None = None) -> tuple[int, int]:
         """Answers what it retains."""
-        return self.retention.info(history)
+        return self.retention.info(history, before)
 
     def read(self, first: int, last: int, bytes_max: int, *, epoch: bool = False) -> tuple[int, int, bytes]:
         """Answers with messages."""
@@ -112,6 +112,18 @@ def test_a_receiver_that_wants_the_last_messages_is_told_of_them_only() -> None:
     for history, low in ((3, 7), (0, 10), (10, 0), (99, 0), (None, 0)):
         sender.receive("a", InfoRequest(7, history), 0)
         assert channel.take() == [Info(7, low, 10)]
+    sender.receive("a", InfoRequest(7, 3, 8), 0)
+    assert channel.take() == [Info(7, 5, 10)]
+
+
+def test_each_question_gets_its_own_answer_also_later() -> None:
+    channel, topic = Channel(room=0), Topic(10)
+    sender = desk(topic, channel, ranges_max=2)
+    for request in (InfoRequest(7, 3, request=1), InfoRequest(7, 5, request=2), InfoRequest(7, request=3)):
+        sender.receive("a", request, 0)
+    channel.room = MANY
+    assert not sender.turn(0)
+    assert channel.take() == [Info(7, 7, 10, 1), Info(7, 5, 10, 2)]  # the third one asks again
 
 
 def test_a_receiver_with_a_new_channel_begins_again() -> None:
@@ -243,7 +255,7 @@ def test_a_topic_that_ends_is_gone() -> None:
 
 def test_a_source_that_retains_nothing_says_that_all_is_gone() -> None:
     class Nothing(Topic):
-        def info(self, history: int | None = None) -> tuple[int, int]:
+        def info(self, history: int | None = None, before: int | None = None) -> tuple[int, int]:
             return 5, 5
 
     channel = Channel()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ipcbus.recovery.recovery_settings import LATE_JOIN, OTR, RecoverySettings, RequestTerms
 from ipcbus.recovery.topic_recovery import TopicRecovery
 from ipcbus.wire import control_messages
-from ipcbus.wire.control_messages import InfoRequest, RangeRequest
+from ipcbus.wire.control_messages import Info, InfoRequest, RangeRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,6 +27,7 @@ class Missing:
         self.ranges = list(ranges)
         self.skips_live = False
         self.relieved = 0
+        self.live_floor: int | None = None
         self.joins_late = joins_late
         self.is_promised = True
         self.promises: list[tuple[int, int]] = []
@@ -55,10 +56,12 @@ class Missing:
 class Bench:
     """A recovery and what it sends."""
 
-    def __init__(self, target: Missing, settings: RecoverySettings | None = None, *, at_once: bool = True) -> None:
+    def __init__(
+        self, target: Missing, settings: RecoverySettings | None = None, *, at_once: bool = True, number: int = 0
+    ) -> None:
         self.target = target
         settings = settings or RecoverySettings(TERMS, TERMS, info_interval_ns=10, info_requests_max=3)
-        self.recovery = TopicRecovery(7, target, settings, asks_at_once=at_once)
+        self.recovery = TopicRecovery(7, target, settings, asks_at_once=at_once, number=number)
         self.room = 100
 
     def work(self, now_ns: int) -> list[ControlMessage]:
@@ -97,10 +100,10 @@ def test_a_late_join_asks_what_the_source_keeps_and_then_for_the_oldest() -> Non
     assert bench.work(9) == []
     assert bench.recovery.due_ns == 10
     assert bench.work(10) == [InfoRequest(7)]
-    bench.recovery.info(3, 30, 12)
+    bench.recovery.info(Info(7, 3, 30), 12)
     assert bench.target.promises == [(3, 30)]
     assert bench.asked(12) == [(3, 7), (8, 12), (13, 17)]
-    bench.recovery.info(0, 99, 13)
+    bench.recovery.info(Info(7, 0, 99), 13)
     assert len(bench.target.promises) == 1
 
 
@@ -119,6 +122,17 @@ def test_no_history_is_not_asked_for_and_some_is_counted_by_the_source() -> None
     bench = Bench(Missing(), RecoverySettings(history=5))
     bench.recovery.begin_late_join(0)
     assert bench.work(0) == [InfoRequest(7, 5)]
+
+
+def test_it_takes_only_the_answer_to_its_own_question() -> None:
+    bench = Bench(Missing(), number=3)
+    bench.target.live_floor = 40
+    bench.recovery.begin_late_join(0)
+    assert bench.work(0) == [InfoRequest(7, before=40, request=3)]
+    bench.recovery.info(Info(7, 10, 50, 2), 1)
+    assert bench.target.promises == []
+    bench.recovery.info(Info(7, 20, 50, 3), 2)
+    assert bench.target.promises == [(20, 50)]
 
 
 def test_a_silent_source_is_asked_unless_the_option_says_no() -> None:

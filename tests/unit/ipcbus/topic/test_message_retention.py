@@ -235,6 +235,10 @@ def test_the_last_messages_are_counted_whole() -> None:
         retention.put(1, part)
     filled(retention, 2, begin=8)
     assert [retention.info(count)[0] for count in (0, 1, 2, 3, 4, 8, 9)] == [10, 9, 8, 5, 4, 0, 0]
+    assert [retention.info(2, before)[0] for before in (10, 9, 6, 5, 1, 0, 99)] == [8, 5, 4, 3, 0, 0, 8]
+    assert retention.info(0, 4) == (4, 10)
     retention.published = 6
     assert [retention.info(count) for count in (0, 1, 2)] == [(6, 6), (5, 6), (4, 6)]
     assert filled(Retention(0, 0, 40 * (ENTRY + 40)), 3000).info(7) == (2993, 3000)
+    some = filled(Retention(0, 0, 40 * (ENTRY + 40)), 3000)
+    assert some.info(7, 10) == (some.low, 3000)

@@ -25,7 +25,7 @@ class Source:
         """Takes a request."""
         found = control_messages.decode(request)
         if isinstance(found, InfoRequest):
-            self.answers.append(Info(1, *self.retention.info(found.history)))
+            self.answers.append(Info(1, *self.retention.info(found.history, found.before), found.request))
         elif isinstance(found, RangeRequest):
             _, following, entries = self.retention.read(found.first, found.last, 10_000)
             self.answers.append(Retransmission(1, found.first, following - 1, memoryview(entries)))

@@ -38,9 +38,11 @@ def test_any_bytes_are_a_message_or_none(kind: int, rest: bytes) -> None:
 def test_messages(topic: int, numbers: list[int], entries: bytes, request: int, data: bytes) -> None:
     first, last = numbers
     assert messages.decode(messages.info_request(topic)) == InfoRequest(topic)
-    assert messages.decode(messages.info_request(topic, first)) == InfoRequest(topic, first)
+    asked = messages.info_request(topic, first, last, request)
+    assert messages.decode(asked) == InfoRequest(topic, first, last, request)
     assert messages.decode(messages.tsni_request(topic)) == TsniRequest(topic)
     assert messages.decode(messages.info(topic, first, last)) == Info(topic, first, last)
+    assert messages.decode(messages.info(topic, first, last, request)) == Info(topic, first, last, request)
     assert messages.decode(messages.range_request(topic, first, last)) == RangeRequest(topic, first, last)
     retransmission = messages.retransmission(topic, first, last, entries)
     assert messages.decode(retransmission) == Retransmission(topic, first, last, memoryview(entries))
