@@ -210,7 +210,11 @@ class Retransmitter:
             self._has_work(key, peer)
 
     def _asked_for_range(self, key: Hashable, peer: _Peer, request: RangeRequest, now_ns: int) -> None:
-        """Answers a RANGE_REQUEST as far as its numbers are gone, and keeps the rest as a range."""
+        """Answers a RANGE_REQUEST as far as its numbers are gone, and keeps the rest as a range.
+
+        All numbers below the lowest retained one are gone, also those that the receiver will ask for next: so it can
+        report the whole gap in one event, and need not ask for the rest.
+        """
         retained = self._topics.get(request.topic)
         if retained is None:
             self.counts.unknown += 1
@@ -222,8 +226,10 @@ class Retransmitter:
             self.counts.ignored += 1
             return
         recovery = self._recovery(peer, request.topic, now_ns)
-        if first < low and self._send_gone(peer, request.topic, first, min(last, low - 1)):
-            first = min(last, low - 1) + 1
+        # Behind a message that waits for the channel: it may have numbers that have left since.
+        if first < low and peer.waiting is None and self._send_gone(peer, request.topic, first, low - 1):
+            self.counts.gone += min(last + 1, low) - first
+            first = low
         if first > last:
             self._check_complete(recovery, first)
             return
@@ -349,6 +355,8 @@ class Retransmitter:
         self.counts.messages += following - low
         self.counts.bytes += len(entries)
         self.counts.gone += last + 1 - first - (following - low)
+        if retained is not None and not entries:
+            last = max(last, retained.info()[0] - 1)
         recovery.ranges.drop_below(last + 1)
         if recovery.ranges:
             peer.turns.append(topic)
@@ -366,10 +374,8 @@ class Retransmitter:
         return True
 
     def _send_gone(self, peer: _Peer, topic: int, first: int, last: int) -> bool:
-        if not peer.channel.send(control_messages.retransmission(topic, first, last, b"")):
-            return False
-        self.counts.gone += last + 1 - first
-        return True
+        """Says that a range is gone, in the order of the messages that were read before."""
+        return peer.channel.send(control_messages.retransmission(topic, first, last, b""), bulk=True)
 
     def _check_complete(self, recovery: _Recovery, following: int) -> None:
         """Notes that a receiver has got what its last INFO promised; it need not ask again."""

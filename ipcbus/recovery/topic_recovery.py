@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from ipcbus.wire import control_messages
+from ipcbus.wire.control_messages import NUMBER_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -229,6 +230,13 @@ class TopicRecovery:
     @property
     def _terms(self) -> RequestTerms:
         return self._settings.late_join if self._target.joins_late else self._settings.otr
+
+    @property
+    def askable_last(self) -> int:
+        """The highest number that it may ask for now: the transport may still bring the others."""
+        if self._asks_at_once or self._target.joins_late or self._target.skips_live:
+            return NUMBER_MAX
+        return self._askable - 1
 
     def _may_ask(self, number: int) -> bool:
         """Returns whether a missing number may be asked for: its gap is old enough, or too many messages wait."""

@@ -84,8 +84,11 @@ class TopicCatchUp:
 
     def retransmission(self, message: Retransmission, now_ns: int) -> None:
         """Delivers messages that the source has sent again; `work` delivers those that find no room now."""
-        if self._waiting_bytes + len(message.entries) <= self._waiting_bytes_max or not self._waiting:
-            self._waiting.append((message.first, message.last, bytes(message.entries)))
+        # What is gone at the source, and was not asked for, may still come over the transport.
+        last = message.last if message.entries else min(message.last, self.recovery.askable_last)
+        fits = self._waiting_bytes + len(message.entries) <= self._waiting_bytes_max or not self._waiting
+        if fits and message.first <= last:
+            self._waiting.append((message.first, last, bytes(message.entries)))
             self._waiting_bytes += len(message.entries)
             self._deliver(now_ns)
 

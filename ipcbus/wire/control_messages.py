@@ -13,7 +13,8 @@ Numbers are little endian, as in shared memory, and stand on their own boundarie
                     is that of the INFO_REQUEST
     RANGE_REQUEST   first u64, last u64: asks for these numbers
     RETRANSMISSION  first u64, last u64, entries: every number of first..last that is retained is among the entries,
-                    the others are gone; `wire_layout` has the picture of an entry
+                    the others are gone; `last` may be above the last number that was asked for, if all of
+                    them are gone; `wire_layout` has the picture of an entry
     RESPONSE        request u64, data; its topic is 0
     TSNI_REQUEST    asks for topic sequence number info
 

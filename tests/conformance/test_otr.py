@@ -71,6 +71,7 @@ def test_what_the_source_does_not_keep_is_reported_lost(bus: Bus) -> None:
     assert 0 < ledger.lost < sent
     missing = [number for number in range(sent) if number not in stopped.flags]
     assert missing == list(range(missing[0], missing[0] + ledger.lost))
+    assert ledger.bursts == 1  # the whole range is one event
 
 
 @pytest.mark.parametrize("keeps", [True, False])

@@ -171,15 +171,15 @@ def test_a_range_comes_in_order_in_pieces_on_the_bulk_lane() -> None:
     assert (sender.counts.messages, sender.counts.bytes, sender.counts.gone) == (38, 38 * ENTRY, 0)
 
 
-def test_what_is_gone_is_said_at_once_and_before_what_waits() -> None:
+def test_what_is_gone_is_said_at_once_in_the_order_of_the_messages() -> None:
     channel = Channel()
     sender = desk(Topic(100, 20 * ENTRY), channel)
     sender.receive("a", RangeRequest(7, 70, 99), 0)
     assert [(bulk, answered([each])) for bulk, each in channel.taken] == [
-        (False, ([], [(7, number) for number in range(70, 80)]))
+        (True, ([], [(7, number) for number in range(70, 80)]))
     ]
     sender.receive("a", RangeRequest(7, 3, 4), 0)
-    assert answered(channel.take())[1][10:] == [(7, 3), (7, 4)]
+    assert answered(channel.take())[1][10:] == [(7, number) for number in range(3, 80)]
     sender.turn(0)
     assert answered(channel.take()) == ([(7, number) for number in range(80, 100)], [])
     assert sender.counts.gone == 12
@@ -209,6 +209,30 @@ def test_what_leaves_while_it_waits_is_gone() -> None:
     assert [number for _, number in came] == [*range(80, 85), *range(92, 100)]
     assert [number for _, number in gone] == list(range(85, 92))
     assert sender.counts.gone == 7
+
+
+def test_all_that_is_gone_is_said_in_one_answer() -> None:
+    channel, topic = Channel(), Topic(100, 20 * ENTRY)
+    sender = desk(topic, channel)
+    sender.receive("a", RangeRequest(7, 3, 9), 0)
+    assert channel.taken == [(True, Retransmission(7, 3, 79, memoryview(b"")))]
+    assert sender.counts.gone == 7
+    assert sender.recovering == 0
+
+
+def test_what_has_left_is_gone_only_behind_the_messages_that_were_read_before() -> None:
+    channel, topic = Channel(room=0), Topic(100, 20 * ENTRY)
+    sender = desk(topic, channel, piece_bytes=5 * ENTRY)
+    sender.receive("a", RangeRequest(7, 85, 89), 0)
+    sender.turn(0)  # reads them, but the channel does not take them
+    topic.send(50)
+    channel.room = MANY
+    sender.receive("a", RangeRequest(7, 81, 83), 0)
+    sender.turn(0)
+    numbers = [
+        (each.first, each.last, bool(each.entries)) for each in channel.take() if isinstance(each, Retransmission)
+    ]
+    assert numbers == [(85, 89, True), (81, 129, False)]
 
 
 def test_requests_that_overlap_are_answered_once() -> None:
@@ -533,5 +557,7 @@ def test_whatever_is_asked_for_comes_or_is_gone(
     while sender.due_ns(0) is not None:
         sender.turn(0)
     collect()
-    assert asked == told
+    assert all(wanted <= found for wanted, found in zip(asked, told, strict=True))
+    unasked = [(number, each) for wanted, found in zip(asked, told, strict=True) for number, each in found - wanted]
+    assert all(each < topics[number].retention.low for number, each in unasked)
     assert sender.recovering == 0

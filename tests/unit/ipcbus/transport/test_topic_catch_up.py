@@ -59,6 +59,19 @@ def test_a_late_join_brings_what_was_sent() -> None:
     assert desk.feed(whole(50)) == data(50)
 
 
+def test_what_is_gone_beyond_the_question_is_lost_in_one_event() -> None:
+    """On a ring, which brings no message again; over UDP the transport may still bring what was not asked for."""
+    for at_once in (True, False):
+        desk = Desk(floor=0)
+        catch_up = TopicCatchUp(desk.demux, desk.topic, RecoverySettings(), asks_at_once=at_once)
+        catch_up.begin_otr()
+        desk.feed(*(whole(number) for number in range(10)), whole(4000))
+        catch_up.work(0, lambda message: True)
+        catch_up.retransmission(Retransmission(1, 10, 3998, memoryview(b"")), 1)
+        catch_up.work(1, lambda message: True)
+        assert desk._since(0) == data(*range(10)) + ([("burst", 10, 3998)] if at_once else [])
+
+
 def test_a_lost_message_is_asked_for() -> None:
     desk, source = Desk(floor=0), Source(50)
     catch_up = catch_up_of(desk)
