@@ -153,7 +153,14 @@ class Context:
         receiving, loop = self._receiving_sessions, self._event_loop
         self._sending_sessions.requests.attach(receiving.notifier.count, self._waiters)
         ways = ResponseSessions(self.domain, receiving, receiving.channels, self._config.values("receiver", ""))
-        responses = Responses(self.domain, loop, ways, check=self._check, wait=self._wait_for_change)
+        responses = Responses(
+            self.domain,
+            loop,
+            ways,
+            message_max=self._options.control_channel_message_maximum,
+            check=self._check,
+            wait=self._wait_for_change,
+        )
         receiving.responder_of = responses.responder
         self._timers.show_counters = self._show_counters
         return responses

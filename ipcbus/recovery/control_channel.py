@@ -32,9 +32,6 @@ FRAMES_MAX = 256
 MESSAGE_MAX = (1 << 32) - 1
 """Longest message that a frame can describe, in bytes."""
 
-QUEUE_MAX = 1 << 20
-"""Most bytes that wait in each lane of the channels of a context."""
-
 _MESSAGE_COST = 64
 """Bytes that a waiting message costs in addition to its own, so that empty ones fill the queue too."""
 

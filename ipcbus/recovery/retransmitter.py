@@ -48,6 +48,7 @@ class RetransmitterSettings:
         piece_bytes: most bytes of entries in one RETRANSMISSION; a longer entry goes alone.
         turn_bytes: most bytes of entries in one turn.
         time_share: greatest share of the time that turns may take, more than 0 and at most 1.
+        message_max: longest RETRANSMISSION in bytes; a longer message is answered as if it were gone.
         ranges_max: most ranges of one receiver that wait.
         info_interval: least time between two infos of a topic that receivers ask for.
         quiet: a receiver that has asked for nothing for this time does not recover any more.
@@ -55,6 +56,7 @@ class RetransmitterSettings:
 
     piece_bytes: int = 32768
     turn_bytes: int = 262144
+    message_max: int = 1 << 26
     time_share: float = 0.25
     ranges_max: int = 1024
     info_interval: int = 100_000_000
@@ -352,6 +354,8 @@ class Retransmitter:
             low, following, entries = retained.read(first, last, self.settings.piece_bytes, epoch=peer.epoch)
         if entries:
             last = following - 1
+        if len(entries) > self.settings.message_max - control_messages.RETRANSMISSION_HEADER:
+            low, entries = following, b""
         self.counts.messages += following - low
         self.counts.bytes += len(entries)
         self.counts.gone += last + 1 - first - (following - low)

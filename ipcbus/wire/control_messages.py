@@ -31,9 +31,6 @@ from ipcbus.wire.wire_layout import RETAINED_HEADER_BYTES, TOPIC_MASK
 
 INFO_REQUEST, INFO, RANGE_REQUEST, RETRANSMISSION, RESPONSE, TSNI_REQUEST = range(1, 7)
 
-CONTROL_MESSAGE_MAX: Final = 1 << 26
-"""Longest message in bytes; both sides of a channel keep to it."""
-
 NUMBER_MAX: Final = (1 << 62) - 1
 """Highest sequence number, which no topic reaches."""
 

@@ -19,6 +19,24 @@ class RecoveryContext:
         "asks a source of this context for messages that it does not have. A channel is made when a receiver first "
         "needs it. An addition to Ultra Messaging, which asks over TCP.",
     )
+    control_channel_queue_maximum = Option(
+        default=1 * MIB,
+        unit="bytes",
+        minimum=64 * KIB,
+        maximum=1024 * MIB,
+        meaning="Most bytes of messages that wait in this context for room in a control channel, for retransmissions "
+        "and for the other messages separately; one message always has room. An addition to Ultra Messaging, whose "
+        "response_session_maximum_buffer limits only responses.",
+    )
+    control_channel_message_maximum = Option(
+        default=64 * MIB,
+        unit="bytes",
+        minimum=128 * KIB,
+        maximum=1024 * MIB,
+        meaning="Longest message on the control channels of this context, in both directions. respond() refuses a "
+        "longer response, and a source answers that it does not have a longer message any more. Give both contexts "
+        "the same value, because a context drops and counts a longer message. An addition to Ultra Messaging.",
+    )
     retransmit_time_share = Option(
         default=20,
         unit="percent",

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ipcbus.recovery.control_channel import QUEUE_MAX, ControlChannel
+from ipcbus.recovery.control_channel import ControlChannel
 from ipcbus.runtime.loop.timerfd import FOREVER_NS
 from ipcbus.transport.ring.ring_receiver import RingReceiver
-from ipcbus.wire.control_messages import CONTROL_MESSAGE_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ipcbus.config import ContextOptions
     from ipcbus.resolution.local.adverts import SessionAdvert
     from ipcbus.transport.datagram_source import DatagramSource
     from ipcbus.transport.receiving_session import ReceivingSession
@@ -40,12 +40,15 @@ class ReceiverChannels:
     A channel is opened when it is first needed, and again after it broke.
     """
 
-    def __init__(self, hurry: Callable[[], None]) -> None:
+    def __init__(self, options: ContextOptions, hurry: Callable[[], None]) -> None:
         """Begins without channels.
 
         Args:
+            options: the options of the context.
             hurry: makes the event loop call `turn` soon.
         """
+        self._queue_max = options.control_channel_queue_maximum
+        self._message_max = options.control_channel_message_maximum
         self._hurry = hurry
         self.take: Callable[[ReceivingSession, bytes, int], object] = lambda *_: None
         """Gets the messages of the sources, each with its session and the time."""
@@ -65,7 +68,7 @@ class ReceiverChannels:
             return None
         link = source.control_link()
         link.request()
-        channel = ControlChannel(link, queue_max=QUEUE_MAX, message_max=CONTROL_MESSAGE_MAX)
+        channel = ControlChannel(link, queue_max=self._queue_max, message_max=self._message_max)
         self._channels[session.advert] = _Open(session, source, link, channel)
         return channel
 

@@ -76,7 +76,7 @@ class ReceivingSessions:
         self._deferred_events = DeferredEvents(event_loop, self.notifier)
         self._losses_due_ns = 0
         self._kept: dict[SessionAdvert, int] = {}
-        self.channels = ReceiverChannels(event_loop.hurry)
+        self.channels = ReceiverChannels(options, event_loop.hurry)
         self.blocked = False
         self.recoveries = TopicRecoveries(self.channels, self._has, event_loop.hurry)
         self.responder_of: Callable[[SessionAdvert], Responder] | None = None

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from ipcbus.resolution.local.adverts import SessionAdvert
     from ipcbus.runtime.loop.event_loop import EventLoop
 
-RESPONSE_MAX = control_messages.CONTROL_MESSAGE_MAX - control_messages.RESPONSE_HEADER
-"""Longest response in bytes."""
-
 _SHORT = 4096
 """Longest response in bytes that takes the short way through `send_short`."""
 _RETRY_S = 0.001
@@ -57,6 +54,7 @@ class Responses:
         event_loop: EventLoop,
         channels: ResponseChannels,
         *,
+        message_max: int,
         check: Callable[[], None],
         wait: Callable[[float], None],
     ) -> None:
@@ -67,9 +65,11 @@ class Responses:
             event_loop: the event loop of the context.
             channels: the ways to the asking contexts.
             check: raises an error when the context is closed, or belongs to the parent of a fork.
+            message_max: longest control message in bytes (option control_channel_message_maximum).
             wait: lets the context work for a number of seconds at most; not inside a callback.
         """
         self._domain, self._event_loop, self._channels = domain, event_loop, channels
+        self._response_max = message_max - control_messages.RESPONSE_HEADER
         self._check, self._wait = check, wait
         self.sent = self.blocked = self.would_block = 0
 
@@ -115,10 +115,10 @@ class Responses:
             raise TypeError(
                 f"{what}: a response must be bytes-like, not {type(data).__name__}; encode it first"
             ) from None
-        if given.nbytes > RESPONSE_MAX:
+        if given.nbytes > self._response_max:
             raise MessageTooLarge(
-                f"{what}: a response of {given.nbytes} bytes is longer than the limit of {RESPONSE_MAX}; send it in "
-                "parts, or publish it on a topic"
+                f"{what}: a response of {given.nbytes} bytes is longer than the limit of {self._response_max}; send "
+                "it in parts, publish it on a topic, or raise option control_channel_message_maximum in both contexts"
             )
         self._send(address, control_messages.response(address.request, given), what)
 

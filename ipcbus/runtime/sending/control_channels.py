@@ -6,12 +6,12 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from ipcbus.recovery.control_channel import QUEUE_MAX, ControlChannel
+from ipcbus.recovery.control_channel import ControlChannel
 from ipcbus.recovery.retransmitter import Retransmitter, RetransmitterSettings
 from ipcbus.runtime.loop.timerfd import FOREVER_NS
 from ipcbus.transport.ring.session_pipes import SessionPipes
 from ipcbus.wire import control_messages
-from ipcbus.wire.control_messages import CONTROL_MESSAGE_MAX, InfoRequest, RangeRequest, TsniRequest
+from ipcbus.wire.control_messages import InfoRequest, RangeRequest, TsniRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,8 +36,11 @@ class SessionChannels:
     ) -> None:
         """Begins without channels."""
         self.pipes = SessionPipes(session, queue_bytes=options.control_channel_size, group=options.shared_memory_group)
-        self.retransmitter = Retransmitter(RetransmitterSettings(time_share=options.retransmit_time_share / 100))
-        self._session, self._respond = session, respond
+        settings = RetransmitterSettings(
+            time_share=options.retransmit_time_share / 100, message_max=options.control_channel_message_maximum
+        )
+        self.retransmitter = Retransmitter(settings)
+        self._session, self._options, self._respond = session, options, respond
         self._called_ns = -_CALLED_NS
         self._lock = threading.Lock()
         self._closed = False
@@ -60,7 +63,11 @@ class SessionChannels:
         for link in links:
             channel = self._channels.get(link)
             if channel is None:
-                channel = ControlChannel(link, queue_max=QUEUE_MAX, message_max=CONTROL_MESSAGE_MAX)
+                channel = ControlChannel(
+                    link,
+                    queue_max=self._options.control_channel_queue_maximum,
+                    message_max=self._options.control_channel_message_maximum,
+                )
                 if not self._channels:
                     self.pipes.arm(sleeps=False)  # from now on, the context looks without being woken
                 self._channels[link] = channel

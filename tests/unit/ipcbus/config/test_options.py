@@ -58,6 +58,8 @@ DEFAULTS: dict[str, dict[str, bool | int | str]] = {
         "resolver_multicast_ttl": 16,
         "resolver_multicast_receiver_socket_buffer": 8388608,
         "control_channel_size": 262144,
+        "control_channel_queue_maximum": 1048576,
+        "control_channel_message_maximum": 67108864,
         "retransmit_time_share": 20,
         "resolver_unicast_daemon": "",
         "resolver_unicast_interface": "127.0.0.1",
