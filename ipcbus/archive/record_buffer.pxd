@@ -7,6 +7,7 @@ from ipcbus.delivery.received_message cimport Message, Origin
 cdef class TopicState:
     cdef uint32_t topic, session
     cdef int64_t resume_at      # the log has, or reports as lost, the numbers below this one; -1 when not known
+    cdef int64_t resumed_ns     # when the last of these numbers was recorded or reported
     cdef uint64_t noted         # number of the last row noted for it, plus 1
 
 cdef class RecordBuffer:
@@ -39,6 +40,7 @@ cdef class RecordBuffer:
     cdef int copy_without_gil(self, Message message) except -1
     cdef int event(self, Message message) except -1
     cdef int select_origin(self, Origin origin) except -1
+    cdef bint is_known(self, Message message) except -1
     cdef int note_missed(self, int64_t until) except -1
     cdef int drop(self, Message message) except -1
     cdef int note(self, int kind, int64_t first, int64_t last) except -1

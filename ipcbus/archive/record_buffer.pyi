@@ -41,7 +41,7 @@ class RecordBuffer:
         freed: Event,
         *,
         waits: bool = False,
-        resume_positions: Mapping[tuple[str, str], int] = {},
+        resume_positions: Mapping[tuple[str, str], tuple[int, int]] = {},
         message_max: int = ...,
         parts: int = 16,
     ) -> None:
@@ -55,8 +55,9 @@ class RecordBuffer:
             freed: set when a block was given back.
             waits: whether a message that finds no memory waits for it; else it is dropped.
             resume_positions: for a topic and source string that an earlier recorder saw, the number after the last one
-                that it recorded or reported. Numbers that are missing between that one and the first message, or the
-                end, are noted as lost.
+                that it recorded or reported, and when it did. A source that keeps messages may send lower numbers
+                again; they are left out. Numbers that are missing between that one and the first message, or the end,
+                are noted as lost.
             message_max: a longer message, with its headers, is dropped.
             parts: into how many blocks the memory is divided.
 

@@ -139,6 +139,8 @@ cdef class RecordBuffer:
             self.make_room(None, 0)
             return 0
         if self.topic_state.resume_at >= 0:
+            if self.is_known(message):
+                return 0
             self.note_missed(<int64_t>message.first_sequence)
         if need - sizeof(Row) > self.message_max:
             self.too_large += message.sequence - message.first_sequence + 1
@@ -199,7 +201,10 @@ cdef class RecordBuffer:
     cdef int event(self, Message message) except -1:
         cdef int64_t first = <int64_t>message.first_sequence, last = <int64_t>message.sequence
         if message.kind == TYPE_UNRECOVERABLE_LOSS or message.kind == TYPE_UNRECOVERABLE_LOSS_BURST:
+            if last < self.topic_state.resume_at:
+                return 0
             if self.topic_state.resume_at >= 0:
+                first = max(first, self.topic_state.resume_at)
                 self.note_missed(first)
             self.losses += 1
             self.lost += last - first + 1
@@ -211,7 +216,9 @@ cdef class RecordBuffer:
                 if message.following:
                     self.note_missed(<int64_t>message.following)
                 else:   # the session may be joined again, and shows it then
-                    self.resume_positions[message.origin.topic, message.origin.source] = self.topic_state.resume_at
+                    self.resume_positions[message.origin.topic, message.origin.source] = (
+                        self.topic_state.resume_at, self.topic_state.resumed_ns
+                    )
             self.note(TYPE_EOS, 0, -1)
             self.topic_states.pop(message.origin, None)
             self.origin = None
@@ -226,11 +233,25 @@ cdef class RecordBuffer:
             topic_state = TopicState()
             topic_state.topic = number_of_name(self.topics, origin.topic)
             topic_state.session = number_of_name(self.sources, origin.source)
-            topic_state.resume_at = self.resume_positions.pop((origin.topic, origin.source), -1)
+            topic_state.resume_at, topic_state.resumed_ns = self.resume_positions.pop(
+                (origin.topic, origin.source), (-1, 0)
+            )
             self.topic_states[origin] = topic_state
         self.topic_state = topic_state
         self.origin = origin
         return 0
+
+    @cython.final
+    cdef bint is_known(self, Message message) except -1:
+        """Returns whether an earlier recorder has a message, as the source sent it again from its retention."""
+        cdef TopicState topic_state = self.topic_state
+        if <int64_t>message.first_sequence >= topic_state.resume_at:
+            return False
+        if message.send_ticks and epoch_ns(message.send_ticks) > topic_state.resumed_ns + CLOCK_SKEW_MAX_NS:
+            return False    # the topic ended meanwhile and began again in the same session: a topic of its own
+        if <int64_t>message.sequence >= topic_state.resume_at:  # a part of its fragments was reported lost
+            self.note_missed(<int64_t>message.sequence + 1)
+        return True
 
     @cython.final
     cdef int note_missed(self, int64_t until) except -1:

@@ -64,8 +64,8 @@ class RecorderStats:
         dropped: sequence numbers of messages that found no memory, or are too large for a segment; the log has a loss
             for each.
         too_large: the part of `dropped` whose messages are too large for a segment.
-        missed: sequence numbers that were sent while no recorder ran, in sessions that an earlier recorder saw; the log
-            has a loss for each.
+        missed: sequence numbers that were sent while no recorder ran, in sessions that an earlier recorder saw, and
+            that their source did not keep (option late_join); the log has a loss for each.
         unwritten: sequence numbers of messages that were in memory at the stop, and that the disk refused; the log has
             no loss for them. The next recorder of the stream counts them as missed if their sessions still exist.
         buffered_bytes: memory that holds messages which are not in the log yet.
@@ -95,6 +95,9 @@ class RecorderStats:
 
 class Recorder:
     """Records topics into a log of an archive.
+
+    A recorder goes on where an earlier recorder of the stream stopped: it takes what was sent meanwhile from sources
+    that keep it (option late_join), and notes the rest as lost.
 
     When `stop` returns, everything that arrived before is in the log, or is noted there as lost. When the disk refuses,
     the recorder tries again; meanwhile messages wait in memory, and when the memory is full they are dropped and noted

@@ -21,8 +21,12 @@ _STEP: Final = 1 << 20
 _ENDED: Final = -1
 
 
-def read_resume_positions(log: Log, rows: int = ROWS) -> dict[tuple[str, str], int]:
-    """Returns, for each topic and source string that had not ended, the number after the last one recorded or reported.
+def read_resume_positions(log: Log, rows: int = ROWS) -> dict[tuple[str, str], tuple[int, int]]:
+    """Returns up to where each topic of each session is recorded.
+
+    Returns:
+        For each topic and source string that had not ended, the number after the last one recorded or reported lost,
+        and the receive time of that row.
 
     Args:
         log: the log of the stream that is to be recorded; no process writes it.
@@ -33,27 +37,30 @@ def read_resume_positions(log: Log, rows: int = ROWS) -> dict[tuple[str, str], i
     """
     first, end = log.bounds()
     first = max(first, end - rows)
-    found: dict[int, int] = {}
+    found: dict[int, tuple[int, int]] = {}
     while end > first:
         start = max(first, end - _STEP)
-        step: dict[int, int] = {}
+        step: dict[int, tuple[int, int]] = {}
         for chunk in log.read(start, end, verify=False, messages=False, on_damage=leave_out, on_hole=leave_out):
             step.update(_last(chunk.rows))
         found = step | found
         end = start
     topics, sources = log.topics(), log.sessions()
-    named = ((topics.get(key >> 32), sources.get(key & 0xFFFFFFFF), sequence) for key, sequence in found.items())
+    named = ((topics.get(key >> 32), sources.get(key & 0xFFFFFFFF), *last) for key, last in found.items())
     return {
-        (topic, source): sequence + 1
-        for topic, source, sequence in named
+        (topic, source): (sequence + 1, receive_ns)
+        for topic, source, sequence, receive_ns in named
         # A row that another program wrote need not name a topic or session.
         if topic is not None and source is not None and sequence != _ENDED
     }
 
 
-def _last(rows: NDArray[np.void]) -> dict[int, int]:
-    """Returns the last number of each topic and session; `_ENDED` where the session ended."""
+def _last(rows: NDArray[np.void]) -> dict[int, tuple[int, int]]:
+    """Returns number and receive time of the last row of each topic and session; `_ENDED` where the session ended."""
     kinds = rows["type"]
     rows = rows[((rows["numbers"] > 0) | (kinds == MessageType.EOS)) & (kinds != TYPE_LOSS_DAMAGE)][::-1]
     keys, places = np.unique(rows["topic"].astype(np.uint64) << 32 | rows["session"], return_index=True)
-    return dict(zip(keys.tolist(), rows["sequence"][places].tolist(), strict=True))
+    last = rows[places]
+    return dict(
+        zip(keys.tolist(), zip(last["sequence"].tolist(), last["receive_ns"].tolist(), strict=True), strict=True)
+    )

@@ -81,6 +81,67 @@ def test_a_killed_recorder_goes_on_and_every_number_is_accounted_for(
     assert len(archive.logs()) == 1
 
 
+@pytest.mark.parametrize("transport", ["lbtipc", "lbtsmx"])
+@pytest.mark.parametrize("kills", [1, pytest.param(5, marks=pytest.mark.long)])
+def test_a_killed_recorder_goes_on_where_it_stopped_when_the_source_keeps_messages(
+    domain: str, peers: Peers, tmp_path: Path, transport: str, kills: int
+) -> None:
+    """The publisher sends all the time, also while no recorder is there."""
+    archive = Archive.create(tmp_path)
+    publisher = peers.start()
+    source = publisher.do(
+        "source", topic="t", transport=transport, late_join=1, retransmit_retention_size_limit=256 << 20
+    )
+    publisher.do("stream", topic="t", pause=0.0005)
+    for _ in range(kills + 1):
+        with RecorderProcess(domain, tmp_path, "t") as recorder:
+            grown(archive, 2000)
+            recorder.kill()
+        until(lambda: not stats.take_snapshot(domain).contexts[0].receivers, "the end of the recorder")
+    with RecorderProcess(domain, tmp_path, "t") as recorder:
+        grown(archive, 2000)
+        publisher.do("halt")
+        sent = publisher.do("end", topic="t")
+        ended(archive)
+        report = recorder.end()
+    rows = rows_of(archive)
+    assert accounted(rows, "t", source) == (0, sent, sent, 0)
+    assert [row.first for row in messages(rows)] == list(range(sent))
+    assert all(number_of(row.value) == row.first for row in messages(rows))
+    assert (report["missed"], report["lost"], report["dropped"]) == (0, 0, 0)
+    assert len(archive.logs()) == 1
+
+
+@pytest.mark.parametrize("transport", ["lbtipc", "lbtsmx"])
+def test_what_a_source_does_not_keep_long_enough_is_recorded_as_lost(
+    domain: str, peers: Peers, tmp_path: Path, transport: str
+) -> None:
+    archive = Archive.create(tmp_path)
+    publisher = peers.start()
+    source = publisher.do(
+        "source", topic="t", transport=transport, late_join=1, retransmit_retention_size_limit=64 << 10
+    )
+    with RecorderProcess(domain, tmp_path, "t") as recorder:
+        publisher.do("joined", topic="t")
+        before = publisher.do("send", topic="t", count=3000)
+        until(lambda: len(rows_of(archive)) == before + 1, "all of them")
+        recorder.kill()
+    publisher.do("await_receivers", topic="t", count=0)
+    publisher.do("send", topic="t", count=5000)
+    with RecorderProcess(domain, tmp_path, "t") as recorder:
+        publisher.do("joined", topic="t")
+        sent = publisher.do("end", topic="t")
+        ended(archive)
+        report = recorder.end()
+    rows = rows_of(archive)
+    first, following, recorded, lost = accounted(rows, "t", source)
+    assert (first, following, recorded + lost) == (0, sent, sent)
+    (gap,) = losses(rows)
+    assert (gap.type, gap.first) == (TYPE_LOSS_RECORDER, before)
+    assert 100 < sent - gap.last - 1 < 2000  # what 64 KiB hold
+    assert report["missed"] == lost == gap.numbers
+
+
 @TRANSPORTS
 def test_what_a_killed_publisher_had_sent_is_recorded(
     domain: str, peers: Peers, tmp_path: Path, transport: str

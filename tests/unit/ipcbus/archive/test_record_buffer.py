@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -15,10 +14,8 @@ from ipcbus.archive.record_buffer import BUFFER_BYTES_MIN, RecordBuffer
 from ipcbus.delivery.message_types import MessageType
 from ipcbus.delivery.received_message import Origin, whole_message
 from ipcbus.wire.properties import pack
+from ringbuf.clock import ticks, ticks_to_epoch_ns
 from tests.kit.staging import BURST, LOSS, OWN, PART, ROW, Desk
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 def test_rows_hold_what_the_messages_were() -> None:
@@ -138,7 +135,7 @@ def test_a_message_that_no_segment_holds_is_a_loss() -> None:
 
 @pytest.mark.parametrize("first", [MessageType.DATA, LOSS])
 def test_what_was_sent_while_no_recorder_was_there_is_told(first: MessageType) -> None:
-    known: Mapping[tuple[str, str], int] = {("t", "s"): 5, ("u", "s"): 3, ("v", "s"): 9}
+    known = {("t", "s"): (5, 0), ("u", "s"): (3, 0), ("v", "s"): (9, 0)}
     desk = Desk(resume_positions=known)
     desk.event(MessageType.BOS)
     if first is LOSS:
@@ -163,7 +160,7 @@ def test_what_was_sent_while_no_recorder_was_there_is_told(first: MessageType) -
 def test_what_was_sent_while_no_recorder_was_there_is_told_at_the_end(
     following: int, told: list[tuple[int, int, int, int]]
 ) -> None:
-    desk = Desk(resume_positions={("t", "s"): 5})
+    desk = Desk(resume_positions={("t", "s"): (5, 0)})
     desk.event(MessageType.BOS)
     desk.event(MessageType.EOS, following=following)
     assert [(row.topic, row.type, row.first, row.last) for row in desk.drain()] == [
@@ -175,11 +172,46 @@ def test_what_was_sent_while_no_recorder_was_there_is_told_at_the_end(
 
 
 def test_where_nobody_knows_the_end_it_is_told_when_the_session_is_joined_again() -> None:
-    desk = Desk(resume_positions={("t", "s"): 5})
+    desk = Desk(resume_positions={("t", "s"): (5, 0)})
     desk.event(MessageType.EOS)
     desk.send(8, b"", Origin("t", "s"))
     assert [row[2:5] for row in desk.drain()] == [(1, 0, -1), (OWN, 5, 7), (0, 8, 8)]
     assert desk.stage.missed == 3
+
+
+def test_what_a_source_sends_again_and_the_log_has_is_left_out() -> None:
+    desk = Desk(resume_positions={("t", "s"): (5, 0)})
+    desk.event(MessageType.BOS)
+    desk.event(LOSS, 1, 1)
+    for number in (2, 3, 4, 5):
+        desk.send(number)
+    assert [row[2:5] for row in desk.drain()] == [(20, 0, -1), (0, 5, 5)]
+    assert (desk.stage.lost, desk.stage.missed, desk.stage.dropped) == (0, 0, 0)
+
+
+def test_what_is_not_kept_any_more_is_missed() -> None:
+    desk = Desk(resume_positions={("t", "s"): (5, 0)})
+    desk.event(BURST, 3, 6)
+    desk.send(7)
+    assert [row[2:5] for row in desk.drain()] == [(BURST, 5, 6), (0, 7, 7)]
+    assert (desk.stage.lost, desk.stage.missed) == (2, 0)
+
+
+def test_a_message_that_was_reported_lost_in_part_is_lost() -> None:
+    desk = Desk(resume_positions={("t", "s"): (5, 0)})
+    desk.send(6, b"in pieces", first=3)
+    desk.send(7)
+    assert [row[2:5] for row in desk.drain()] == [(OWN, 5, 6), (0, 7, 7)]
+
+
+def test_lower_numbers_that_were_sent_later_are_of_a_topic_that_began_again() -> None:
+    sent = ticks()
+    before = ticks_to_epoch_ns(sent) - 2_000_000_000
+    for resumed_ns, kept in ((before, [0, 1, 5]), (before + 4_000_000_000, [5])):
+        desk = Desk(resume_positions={("t", "s"): (5, resumed_ns)})
+        for number in (0, 1, 5):
+            desk.stage.record(whole_message(desk.origin, b"", number, number, 0, sent, None))
+        assert [row.first for row in desk.drain()] == kept
 
 
 def test_a_stretch_longer_than_a_row_can_say_is_cut_short() -> None:
