@@ -14,20 +14,19 @@ class RetransmittedFeed:
     messages: int
     """The messages, and fragments of messages, that it took so far."""
 
-    def __init__(self, demux: Demux, controller: Controller, *, epoch: bool = False) -> None:
+    def __init__(self, demux: Demux, controller: Controller) -> None:
         """Makes a feed without a retransmission.
 
         Args:
             demux: of the session; it counts the messages.
             controller: of the topic, or of one later receiver of it; a `DeliveryController`.
-            epoch: whether send times in entries are ns since the epoch (from another host) instead of clock ticks.
         """
 
     @property
     def busy(self) -> bool:
         """Whether a retransmission is not finished."""
 
-    def begin(self, first: int, last: int, entries: bytes, flag: int) -> None:
+    def begin(self, first: int, last: int, entries: bytes, flag: int, *, epoch: bool = False) -> None:
         """Takes a retransmission; call `run` next.
 
         Args:
@@ -35,6 +34,7 @@ class RetransmittedFeed:
             last: its last number; what the source still has of `first` to `last` is in `entries`.
             entries: messages behind `RETAINED_HEADER`s, ascending (`wire.wire_layout`); they are checked here.
             flag: the bit of `MessageFlag` that its messages get.
+            epoch: whether send times in entries are ns since the epoch (over UDP) instead of clock ticks.
 
         Raises:
             ValueError: the previous retransmission is not finished.

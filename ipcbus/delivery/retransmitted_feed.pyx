@@ -29,8 +29,7 @@ cdef enum:
 
 
 cdef class RetransmittedFeed:
-    def __init__(self, Demux demux, Controller controller, *, bint epoch=False):
-        self.epoch = epoch
+    def __init__(self, Demux demux, Controller controller):
         self.demux = demux
         self.controller = controller
 
@@ -38,7 +37,7 @@ cdef class RetransmittedFeed:
     def busy(self):
         return self.entries is not None
 
-    def begin(self, uint64_t first, uint64_t last, bytes entries, int flag):
+    def begin(self, uint64_t first, uint64_t last, bytes entries, int flag, *, bint epoch=False):
         if self.entries is not None:
             raise ValueError("the previous retransmission is not finished; call run() until it returns True")
         self.entries = entries
@@ -47,6 +46,7 @@ cdef class RetransmittedFeed:
         self.reached = first
         self.last = last
         self.flag = flag
+        self.epoch = epoch
 
     def run(self, int64_t now_ns):
         cdef Demux demux = self.demux

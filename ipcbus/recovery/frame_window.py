@@ -119,7 +119,8 @@ class FrameWindow:
             pace: limits the frames that this side sends.
         """
         self.frame_max: int = FRAME_BYTES
-        self.broken = ""
+        self.over = ""
+        """The reason why neither side can send any more; empty before. Frames that have come can still be taken."""
         self.epoch, self.peer_epoch = epoch, peer_epoch
         self.counts = FrameCounts()
         self._settings, self._pace = settings, pace
@@ -151,16 +152,16 @@ class FrameWindow:
         """Takes a frame to send; False when the window is full, and while the channel is not open or broken."""
         if not 0 < len(frame) <= self.frame_max:
             raise ValueError(f"a frame of {len(frame)} bytes, but the link takes 1 to {self.frame_max}")
-        self._wants_room = self.broken == "" and (not self.peer_epoch or len(self._sent) >= WINDOW)
-        if self.broken or self._wants_room:
+        self._wants_room = self.over == "" and (not self.peer_epoch or len(self._sent) >= WINDOW)
+        if self.over or self._wants_room:
             return False
         self._wakes |= not self._sent
         self._sent.append(_Sent(frame))
         return True
 
     def take(self) -> bytes | None:
-        """Returns the next frame; None when there is no frame now, and when the channel is broken."""
-        if self.broken or not self._ready:
+        """Returns the next frame; None when there is no frame now."""
+        if not self._ready:
             return None
         self._taken += 1
         # A side that waits for room hears of it at once, others not each time.
@@ -169,10 +170,21 @@ class FrameWindow:
         return self._ready.popleft()
 
     def close(self) -> None:
-        """Ends the channel; the next `packets` say so to the other side."""
-        if not self.broken:
+        """Ends the channel, also for frames that were not taken; the next `packets` say so to the other side."""
+        self._ready.clear()
+        if not self.over:
             self._ends = True
             self._break("this side has closed the channel")
+
+    @property
+    def broken(self) -> str:
+        """The reason why the channel cannot be used any more; empty while frames that have come can be taken."""
+        return "" if self._ready else self.over
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether frames have not come to the other side yet, which still uses the channel."""
+        return not self.over and bool(self._sent)
 
     @property
     def ready(self) -> bool:
@@ -191,7 +203,7 @@ class FrameWindow:
         """Takes a packet of the other side; one of another channel is counted."""
         opens = not self.peer_epoch and packet.sender
         ends = bool(packet.flags & ENDED)
-        if self.broken or packet.to != self.epoch or not (opens or ends or packet.sender == self.peer_epoch):
+        if self.over or packet.to != self.epoch or not (opens or ends or packet.sender == self.peer_epoch):
             self.counts.packets_dropped += 1
             return
         if ends:
@@ -274,7 +286,7 @@ class FrameWindow:
 
     def turn(self, now_ns: int) -> None:
         """Runs the timer if it has expired."""
-        if self.broken:
+        if self.over:
             return
         self._wake(now_ns)
         if not self._awaits:
@@ -302,7 +314,7 @@ class FrameWindow:
     @property
     def next_ns(self) -> int | None:
         """The time at which to call `turn` and `packets`; None when nothing is due before the next call."""
-        if self.broken or not self._awaits:
+        if self.over or not self._awaits:
             return None
         due_ns = min(self._timer_ns, self._progress_ns + self._settings.give_up)
         return due_ns if self._paced_ns is None else min(due_ns, self._paced_ns)
@@ -340,7 +352,7 @@ class FrameWindow:
         if self._ends:
             self._ends = False
             return [udp_packets.frame_ack(session_id, cookie, self.peer_epoch, self.epoch, (0, 0, 0), ENDED)]
-        if self.broken:
+        if self.over:
             return found
         if not self.peer_epoch:
             if self._asks:
@@ -389,14 +401,14 @@ class FrameWindow:
         return found
 
     def end(self, reason: str) -> None:
-        """Breaks the channel, without a word to the other side."""
-        if not self.broken:
+        """Ends the channel, without a word to the other side."""
+        if not self.over:
             self._break(reason)
 
     def _break(self, reason: str) -> None:
-        self.broken = reason
+        self.over = reason
+        self._wants_room = False
         self._sent.clear()
-        self._ready.clear()
         self._held.clear()
 
 
@@ -421,10 +433,10 @@ class FrameAcceptor:
         """Takes a packet of the peer; returns whether that makes a new channel, which replaces an older one."""
         window = self.window
         if window is not None and packet.sender == window.peer_epoch and packet.to in (0, window.epoch):
-            if packet.to and not window.broken:
+            if packet.to and not window.over:
                 window.receive(packet, now_ns)
             elif not packet.flags & ENDED:
-                self._answer(packet, 0 if window.broken else window.epoch)
+                self._answer(packet, 0 if window.over else window.epoch)
             return False
         if not packet.sender or packet.flags & ENDED:
             return False

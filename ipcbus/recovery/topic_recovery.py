@@ -91,7 +91,8 @@ class TopicRecovery:
             number: tells the source's answer to this recovery from those to others on the same channel.
         """
         self.topic, self._number = topic, number
-        self._target, self._settings, self._asks_at_once = target, settings, asks_at_once
+        self._target, self._settings = target, settings
+        self.asks_at_once = asks_at_once
         self._requests: list[_Request] = []
         self._noted: deque[tuple[int, int]] = deque()  # numbers below the first may be asked for from the second on
         self._askable = 0
@@ -124,7 +125,7 @@ class TopicRecovery:
 
     def missing(self, first: int, last: int, now_ns: int) -> None:
         """Takes note of a gap."""
-        delay_ns = 0 if self._asks_at_once else self._terms.initial_delay_ns
+        delay_ns = 0 if self.asks_at_once else self._terms.initial_delay_ns
         self._noted.append((last + 1, now_ns + delay_ns))
 
     def info(self, found: Info, now_ns: int) -> None:
@@ -234,7 +235,7 @@ class TopicRecovery:
     @property
     def askable_last(self) -> int:
         """The highest number that it may ask for now: the transport may still bring the others."""
-        if self._asks_at_once or self._target.joins_late or self._target.skips_live:
+        if self.asks_at_once or self._target.joins_late or self._target.skips_live:
             return NUMBER_MAX
         return self._askable - 1
 

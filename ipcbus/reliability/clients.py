@@ -263,6 +263,10 @@ class Clients:
         """Drops a client that leaves."""
         self._drop(client, Cause.LEAVE)
 
+    def forget(self, client: Client) -> None:
+        """Drops a client whose context has died."""
+        self._drop(client, Cause.SILENCE)
+
     def turn(self, now_ns: int) -> int:
         """Drops clients that are silent for the activity timeout; returns how many."""
         dropped = 0

@@ -200,6 +200,11 @@ class ReliableSender:
         """Returns the client that is registered at an address."""
         return self._clients.get(address)
 
+    def forget(self, client: Client) -> None:
+        """Drops a client whose context has died."""
+        self._clients.forget(client)
+        self._note_receivers()
+
     @property
     def retransmit_limiter(self) -> RateLimiter:
         """The limit of retransmissions, which frames of control channels share."""

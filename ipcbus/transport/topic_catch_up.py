@@ -39,7 +39,6 @@ class TopicCatchUp:
         settings: RecoverySettings,
         *,
         asks_at_once: bool,
-        epoch: bool = False,
         number: int = 0,
         waiting_bytes_max: int = 1 << 20,
     ) -> None:
@@ -50,7 +49,6 @@ class TopicCatchUp:
             controller: of the topic.
             settings: options of its receivers.
             asks_at_once: whether a gap is asked for without delay (rings).
-            epoch: whether the source is on another host, and gives send times since the epoch.
             number: tells the source's answer to this recovery from those to others of the same context.
             waiting_bytes_max: most bytes of retransmissions that wait for room in a receiver.
         """
@@ -59,8 +57,8 @@ class TopicCatchUp:
             controller.topic_number, controller, settings, asks_at_once=asks_at_once, number=number
         )
         self._demux = demux
-        self._feed = RetransmittedFeed(demux, controller, epoch=epoch)
-        self._waiting: deque[tuple[int, int, bytes]] = deque()
+        self._feed = RetransmittedFeed(demux, controller)
+        self._waiting: deque[tuple[int, int, bytes, bool]] = deque()
         self._waiting_bytes, self._waiting_bytes_max = 0, waiting_bytes_max
         self._range = (0, 0)
         self._delivers = False
@@ -78,17 +76,27 @@ class TopicCatchUp:
         """Asks the source for lost messages from now on."""
         self.controller.recovers = True
 
+    def switched(self, *, asks_at_once: bool) -> None:
+        """Takes note that the session has another transport; `asks_at_once` as at the beginning."""
+        self.recovery.asks_at_once = asks_at_once
+
     def info(self, message: Info, now_ns: int) -> None:
         """Handles what the source says it keeps."""
         self.recovery.info(message, now_ns)
 
-    def retransmission(self, message: Retransmission, now_ns: int) -> None:
-        """Delivers messages that the source has sent again; `work` delivers those that find no room now."""
+    def retransmission(self, message: Retransmission, now_ns: int, *, epoch: bool = False) -> None:
+        """Delivers messages that the source has sent again; `work` delivers those that find no room now.
+
+        Args:
+            message: the messages.
+            now_ns: the time.
+            epoch: whether their send times are ns since the epoch (over UDP) instead of clock ticks.
+        """
         # What is gone at the source, and was not asked for, may still come over the transport.
         last = message.last if message.entries else min(message.last, self.recovery.askable_last)
         fits = self._waiting_bytes + len(message.entries) <= self._waiting_bytes_max or not self._waiting
         if fits and message.first <= last:
-            self._waiting.append((message.first, last, bytes(message.entries)))
+            self._waiting.append((message.first, last, bytes(message.entries), epoch))
             self._waiting_bytes += len(message.entries)
             self._deliver(now_ns)
 
@@ -130,10 +138,10 @@ class TopicCatchUp:
     def _deliver_waiting(self, now_ns: int) -> None:
         while self._feed.busy or self._waiting:
             if not self._feed.busy:
-                first, last, entries = self._waiting.popleft()
+                first, last, entries, epoch = self._waiting.popleft()
                 self._waiting_bytes -= len(entries)
                 self._range = first, last
-                self._feed.begin(first, last, entries, self.controller.recovery_flag)
+                self._feed.begin(first, last, entries, self.controller.recovery_flag, epoch=epoch)
             if not self._feed.run(now_ns):
                 self.recovery.hold(now_ns)
                 break

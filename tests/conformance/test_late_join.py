@@ -9,7 +9,7 @@ import pytest
 
 import ipcbus
 from ipcbus import MessageFlag, MessageType
-from tests.kit.bus import GIVE_UP_S, LBTIPC, LBTSMX, RINGS, Bus, Kind
+from tests.kit.bus import GIVE_UP_S, KINDS, LBTIPC, LBTRM, LBTSMX, Bus, Kind
 from tests.kit.forms import FORMS, CallbackTaker, ReceiveTaker, Taker
 from tests.kit.payload import Books, Ledger, balanced, body
 
@@ -21,7 +21,7 @@ sequential = pytest.mark.parametrize("mode", ["sequential"])
 embedded = pytest.mark.parametrize("mode", ["embedded"])
 
 
-@pytest.fixture(params=RINGS, ids=lambda kind: str(kind.name))
+@pytest.fixture(params=[*KINDS, LBTRM], ids=lambda kind: str(kind.name))
 def kind(request: pytest.FixtureRequest) -> Kind:
     """A transport that has late join."""
     found: Kind = request.param

@@ -13,13 +13,14 @@ import pytest
 
 import ipcbus
 from ipcbus import MessageType
-from tests.kit.bus import LBTIPC, on_rings
+from ipcbus.wire.wire_layout import UPLINK
+from tests.kit.bus import LBTIPC, on_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from multiprocessing.synchronize import Event
 
-    from ipcbus import Message
+    from ipcbus import Message, Source
     from tests.kit.bus import Bus
 
 one_mode = pytest.mark.parametrize("mode", ["embedded"])
@@ -32,7 +33,7 @@ def echo(message: Message) -> None:
         message.respond(b"[" + message.data + b"]")
 
 
-@on_rings
+@on_all
 @pytest.mark.parametrize("contexts", [1, 2])
 def test_requests_are_answered(bus: Bus, contexts: int) -> None:
     """With one context on both sides every mode works; with two, the answering one delivers by itself."""
@@ -47,7 +48,7 @@ def test_requests_are_answered(bus: Bus, contexts: int) -> None:
         )
 
 
-@on_rings
+@on_all
 @one_mode
 def test_many_threads_ask_at_once(bus: Bus) -> None:
     bus.receiver("t", echo)
@@ -65,7 +66,7 @@ def test_many_threads_ask_at_once(bus: Bus) -> None:
     assert got == {which: [b"[%d/%d]" % (which, number) for number in range(50)] for which in range(4)}
 
 
-@on_rings
+@on_all
 def test_several_responders_answer_one_request(bus: Bus) -> None:
     def answers(name: bytes) -> Callable[[Message], None]:
         return lambda message: message.respond(name) if message.type is MessageType.REQUEST else None
@@ -80,7 +81,7 @@ def test_several_responders_answer_one_request(bus: Bus) -> None:
     assert (sorted(got), request.responses) == ([b"a", b"b", b"c"], 3)
 
 
-@on_rings
+@on_all
 def test_a_message_answered_later_and_twice(bus: Bus) -> None:
     asked: list[Message] = []
     bus.receiver("t", lambda m: asked.append(m) if m.type == 2 else None)
@@ -98,7 +99,7 @@ def test_a_message_answered_later_and_twice(bus: Bus) -> None:
     assert got == [b"1", b"2"]
 
 
-@on_rings
+@on_all
 @one_mode
 def test_responses_may_be_long(bus: Bus) -> None:
     value = bytes(range(256)) * 40960  # 10 MiB
@@ -108,7 +109,7 @@ def test_responses_may_be_long(bus: Bus) -> None:
         assert source.request(b"%d" % length, timeout=30).data == value[:length]
 
 
-@on_rings
+@on_all
 @one_mode
 def test_a_response_that_is_too_long_is_refused(bus: Bus) -> None:
     errors: list[Exception] = []
@@ -126,7 +127,7 @@ def test_a_response_that_is_too_long_is_refused(bus: Bus) -> None:
     assert "longer than the limit" in str(errors[0])
 
 
-@on_rings
+@on_all
 @one_mode
 def test_a_full_way_makes_a_callback_fail_and_another_thread_wait(bus: Bus) -> None:
     """The asking context does not read until the end."""
@@ -167,7 +168,7 @@ def test_a_full_way_makes_a_callback_fail_and_another_thread_wait(bus: Bus) -> N
     assert found["resps_sent"] == len(got)
 
 
-@on_rings
+@on_all
 def test_another_process_answers_by_the_return_address(bus: Bus) -> None:
     addresses: list[bytes] = []
     bus.receiver("t", lambda m: addresses.append(m.return_address) if m.type == 2 else None)
@@ -175,7 +176,9 @@ def test_another_process_answers_by_the_return_address(bus: Bus) -> None:
     got: list[bytes] = []
     source.requests(b"x", lambda message: got.append(message.data))
     bus.until(lambda: addresses, "the request")
-    process = multiprocessing.get_context("spawn").Process(target=answer_there, args=(bus.domain, addresses[0], 3))
+    process = multiprocessing.get_context("spawn").Process(
+        target=answer_there, args=(bus.domain, bus.kind.context_options, addresses[0], 3)
+    )
     process.start()
     try:
         bus.until(lambda: len(got) == 3, "its answers")
@@ -185,10 +188,10 @@ def test_another_process_answers_by_the_return_address(bus: Bus) -> None:
     assert process.exitcode == 0
 
 
-def answer_there(domain: str, address: bytes, count: int) -> None:
+def answer_there(domain: str, options: dict[str, object], address: bytes, count: int) -> None:
     """Answers in the place of the receiver, in a context of its own."""
     for mode, first in (("embedded", 0), ("sequential", 1)):
-        with ipcbus.Context(domain=domain, operational_mode=mode) as context:
+        with ipcbus.Context({"context": options}, domain=domain, operational_mode=mode) as context:
             for number in range(first, first + 1 if mode == "embedded" else count):
                 context.respond(address, b"there %d" % number)
 
@@ -221,7 +224,7 @@ def test_odd_return_addresses_are_refused(bus: Bus) -> None:
         context.respond(address, b"x")
 
 
-@on_rings
+@on_all
 @one_mode
 def test_a_context_that_only_answered_leaves_again(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ipcbus.runtime.receiving.response_sessions.KEPT_NS", 0)
@@ -233,19 +236,29 @@ def test_a_context_that_only_answered_leaves_again(bus: Bus, monkeypatch: pytest
     bus.until(lambda: addresses, "the request")
     bus.context("other").respond(addresses[0], b"x")
     bus.until(lambda: got, "the answer")
-    slots = source._session.channel.slots
-    bus.until(lambda: slots.active_mask().bit_count() == 1, "the slot to be free")
+    bus.until(lambda: len(contexts_on(source)) == 1, "it to leave")
     assert receiver.sessions
 
 
-@on_rings
+def contexts_on(source: Source) -> set[int]:
+    """The contexts that have joined the session of a source, whatever they receive."""
+    session = source._session
+    slots, udp_sender = session.channel.slots, session.udp_sender
+    found = {slots.identity(slot).context_id for slot in range(slots.slots_max) if slots.active_mask() >> slot & 1}
+    clients = udp_sender.reliable_sender.clients if udp_sender is not None else ()
+    return found - {UPLINK} | {client.context_id for client in clients}
+
+
+@on_all
 @one_mode
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_responder_that_is_killed_is_told(bus: Bus, when: str) -> None:
     """Before: it dies with the request in hand. After: it has answered once."""
     spawn = multiprocessing.get_context("spawn")
     asked = spawn.Event()
-    process = spawn.Process(target=answer_until_killed, args=(bus.domain, when == "after", asked))
+    process = spawn.Process(
+        target=answer_until_killed, args=(bus.domain, bus.kind.context_options, when == "after", asked)
+    )
     process.start()
     source = bus.source("t")
     try:
@@ -260,12 +273,12 @@ def test_a_responder_that_is_killed_is_told(bus: Bus, when: str) -> None:
     finally:
         process.kill()
         process.join()
-    bus.until(lambda: not source._session.channel.slots.active_mask(), "its slot to be free")
+    bus.until(lambda: not source._session._is_read(), "its slot to be free")
 
 
-def answer_until_killed(domain: str, once: bool, asked: Event) -> None:
+def answer_until_killed(domain: str, options: dict[str, object], once: bool, asked: Event) -> None:
     """Answers the first request at most."""
-    with ipcbus.Context(domain=domain) as context:
+    with ipcbus.Context({"context": options}, domain=domain) as context:
         for message in context.receiver("t"):
             if message.type is MessageType.REQUEST:
                 if once and message.data != b"die":
@@ -274,7 +287,7 @@ def answer_until_killed(domain: str, once: bool, asked: Event) -> None:
                     asked.set()
 
 
-@on_rings
+@on_all
 @one_mode
 def test_a_message_answered_after_its_receiver_closed(bus: Bus) -> None:
     """The context joins the session again, only to answer."""
@@ -295,7 +308,7 @@ def test_a_message_answered_after_its_receiver_closed(bus: Bus) -> None:
         asked[0].respond(b"too late")
 
 
-@on_rings
+@on_all
 def test_in_asyncio(bus: Bus) -> None:
     context = bus.context("both")
     bus.receiver("t", echo, context)
@@ -308,7 +321,7 @@ def test_in_asyncio(bus: Bus) -> None:
     assert asyncio.run(ask()) == [b"[%d]" % number for number in range(20)]
 
 
-@on_rings
+@on_all
 @one_mode
 def test_a_request_that_comes_by_late_join_can_be_answered(bus: Bus) -> None:
     source = bus.source("t", late_join=1)

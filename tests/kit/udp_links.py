@@ -34,6 +34,7 @@ class UdpEnds:
         self.source = bus.source(context=self.sending)
         self.receiver = bus.receiver(context=self.receiving)
         bus.joined(self.source)
+        leave_links(self.udp_sender)
 
     @property
     def udp_sender(self) -> UdpSender:
@@ -66,6 +67,11 @@ class UdpEnds:
     def opened(self) -> list[tuple[int, UdpLink]]:
         """Waits for a link that a receiver has opened, and returns it."""
         return opened(self.bus, self.udp_sender)
+
+
+def leave_links(udp_sender: UdpSender) -> None:
+    """Keeps the context of a source from taking the links that receivers open."""
+    udp_sender.on_links = lambda: None
 
 
 def opened(bus: Bus, udp_sender: UdpSender) -> list[tuple[int, UdpLink]]:

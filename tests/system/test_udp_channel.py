@@ -10,7 +10,7 @@ import pytest
 from ipcbus.recovery.frame_window import WINDOW
 from tests.kit.bus import LBTRM, LBTRU, Bus, Kind
 from tests.kit.network import isolated_or_skip
-from tests.kit.udp_links import UdpEnds, opened
+from tests.kit.udp_links import UdpEnds, leave_links, opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -93,6 +93,7 @@ def test_a_source_that_is_closed_breaks_the_link_and_the_next_one_has_another(bu
     again.bus, again.lock, again.receiving, again.receiver = bus, ends.lock, ends.receiving, ends.receiver
     again.sending = bus.context("sending again", mode="sequential")
     again.source = bus.source(context=again.sending)
+    leave_links(again.udp_sender)
     bus.joined(again.source)
     bus.until(lambda: again.udp_receiver.reliable_receiver.channel_cookie, "the registration")
     here, there = again.open()
@@ -131,12 +132,13 @@ def test_a_receiver_that_is_killed_breaks_the_link_and_holds_nobody_up(bus: Bus,
     timeout: dict[str, Any] = {f"transport_{kind.transport}_client_activity_timeout": 1500}
     sending = bus.context("sending")
     source = bus.source(context=sending, **timeout)
+    udp_sender = sending._network._udp_senders[0]
+    leave_links(udp_sender)
     killed = peers.start("sequential", "killed")
     killed.do("receiver", topic="t")
     other = bus.receiver(context=bus.context("receiving"))
     bus.joined(source, 2)
     killed.start("open_link")  # its answer comes when the source has been driven
-    udp_sender = sending._network._udp_senders[0]
     ((_, link),) = opened(bus, udp_sender)
     bus.until(lambda: link.take() == b"from the peer", "a frame")
     killed.kill()

@@ -92,6 +92,8 @@ class Timers:
 
     def attend(self) -> bool:
         """Handles sessions that ended, broke, or wait for room; returns whether a session still waits."""
+        if self._sending_sessions.control_channels.is_called:
+            self.look()
         return self._receiving_sessions.attend()
 
     def take_event_count(self) -> int:
@@ -137,7 +139,7 @@ class Timers:
         return min(*self._next.values(), *soon, self._receiving_sessions.check_losses(now_ns))
 
     def look(self) -> None:
-        """Handles the calls of receivers over control channels, of which a word says that there are some."""
+        """Handles the calls of receivers over control channels, if there are some."""
         channels = self._sending_sessions.control_channels
         channels.look()
         if channels.has_work or self._receiving_sessions.channels.is_readable():
@@ -150,6 +152,11 @@ class Timers:
 
     def _serve_channels(self, now_ns: int) -> int:
         asked, asking = self._sending_sessions.control_channels, self._receiving_sessions.channels
+        if asked.is_called:
+            if self._event_loop.quiet:
+                self._event_loop.request_attention()  # a thread of the application calls back
+            else:
+                asked.look()
         due_ns = min(asked.turn(now_ns), self._receiving_sessions.recover(now_ns))
         if self._words_of != asked.changes + asking.changes:
             self._words_of = asked.changes + asking.changes

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ipcbus.recovery.control_channel import ControlChannel
 from ipcbus.runtime.loop.timerfd import FOREVER_NS
+from ipcbus.transport.ring.pipe_link import ReceiverPipeLink
 from ipcbus.transport.ring.ring_receiver import RingReceiver
+from ipcbus.transport.udp.udp_receiver import UdpReceiver
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,22 +19,32 @@ if TYPE_CHECKING:
     from ipcbus.resolution.local.adverts import SessionAdvert
     from ipcbus.transport.datagram_source import DatagramSource
     from ipcbus.transport.receiving_session import ReceivingSession
-    from ipcbus.transport.ring.pipe_link import ReceiverPipeLink
+    from ipcbus.transport.udp.udp_link import UdpLink
     from ringbuf.shared_words import WatchedWord
 
 _MESSAGES_A_TURN = 16
 _RETRY_NS = 200_000
-"""Time in ns after which a channel that opens or has no room is looked at again."""
+"""Time in ns after which a pipe that opens or has no room is looked at again; a link over UDP calls."""
+_OPEN_AGAIN_NS = 100_000_000
+"""Least time in ns between two links over UDP to one source."""
+
+
+class _Taken(Protocol):
+    """Gets the messages of the sources."""
+
+    def __call__(self, session: ReceivingSession, message: bytes, now_ns: int, *, epoch: bool) -> object:
+        """Takes a message; `epoch` says whether its send times are ns since the epoch, as they are over UDP."""
 
 
 @dataclass(slots=True)
 class _Open:
     session: ReceivingSession
     source: DatagramSource
-    link: ReceiverPipeLink
+    link: ReceiverPipeLink | UdpLink
     channel: ControlChannel
+    opened_ns: int
     word: WatchedWord | None = None
-    """Changes when the source sends something; None before the channel is open."""
+    """Changes when the source sends something; None before the channel is open, and over UDP."""
 
 
 class ReceiverChannels:
@@ -50,27 +63,38 @@ class ReceiverChannels:
         self._queue_max = options.control_channel_queue_maximum
         self._message_max = options.control_channel_message_maximum
         self._hurry = hurry
-        self.take: Callable[[ReceivingSession, bytes, int], object] = lambda *_: None
-        """Gets the messages of the sources, each with its session and the time."""
+        self.take: _Taken = lambda session, message, now_ns, *, epoch: None
         self.changes = 0
         """Changes whenever `words` does."""
         self._channels: dict[SessionAdvert, _Open] = {}
 
     def of(self, session: ReceivingSession) -> ControlChannel | None:
         """Returns the channel to the source of a session; None when there can be no channel now."""
-        source = session.datagram_source
+        source, now_ns = session.datagram_source, time.monotonic_ns()
         known = self._channels.get(session.advert)
-        if known is not None:
-            if known.source is source and not known.channel.broken:
+        if known is not None and known.source is source:
+            if not known.channel.broken:
                 return known.channel
-            self.forget(session)
-        if not isinstance(source, RingReceiver):
+            if isinstance(source, UdpReceiver) and now_ns < known.opened_ns + _OPEN_AGAIN_NS:
+                return None
+        self.forget(session)
+        link = self._link(source)
+        if link is None:
             return None
-        link = source.control_link()
-        link.request()
         channel = ControlChannel(link, queue_max=self._queue_max, message_max=self._message_max)
-        self._channels[session.advert] = _Open(session, source, link, channel)
+        self._channels[session.advert] = _Open(session, source, link, channel, now_ns)
         return channel
+
+    def _link(self, source: DatagramSource) -> ReceiverPipeLink | UdpLink | None:
+        """Opens a link to the source of a session; returns None when the session has ended here."""
+        if isinstance(source, RingReceiver):
+            pipe_link = source.control_link()
+            pipe_link.request()
+            return pipe_link
+        if isinstance(source, UdpReceiver) and not source.closed:
+            source.on_links = self._hurry
+            return source.open_link()
+        return None
 
     def send(self, session: ReceivingSession, message: bytes) -> bool:
         """Sends a message to the source of a session; returns False when that is not possible now."""
@@ -98,22 +122,28 @@ class ReceiverChannels:
         return min((self._turn(known, now_ns) for known in list(self._channels.values())), default=FOREVER_NS)
 
     def _turn(self, known: _Open, now_ns: int) -> int:
-        if known.word is None and known.link.attend():
-            known.word = known.link.watched()
-            self.changes += 1
-        elif known.channel.broken:
-            known.word = None
-            self.changes += 1
+        pipe_link = known.link if isinstance(known.link, ReceiverPipeLink) else None
+        if pipe_link is not None:
+            self._attend(known, pipe_link)
         for _ in range(_MESSAGES_A_TURN):
             message = known.channel.receive()
             if message is None:
                 break
-            self.take(known.session, message, now_ns)
+            self.take(known.session, message, now_ns, epoch=pipe_link is None)
         else:
             return now_ns
-        if known.channel.flush():
+        if known.channel.flush() and pipe_link is not None:
             return now_ns + _RETRY_NS
         return now_ns if known.channel.behind else FOREVER_NS
+
+    def _attend(self, known: _Open, link: ReceiverPipeLink) -> None:
+        """Maps a pipe that was made, and watches it."""
+        if known.word is None and link.attend():
+            known.word = link.watched()
+            self.changes += 1
+        elif known.channel.broken:
+            known.word = None
+            self.changes += 1
 
     def drain(self, session: ReceivingSession, now_ns: int) -> None:
         """Takes all that the source of a session has sent, before the session is left."""
@@ -139,5 +169,6 @@ class ReceiverChannels:
     def abandon(self) -> None:
         """Forgets the channels in the child of a fork; closing them would end those of the parent."""
         for known in self._channels.values():
-            known.link.abandon()
+            if isinstance(known.link, ReceiverPipeLink):
+                known.link.abandon()
         self._channels.clear()

@@ -56,7 +56,7 @@ class ReceivingSessions:
         network: UdpEndpoints,
     ) -> None:
         """Begins without receivers."""
-        self._domain, self._registry, self._event_loop = domain, registry, event_loop
+        self._domain, self._registry, self._event_loop, self._network = domain, registry, event_loop, network
         budget = ReassemblyBudget(
             options.delivery_control_maximum_total_map_entries, options.delivery_control_maximum_reassembly_bytes
         )
@@ -508,6 +508,7 @@ class ReceivingSessions:
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             with self._event_loop.driver_lock():
+                self._network.read()  # in sequential mode no other thread does
                 self.channels.turn(time.monotonic_ns())
                 waiting = [session for session in self.sessions() if self.channels.is_unread(session)]
             if not any(session.advert.context_id not in leave_out for session in waiting):

@@ -71,8 +71,6 @@ class ResponseSessions:
         if session is None:
             session = self._join(address)
         self._joined.keep_until(session, time.monotonic_ns() + KEPT_NS)
-        if self._channels.of(session) is None:
-            raise refused(session.advert, "responses over UDP are not possible yet")
         return self._channels.send(session, message)
 
     def channel_of(self, address: ReturnAddress) -> ControlChannel | None:

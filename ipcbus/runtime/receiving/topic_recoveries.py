@@ -152,13 +152,11 @@ class TopicRecoveries:
                 self._run(own)
 
     def switched(self, session: ReceivingSession) -> None:
-        """Goes on after a session was switched to another source of its datagrams, which may have no channel."""
-        now_ns, has_channel = time.monotonic_ns(), self._channels.of(session) is not None
+        """Goes on after a session was switched to another source of its datagrams."""
+        self._channels.of(session)  # ends the channel over the transport before
+        asks_at_once = session.datagram_source.recovery_ns == 0
         for each in [*self._mains.get(session, {}).values(), *self._of(session)]:
-            if not has_channel:
-                each.catch_up.end(now_ns)
-            elif each.options.use_otr:
-                each.catch_up.begin_otr()
+            each.catch_up.switched(asks_at_once=asks_at_once)
 
     def _recovery(self, recovery: _Recovery) -> _Recovery:
         def missing(first: int, last: int, now_ns: int) -> None:
@@ -199,10 +197,10 @@ class TopicRecoveries:
 
     def _go_on(self, recovery: _Recovery, now_ns: int) -> int:
         session, catch_up, history = recovery.session, recovery.catch_up, recovery.history
-        channel = self._channels.of(session) if self._is_joined(session) else None
-        if channel is None:
+        if not self._is_joined(session):
             catch_up.end(now_ns)
-        elif channel is not recovery.channel:
+        channel = self._channels.of(session) if self._is_joined(session) else None
+        if channel is not None and channel is not recovery.channel:
             recovery.channel = channel
             catch_up.channel_ready(now_ns)
         refused = False
@@ -233,7 +231,7 @@ class TopicRecoveries:
         if recovery.history is not None:
             recovery.history.advance(now_ns)
 
-    def _take(self, session: ReceivingSession, message: bytes, now_ns: int) -> None:
+    def _take(self, session: ReceivingSession, message: bytes, now_ns: int, *, epoch: bool) -> None:
         """Takes a message of a session's source."""
         found = control_messages.decode(message)
         if not isinstance(found, Info | Retransmission):
@@ -242,7 +240,7 @@ class TopicRecoveries:
             if isinstance(found, Info):
                 each.catch_up.info(found, now_ns)
             else:
-                each.catch_up.retransmission(found, now_ns)
+                each.catch_up.retransmission(found, now_ns, epoch=epoch)
             self._note_progress(each, now_ns)
 
     def _of(self, session: ReceivingSession, topic: int | None = None) -> list[_Recovery]:

@@ -10,6 +10,7 @@ from ipcbus.recovery.control_channel import ControlChannel
 from ipcbus.recovery.retransmitter import Retransmitter, RetransmitterSettings
 from ipcbus.runtime.loop.timerfd import FOREVER_NS
 from ipcbus.transport.ring.session_pipes import SessionPipes
+from ipcbus.transport.udp.udp_link import UdpLink
 from ipcbus.wire import control_messages
 from ipcbus.wire.control_messages import InfoRequest, RangeRequest, TsniRequest
 
@@ -32,16 +33,24 @@ class SessionChannels:
     """The control channels of one session."""
 
     def __init__(
-        self, session: SendingSession, options: ContextOptions, respond: Callable[[int, memoryview], object]
+        self,
+        session: SendingSession,
+        options: ContextOptions,
+        respond: Callable[[int, memoryview], object],
+        called: Callable[[], object],
     ) -> None:
-        """Begins without channels."""
+        """Begins without channels; `called` is called, by any thread, when `look` is due for a client over UDP."""
         self.pipes = SessionPipes(session, queue_bytes=options.control_channel_size, group=options.shared_memory_group)
         settings = RetransmitterSettings(
             time_share=options.retransmit_time_share / 100, message_max=options.control_channel_message_maximum
         )
         self.retransmitter = Retransmitter(settings)
         self._session, self._options, self._respond = session, options, respond
-        self._called_ns = -_CALLED_NS
+        self._called, self._called_ns = called, -_CALLED_NS
+        self._udp_links: list[UdpLink] = []
+        self._udp_called = False
+        if session.udp_sender is not None:
+            session.udp_sender.on_links = self._note_call
         self._lock = threading.Lock()
         self._closed = False
         self._channels: dict[FrameLink, ControlChannel] = {}
@@ -52,28 +61,52 @@ class SessionChannels:
         """Whether a receiver has a channel."""
         return bool(self._channels)
 
+    def _note_call(self) -> None:
+        self._called_ns = time.monotonic_ns()
+        self._udp_called = True
+        self._called()
+
     def look(self) -> bool:
         """Takes the messages of the receivers that called; returns whether more of them wait."""
-        if not self.pipes.watched().changed():
-            return False
-        self._called_ns = time.monotonic_ns()  # before the calls are taken, for a thread that closes a source
+        links: list[FrameLink] = []
+        if self.pipes.watched().changed():
+            self._called_ns = time.monotonic_ns()  # before the calls are taken, for a thread that closes a source
+            with self._lock:
+                links += [] if self._closed else self.pipes.look()
+        if self._udp_called:
+            self._udp_called = False  # first: another thread may set it meanwhile
+            udp_sender = self._session.udp_sender
+            self._udp_links += [link for _, link in udp_sender.take_opened()] if udp_sender is not None else []
+            links += [link for link in self._udp_links if link.ready()]
         behind = False
-        with self._lock:
-            links = [] if self._closed else self.pipes.look()
         for link in links:
-            channel = self._channels.get(link)
-            if channel is None:
-                channel = ControlChannel(
-                    link,
-                    queue_max=self._options.control_channel_queue_maximum,
-                    message_max=self._options.control_channel_message_maximum,
-                )
-                if not self._channels:
-                    self.pipes.arm(sleeps=False)  # from now on, the context looks without being woken
-                self._channels[link] = channel
-                self.retransmitter.add_peer(id(link), channel)
-            behind |= self._take_all(link, channel)
+            behind |= self._take_all(link, self._channel(link))
+        self._forget_broken()
         return behind
+
+    def _forget_broken(self) -> None:
+        for link in [link for link in self._udp_links if link.broken]:
+            self._udp_links.remove(link)
+            self._forget(link)
+
+    def _channel(self, link: FrameLink) -> ControlChannel:
+        channel = self._channels.get(link)
+        if channel is None:
+            options = self._options
+            channel = ControlChannel(
+                link,
+                queue_max=options.control_channel_queue_maximum,
+                message_max=options.control_channel_message_maximum,
+            )
+            if not self._channels:
+                self.pipes.arm(sleeps=False)  # from now on, the context looks without being woken
+            self._channels[link] = channel
+            self.retransmitter.add_peer(id(link), channel, epoch=isinstance(link, UdpLink))
+        return channel
+
+    def _forget(self, link: FrameLink) -> None:
+        if self._channels.pop(link, None) is not None:
+            self.retransmitter.remove_peer(id(link))
 
     def look_again(self) -> bool:
         """Takes messages of all receivers; returns whether more of them wait."""
@@ -105,21 +138,23 @@ class SessionChannels:
         """Returns whether a receiver gets messages of a topic, or may be about to ask for them."""
         if self.pipes.watched().changed() or now_ns - self._called_ns < _CALLED_NS:
             return True
+        if any(link.is_unread for link in self._udp_links):
+            return True
         return self.retransmitter.busy(now_ns, topic)
 
     def check(self) -> None:
         """Frees the channels of receivers that have gone."""
         for link in self.pipes.check():
-            if self._channels.pop(link, None) is not None:
-                self.retransmitter.remove_peer(id(link))
+            self._forget(link)
+        self._forget_broken()
 
     def close(self) -> None:
         """Ends all channels; another thread than the driver may call this."""
         with self._lock:
             self._closed = True
             self.pipes.close()
-        for link in self._channels:
-            self.retransmitter.remove_peer(id(link))
+        if self._session.udp_sender is not None:
+            self._session.udp_sender.close_links()
         self._channels.clear()
 
     def _take_all(self, link: FrameLink, channel: ControlChannel) -> bool:
@@ -141,16 +176,24 @@ class SessionChannels:
 
 
 class ControlChannels:
-    """The control channels of all ring sessions of a context. Runs on the driver, but for `add` and `forget`."""
+    """The control channels of all sessions of a context. Runs on the driver, but for `add` and `forget`."""
 
-    def __init__(self, options: ContextOptions, respond: Callable[[int, memoryview], object]) -> None:
+    def __init__(
+        self,
+        options: ContextOptions,
+        respond: Callable[[int, memoryview], object],
+        hurry: Callable[[], object],
+    ) -> None:
         """Begins without sessions.
 
         Args:
             options: the options of the context.
             respond: gets the number of a request and each response to it.
+            hurry: makes the event loop call `turn` soon; any thread calls this.
         """
-        self._options, self._respond = options, respond
+        self._options, self._respond, self._hurry = options, respond, hurry
+        self.is_called = False
+        """Whether clients over UDP have called, so that `look` is due."""
         self._sessions: dict[SendingSession, SessionChannels] = {}
         self._behind = False
         self._ended_messages = self._ended_bytes = 0  # of sessions that have ended
@@ -159,8 +202,12 @@ class ControlChannels:
 
     def add(self, session: SendingSession) -> None:
         """Serves a session from now on."""
-        self._sessions[session] = SessionChannels(session, self._options, self._respond)
+        self._sessions[session] = SessionChannels(session, self._options, self._respond, self._note_call)
         self.changes += 1
+
+    def _note_call(self) -> None:
+        self.is_called = True
+        self._hurry()
 
     def forget(self, session: SendingSession) -> None:
         """Ends the channels of a session that ends."""
@@ -177,6 +224,7 @@ class ControlChannels:
 
     def look(self) -> None:
         """Handles the calls of receivers."""
+        self.is_called = False  # first: another thread may set it meanwhile
         for served in self._served():
             self._behind |= served.look()
 

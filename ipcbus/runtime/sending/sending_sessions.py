@@ -90,7 +90,7 @@ class SendingSessions:
             expected=lambda topic: bool(ExpectedReceivers(domain, ()).of(topic)),
             reclaim=self.reclaim,
         )
-        self.control_channels = ControlChannels(options, self.requests.responded)
+        self.control_channels = ControlChannels(options, self.requests.responded, self._serve_soon)
         self.retentions = Retentions()
 
     def sessions(self) -> list[SendingSession]:
@@ -215,9 +215,8 @@ class SendingSessions:
             session.close()
             raise as_ipcbus_error(error) from error
         self._sessions[kind.code, number] = session
-        if not plan.over_udp:
-            self.control_channels.add(session)
-            self._event_loop.hurry()
+        self.control_channels.add(session)
+        self._event_loop.hurry()
         if session.udp_sender is not None:
             self._network.add(session.udp_sender)
         return session
@@ -260,7 +259,7 @@ class SendingSessions:
     # ------------------------------------------------------------------ backpressure
 
     def reclaim(self) -> int:
-        """Frees the slots of dead receivers; returns their number."""
+        """Frees the slots of dead receivers, and drops dead clients over UDP; returns their number."""
         freed = 0
         with self._lock:  # so that no session is closed meanwhile
             for session in self.sessions():
@@ -268,6 +267,8 @@ class SendingSessions:
                 for _ in session.channel.slots.reclaim():
                     session.channel.writer.count_reclaimed()
                     freed += 1
+                if session.udp_sender is not None:
+                    freed += session.udp_sender.reclaim()
         return freed
 
     def inside_callback(self) -> bool:
@@ -278,6 +279,11 @@ class SendingSessions:
         self._notify_soon()
         self._event_loop.hurry()
         self._event_loop.interrupt()
+
+    def _serve_soon(self) -> None:
+        self._event_loop.hurry()
+        if not self._event_loop.is_driver():
+            self._event_loop.kick()
 
     def must_drive(self) -> bool:
         """Returns whether the calling thread, blocked in a send, has to read this context's rings itself."""

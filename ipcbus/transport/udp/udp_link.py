@@ -70,7 +70,12 @@ class UdpLink:
 
     def ready(self) -> bool:
         """Returns whether there is something to do: a frame to take, or room that the last `put` missed."""
-        return not self.window.broken and self.window.ready
+        return self.window.ready
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether the other side still uses the link, and some frames have not come to it yet."""
+        return self.window.is_unread
 
     def close(self) -> None:
         """Ends the link for both sides."""
@@ -121,7 +126,8 @@ class SenderLinks:
         self.has_news = False
         """Whether a link was opened, broken, or got a packet; the owner sets it back."""
         self.refused = 0
-        """Packets of links that were refused, since the session had its largest number of them."""
+        """Packets of links that were refused, since the session had its largest number of them, or ends."""
+        self._closed = False
 
     def __len__(self) -> int:
         """Returns the number of clients that have, or had, a link."""
@@ -130,6 +136,10 @@ class SenderLinks:
     def receive(self, packet: Frame | FrameAck, client: Client, now_ns: int) -> None:
         """Takes a packet of a client."""
         address = client.address
+        self.has_news = True
+        if self._closed:
+            self._refuse(packet, client)
+            return
         peer = self._peers.get(address)
         if peer is None or peer.client is not client:
             if peer is not None:
@@ -139,7 +149,6 @@ class SenderLinks:
                 return
             peer = self._peers[address] = _Peer(client, FrameAcceptor(self._settings, self._random, self._pace))
         self._busy[address] = None
-        self.has_news = True
         if peer.acceptor.receive(packet, now_ns) and peer.acceptor.window is not None:
             self.opened.append(OpenedLink(client.context_id, peer.acceptor.window))
             while len(self.opened) > LINKS_MAX:
@@ -165,7 +174,8 @@ class SenderLinks:
                 self._drop(address)
 
     def close(self) -> None:
-        """Closes all links; the next `turn` returns the packets that say so."""
+        """Closes all links, and refuses others; the next `turn` returns the packets that say so."""
+        self._closed = True
         for address, peer in self._peers.items():
             if peer.acceptor.window is not None:
                 peer.acceptor.window.close()
@@ -180,7 +190,7 @@ class SenderLinks:
             window = peer.acceptor.window
             if window is not None:
                 window.turn(now_ns)
-                self.has_news |= bool(window.broken)
+                self.has_news |= bool(window.over)
             cookie = peer.client.cookie
             found += [(packet, address) for packet in peer.acceptor.packets(self._session_id, cookie, now_ns)]
             if window is None or window.next_ns is None:
@@ -197,7 +207,7 @@ class SenderLinks:
         window = self._peers.pop(address).acceptor.window
         self._busy.pop(address, None)
         self.has_news = True
-        if window is not None and not window.broken:
+        if window is not None:
             window.end("the receiving context has left the session, or is silent")
 
 
@@ -230,7 +240,7 @@ class ReceiverEnd:
     def receive(self, packet: Frame | FrameAck, now_ns: int) -> None:
         """Takes a packet of the source."""
         self.has_news = True
-        if self.window is not None and not self.window.broken and packet.to == self.window.epoch:
+        if self.window is not None and not self.window.over and packet.to == self.window.epoch:
             self.window.receive(packet, now_ns)
         elif packet.to and not packet.flags & ENDED and not self._answers:
             self._answers.append(_ended(self._session_id, packet.cookie, packet))
@@ -244,17 +254,17 @@ class ReceiverEnd:
         """
         window = self.window
         if window is not None:
-            was_broken = window.broken
+            was_over = window.over
             window.turn(now_ns)
-            self.has_news |= window.broken != was_broken
+            self.has_news |= window.over != was_over
         if not cookie:
             return []
         found, self._answers = self._answers, []
         return found + (window.packets(self._session_id, cookie, now_ns) if window is not None else [])
 
     def end(self, reason: str) -> None:
-        """Breaks the link."""
-        if self.window is not None and not self.window.broken:
+        """Ends the link; frames that have come can still be taken."""
+        if self.window is not None and not self.window.over:
             self.window.end(reason)
             self.has_news = True
 

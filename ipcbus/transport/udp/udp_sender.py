@@ -120,7 +120,10 @@ class UdpSender:
         self.links = SenderLinks(reliable_sender.session_id, SystemRandom(), reliable_sender.retransmit_limiter)
         """The control channels of the clients."""
         self.on_links: Callable[[], object] = lambda: None
-        """Called when a link was opened or broken, or has frames or room; any thread may do so."""
+        """Called when a client came or went, or a link was opened or broken, or has frames or room.
+
+        Any thread calls it, and holds the lock of this object.
+        """
         self._links_due_ns: int | None = None
         session_socket.add(self, reliable_sender.session_id)
         # A receiver that asks for an older session at this address gets the answer that it has ended.
@@ -274,12 +277,23 @@ class UdpSender:
         if self.reliable_sender.changes != self._changes:
             self._changes = self.reliable_sender.changes
             self.links.keep(self.reliable_sender.client_at)
+            self.links.has_news = True
             self._note_local(client.context_id for client in self.reliable_sender.clients)
             self._listener.clients_changed()
 
     def joined(self, number: int) -> list[Client]:
         """Returns the clients that receive a topic."""
         return [client for client in self.reliable_sender.clients if number in client.topics]
+
+    def reclaim(self) -> int:
+        """Drops the clients of this host whose contexts have died; returns their number."""
+        with self._lock:
+            dead = [client for client in self.reliable_sender.clients if self._is_dead(client.context_id)]
+            for client in dead:
+                self.reliable_sender.forget(client)
+            if dead:
+                self._update_clients(time.monotonic_ns())
+        return len(dead)
 
     # ------------------------------------------------------------------ control channels
 
@@ -292,6 +306,12 @@ class UdpSender:
                 flush = functools.partial(self._flush, opened.window)
                 found.append((opened.context_id, UdpLink(opened.window, flush, self._lock)))
             return found
+
+    def close_links(self) -> None:
+        """Ends all links, and refuses others from now on."""
+        with self._lock:
+            self.links.close()
+            self._send_frames(time.monotonic_ns())
 
     def _flush(self, window: FrameWindow) -> None:
         """Sends what a link has to send; sees to it that its timer runs."""
@@ -370,9 +390,7 @@ class UdpSender:
 
     def detach(self) -> None:
         """Removes it from its socket; the last step."""
-        with self._lock:
-            self.links.close()
-            self._send_frames(time.monotonic_ns())
+        self.close_links()
         self.session_socket.remove(self)
 
     def abandon(self) -> None:

@@ -44,10 +44,9 @@ def test_messages_have_their_own_time_and_flags() -> None:
 
 
 def test_times_from_another_host_are_of_the_epoch() -> None:
-    desk, _ = late_desk()
-    feed = RetransmittedFeed(desk.demux, desk.topic, epoch=True)
+    desk, feed = late_desk()
     sent_ns = 1_700_000_000_123_456_789
-    feed.begin(0, 0, entry(0, b"a", send_ticks=sent_ns), 8)
+    feed.begin(0, 0, entry(0, b"a", send_ticks=sent_ns), 8, epoch=True)
     feed.run(0)
     assert abs(desk.messages[-1].send_time_ns - sent_ns) < 1000
 
