@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from ipcbus.wire.control_messages import Info
 
 
+_FLOOR_NS = 5_000_000
+"""Time in ns between two looks for the number of the first live message, which comes from the source over UDP."""
+
+
 class Target(Protocol):
     """What the recovery is for: a delivery controller."""
 
@@ -96,7 +100,7 @@ class TopicRecovery:
         self._requests: list[_Request] = []
         self._noted: deque[tuple[int, int]] = deque()  # numbers below the first may be asked for from the second on
         self._askable = 0
-        self._info_due_ns = self._info_until_ns = 0
+        self._info_due_ns = self._info_until_ns = self._floor_until_ns = 0
         self._answered_ns = 0  # when the last answer came, or since when the source could answer
         self._held_ns = 0  # when a receiver last had no room
         self._relieved, self._alone_until_ns = target.relieved, 0  # until then one request at a time
@@ -120,6 +124,7 @@ class TopicRecovery:
         settings = self._settings
         self._info_due_ns = now_ns
         self._info_until_ns = now_ns + settings.info_requests_max * settings.info_interval_ns
+        self._floor_until_ns = now_ns + settings.info_interval_ns if settings.history is not None else 0
         if settings.history == 0:
             self._target.end_recovery(now_ns)
 
@@ -250,6 +255,8 @@ class TopicRecovery:
     def _ask_for_info(self, now_ns: int, send: Callable[[bytes], bool]) -> None:
         if now_ns >= self._info_until_ns:
             self._target.end_recovery(now_ns)
+        elif now_ns < self._floor_until_ns and self._target.live_floor is None:
+            self._info_due_ns = now_ns + _FLOOR_NS  # a number of messages is counted from there
         elif now_ns >= self._info_due_ns and self._send(self.info_request(), send):
             self._info_due_ns = now_ns + self._settings.info_interval_ns
 

@@ -120,8 +120,18 @@ def test_no_history_is_not_asked_for_and_some_is_counted_by_the_source() -> None
     bench.recovery.begin_late_join(0)
     assert (bench.work(0), bench.target.ended) == ([], 1)
     bench = Bench(Missing(), RecoverySettings(history=5))
+    bench.target.live_floor = 9
     bench.recovery.begin_late_join(0)
-    assert bench.work(0) == [InfoRequest(7, 5)]
+    assert bench.work(0) == [InfoRequest(7, 5, before=9)]
+
+
+def test_a_number_of_messages_is_asked_for_when_the_first_live_one_is_known_or_after_a_while() -> None:
+    for later_ns, floor in (5 * MS, 9), (1000 * MS, None):
+        bench = Bench(Missing(), RecoverySettings(history=5))
+        bench.recovery.begin_late_join(0)
+        assert (bench.work(0), bench.recovery.due_ns) == ([], 5 * MS)
+        bench.target.live_floor = floor
+        assert bench.work(later_ns) == [InfoRequest(7, 5, before=floor)]
 
 
 def test_it_takes_only_the_answer_to_its_own_question() -> None:
