@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMPS := .stamps
 PYX := $(shell find ringbuf ipcbus -name '*.pyx')
-PXD := $(shell find ringbuf ipcbus -name '*.pxd')
+PXD := $(shell find ringbuf ipcbus -name '*.pxd' -o -name '*.pxi')
 ARGS ?=
 
 # Tests wait for timers and for other processes half of their time: two more of them at a time than there are cores.

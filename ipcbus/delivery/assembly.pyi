@@ -31,14 +31,14 @@ class Assembly:
             ValueError: bytes are missing.
         """
 
-    def parts(self, flags: int) -> tuple[int | None, builtins.bytes | None, builtins.bytes] | None:
+    def parts(self, flags: int) -> tuple[int | None, int, builtins.bytes | None, builtins.bytes] | None:
         """Splits a message as its flags say; the message is gone afterwards if a part stands before its value.
 
         The value stays in the same memory, so that a long message does not take twice its size.
 
         Returns:
-            The number of a request, else None; the header block, None without headers; the value. None when they are
-            not whole.
+            The number of a request, else None; the GMD number, 0 for other messages; the header block, None without
+            headers; the value. None when they are not whole.
 
         Raises:
             ValueError: as `bytes`.

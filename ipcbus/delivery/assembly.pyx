@@ -6,7 +6,9 @@ from cpython.object cimport PyObject
 from libc.stdint cimport uint64_t
 from libc.string cimport memcpy, memmove
 
-from ipcbus.wire._wire_layout cimport FLAG_PROPERTIES, FLAG_REQUEST, REQUEST_HEADER_BYTES
+from ipcbus.wire._wire_layout cimport (
+    FLAG_GUARANTEED, FLAG_PROPERTIES, FLAG_REQUEST, GUARANTEED_HEADER_BYTES, REQUEST_HEADER_BYTES,
+)
 from ipcbus.wire.properties cimport block_check
 
 cdef extern from "Python.h":
@@ -38,17 +40,22 @@ cdef class Assembly:
 
     def parts(self, int flags):
         cdef const char *start = PyBytes_AS_STRING(self.bytes())
-        cdef Py_ssize_t head = REQUEST_HEADER_BYTES * (flags & FLAG_REQUEST != 0), front = head, rest
-        cdef uint64_t number = 0
+        cdef Py_ssize_t asks = REQUEST_HEADER_BYTES * (flags & FLAG_REQUEST != 0)
+        cdef Py_ssize_t head = asks + GUARANTEED_HEADER_BYTES * (flags & FLAG_GUARANTEED != 0), front = head, rest
+        cdef uint64_t number = 0, gmd_number = 0
         cdef PyObject *value
         request = block = None
-        if not flags & (FLAG_REQUEST | FLAG_PROPERTIES):
-            return None, None, self.own
+        if not flags & (FLAG_REQUEST | FLAG_GUARANTEED | FLAG_PROPERTIES):
+            return None, 0, None, self.own
         if self.total < <uint64_t>head:
             return None
-        if head:
-            memcpy(&number, start, head)
+        if asks:
+            memcpy(&number, start, asks)
             request = number
+        if head > asks:
+            memcpy(&gmd_number, start + asks, head - asks)
+            if gmd_number == 0:
+                return None
         if flags & FLAG_PROPERTIES:
             front += block_check(start + head, self.total - head)
             if front == head:
@@ -63,6 +70,6 @@ cdef class Assembly:
         self.total = self.filled = 0
         _PyBytes_Resize(&value, rest)
         try:
-            return request, block, <bytes>value
+            return request, gmd_number, block, <bytes>value
         finally:
             Py_DECREF(value)

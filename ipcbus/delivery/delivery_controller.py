@@ -26,6 +26,7 @@ from ipcbus.delivery.received_message import Origin, whole_message
 from ipcbus.wire.wire_layout import (
     FLAG_END_BATCH,
     FLAG_FRAGMENT,
+    FLAG_GUARANTEED,
     FLAG_PROPERTIES,
     FLAG_REQUEST,
     FLAG_START_BATCH,
@@ -42,8 +43,9 @@ if TYPE_CHECKING:
     _Times = tuple[int, int]  # when a message was sent and when its datagram was published; 0 where not known
 
 _RECOVERED_FLAGS = MessageFlag.LATE_JOIN | MessageFlag.OTR | MessageFlag.GMD_RESEND
-_SHOWN_FLAGS = FLAG_START_BATCH | FLAG_END_BATCH | FLAG_PROPERTIES | FLAG_REQUEST | _RECOVERED_FLAGS
-_NOT_PLAIN = FLAG_FRAGMENT | FLAG_PROPERTIES | FLAG_REQUEST
+_FRONTS = FLAG_PROPERTIES | FLAG_REQUEST | FLAG_GUARANTEED
+_SHOWN_FLAGS = FLAG_START_BATCH | FLAG_END_BATCH | _FRONTS | _RECOVERED_FLAGS
+_NOT_PLAIN = FLAG_FRAGMENT | _FRONTS
 """Flags of items that have to be put together or split before they are delivered."""
 
 
@@ -413,7 +415,7 @@ class DeliveryController(Controller):
         elif self.rules.ordered == RAW:
             info = FragmentInfo(fragment.first, fragment.offset, fragment.total)
             self._tally.completed += sequence == fragment.last
-            self._deliver((None, None, bytes(fragment.piece)), sequence, sequence, flags, times, info)
+            self._deliver((None, 0, None, bytes(fragment.piece)), sequence, sequence, flags, times, info)
         else:
             self._assemble(sequence, fragment, flags, times[0])
 
@@ -496,9 +498,9 @@ class DeliveryController(Controller):
             self._report([(first, last)])
             return
         self._delivered += 1
-        request, block, own = parts
+        request, gmd_number, block, own = parts
         sent, published = times
         shown = flags & _SHOWN_FLAGS
-        message = whole_message(self.origin, own, first, last, shown, sent, info, block, published, request)
+        message = whole_message(self.origin, own, first, last, shown, sent, info, block, published, request, gmd_number)
         self._tally.lbm_reqs_rcved += request is not None
         self.deliver(message, self._losses)

@@ -13,8 +13,8 @@ from ipcbus.delivery.datagram_walk cimport completes, count_messages, flags_of, 
 from ipcbus.delivery.received_message cimport Message, Origin, message_with_front, own_message
 from ipcbus.delivery.sink cimport Sink, sink_count, sink_is_full, sink_row
 from ipcbus.wire._wire_layout cimport (
-    FLAG_FRAGMENT, FLAG_PROPERTIES, FLAG_REQUEST, FLAG_TSNI, MESSAGE_HEADER_BYTES, STAMP_NS, TOPIC_BITS, TOPIC_MASK,
-    MessageHeader,
+    FLAG_FRAGMENT, FLAG_GUARANTEED, FLAG_PROPERTIES, FLAG_REQUEST, FLAG_TSNI, MESSAGE_HEADER_BYTES, STAMP_NS, TOPIC_BITS,
+    TOPIC_MASK, MessageHeader,
 )
 from ipcbus.wire.stamps cimport STAMPED, body_bytes, stamp_ticks, stride
 from ringbuf cimport _atomics
@@ -32,7 +32,7 @@ cdef extern from "Python.h":
     PyObject *PyObject_CallOneArg(PyObject *callable, PyObject *argument) noexcept
 
 cdef enum:
-    UNUSUAL = (FLAG_FRAGMENT | FLAG_TSNI | FLAG_PROPERTIES | FLAG_REQUEST) << TOPIC_BITS   # bits of a header's topic word
+    UNUSUAL = FLAG_FRAGMENT | FLAG_TSNI | FLAG_PROPERTIES | FLAG_REQUEST | FLAG_GUARANTEED
 
     DROPPED_NUMBER = -1
     IN_PLACE_NUMBER = -2
@@ -331,7 +331,7 @@ cdef class Demux:
                 sequence = _atomics.load_relaxed64(&header.sequence)  # once: its source may change it
                 found = self.table[word & TOPIC_MASK & (self.topics_max - 1)]
                 if found == NULL or (<Controller>found).topic_number != word & TOPIC_MASK:
-                    if not word & UNUSUAL or completes(self.cursor + MESSAGE_HEADER_BYTES, length, word >> TOPIC_BITS):
+                    if not word >> TOPIC_BITS & UNUSUAL or completes(self.cursor + MESSAGE_HEADER_BYTES, length, word >> TOPIC_BITS):
                         self.no_topic += 1
                     else:
                         self.skipped += 1
@@ -344,7 +344,7 @@ cdef class Demux:
                     break
                 self.cursor += stride(body)
                 taken += 1
-                if sequence != controller.expected or not controller.fast_path or word & UNUSUAL:
+                if sequence != controller.expected or not controller.fast_path or word >> TOPIC_BITS & UNUSUAL:
                     handled += self.give_slowly(controller, header, length, word, sequence)
                 else:
                     controller.expected += 1

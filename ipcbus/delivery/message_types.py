@@ -32,6 +32,7 @@ class MessageFlag(IntEnum):
         LATE_JOIN: the source sent the message before the receiver joined, or while it caught up.
         PROPERTIES: with `ordered_delivery` 0: a fragment of a message with headers.
         REQUEST: with `ordered_delivery` 0: a fragment of a request; in an archive: a request.
+        GUARANTEED: with `ordered_delivery` 0: a fragment of a guaranteed message.
         OTR: the message was lost on the transport, and off-transport recovery brought it.
         GMD_RESEND: the source sent the message again under guaranteed delivery.
     """
@@ -41,6 +42,7 @@ class MessageFlag(IntEnum):
     LATE_JOIN = 0x8
     PROPERTIES = 0x10
     REQUEST = 0x40
+    GUARANTEED = 0x80
     OTR = 0x2000
     GMD_RESEND = 0x10000
 

@@ -7,17 +7,20 @@ from typing import NamedTuple
 from ipcbus.delivery.assembly import Assembly
 from ipcbus.wire.properties import block_length
 from ipcbus.wire.wire_layout import (
+    FLAG_GUARANTEED,
     FLAG_PROPERTIES,
     FLAG_REQUEST,
     FRAGMENT_HEADER,
     FRAGMENT_HEADER_BYTES,
+    GUARANTEED_HEADER_BYTES,
     MESSAGE_MAX,
     REQUEST_HEADER_BYTES,
 )
 from ringbuf.layout import field_offset
 
-Parts = tuple[int | None, bytes | None, bytes]
-"""The number of a request (None for other messages), the header block (None without headers) and the value."""
+Parts = tuple[int | None, int, bytes | None, bytes]
+"""The number of a request (None for other messages), the GMD number (0 for other messages), the header block (None
+without headers) and the value."""
 
 _FIRST, _OFFSET = (slice(field_offset(FRAGMENT_HEADER, name), None) for name in ("first", "offset"))
 
@@ -70,15 +73,20 @@ def read_fragment(sequence: int, payload: memoryview) -> Fragment | None:
 
 def parts_of(own: bytes, flags: int) -> Parts | None:
     """Splits a message into its parts; returns None when they are not whole."""
-    request = None
+    request, gmd_number = None, 0
     if flags & FLAG_REQUEST:
         if len(own) < REQUEST_HEADER_BYTES:
             return None
         request, own = int.from_bytes(own[:REQUEST_HEADER_BYTES], "little"), own[REQUEST_HEADER_BYTES:]
+    if flags & FLAG_GUARANTEED:
+        gmd_number = int.from_bytes(own[:GUARANTEED_HEADER_BYTES], "little")
+        if len(own) < GUARANTEED_HEADER_BYTES or not gmd_number:
+            return None
+        own = own[GUARANTEED_HEADER_BYTES:]
     if not flags & FLAG_PROPERTIES:
-        return request, None, own
+        return request, gmd_number, None, own
     block = block_length(own)
-    return (request, own[:block], own[block:]) if block else None
+    return (request, gmd_number, own[:block], own[block:]) if block else None
 
 
 class Partial:

@@ -1,7 +1,7 @@
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint64_t
 
-from ipcbus.wire._wire_layout cimport REQUEST_HEADER_BYTES
+from ipcbus.wire._wire_layout cimport GUARANTEED_HEADER_BYTES, REQUEST_HEADER_BYTES
 from ringbuf.lending cimport Lender, Loan
 
 cdef enum:
@@ -24,8 +24,9 @@ cdef class Message:
     cdef uint64_t following     # for EOS: the number that the next message would have had; 0 when that is not known
     cdef readonly int flags     # bits of MessageFlag; not the flags on the wire, though 0x1, 0x2 and 0x10 are the same there
     cdef const char *start      # its bytes in the ring or in the reader's copy, valid while `lent`
-    cdef Py_ssize_t length      # length of the value, without request header and header block
+    cdef Py_ssize_t length      # length of the value, without the headers before it
     cdef uint64_t request       # the number of a request or response
+    cdef uint64_t gmd_number    # the GMD number; 0 for a message that is not guaranteed
     cdef bint lent
     cdef Lender lender          # lends parts of the ring that `start` lies in; None for the reader's copy
     cdef Loan loan              # the loan behind `given_view`, where it shows the ring
@@ -63,8 +64,8 @@ cdef inline const char *message_block(Message message, Py_ssize_t *length) noexc
 
 
 cdef inline Py_ssize_t message_bytes(Message message) noexcept:
-    """Returns the length of value, header block and request header in bytes, as counters count it."""
+    """Returns the length of the value and of all headers in bytes, as counters count it."""
     return (
         message.length + (0 if message.block is None else PyBytes_GET_SIZE(message.block))
-        + REQUEST_HEADER_BYTES * (message.kind == KIND_REQUEST)
+        + REQUEST_HEADER_BYTES * (message.kind == KIND_REQUEST) + GUARANTEED_HEADER_BYTES * (message.gmd_number != 0)
     )

@@ -25,8 +25,9 @@ class Message:
             a message that late join brought, 0x2000 one that off-transport recovery brought, 0x10000 one that
             guaranteed delivery sent again. With `ordered_delivery` 0 also 0x10, for each fragment of a message with
             headers: the bytes of these fragments, put together, begin with a header block, which
-            `ipcbus.wire.properties` takes apart; and 0x40 for each fragment of a request, which cannot be answered and
-            has 8 bytes more at the begin.
+            `ipcbus.wire.properties` takes apart; 0x40 for each fragment of a request, which cannot be answered; and
+            0x80 for each fragment of a guaranteed message. The bytes of the fragments of a request, or of a guaranteed
+            message, begin with the number of the request or with the GMD number, which has 8 bytes.
     """
 
     flags: int
@@ -81,6 +82,10 @@ class Message:
     @property
     def first_sequence_number(self) -> int:
         """The first number that the message or the loss spans."""
+
+    @property
+    def gmd_sequence_number(self) -> int:
+        """The GMD number of a guaranteed message, from 1 on; 0 for other messages."""
 
     @property
     def send_time_ns(self) -> int:
@@ -140,10 +145,11 @@ def whole_message(
     block: bytes | None = None,
     published_ticks: int = 0,
     request: int | None = None,
+    gmd_number: int = 0,
 ) -> Message:
     """Returns a message of these bytes and this header block; it has the sequence numbers `first` to `last`.
 
-    With `request` it is the request of this number.
+    With `request` it is the request of this number, and with `gmd_number` the guaranteed message of this GMD number.
     """
 
 def response(origin: Origin, data: Any, request: int) -> Message:  # noqa: ANN401 - any bytes-like

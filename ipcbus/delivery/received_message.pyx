@@ -8,7 +8,9 @@ from libc.string cimport memcpy
 
 from ipcbus.delivery.message_types import MessageType
 from ipcbus.errors import IpcBusError
-from ipcbus.wire._wire_layout cimport FLAG_PROPERTIES, FLAG_REQUEST, REQUEST_HEADER_BYTES
+from ipcbus.wire._wire_layout cimport (
+    FLAG_GUARANTEED, FLAG_PROPERTIES, FLAG_REQUEST, GUARANTEED_HEADER_BYTES, REQUEST_HEADER_BYTES,
+)
 from ipcbus.wire.properties cimport block_copy
 from ipcbus.wire.properties import unpack
 from ringbuf.clock cimport epoch_ns
@@ -39,8 +41,9 @@ cdef class Message:
             a message that late join brought, 0x2000 one that off-transport recovery brought, 0x10000 one that
             guaranteed delivery sent again. With `ordered_delivery` 0 also 0x10, for each fragment of a message with
             headers: the bytes of these fragments, put together, begin with a header block, which
-            `ipcbus.wire.properties` takes apart; and 0x40 for each fragment of a request, which cannot be answered and
-            has 8 bytes more at the begin.
+            `ipcbus.wire.properties` takes apart; 0x40 for each fragment of a request, which cannot be answered; and
+            0x80 for each fragment of a guaranteed message. The bytes of the fragments of a request, or of a guaranteed
+            message, begin with the number of the request or with the GMD number, which has 8 bytes.
     """
 
     @property
@@ -108,6 +111,11 @@ cdef class Message:
     def first_sequence_number(self):
         """The first number that the message or the loss spans."""
         return <int64_t>self.first_sequence
+
+    @property
+    def gmd_sequence_number(self):
+        """The GMD number of a guaranteed message, from 1 on; 0 for other messages."""
+        return self.gmd_number
 
     @property
     def send_time_ns(self):
@@ -237,9 +245,9 @@ cdef Message own_message(Origin origin, const char *start, Py_ssize_t length, ui
 
 cdef Message message_with_front(Origin origin, const char *start, Py_ssize_t length, uint64_t sequence, int flags,
                                 uint64_t send_ticks):
-    """Returns a message whose bytes begin with a request header, a header block, or both; None when they are not whole."""
+    """Returns a message with a request header, a guaranteed header or a header block; None when they are not whole."""
     cdef bytes block = None
-    cdef uint64_t request = 0
+    cdef uint64_t request = 0, gmd_number = 0
     cdef Py_ssize_t front = 0
     cdef Message message
     if flags & FLAG_REQUEST:
@@ -247,15 +255,24 @@ cdef Message message_with_front(Origin origin, const char *start, Py_ssize_t len
             return None
         memcpy(&request, start, REQUEST_HEADER_BYTES)
         front = REQUEST_HEADER_BYTES
+    if flags & FLAG_GUARANTEED:
+        if length < front + GUARANTEED_HEADER_BYTES:
+            return None
+        memcpy(&gmd_number, start + front, GUARANTEED_HEADER_BYTES)
+        if gmd_number == 0:
+            return None
+        front += GUARANTEED_HEADER_BYTES
     if flags & FLAG_PROPERTIES:
         block = block_copy(start + front, length - front)
         if block is None:
             return None
         front += PyBytes_GET_SIZE(block)
     message = own_message(
-        origin, start + front, length - front, sequence, flags & ~(FLAG_PROPERTIES | FLAG_REQUEST), send_ticks
+        origin, start + front, length - front, sequence, flags & ~(FLAG_PROPERTIES | FLAG_REQUEST | FLAG_GUARANTEED),
+        send_ticks,
     )
     message.block = block
+    message.gmd_number = gmd_number
     if flags & FLAG_REQUEST:
         message.kind = KIND_REQUEST
         message.request = request
@@ -264,7 +281,7 @@ cdef Message message_with_front(Origin origin, const char *start, Py_ssize_t len
 
 def whole_message(
     Origin origin, bytes own, uint64_t first, uint64_t last, int flags, uint64_t send_ticks, fragment, bytes block=None,
-    uint64_t published_ticks=0, request=None,
+    uint64_t published_ticks=0, request=None, uint64_t gmd_number=0,
 ):
     cdef Message message = Message.__new__(Message)
     message.origin = origin
@@ -281,6 +298,9 @@ def whole_message(
         message.kind = KIND_REQUEST
         message.request = request
         message.flags &= ~FLAG_REQUEST
+    if gmd_number:
+        message.gmd_number = gmd_number
+        message.flags &= ~FLAG_GUARANTEED
     return message
 
 

@@ -150,7 +150,9 @@ class Peek:
                 own += int.from_bytes(data[body + length : body + length + stamp], "little") * wire.STAMP_NS
             if topic & wire.TOPIC_MASK == self._number & wire.TOPIC_MASK and not flags & wire.FLAG_TSNI:
                 fragment, request = bool(flags & wire.FLAG_FRAGMENT), bool(flags & wire.FLAG_REQUEST)
-                front = wire.FRAGMENT_HEADER_BYTES if fragment else wire.REQUEST_HEADER_BYTES if request else 0
+                front = wire.REQUEST_HEADER_BYTES * request
+                front += wire.GUARANTEED_HEADER_BYTES * bool(flags & wire.FLAG_GUARANTEED)
+                front = wire.FRAGMENT_HEADER_BYTES if fragment else front
                 begin = min(body + front, body + length)
                 yield Peeked(
                     *(sequence, own, body + length - begin, data[begin : min(body + length, begin + SHOWN_MAX)]),

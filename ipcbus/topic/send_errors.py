@@ -6,7 +6,7 @@ import operator
 import reprlib
 from typing import Any
 
-from ipcbus.errors import ClosedError, MessageTooLarge
+from ipcbus.errors import ClosedError, MessageTooLarge, ReservationError
 from ipcbus.wire.wire_layout import MESSAGE_HEADER_BYTES, MESSAGE_MAX
 
 
@@ -93,6 +93,14 @@ def not_rows(topic: str, dimensions: int, item_bytes: int) -> TypeError:
     return TypeError(
         f"topic {topic!r}: send_many takes a 2-D array of uint8, a 1-D array of items, or an iterable of bytes-like "
         f"objects; this buffer has {dimensions} dimensions of {item_bytes}-byte items. Use send for one message"
+    )
+
+
+def sends_already(topic: str) -> ReservationError:
+    """Returns the error for a guaranteed message inside the send of another one, in the same thread."""
+    return ReservationError(
+        f"topic {topic!r}: this thread is inside an acquire() block or a send of a guaranteed message of this source; "
+        "finish it before the next guaranteed message"
     )
 
 

@@ -23,6 +23,14 @@ cdef class TopicSource:
     cdef Retained *retained     # NULL when nothing is retained
     cdef Retention retention    # its owner, or None
     cdef uint64_t fragment_max         # bytes of the message in a fragment; 0 where messages are not fragmented
+    cdef object saver           # keeps the copies of guaranteed messages (topic.send_policy.MessageSaver), or None
+    cdef object save            # its method of that name
+    cdef int gmd_waiters                 # threads that wait until that message is sent
+    cdef int gmd_mode           # how a message is delivered that does not say how; 0: not guaranteed
+    cdef int64_t gmd_timeout_ns
+    cdef object guaranteeing_thread      # ident of the thread that sends a guaranteed message; None without one
+    cdef bint guaranteed_is_put          # that message is in the ring, with these numbers
+    cdef uint64_t guaranteed_first, guaranteed_last
 
     cdef int append(self, const char *data, uint64_t length, uint32_t flags, bint flush, bint block) except -1
     cdef int append_with_front(
@@ -44,14 +52,25 @@ cdef class TopicSource:
     cdef void write_header(self, char *place, uint64_t length, uint32_t flags, uint64_t sequence) noexcept
     cdef void count_messages(self, BatchWriter batch, uint32_t messages, uint64_t length, uint64_t need) noexcept
     cdef int publish_if_complete(self, BatchWriter batch, bint flush) except -1
+    cdef void note_put(self, uint64_t first) noexcept
+    cdef int send_in_mode(
+        self, data, bytes header_block, uint32_t flags, bint flush, bint block, int mode, int64_t timeout_ns
+    ) except -1
     cdef int send_flagged(self, data, bytes front, uint32_t flags, bint flush, bint block) except -1
     cdef void set_explicit_batch(self, bint begins) noexcept
-    cdef Py_ssize_t append_rows(self, Py_buffer *view, bint block) except -1
+    cdef Py_ssize_t append_rows(self, Py_buffer *view, bint block, int mode, int64_t timeout_ns) except -1
     cdef Py_ssize_t put_rows(self, const char *data, uint64_t length, uint64_t rows, bint block) except -1
 
 cdef class Reservation:
     cdef TopicSource source
     cdef uint64_t length
+    cdef int mode               # as in `TopicSource.mode_of`
+    cdef int64_t timeout_ns
     cdef Loan loan                  # the part of the ring that `view` shows
     cdef object private_memory               # what `view` shows where the ring is not lent; copied into the ring at the end
     cdef object view
+    cdef uint64_t number                # the GMD number of a guaranteed message, once it is saved
+
+    cdef int leave(self, bint sends) except -1
+    cdef int save(self, char *place) except -1
+    cdef int send(self, char *place, uint64_t front) except -1

@@ -7,6 +7,7 @@ from typing import Any
 from ipcbus.errors import ClosedError
 from ipcbus.topic.batch import BatchWriter
 from ipcbus.topic.message_retention import Retention
+from ipcbus.topic.send_policy import MessageSaver
 from ipcbus.wire.properties import Headers
 
 Buffer = Any
@@ -43,6 +44,8 @@ class TopicSource:
         start_batch: bool = False,
         end_batch: bool = False,
         block: bool = True,
+        delivery_mode: str | None = None,
+        delivery_timeout: float | None = None,
     ) -> None:
         """Sends one message; the source has copied the bytes before the call returns.
 
@@ -59,6 +62,11 @@ class TopicSource:
             end_batch: end the explicit batch with this message; the batch then leaves by size and age, or at once with
                 `flush`. The receiver sees the flag.
             block: wait while a receiver-paced ring is full. If false, raise `WouldBlock` then.
+            delivery_mode: `best_effort`, `ordered`, `some` or `all`; None takes that of the source (option
+                delivery_mode). The last two need option `gmd_name`: a copy of the message is in the GMD area when the
+                call returns, until one expected receiver (`some`) or each of them (`all`) has acknowledged it.
+            delivery_timeout: seconds after which a `some` or `all` message that was not acknowledged is a failure
+                (event GMD_FAILURE); 0: never; None takes that of the source (option delivery_timeout).
 
         Raises:
             ipcbus.MessageTooLarge: the message with its headers is longer than 2**31 - 1 bytes, or on LBT-SMX than
@@ -69,7 +77,11 @@ class TopicSource:
             ipcbus.ReservationError: this thread is inside an `acquire` block of the session.
             ipcbus.SegmentDamaged: another program has cut the shared memory of the session short.
             TypeError, BufferError: `data` is not bytes-like and contiguous, or a header is not a text and bytes.
-            ValueError: the name of a header is empty, too long, or not valid in UTF-8.
+            ValueError: the name of a header is empty, too long, or not valid in UTF-8; or the timeout is negative.
+            ipcbus.ConfigError: there is no such delivery mode, or a `some` or `all` message needs a `gmd_name`; or a
+                message that is not guaranteed has a timeout.
+            ipcbus.GmdAreaFull, ipcbus.GmdError: the GMD area has no room, or cannot be written. A message whose send
+                raises is not sent, and no copy of it is kept.
         """
 
     def _send_request(self, data: Buffer, number: int, *, headers: Headers | None = None, block: bool = True) -> None:
@@ -85,7 +97,15 @@ class TopicSource:
             ipcbus.IpcBusError, TypeError, BufferError, ValueError: as in `send`.
         """
 
-    def send_many(self, messages: Buffer | Iterable[Buffer], *, flush: bool = False, block: bool = True) -> int:
+    def send_many(
+        self,
+        messages: Buffer | Iterable[Buffer],
+        *,
+        flush: bool = False,
+        block: bool = True,
+        delivery_mode: str | None = None,
+        delivery_timeout: float | None = None,
+    ) -> int:
         """Sends many messages in one call, and returns how many were sent.
 
         Args:
@@ -93,6 +113,8 @@ class TopicSource:
                 array of uint8, or a 1-D array of structured or other items.
             flush: publish the last batch at the end of the call. LBT-SMX always does.
             block: as in `send`. After `WouldBlock`, `sequence_number` shows how far the call came.
+            delivery_mode: of each message, as in `send`.
+            delivery_timeout: of each message, as in `send`.
 
         Raises:
             TypeError: an item is not bytes-like (the text names its index; those before it were sent), or the array
@@ -100,7 +122,9 @@ class TopicSource:
             ipcbus.IpcBusError: as in `send`.
         """
 
-    def acquire(self, length: int) -> Reservation:
+    def acquire(
+        self, length: int, *, delivery_mode: str | None = None, delivery_timeout: float | None = None
+    ) -> Reservation:
         """Reserves `length` bytes in the ring, in which the caller writes a message without a copy.
 
         Use it as `with src.acquire(n) as buf:`. `buf` is a writable memoryview; overwrite all of its old bytes. The end
@@ -111,7 +135,10 @@ class TopicSource:
         `acquire_close_timeout` (ms). After this time the message is not sent, and the block ends with `ClosedError`.
 
         Args:
-            length: bytes of the message, 0 to `message_max`.
+            length: bytes of the message, 0 to `message_max`, or 8 less for a guaranteed message.
+            delivery_mode: as in `send`. A guaranteed message is copied into the GMD area at the end of the block, which
+                raises the errors of that copy; the message is then not sent.
+            delivery_timeout: as in `send`.
 
         Raises:
             ipcbus.MessageTooLarge: `length` exceeds `message_max`; a message that is written in place has no fragments.
@@ -121,6 +148,19 @@ class TopicSource:
 
     def flush(self) -> None:
         """Publishes the open batch of the session, which all its sources share; raises errors as `send` does."""
+
+    def _guarantee(self, saver: MessageSaver | None, mode: int, timeout_ns: int) -> None:
+        """Lets it send guaranteed messages from now on; with None, none.
+
+        Args:
+            saver: keeps their copies.
+            mode: the mode of messages that give none.
+            timeout_ns: the timeout of messages that give none, in ns; 0 for none.
+        """
+
+    @property
+    def _guaranteeing(self) -> bool:
+        """Whether a thread sends a guaranteed message now."""
 
     def _retain(self, retention: Retention | None) -> None:
         """Retains each message from now on there; with None it retains none."""

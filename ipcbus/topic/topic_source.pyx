@@ -11,21 +11,22 @@ from libc.string cimport memcpy
 cimport cython
 
 from ipcbus.errors import WouldBlock
-from ipcbus.topic import send_errors
+from ipcbus.topic import send_errors, send_modes
 from ipcbus.topic.batch cimport (
     GATE_FORKED, GATE_RESERVED, BatchWriter, batch_publish, batch_publish_at, bears_stamp, bytes_for,
 )
 from ipcbus.topic.message_front cimport copy_part
 from ipcbus.topic.message_retention cimport Retention, retain
 from ipcbus.wire._wire_layout cimport (
-    FLAG_END_BATCH, FLAG_FRAGMENT, FLAG_PROPERTIES, FLAG_REQUEST, FLAG_STAMPED, FLAG_START_BATCH, FLAG_TSNI,
-    FRAGMENT_HEADER_BYTES, MESSAGE_HEADER_BYTES, MESSAGE_MAX, REQUEST_HEADER_BYTES, STAMP_BYTES, TOPIC_BITS, FragmentHeader,
-    MessageHeader, TopicLine,
+    FLAG_END_BATCH, FLAG_FRAGMENT, FLAG_GUARANTEED, FLAG_PROPERTIES, FLAG_REQUEST, FLAG_STAMPED, FLAG_START_BATCH,
+    FLAG_TSNI, FRAGMENT_HEADER_BYTES, GUARANTEED_HEADER_BYTES, MESSAGE_HEADER_BYTES, MESSAGE_MAX, REQUEST_HEADER_BYTES,
+    STAMP_BYTES, TOPIC_BITS, FragmentHeader, MessageHeader, TopicLine,
 )
 from ipcbus.wire.properties import pack
 from ipcbus.wire.stamps cimport put_stamp, stride
 from ringbuf cimport _atomics
 from ringbuf._layout cimport RECORD_ALIGN, RECORD_HEADER
+from ringbuf.clock cimport clock_kind, epoch_ns, read_ticks
 from ringbuf.ring cimport Writer, writer_claim, writer_drop_empty, writer_ticks
 
 
@@ -207,7 +208,14 @@ cdef class TopicSource:
         place = self.place(batch, length, flush, block)
         copy_part(place + MESSAGE_HEADER_BYTES, front, data, 0, length)
         self.put(batch, place, length, flags, flush)
+        if flags & FLAG_GUARANTEED:
+            self.note_put(self.next_sequence - 1)
         return self.publish_if_complete(batch, flush)
+
+    @cython.final
+    cdef inline void note_put(self, uint64_t first) noexcept:
+        """Notes that the guaranteed message just put has the numbers from `first` on."""
+        self.guaranteed_first, self.guaranteed_last, self.guaranteed_is_put = first, self.next_sequence - 1, True
 
     @cython.final
     cdef int append_fragments(
@@ -266,6 +274,8 @@ cdef class TopicSource:
             self.bytes_sent += (length if last else 0) - (FRAGMENT_HEADER_BYTES + part_length)
             self.put(batch, place, FRAGMENT_HEADER_BYTES + part_length, flags, flush and last)
             self.count_fragment(last)
+            if last and flags & FLAG_GUARANTEED:
+                self.note_put(first)
             self.publish_if_complete(batch, flush and last)
         return 0
 
@@ -284,7 +294,8 @@ cdef class TopicSource:
         batch.publish_pair_count += 1
 
     def send(
-        self, data, *, headers=None, bint flush=False, bint start_batch=False, bint end_batch=False, bint block=True
+        self, data, *, headers=None, bint flush=False, bint start_batch=False, bint end_batch=False, bint block=True,
+        delivery_mode=None, delivery_timeout=None,
     ):
         """Sends one message; the source has copied the bytes before the call returns.
 
@@ -301,6 +312,11 @@ cdef class TopicSource:
             end_batch: end the explicit batch with this message; the batch then leaves by size and age, or at once with
                 `flush`. The receiver sees the flag.
             block: wait while a receiver-paced ring is full. If false, raise `WouldBlock` then.
+            delivery_mode: `best_effort`, `ordered`, `some` or `all`; None takes that of the source (option
+                delivery_mode). The last two need option `gmd_name`: a copy of the message is in the GMD area when the
+                call returns, until one expected receiver (`some`) or each of them (`all`) has acknowledged it.
+            delivery_timeout: seconds after which a `some` or `all` message that was not acknowledged is a failure
+                (event GMD_FAILURE); 0: never; None takes that of the source (option delivery_timeout).
 
         Raises:
             ipcbus.MessageTooLarge: the message with its headers is longer than 2**31 - 1 bytes, or on LBT-SMX than
@@ -311,12 +327,20 @@ cdef class TopicSource:
             ipcbus.ReservationError: this thread is inside an `acquire` block of the session.
             ipcbus.SegmentDamaged: another program has cut the shared memory of the session short.
             TypeError, BufferError: `data` is not bytes-like and contiguous, or a header is not a text and bytes.
-            ValueError: the name of a header is empty, too long, or not valid in UTF-8.
+            ValueError: the name of a header is empty, too long, or not valid in UTF-8; or the timeout is negative.
+            ipcbus.ConfigError: there is no such delivery mode, or a `some` or `all` message needs a `gmd_name`; or a
+                message that is not guaranteed has a timeout.
+            ipcbus.GmdAreaFull, ipcbus.GmdError: the GMD area has no room, or cannot be written. A message whose send
+                raises is not sent, and no copy of it is kept.
         """
         cdef bint was_open
         cdef bytes header_block
         cdef uint32_t flags
-        if headers is None and not (start_batch or end_batch):
+        cdef int mode = 0
+        cdef int64_t timeout_ns = 0
+        if self.gmd_mode or delivery_mode is not None or delivery_timeout is not None:
+            mode = mode_of(self, delivery_mode, delivery_timeout, &timeout_ns)
+        if headers is None and not (start_batch or end_batch or mode):
             if PyBytes_CheckExact(data):
                 self.append(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), 0, flush, block)
             else:
@@ -325,20 +349,27 @@ cdef class TopicSource:
         header_block = None if headers is None else pack(headers) or None
         flags = FLAG_PROPERTIES * (header_block is not None)
         if not (start_batch or end_batch):
-            self.send_flagged(data, header_block, flags, flush, block)
+            self.send_in_mode(data, header_block, flags, flush, block, mode, timeout_ns)
             return
         was_open = self.in_explicit_batch
         # Where each message is a datagram of its own, the flags are sent and no batch is kept open.
         self.set_explicit_batch(not end_batch and (was_open or self.batch.minimum_length != 0))
+        flags |= FLAG_START_BATCH * start_batch | FLAG_END_BATCH * end_batch
         try:
-            self.send_flagged(
-                data, header_block, flags | FLAG_START_BATCH * start_batch | FLAG_END_BATCH * end_batch, flush, block
-            )
+            self.send_in_mode(data, header_block, flags, flush, block, mode, timeout_ns)
         except BaseException:
             self.set_explicit_batch(was_open)  # a message that was not sent neither begins nor ends a batch
             raise
         if end_batch:
             self.batch.explicit_batch_ended()
+
+    @cython.final
+    cdef inline int send_in_mode(
+        self, data, bytes header_block, uint32_t flags, bint flush, bint block, int mode, int64_t timeout_ns
+    ) except -1:
+        if mode:
+            return send_guaranteed(self, data, header_block, flags, flush, block, mode, timeout_ns)
+        return self.send_flagged(data, header_block, flags, flush, block)
 
     def _send_request(self, data, uint64_t number, *, headers=None, bint block=True):
         cdef bytes header_block = b"" if headers is None else pack(headers)
@@ -365,7 +396,9 @@ cdef class TopicSource:
             self.in_explicit_batch = begins
             self.batch.explicit_batches += 1 if begins else -1
 
-    def send_many(self, messages, *, bint flush=False, bint block=True):
+    def send_many(
+        self, messages, *, bint flush=False, bint block=True, delivery_mode=None, delivery_timeout=None
+    ):
         """Sends many messages in one call, and returns how many were sent.
 
         Args:
@@ -373,6 +406,8 @@ cdef class TopicSource:
                 array of uint8, or a 1-D array of structured or other items.
             flush: publish the last batch at the end of the call. LBT-SMX always does.
             block: as in `send`. After `WouldBlock`, `sequence_number` shows how far the call came.
+            delivery_mode: of each message, as in `send`.
+            delivery_timeout: of each message, as in `send`.
 
         Raises:
             TypeError: an item is not bytes-like (the text names its index; those before it were sent), or the array
@@ -381,6 +416,8 @@ cdef class TopicSource:
         """
         cdef Py_buffer view
         cdef Py_ssize_t sent = 0
+        cdef int64_t timeout_ns = 0
+        cdef int mode = mode_of(self, delivery_mode, delivery_timeout, &timeout_ns)
         # With a minimum of 0 each message would be a datagram; if all messages are there, a datagram takes those that fit.
         cdef bint is_buffer = PyObject_CheckBuffer(messages)
         cdef bint at_once = self.batch.minimum_length == 0 and (is_buffer or isinstance(messages, (list, tuple)))
@@ -390,18 +427,14 @@ cdef class TopicSource:
                 send_errors.check_references(messages)
                 PyObject_GetBuffer(messages, &view, PyBUF_C_CONTIGUOUS)
                 try:
-                    sent = self.append_rows(&view, block)
+                    sent = self.append_rows(&view, block, mode, timeout_ns)
                 finally:
                     PyBuffer_Release(&view)
             else:
                 for message in messages:
                     if not PyObject_CheckBuffer(message):
                         raise send_errors.not_bytes(self.topic, message, sent)
-                    PyObject_GetBuffer(message, &view, PyBUF_SIMPLE)
-                    try:
-                        self.append(<const char *>view.buf, view.len, 0, False, block)
-                    finally:
-                        PyBuffer_Release(&view)
+                    self.send_in_mode(message, None, 0, False, block, mode, timeout_ns)
                     sent += 1
         finally:
             self.batch.explicit_batches -= at_once
@@ -410,7 +443,7 @@ cdef class TopicSource:
         return sent
 
     @cython.final
-    cdef Py_ssize_t append_rows(self, Py_buffer *view, bint block) except -1:
+    cdef Py_ssize_t append_rows(self, Py_buffer *view, bint block, int mode, int64_t timeout_ns) except -1:
         cdef Py_ssize_t rows, length, i
         cdef const char *data = <const char *>view.buf
         if view.ndim == 2 and view.itemsize == 1:
@@ -419,6 +452,12 @@ cdef class TopicSource:
             rows, length = view.shape[0], view.itemsize
         else:
             raise send_errors.not_rows(self.topic, view.ndim, view.itemsize)
+        if mode:
+            for i in range(rows):
+                send_guaranteed(
+                    self, PyBytes_FromStringAndSize(data + i * length, length), None, 0, False, block, mode, timeout_ns
+                )
+            return rows
         if <uint64_t>length > self.message_max:
             for i in range(rows):
                 self.append(data + i * length, length, 0, False, block)
@@ -463,7 +502,7 @@ cdef class TopicSource:
         self.publish_if_complete(batch, False)
         return more + 1
 
-    def acquire(self, length):
+    def acquire(self, length, *, delivery_mode=None, delivery_timeout=None):
         """Reserves `length` bytes in the ring, in which the caller writes a message without a copy.
 
         Use it as `with src.acquire(n) as buf:`. `buf` is a writable memoryview; overwrite all of its old bytes. The end
@@ -474,7 +513,10 @@ cdef class TopicSource:
         `acquire_close_timeout` (ms). After this time the message is not sent, and the block ends with `ClosedError`.
 
         Args:
-            length: bytes of the message, 0 to `message_max`.
+            length: bytes of the message, 0 to `message_max`, or 8 less for a guaranteed message.
+            delivery_mode: as in `send`. A guaranteed message is copied into the GMD area at the end of the block, which
+                raises the errors of that copy; the message is then not sent.
+            delivery_timeout: as in `send`.
 
         Raises:
             ipcbus.MessageTooLarge: `length` exceeds `message_max`; a message that is written in place has no fragments.
@@ -486,6 +528,7 @@ cdef class TopicSource:
             length = send_errors.checked_length(self.topic, length, self.message_max)
         reservation.source = self
         reservation.length = length
+        reservation.mode = mode_of(self, delivery_mode, delivery_timeout, &reservation.timeout_ns)
         return reservation
 
     def flush(self):
@@ -493,6 +536,14 @@ cdef class TopicSource:
         if self.batch.gate:
             self.pass_session_gate(True)
         self.batch.flush()
+
+    def _guarantee(self, saver, int mode, int64_t timeout_ns):
+        self.saver, self.save = saver, None if saver is None else saver.save
+        self.gmd_mode, self.gmd_timeout_ns = mode, timeout_ns
+
+    @property
+    def _guaranteeing(self):
+        return self.guaranteeing_thread is not None
 
     def _retain(self, Retention retention):
         self.retention = retention
@@ -542,52 +593,5 @@ cdef class TopicSource:
         return True
 
 
-cdef class Reservation:
-    """A place in the ring for one message; a context manager that gives a writable memoryview."""
-    def __enter__(self):
-        cdef TopicSource source = self.source
-        cdef BatchWriter batch = source.batch
-        cdef char *place
-        if self.length > source.message_max:
-            raise send_errors.too_large_in_place(source.topic, self.length, source.message_max)
-        place = source.place(batch, self.length, True, True)
-        batch.gate |= GATE_RESERVED
-        batch.reserving_thread = PyThread_get_thread_ident()
-        batch.reservation = self
-        try:
-            self.loan = batch.lender.lend(place + MESSAGE_HEADER_BYTES, self.length)
-            if self.loan is None:
-                self.private_memory = memoryview(bytearray(self.length))
-            self.view = PyMemoryView_FromObject(self.loan if self.loan is not None else self.private_memory)
-        except BaseException:
-            batch.end_reservation(True)
-            batch.policy.released()
-            raise
-        return self.view
-
-    def __exit__(self, kind, error, trace):
-        cdef BatchWriter batch = self.source.batch
-        cdef bint sends = kind is None
-        cdef char *place
-        try:
-            self.view.release()
-        except BufferError:
-            pass  # an array that was made from it is still in use
-        try:
-            if self.loan is not None:
-                self.loan.settle()
-        except BaseException:
-            sends = False
-            raise
-        finally:
-            if not batch.gate & GATE_FORKED and batch.reservation is self:
-                place = batch.w.data + (batch.w.head & batch.w.mask) + batch.w.used
-                batch.end_reservation(not sends)
-                if sends:
-                    if self.private_memory is not None:
-                        memcpy(place + MESSAGE_HEADER_BYTES, PyMemoryView_GET_BUFFER(self.private_memory).buf, self.length)
-                    self.source.put(batch, place, self.length, 0, True)
-                    batch_publish_at(batch, self.source.sent_ticks)
-                batch.policy.released()
-            elif sends and not batch.gate & GATE_FORKED:
-                raise send_errors.cancelled(self.source.topic)
+include "guaranteed_send.pxi"
+include "reservation.pxi"

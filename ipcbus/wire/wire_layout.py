@@ -31,6 +31,16 @@ header block if it has one, then its value. Pieces, `total length` and `offset` 
 The sending context gives each request another number, and a response carries the number back over the control channel
 of the session.
 
+FLAG_GUARANTEED marks a guaranteed message: its bytes are a guaranteed header, then the header block if it has one, then
+its value. The guaranteed header is the message's GMD number (64 bits), which counts the guaranteed messages of the
+source from 1 on, one for each message, whatever its fragments. Pieces, `total length` and `offset` contain it, as with
+requests; behind a request header it would come second::
+
+    0                              8
+    +------------------------------+--------------------------+-------------+
+    | GMD number                   | header block, if any     | value       |
+    +------------------------------+--------------------------+-------------+
+
 FLAG_STAMPED marks a message with a stamp: 4 bytes behind its payload, which `length` does not count. A stamp is a time
 since the begin of the datagram, in units of STAMP_NS, or the highest number for a longer time. The stamp of the first
 message in a datagram says when the datagram was published; without a stamp it was published when it was begun. The
@@ -109,6 +119,7 @@ FLAG_TSNI = 0x8
 FLAG_PROPERTIES = 0x10
 FLAG_STAMPED = 0x20
 FLAG_REQUEST = 0x40
+FLAG_GUARANTEED = 0x80
 
 STAMP_BYTES = 4
 STAMP_NS = 8
@@ -116,6 +127,7 @@ STAMP_NS = 8
 
 FRAGMENT_HEADER_BYTES = 16
 REQUEST_HEADER_BYTES = 8
+GUARANTEED_HEADER_BYTES = 8
 RETAINED_HEADER_BYTES = 8 + MESSAGE_HEADER_BYTES
 """Bytes of a retained message before its payload."""
 

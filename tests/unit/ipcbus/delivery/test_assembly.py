@@ -6,7 +6,7 @@ import pytest
 
 from ipcbus.delivery.assembly import Assembly
 from ipcbus.wire.properties import pack
-from ipcbus.wire.wire_layout import FLAG_PROPERTIES, FLAG_REQUEST
+from ipcbus.wire.wire_layout import FLAG_GUARANTEED, FLAG_PROPERTIES, FLAG_REQUEST
 
 
 def test_pieces_in_any_order_make_the_message() -> None:
@@ -51,7 +51,7 @@ def test_header_block_and_value_come_apart(value: bytes) -> None:
     with pytest.raises(ValueError, match="bytes were put"):
         assembly.parts(FLAG_PROPERTIES)
     assembly.put(0, block[:10])
-    assert assembly.parts(FLAG_PROPERTIES) == (None, block, value)
+    assert assembly.parts(FLAG_PROPERTIES) == (None, 0, block, value)
 
 
 @pytest.mark.parametrize("value", [b"", b"v", bytes(range(256)) * 300])
@@ -61,13 +61,13 @@ def test_a_request_header_comes_off_first(block: bytes, value: bytes) -> None:
     assembly = Assembly(len(whole))
     assembly.put(0, whole)
     flags = FLAG_REQUEST | (FLAG_PROPERTIES if block else 0)
-    assert assembly.parts(flags) == (0xFEDCBA9876543210, block or None, value)
+    assert assembly.parts(flags) == (0xFEDCBA9876543210, 0, block or None, value)
 
 
 def test_a_message_without_parts_is_its_value() -> None:
     assembly = Assembly(3)
     assembly.put(0, b"abc")
-    assert assembly.parts(0) == (None, None, b"abc")
+    assert assembly.parts(0) == (None, 0, None, b"abc")
 
 
 def test_a_request_shorter_than_its_header_is_not_whole() -> None:
@@ -81,3 +81,19 @@ def test_a_damaged_header_block_takes_nothing_apart() -> None:
     assembly.put(0, b"\xff\xffab")
     assert assembly.parts(FLAG_PROPERTIES) is None
     assert assembly.bytes() == b"\xff\xffab"
+
+
+@pytest.mark.parametrize("flags", [FLAG_GUARANTEED, FLAG_GUARANTEED | FLAG_REQUEST])
+def test_a_guaranteed_header_comes_off_behind_a_request_header(flags: int) -> None:
+    asks = bool(flags & FLAG_REQUEST)
+    whole = (5).to_bytes(8, "little") * asks + (9).to_bytes(8, "little") + b"value"
+    assembly = Assembly(len(whole))
+    assembly.put(0, whole)
+    assert assembly.parts(flags) == (5 if asks else None, 9, None, b"value")
+
+
+@pytest.mark.parametrize("whole", [bytes(7), bytes(8), bytes(12)])
+def test_a_guaranteed_message_without_its_number_is_not_whole(whole: bytes) -> None:
+    assembly = Assembly(len(whole))
+    assembly.put(0, whole)
+    assert assembly.parts(FLAG_GUARANTEED) is None

@@ -92,5 +92,5 @@ def test_a_partial_is_whole_with_its_last_piece_and_gathers_flags() -> None:
         assert not partial.put(each, flags, 0)
     assert found[0] is not None
     assert partial.put(found[0], 0x5, 0)
-    assert partial.parts() == (None, None, payload)
+    assert partial.parts() == (None, 0, None, payload)
     assert partial.flags == 0x7
