@@ -62,6 +62,7 @@ cdef class Demux:
     cdef Lender lender                  # lends parts of the ring; None where messages do not lie in it
     cdef readonly Tally tally
     cdef readonly uint64_t messages, no_topic, lost
+    cdef long taken                     # messages that the last `poll` took, also for topics that are not received
 
     cdef int read_from(self, RingReader ring) except -1
     cdef long poll(self, long limit) except -1

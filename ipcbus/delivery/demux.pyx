@@ -357,6 +357,7 @@ cdef class Demux:
                         handled += more
                 if taken >= limit or self.stop or self.detached:
                     break
+        self.taken = taken
         # Also without a message: the position of a lapped reader may have changed.
         if self.r != NULL and not self.detached and (taken or self.r.position != self.r.shown):
             self.show_counters()

@@ -14,5 +14,5 @@ cdef class Pump:
     cdef long messages_per_pass         # most messages of a session in a pass
     cdef uint64_t long_pass             # ticks; a pass that takes longer was too long
 
-    cdef void adapt(self, long handled, uint64_t ticks) noexcept
+    cdef void adapt(self, long taken, uint64_t ticks) noexcept
     cdef long loop(self, uint64_t began, uint64_t until, uint64_t loops, bint once) except -1

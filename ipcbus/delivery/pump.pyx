@@ -16,7 +16,7 @@ cdef enum:
 
 cdef double QUICK_S = 0.0002
 cdef double LONG_PASS_NS = 2e6
-# A ready reader may give nothing, as with messages of topics that are not received; after this many passes Python runs.
+# A ready reader may give nothing, as with a datagram that contradicts itself; after this many passes Python runs.
 cdef long FRUITLESS_MAX = 64
 
 
@@ -70,14 +70,14 @@ cdef class Pump:
         cdef uint32_t clock = clock_kind()
         cdef uint64_t now
         cdef Poller poller = self.poller
-        cdef long total = 0, handled, fruitless = 0
+        cdef long total = 0, handled, taken, fruitless = 0
         cdef bint ready
         cdef Demux demux
         cdef int k
         if self.pending_error is not None:
             return 0
         while True:
-            handled = 0
+            handled = taken = 0
             for each in self.demuxes:
                 demux = <Demux>each
                 if demux.blocked:
@@ -86,24 +86,26 @@ cdef class Pump:
                         self.attention = True
                     continue
                 handled += demux.poll(self.messages_per_pass)
+                taken += demux.taken
                 if demux.attention or demux.blocked or demux.wakes_writer:
                     self.attention = True
                 if self.pending_error is not None:
                     return total + handled
             total += handled
-            if handled > 1:
+            if taken > 1:
                 # In a stream, a reader close behind the writer takes each cache line from it; some distance helps both.
                 for k in range(CAUGHT_UP_PAUSES):
                     _atomics.pause()
-            if handled:
+            # Messages that no receiver wants now, or that a late join brings later, have to leave the ring as fast.
+            if taken:
                 now = read_ticks(clock)
                 if began:
-                    self.adapt(handled, now - began)
+                    self.adapt(taken, now - began)
                 began = now
             if self.attention or poller.poked or (once and total) or poller.any_word_changed():
                 poller.poked = 0
                 return total
-            if handled:
+            if taken:
                 fruitless = 0
                 if now >= until:
                     return total
@@ -118,12 +120,12 @@ cdef class Pump:
             began = 0  # unknown: reading the clock again would slow down each message that was waited for
 
     @cython.final
-    cdef void adapt(self, long handled, uint64_t ticks) noexcept:
+    cdef void adapt(self, long taken, uint64_t ticks) noexcept:
         """Limits a pass to the messages that callbacks handle in a short time.
 
         Timers, other sessions and the readers of counters wait for the end of a pass.
         """
         if ticks > self.long_pass:
-            self.messages_per_pass = max(1, <long>(<double>handled * <double>self.long_pass / <double>ticks))
-        elif handled >= self.messages_per_pass and self.messages_per_pass < MESSAGES_PER_PASS_MAX:
+            self.messages_per_pass = max(1, <long>(<double>taken * <double>self.long_pass / <double>ticks))
+        elif taken >= self.messages_per_pass and self.messages_per_pass < MESSAGES_PER_PASS_MAX:
             self.messages_per_pass *= 2

@@ -34,7 +34,6 @@ _BRANCH = re.compile(r"^[ \t]*(?:if|elif|for|while|try)\b", re.MULTILINE)
 # processes, terminals or Spark; so the tests of what it is made for are the honest ones.
 TESTED_ELSEWHERE: dict[str, str] = {
     "conformance/test_closing.py": "ipcbus/context_closing.py",
-    "conformance/test_content.py": "ipcbus/delivery/pump.pyx",
     "conformance/test_damage.py": "ipcbus/transport/ring/ring_receiver.py ipcbus/transport/ring/topic_lines.py",
     "conformance/test_late_join.py": (
         "ipcbus/runtime/receiving/topic_recoveries.py ipcbus/runtime/sending/retentions.py"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from ipcbus.transport.udp.udp_link import UdpLink
     from ringbuf.shared_words import WatchedWord
 
-_MESSAGES_A_TURN = 16
+_SLICE_NS = 200_000
+"""Time in ns after which a channel gives way to live messages, and to other processes on this processor."""
 _RETRY_NS = 200_000
 """Time in ns after which a pipe that opens or has no room is looked at again; a link over UDP calls."""
 _OPEN_AGAIN_NS = 100_000_000
@@ -125,13 +127,12 @@ class ReceiverChannels:
         pipe_link = known.link if isinstance(known.link, ReceiverPipeLink) else None
         if pipe_link is not None:
             self._attend(known, pipe_link)
-        for _ in range(_MESSAGES_A_TURN):
-            message = known.channel.receive()
-            if message is None:
-                break
+        began_ns = time.monotonic_ns()
+        while (message := known.channel.receive()) is not None:
             self.take(known.session, message, now_ns, epoch=pipe_link is None)
-        else:
-            return now_ns
+            if time.monotonic_ns() - began_ns > _SLICE_NS:
+                os.sched_yield()
+                return now_ns
         if known.channel.flush() and pipe_link is not None:
             return now_ns + _RETRY_NS
         return now_ns if known.channel.behind else FOREVER_NS
