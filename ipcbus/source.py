@@ -130,7 +130,7 @@ class Source(TopicSource):
 
         Args:
             data: bytes-like; may be empty.
-            timeout: seconds to wait; None waits for ever.
+            timeout: seconds to wait; 0, or less, does not wait, None waits for ever.
             headers: as in `send`.
 
         Returns:

@@ -49,10 +49,13 @@ cdef class Pipe:
 
     def put(self, bytes frame):
         cdef uint64_t length = PyBytes_GET_SIZE(frame)
-        cdef uint64_t at, first
-        cdef const char *source = PyBytes_AS_STRING(frame)
         if length == 0 or length > <uint64_t>self.frame_max:
             raise ValueError(f"a frame of {length} bytes does not fit; the pipe takes 1 to {self.frame_max} bytes")
+        return bool(self.put_parts(NULL, 0, PyBytes_AS_STRING(frame), length))
+
+    cdef bint put_parts(self, const char *front, uint64_t front_length, const char *rest, uint64_t rest_length) except? True:
+        """Appends a frame of two parts, 1 to `frame_max` bytes together; returns False as `put`."""
+        cdef uint64_t length = front_length + rest_length
         if self.is_damaged() or _atomics.load_acquire32(&self.incoming.closed):  # SYNC ended
             return False
         if self.room() < <int64_t>frame_bytes(length):
@@ -64,12 +67,9 @@ cdef class Pipe:
         if self.waits:
             self.waits = False
             _atomics.store_relaxed32(&self.outgoing.waits, 0)
-        at = self.written & (self.capacity - 1)
-        (<uint32_t *>(self.out_data + at))[0] = <uint32_t>length
-        at = (at + PIPE_FRAME_HEADER) & (self.capacity - 1)
-        first = min(length, self.capacity - at)
-        memcpy(self.out_data + at, source, first)
-        memcpy(self.out_data, source + first, length - first)
+        (<uint32_t *>(self.out_data + (self.written & (self.capacity - 1))))[0] = <uint32_t>length
+        self.copy_in(self.written + PIPE_FRAME_HEADER, front, front_length)
+        self.copy_in(self.written + PIPE_FRAME_HEADER + front_length, rest, rest_length)
         if self.checkpoint is not None:
             self.checkpoint("put: copied")
         self.written += frame_bytes(length)
@@ -78,48 +78,70 @@ cdef class Pipe:
             self.checkpoint("put: published")
         return not self.is_damaged()
 
-    def take(self):
-        cdef uint64_t waiting, at, first
+    cdef void copy_in(self, uint64_t position, const char *source, uint64_t length) noexcept:
+        cdef uint64_t at = position & (self.capacity - 1)
+        cdef uint64_t first = min(length, self.capacity - at)
+        memcpy(self.out_data + at, source, first)
+        memcpy(self.out_data, source + first, length - first)
+
+    cdef void copy_out(self, uint64_t offset, char *place, uint64_t length) noexcept:
+        """Copies bytes of the next frame, from `offset` on; they are valid only if the pipe is not damaged afterwards."""
+        cdef uint64_t at = (self.read + PIPE_FRAME_HEADER + offset) & (self.capacity - 1)
+        cdef uint64_t first = min(length, self.capacity - at)
+        memcpy(place, self.in_data + at, first)
+        memcpy(place + first, self.in_data, length - first)
+
+    cdef int64_t next_length(self):
+        """Returns the length of the next frame; 0 when there is no frame now, or when the pipe has just broken."""
+        cdef uint64_t waiting
         cdef uint32_t length
-        cdef char *copy
         self.room_wanted = False
         if self.is_damaged():
-            return None
+            return 0
         waiting = _atomics.load_acquire64(&self.incoming.written) - self.read  # SYNC frames
         if waiting == 0:
             if _atomics.load_acquire32(&self.incoming.closed) == 0:  # SYNC ended
-                return None
+                return 0
             # Read again: frames that were put before the end can be seen now.
             waiting = _atomics.load_acquire64(&self.incoming.written) - self.read  # SYNC frames
             if waiting == 0:
-                return self.fail("the other side has closed the pipe")
+                self.fail("the other side has closed the pipe")
+                return 0
         if waiting > self.capacity or waiting & (PIPE_ALIGN - 1):
-            return self.fail("the other side shows an impossible position")
-        at = self.read & (self.capacity - 1)
-        length = _atomics.load_relaxed32(self.in_data + at)
+            self.fail("the other side shows an impossible position")
+            return 0
+        length = _atomics.load_relaxed32(self.in_data + (self.read & (self.capacity - 1)))
         if length == 0 or length > <uint32_t>self.frame_max or frame_bytes(length) > waiting:
-            return self.fail("the other side has written an impossible length")
-        frame = PyBytes_FromStringAndSize(NULL, length)
-        copy = PyBytes_AS_STRING(frame)
-        at = (at + PIPE_FRAME_HEADER) & (self.capacity - 1)
-        first = min(<uint64_t>length, self.capacity - at)
-        memcpy(copy, self.in_data + at, first)
-        memcpy(copy + first, self.in_data, length - first)
+            self.fail("the other side has written an impossible length")
+            return 0
+        self.waiting = waiting
+        return length
+
+    cdef bint end_frame(self, uint64_t length) except? True:
+        """Gives the bytes of the next frame back; returns False if they were not valid."""
         if self.checkpoint is not None:
             self.checkpoint("take: copied")
         if self.is_damaged():
-            return None     # the copy may have zeros of a missing page
+            return False    # a copy may have zeros of a missing page
         self.read += frame_bytes(length)
         _atomics.store_release64(&self.incoming.read, self.read)  # SYNC room
         _atomics.fence_full()  # SYNC full
         # Half of the queue at once, so that the other side is not called for each frame.
         self.room_wanted = (
             _atomics.load_relaxed32(&self.incoming.waits) != 0  # SYNC full
-            and waiting - frame_bytes(length) <= self.capacity // 2
+            and self.waiting - frame_bytes(length) <= self.capacity // 2
         )
         if self.checkpoint is not None:
             self.checkpoint("take: released")
-        return frame
+        return True
+
+    def take(self):
+        cdef int64_t length = self.next_length()
+        if length == 0:
+            return None
+        frame = PyBytes_FromStringAndSize(NULL, length)
+        self.copy_out(0, PyBytes_AS_STRING(frame), length)
+        return frame if self.end_frame(length) else None
 
     def ready(self):
         if self.is_damaged():

@@ -19,6 +19,8 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sized
+
     from ipcbus.recovery.frame_link import FrameLink
 
 _HEADER = struct.Struct("<BBHI")
@@ -101,6 +103,11 @@ class ControlChannel:
                 "at a time, or raise the limit on both sides"
             )
         return not self._link.broken and self._sending[bulk].append(message)
+
+    @property
+    def urgent(self) -> Sized:
+        """The urgent messages that wait; frames that do not come through this channel give way to them."""
+        return self._sending[0].messages
 
     def send_now(self, message: bytes) -> bool:
         """Sends an urgent message at once, if no other one waits and one frame has room for it.

@@ -9,6 +9,7 @@ from ipcbus.wire import control_messages
 
 if TYPE_CHECKING:
     from ipcbus import Context
+    from ipcbus.delivery.pump import Pump
     from ipcbus.wire.return_address import ReturnAddress
 
 
@@ -36,8 +37,9 @@ class Loopback:
                 return True
         raise gone(address)
 
-    def channel_of(self, address: ReturnAddress) -> None:
-        """There is none."""
+    def writer(self, address: ReturnAddress, pump: Pump, *, sequential: bool) -> None:
+        """There is no short way."""
+        del address, pump, sequential
 
     def waits(self, address: ReturnAddress) -> bool:
         """Nothing waits."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     import asyncio
     from collections import deque
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from ipcbus.delivery.received_message import Message
     from ipcbus.runtime.loop.event_loop import EventLoop
@@ -26,7 +26,7 @@ class Awaited(Protocol):
     """What a task waits for: a receiver's sink, or a request."""
 
     @property
-    def queue(self) -> deque[Message]:
+    def queue(self) -> Sequence[Message] | deque[Message]:
         """The messages that have come."""
 
     @property

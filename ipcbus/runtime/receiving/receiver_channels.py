@@ -17,9 +17,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ipcbus.config import ContextOptions
+    from ipcbus.delivery.pump import Pump
     from ipcbus.resolution.local.adverts import SessionAdvert
     from ipcbus.transport.datagram_source import DatagramSource
     from ipcbus.transport.receiving_session import ReceivingSession
+    from ipcbus.transport.ring.response_frames import ResponseWriter
     from ipcbus.transport.udp.udp_link import UdpLink
     from ringbuf.shared_words import WatchedWord
 
@@ -107,6 +109,19 @@ class ReceiverChannels:
         if channel.flush():
             self._hurry()
         return sent
+
+    def response_writer(self, session: ReceivingSession, pump: Pump, *, sequential: bool) -> ResponseWriter | None:
+        """Returns the short way for responses to the source of a session; None without an open pipe.
+
+        Args:
+            session: the session.
+            pump: says which thread drives the context.
+            sequential: whether a thread may take the driver lock by `Pump.owner` alone.
+        """
+        known = self._channels.get(session.advert)
+        if known is None or known.channel.broken or not isinstance(known.link, ReceiverPipeLink):
+            return None
+        return known.link.response_writer(known.channel, pump, sequential=sequential)
 
     def is_unread(self, session: ReceivingSession) -> bool:
         """Returns whether the source of a session has not taken all messages yet."""

@@ -13,9 +13,11 @@ from ringbuf.ring_errors import RingError
 
 if TYPE_CHECKING:
     from ipcbus.config import ReceiverOptions
+    from ipcbus.delivery.pump import Pump
     from ipcbus.recovery.control_channel import ControlChannel
     from ipcbus.resolution.local.adverts import SessionAdvert
     from ipcbus.transport.receiving_session import ReceivingSession
+    from ipcbus.transport.ring.response_frames import ResponseWriter
     from ipcbus.wire.return_address import ReturnAddress
 
 KEPT_NS = 10_000_000_000
@@ -50,6 +52,9 @@ class Channels(Protocol):
     def of(self, session: ReceivingSession) -> ControlChannel | None:
         """Returns the channel to the source of a session; None when there can be no channel now."""
 
+    def response_writer(self, session: ReceivingSession, pump: Pump, *, sequential: bool) -> ResponseWriter | None:
+        """Returns the short way for responses to the source of a session; None without an open pipe."""
+
     def is_unread(self, session: ReceivingSession) -> bool:
         """Returns whether the source of a session has not taken all messages yet."""
 
@@ -73,10 +78,18 @@ class ResponseSessions:
         self._joined.keep_until(session, time.monotonic_ns() + KEPT_NS)
         return self._channels.send(session, message)
 
-    def channel_of(self, address: ReturnAddress) -> ControlChannel | None:
-        """Returns the channel to the context of a return address; None without one."""
+    def writer(self, address: ReturnAddress, pump: Pump, *, sequential: bool) -> ResponseWriter | None:
+        """Returns the short way for responses to the context of a return address; None without one.
+
+        Args:
+            address: the asking context.
+            pump: says which thread drives this context.
+            sequential: whether a thread may take the driver lock by `Pump.owner` alone.
+        """
         session = self._joined.find(address.context_id, address.session_id)
-        return self._channels.of(session) if session is not None and session.topics() else None
+        if session is None or not session.topics():
+            return None  # a session without topics is left some time after the last response that was noted here
+        return self._channels.response_writer(session, pump, sequential=sequential)
 
     def waits(self, address: ReturnAddress) -> bool:
         """Returns whether the context of a return address has not taken all responses yet."""

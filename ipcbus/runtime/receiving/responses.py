@@ -13,12 +13,11 @@ from ipcbus.wire.return_address import ReturnAddress
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ipcbus.recovery.control_channel import ControlChannel
+    from ipcbus.delivery.pump import Pump
     from ipcbus.resolution.local.adverts import SessionAdvert
     from ipcbus.runtime.loop.event_loop import EventLoop
+    from ipcbus.transport.ring.response_frames import ResponseWriter
 
-_SHORT = 4096
-"""Longest response in bytes that takes the short way through `send_short`."""
 _RETRY_S = 0.001
 _SENT_S = 5.0
 """Longest time in seconds for which `send_to` waits until the asking context has taken the response."""
@@ -35,8 +34,8 @@ class ResponseChannels(Protocol):
             ipcbus.TransportError: there is no way to the context.
         """
 
-    def channel_of(self, address: ReturnAddress) -> ControlChannel | None:
-        """Returns the channel to the context of a return address; None without one."""
+    def writer(self, address: ReturnAddress, pump: Pump, *, sequential: bool) -> ResponseWriter | None:
+        """Returns the short way to the context of a return address; None without one."""
 
     def waits(self, address: ReturnAddress) -> bool:
         """Returns whether the context of a return address has not taken all responses yet."""
@@ -141,26 +140,21 @@ class Responses:
             waited = True
             self._wait(_RETRY_S)
 
-    def send_short(self, way: ControlChannel, request: int, data: bytes) -> bool:
-        """Sends a short response over a channel that was used before; returns False when that does not go at once."""
+    def send_short(self, writer: ResponseWriter, request: int, data: bytes) -> bool:
+        """Sends a response over the pipe that took one before; returns False when that does not go at once."""
         event_loop = self._event_loop
-        if len(data) > _SHORT or way.broken:
-            return False
-        if event_loop.is_driver():
-            sent = way.send_now(control_messages.response(request, data))
-        elif event_loop.take_if_free():
+        sent = writer.send(request, data)
+        if not sent and not event_loop.sequential and event_loop.take_if_free():
             try:
-                sent = way.send_now(control_messages.response(request, data))
+                sent = writer.send(request, data)
             finally:
                 event_loop.give_back_taken()
-        else:
-            return False
         self.sent += sent
         return sent
 
-    def channel_of(self, address: ReturnAddress) -> ControlChannel | None:
-        """Returns the channel that brought the last response to an asking context; None without one."""
-        return self._channels.channel_of(address)
+    def writer(self, address: ReturnAddress) -> ResponseWriter | None:
+        """Returns the short way to an asking context that has got a response; None without one."""
+        return self._channels.writer(address, self._event_loop.pump, sequential=self._event_loop.sequential)
 
     def send_to(self, packed: bytes, data: Any) -> None:  # noqa: ANN401 - any bytes-like
         """Sends a response to a return address.
@@ -210,7 +204,7 @@ class SessionResponder:
 
     def __init__(self, responses: Responses, address: ReturnAddress) -> None:
         self._responses, self._address = weakref.ref(responses), address
-        self._channel: ControlChannel | None = None
+        self._writer: ResponseWriter | None = None
 
     def respond(self, topic: str, request: int, data: Any) -> None:  # noqa: ANN401 - any bytes-like
         """Sends a response; `Message.respond` has the errors."""
@@ -219,10 +213,10 @@ class SessionResponder:
             raise ClosedError(
                 f"topic {topic!r}: the context that received the request is closed; answer before its close"
             )
-        channel = self._channel
-        if channel is None or type(data) is not bytes or not responses.send_short(channel, request, data):
+        writer = self._writer
+        if writer is None or type(data) is not bytes or not responses.send_short(writer, request, data):
             responses.send(self._of(request), data, f"topic {topic!r}")
-            self._channel = responses.channel_of(self._address)
+            self._writer = responses.writer(self._address)
 
     def return_address(self, request: int) -> bytes:
         """Returns the way back to the asking context as bytes."""

@@ -36,7 +36,7 @@ class SessionChannels:
         self,
         session: SendingSession,
         options: ContextOptions,
-        respond: Callable[[int, memoryview], object],
+        respond: Callable[[int, bytes | memoryview], object],
         called: Callable[[], object],
     ) -> None:
         """Begins without channels; `called` is called, by any thread, when `look` is due for a client over UDP."""
@@ -46,6 +46,7 @@ class SessionChannels:
         )
         self.retransmitter = Retransmitter(settings)
         self._session, self._options, self._respond = session, options, respond
+        self._calls = self.pipes.watched()
         self._called, self._called_ns = called, -_CALLED_NS
         self._udp_links: list[UdpLink] = []
         self._udp_called = False
@@ -69,10 +70,11 @@ class SessionChannels:
     def look(self) -> bool:
         """Takes the messages of the receivers that called; returns whether more of them wait."""
         links: list[FrameLink] = []
-        if self.pipes.watched().changed():
+        if self._calls.changed():
             self._called_ns = time.monotonic_ns()  # before the calls are taken, for a thread that closes a source
-            with self._lock:
-                links += [] if self._closed else self.pipes.look()
+            if self.pipes.take_responses(self._respond):
+                with self._lock:
+                    links += [] if self._closed else self.pipes.look()
         if self._udp_called:
             self._udp_called = False  # first: another thread may set it meanwhile
             udp_sender = self._session.udp_sender
@@ -181,7 +183,7 @@ class ControlChannels:
     def __init__(
         self,
         options: ContextOptions,
-        respond: Callable[[int, memoryview], object],
+        respond: Callable[[int, bytes | memoryview], object],
         hurry: Callable[[], object],
     ) -> None:
         """Begins without sessions.

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-import threading
 import time
-from collections import deque
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ipcbus.delivery.received_message import Origin, response
@@ -15,7 +13,7 @@ from ipcbus.recovery.pending_requests import FOREVER_NS, PendingRequests
 from ipcbus.topic import send_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from types import TracebackType
     from typing import Self
 
@@ -34,6 +32,9 @@ _LOOK_RARELY_NS = 100_000_000
 """As `_LOOK_NS`, while no thread waits."""
 _UNSENT_NS = 10_000_000
 """As `_LOOK_NS`, while a request waits for a receiver."""
+
+
+_GONE = "all receivers of the topic have gone or died before they answered"
 
 
 class AskingSource(Protocol):
@@ -70,7 +71,10 @@ class Request:
     responses = 0
     closed = False
     error: IpcBusError | None = None
+    queue: Sequence[Message] = ()
+    """The first response, if the request ends with it."""
     _number = _begun_ns = 0
+    _timeout: float | None = None
     _grace_ns = int(GRACE_S * 1e9)
     _unsent: tuple[bytes, Headers | None] | None = None
     _sent = False
@@ -78,7 +82,6 @@ class Request:
     def __init__(self, requests: Requests, source: AskingSource, on_response: Any, on_end: Any) -> None:  # noqa: ANN401
         """Use `Source.requests` instead."""
         self.topic = source.topic
-        self.queue: deque[Message] = deque()
         self._requests, self._source = requests, source
         self._on_response, self._on_end = on_response, on_end
 
@@ -125,11 +128,12 @@ class Requests:
         self._expected, self._reclaim = expected, reclaim
         self._delivered: Callable[[int], None] = lambda _: None
         self._waiters: AsyncWaiters | None = None
-        self._lock = threading.Lock()
         self._pending: PendingRequests[Request] = PendingRequests(secrets.randbits(64), maximum)
         self._unsent: dict[int, Request] = {}
         self._origins: dict[AskingSource, Origin] = {}
         self._look_at_ns = 0
+        self._turn_at_ns = FOREVER_NS
+        self._begun_before = 0
         self._logged_errors: set[str] = set()
 
     def attach(self, delivered: Callable[[int], None], waiters: AsyncWaiters) -> None:
@@ -178,15 +182,15 @@ class Requests:
         request = Request(self, source, on_response, on_end)
         request._begun_ns = now_ns = time.monotonic_ns()
         if timeout is not None:
-            request._grace_ns = min(request._grace_ns, int(timeout * 1e9))
+            request._timeout, request._grace_ns = timeout, min(request._grace_ns, int(timeout * 1e9))
         until_ns = FOREVER_NS if timeout is None or not timed else now_ns + int(timeout * 1e9)
-        with self._lock:
-            if self._pending.is_full:
-                raise WouldBlock(
-                    f"topic {source.topic!r}: {self._maximum} requests of this context wait for responses already; "
-                    "wait for some of them, close() requests that are not needed, or raise requests_outstanding_maximum"
-                )
-            number = request._number = self._pending.begin(request, is_single=on_response is None, until_ns=until_ns)
+        number = self._pending.begin(request, is_single=on_response is None, until_ns=until_ns)
+        if number is None:
+            raise WouldBlock(
+                f"topic {source.topic!r}: {self._maximum} requests of this context wait for responses already; "
+                "wait for some of them, close() requests that are not needed, or raise requests_outstanding_maximum"
+            )
+        request._number = number
         try:
             if source._is_joined:
                 source._send_request(data, number, headers=headers)
@@ -195,15 +199,20 @@ class Requests:
                 request._unsent = _copied(source.topic, data), headers
                 self._unsent[number] = request
         except BaseException:
-            with self._lock:
-                self._pending.end(number)
+            self._pending.end(number)
             raise
-        if timed or request._unsent is not None:
-            self._look_at_ns = 0
-            self._event_loop.hurry()
-            if not self._event_loop.sequential and not self._event_loop.is_driver():
-                self._event_loop.kick()
+        if not request._sent:
+            self._hurry(0)
+        elif timed and (due_ns := min(until_ns, now_ns + _LOOK_RARELY_NS)) < self._turn_at_ns:
+            self._hurry(due_ns)
         return request
+
+    def _hurry(self, due_ns: int) -> None:
+        """Makes the event loop call `turn`, because it would call it after the time that is due now."""
+        self._look_at_ns = min(self._look_at_ns, due_ns)
+        self._event_loop.hurry()
+        if not self._event_loop.sequential and not self._event_loop.is_driver():
+            self._event_loop.kick()
 
     def wait(self, request: Request, timeout: float | None) -> Message:
         """Drives the context, or waits for the thread that drives it, until the first response.
@@ -222,7 +231,7 @@ class Requests:
                 began_ns = time.monotonic_ns()
                 slice_ns = min(until_ns - began_ns, _LOOK_NS)
                 if slice_ns <= 0:
-                    self._end(request, _timed_out(request, timeout or 0.0))
+                    self._end(request, _timed_out(request))
                     break
                 if event_loop.sequential:
                     if not event_loop.turn_quickly(slice_ns / 1e9):
@@ -244,48 +253,56 @@ class Requests:
 
     def responded(self, number: int, data: bytes | memoryview) -> None:
         """Delivers a response to its request; drops it when the request has ended."""
-        with self._lock:
-            request = self._pending.take_response(number)
+        request = self._pending.take_response(number)
         if request is None:
             return
         request.responses += 1
-        message = response(self._origin(request._source), data, number)
+        source = request._source
+        message = response(self._origins.get(source) or self._origin(source), data, number)
         self._delivered(1)
         if request._on_response is None:
-            request.queue.append(message)
+            request.queue = (message,)
             request.closed = True
         else:
             self._call(request._on_response, message, request)
 
     def _origin(self, source: AskingSource) -> Origin:
-        """Returns the origin of the responses to a source's requests."""
-        origin = self._origins.get(source)
-        if origin is None:
-            origin = self._origins[source] = Origin(source.topic, source.source)
+        """Makes the origin of the responses to a source's requests."""
+        origin = self._origins[source] = Origin(source.topic, source.source)
         return origin
 
     def turn(self, now_ns: int) -> int:
         """Sends what waits for receivers, and ends what is over; returns when to call again, in ns."""
-        if not self._pending:
-            return FOREVER_NS
         for request in list(self._unsent.values()):
             self._look(request, now_ns)
-        with self._lock:
-            due = self._pending.end_due(now_ns)
-        for request in due:
-            self._finish(request, _timed_out(request, (now_ns - request._begun_ns) / 1e9))
+        for request in self._pending.end_due(now_ns):
+            self._finish(request, _timed_out(request))
         if now_ns >= self._look_at_ns:
             self._look_at_ns = now_ns + (_UNSENT_NS if self._unsent else _LOOK_RARELY_NS)
-            for request in self._pending.askers():
-                self._look(request, now_ns)
-        return min(self._look_at_ns, self._pending.check_at_ns)
+            self._end_unheard()
+        # A request that begins in another thread either counts here, or finds FOREVER_NS or the final time.
+        self._turn_at_ns = FOREVER_NS
+        begun, self._begun_before = self._begun_before, self._pending.begun
+        is_idle = begun == self._begun_before and not self._pending
+        self._turn_at_ns = FOREVER_NS if is_idle else min(self._look_at_ns, self._pending.check_at_ns)
+        return self._turn_at_ns
+
+    def _end_unheard(self) -> None:
+        """Ends the requests that no receiver can answer any more."""
+        if not self._pending:
+            return
+        self._reclaim()
+        is_joined: dict[AskingSource, bool] = {}
+        for request in self._pending.askers():
+            source = request._source
+            if request._sent and not is_joined.setdefault(source, source in is_joined or source._is_joined):
+                self._end(request, _nobody(request, _GONE))
 
     def end_all(self, source: AskingSource, error: IpcBusError) -> None:
         """Ends all requests of a source that is being closed."""
-        with self._lock:
-            mine = [request for request in self._pending.askers() if request._source is source]
-        for request in mine:
-            self._end(request, error)
+        for request in self._pending.askers():
+            if request._source is source:
+                self._end(request, error)
         self._origins.pop(source, None)
 
     def _look(self, request: Request, now_ns: int) -> None:
@@ -299,7 +316,7 @@ class Requests:
             return
         self._reclaim()
         if not source._is_joined:
-            self._end(request, _nobody(request, "all receivers of the topic have gone or died before they answered"))
+            self._end(request, _nobody(request, _GONE))
 
     def _send(self, request: Request) -> None:
         if self._unsent.pop(request._number, None) is None or request._unsent is None:
@@ -317,9 +334,7 @@ class Requests:
     # ------------------------------------------------------------------ ends
 
     def _end(self, request: Request, error: IpcBusError | None) -> None:
-        with self._lock:
-            was_pending = self._pending.end(request._number)
-        if was_pending:
+        if self._pending.end(request._number):
             self._finish(request, error)
         request.closed = True
 
@@ -351,7 +366,7 @@ def taken(request: Request) -> Message:
         RequestTimeout, NoResponder, ClosedError: it ended without a response.
     """
     if request.queue:
-        return request.queue.popleft()
+        return request.queue[0]
     if request.error is not None:
         raise request.error
     raise RequestTimeout(f"the request on topic {request.topic!r} was closed before a response came; ask again")
@@ -373,12 +388,17 @@ def _copied(topic: str, data: Any) -> bytes:  # noqa: ANN401 - any bytes-like
         raise send_errors.not_bytes(topic, data) from None
 
 
-def _timed_out(request: Request, seconds: float) -> IpcBusError:
+def _timed_out(request: Request) -> IpcBusError:
     if not request._sent:
         return _nobody(request, "no receiver of the topic has joined")
+    if not request._timeout:
+        return RequestTimeout(
+            f"topic {request.topic!r}: the request was sent, but timeout = 0 or less waits for no response; give "
+            "seconds, or None to wait for ever"
+        )
     return RequestTimeout(
-        f"topic {request.topic!r}: {request.responses or 'no'} responses came in {seconds:.3g} s; give the request "
-        "more time, or look whether the receivers of the topic call respond()"
+        f"topic {request.topic!r}: {request.responses or 'no'} responses came in {request._timeout:.3g} s; give the "
+        "request more time, or look whether the receivers of the topic call respond()"
     )
 
 

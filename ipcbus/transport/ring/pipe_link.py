@@ -24,6 +24,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ipcbus.resolution.local import object_names
+from ipcbus.transport.ring.response_frames import ResponseWriter
 from ringbuf.doorbell import FRAMES, DoorbellRinger
 from ringbuf.layout import (
     CHANNEL_GENERATION_SHIFT,
@@ -45,6 +46,8 @@ from ringbuf.shared_words import SharedWords
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ipcbus.delivery.pump import Pump
+    from ipcbus.recovery.control_channel import ControlChannel
     from ipcbus.resolution.local.adverts import SessionAdvert
     from ringbuf.channel import JoinedChannel
     from ringbuf.pipe import Pipe
@@ -87,6 +90,11 @@ class PipeLink:
     def is_open(self) -> bool:
         """Whether it has its pipe; frames can be put from then on."""
         return self._pipe is not None
+
+    @property
+    def pipe(self) -> Pipe | None:
+        """Its pipe; None before it is open."""
+        return self._pipe
 
     @property
     def frame_max(self) -> int:
@@ -209,6 +217,20 @@ class ReceiverPipeLink(PipeLink):
         if state == CHANNEL_READY:
             self._join(word, number)
         return self._pipe is not None
+
+    def response_writer(self, channel: ControlChannel, pump: Pump, *, sequential: bool) -> ResponseWriter | None:
+        """Returns the short way for responses; None while the link is not open.
+
+        Args:
+            channel: the control channel over this link.
+            pump: says which thread drives the context.
+            sequential: whether a thread may take the driver lock by `Pump.owner` alone.
+        """
+        if self._pipe is None:
+            return None
+        return ResponseWriter(
+            *(self._pipe, self._words, CALLS, PARKED, self._bit, self._ring, channel.urgent, pump, sequential)
+        )
 
     def close(self) -> None:
         """Ends the link for both sides, and calls the source."""

@@ -17,6 +17,7 @@ from ipcbus.transport.ring.pipe_link import (
     channel_word,
     no_checkpoint,
 )
+from ipcbus.transport.ring.response_frames import ResponseReader
 from ringbuf import segment
 from ringbuf.layout import (
     CHANNEL_GENERATION_SHIFT,
@@ -52,7 +53,7 @@ class SourcePipeLink(PipeLink):
         self, session: SendingSession, words: SharedWords, slot: int, generation: int, pipe: Pipe, name: str
     ) -> None:
         """Makes an open link; the name of its pipe still exists."""
-        super().__init__(self._call_receiver)
+        super().__init__(self.call_receiver)
         self._session, self._words = session, words
         self.slot, self.generation = slot, generation
         self._bit = 1 << slot
@@ -69,7 +70,8 @@ class SourcePipeLink(PipeLink):
             with suppress(OSError):
                 segment.remove(name)
 
-    def _call_receiver(self) -> None:
+    def call_receiver(self) -> None:
+        """Wakes the receiver if it sleeps."""
         self._words.fence()  # SYNC park
         if self._words.load64(_PARKED_READERS) & self._bit:
             self._session.published(self._bit)
@@ -119,6 +121,7 @@ class SessionPipes:
         self._slots = session.channel.slots
         self._slots_mask = (1 << self._slots.slots_max) - 1
         self._channel_words = [self._slots.offset(slot) + CHANNEL for slot in range(self._slots.slots_max)]
+        self._responses = ResponseReader(self._words, CALLS, self._channel_words)
         self._checkpoint = checkpoint
         self._links: dict[int, SourcePipeLink] = {}
         self._warned = False
@@ -150,6 +153,17 @@ class SessionPipes:
         self._words.store32(PARKED, sleeps)
         self._words.fence()
         return self._words.load64(CALLS) == 0
+
+    def take_responses(self, respond: Callable[[int, bytes | memoryview], object]) -> bool:
+        """Takes the short responses of the receivers that called.
+
+        Args:
+            respond: gets the number of the request and the bytes of each response.
+
+        Returns:
+            Whether `look` has to be called too: receivers sent other frames, or more of them.
+        """
+        return self._responses.take(respond)
 
     def look(self) -> list[SourcePipeLink]:
         """Answers the receivers that called; returns the links with frames, room again, or an end."""
@@ -202,6 +216,7 @@ class SessionPipes:
         """Ends the use of all channels without a word to the receivers; for the child process after a fork."""
         for link in self.links:
             link.abandon()
+            self._responses.serve(link.slot, None, 0, None)
         self._links.clear()
 
     def _answer(self, slot: int) -> SourcePipeLink | None:
@@ -217,6 +232,7 @@ class SessionPipes:
         if state == CHANNEL_OPEN and link is not None and link.name:
             link.remove_name()
             link.settled_word = word
+            self._responses.serve(slot, link.pipe, word, link.call_receiver)
             self._checkpoint("look: name removed")
         return link
 
@@ -265,6 +281,7 @@ class SessionPipes:
         link.end(reason)
         if self._links.get(link.slot) is link:
             del self._links[link.slot]
+            self._responses.serve(link.slot, None, 0, None)
 
     def _warn(self, error: Exception) -> None:
         if not self._warned:

@@ -65,8 +65,9 @@ def test_without_an_answer_the_time_runs_out(bus: Bus) -> None:
     bus.joined(source)
     with pytest.raises(ipcbus.RequestTimeout, match="no responses came in"):
         source.request(b"x", timeout=0.05)
-    with pytest.raises(TimeoutError):
-        source.request(b"x", timeout=0)
+    for none in (0, -1, -0.5):
+        with pytest.raises(TimeoutError, match="timeout = 0 or less waits for no response; give seconds"):
+            source.request(b"x", timeout=none)
     assert len(bus.contexts[0]._sending_sessions.requests._pending) == 0
 
 
