@@ -8,14 +8,41 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ipcbus import MessageFlag, MessageType
-from tests.kit.bus import GIVE_UP_S, LBTIPC_SOURCE_PACED
+from ipcbus.transport.udp.udp_receiver import UdpReceiver
+from ipcbus.wire import udp_packets
+from tests.kit.bus import GIVE_UP_S, LBTIPC_SOURCE_PACED, LBTRM, LBTRU
 from tests.kit.payload import Books, balanced, body
 
 if TYPE_CHECKING:
-    from ipcbus import Message
-    from tests.kit.bus import Bus
+    from collections.abc import Hashable
 
-pytestmark = pytest.mark.parametrize("kind", [LBTIPC_SOURCE_PACED], ids=lambda kind: str(kind.name))
+    from ipcbus import Message
+    from tests.kit.bus import Bus, Kind
+
+pytestmark = pytest.mark.parametrize("kind", [LBTIPC_SOURCE_PACED, LBTRU, LBTRM], ids=lambda kind: str(kind.name))
+
+PER_DATAGRAM = 10
+
+
+@pytest.fixture(autouse=True)
+def network(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> Network:
+    """What the network loses."""
+    made, real = Network(), UdpReceiver.receive
+
+    def receive(udp_receiver: UdpReceiver, packet: bytes, address: Hashable, now_ns: int) -> None:
+        found = udp_packets.parse(packet)
+        if not (isinstance(found, udp_packets.Data) and found.number in made.loses):
+            real(udp_receiver, packet, address, now_ns)
+
+    if kind.over_udp:
+        monkeypatch.setattr(UdpReceiver, "receive", receive)
+    return made
+
+
+class Network:
+    """The numbers of the datagrams that never reach a receiver over UDP, however often they are sent."""
+
+    loses = range(0)
 
 
 class Stopped:
@@ -26,7 +53,9 @@ class Stopped:
         self.flags: dict[int, int] = {}
         self.stopped, self.go = threading.Event(), threading.Event()
         self.context = bus.context("stopped", mode="embedded")
-        self.receiver = self.context.receiver("t", self._on_message, **options)
+        nak = f"transport_{bus.kind.transport}_nak_generation_interval"
+        soon = {"otr_request_initial_delay": 50, nak: 400} if bus.kind.over_udp else {}
+        self.receiver = self.context.receiver("t", self._on_message, **soon, **options)
 
     def _on_message(self, message: Message) -> None:
         self.books.enter(message)
@@ -37,12 +66,16 @@ class Stopped:
                 self.go.wait(GIVE_UP_S)
 
 
-def overrun(bus: Bus, stopped: Stopped, count: int, **options: object) -> int:
-    """Sends until the receiver stops, then so many messages that the ring goes round; returns how many were sent."""
+def overrun(bus: Bus, network: Network, stopped: Stopped, count: int, **options: object) -> int:
+    """Sends until the receiver stops, then so many messages that the ring goes round; returns how many were sent.
+
+    Over UDP, where nothing goes round, the network loses most of them.
+    """
+    network.loses = range((stopped.stops_at + 100) // PER_DATAGRAM, count // PER_DATAGRAM - 20)
     source = bus.source(late_join=1, **bus.kind.small(), **options)
     bus.joined(source)
     for number in range(count):
-        source.send(body(number), flush=number % 10 == 9)
+        source.send(body(number), flush=number % PER_DATAGRAM == PER_DATAGRAM - 1)
         if number == stopped.stops_at + 10:
             assert stopped.stopped.wait(GIVE_UP_S)
     source.flush()
@@ -50,9 +83,9 @@ def overrun(bus: Bus, stopped: Stopped, count: int, **options: object) -> int:
     return count
 
 
-def test_what_the_ring_lost_comes_from_the_source(bus: Bus) -> None:
+def test_what_the_transport_lost_comes_from_the_source(bus: Bus, network: Network) -> None:
     stopped = Stopped(bus, 100)
-    sent = overrun(bus, stopped, 6000)
+    sent = overrun(bus, network, stopped, 6000)
     bus.until(lambda: stopped.books.accounted >= sent, "all messages")
     (ledger,) = stopped.books.ledgers.values()
     balanced(ledger, sent)
@@ -62,9 +95,9 @@ def test_what_the_ring_lost_comes_from_the_source(bus: Bus) -> None:
     assert recovered == sorted(recovered)
 
 
-def test_what_the_source_does_not_keep_is_reported_lost(bus: Bus) -> None:
+def test_what_the_source_does_not_keep_is_reported_lost(bus: Bus, network: Network) -> None:
     stopped = Stopped(bus, 100)
-    sent = overrun(bus, stopped, 20_000, retransmit_retention_size_limit=262_144)
+    sent = overrun(bus, network, stopped, 20_000, retransmit_retention_size_limit=262_144)
     bus.until(lambda: stopped.books.accounted >= sent, "all messages")
     (ledger,) = stopped.books.ledgers.values()
     balanced(ledger, sent)
@@ -75,9 +108,9 @@ def test_what_the_source_does_not_keep_is_reported_lost(bus: Bus) -> None:
 
 
 @pytest.mark.parametrize("keeps", [True, False])
-def test_without_it_nothing_changes(bus: Bus, keeps: bool) -> None:
+def test_without_it_nothing_changes(bus: Bus, network: Network, keeps: bool) -> None:
     stopped = Stopped(bus, 100, use_otr=0)
-    sent = overrun(bus, stopped, 6000, **({} if keeps else {"retransmit_retention_size_limit": 65536}))
+    sent = overrun(bus, network, stopped, 6000, **({} if keeps else {"retransmit_retention_size_limit": 65536}))
     bus.until(lambda: stopped.books.accounted >= sent, "all messages")
     (ledger,) = stopped.books.ledgers.values()
     balanced(ledger, sent)
