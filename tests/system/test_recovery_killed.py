@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.kit.bus import LBTIPC_SOURCE_PACED, RINGS, Kind
+from tests.kit.bus import KINDS, LBTIPC_SOURCE_PACED, RINGS, Kind
 from tests.kit.payload import Ledger, balanced
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from tests.kit.peers import PeerProcess, Peers
 
-every_kind = pytest.mark.parametrize("kind", RINGS, ids=lambda kind: str(kind.name))
+every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.name))
 SENT = 100_000
 
 
