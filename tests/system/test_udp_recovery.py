@@ -76,7 +76,7 @@ def test_what_the_transport_gives_up_comes_from_the_source_as_far_as_it_is_kept(
     own = f"transport_{bus.kind.transport}"
     kept = {} if covered else {"retransmit_retention_size_limit": 65536}
     source = keeping(bus, **{f"{own}_transmission_window_size": 65536}, **kept)
-    reader = Reader(bus, otr_request_initial_delay=20)
+    reader = Reader(bus, otr_request_initial_delay=20, use_late_join=0)
     bus.joined(source)
     sent = 20_000
     for number in range(sent):

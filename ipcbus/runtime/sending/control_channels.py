@@ -27,6 +27,8 @@ _FULL_NS = 1_000_000
 """Time in ns after which a channel without room is looked at again, if its receiver does not call before."""
 _CALLED_NS = 300_000_000
 """A receiver that has called this long ago may be about to ask."""
+_CAME_NS = 1_000_000_000
+"""A client over UDP that has come this long ago may be about to ask for the first time."""
 
 
 class SessionChannels:
@@ -48,6 +50,7 @@ class SessionChannels:
         self._session, self._options, self._respond = session, options, respond
         self._calls = self.pipes.watched()
         self._called, self._called_ns = called, -_CALLED_NS
+        self._clients_changes, self._came_ns = 0, -_CAME_NS
         self._udp_links: list[UdpLink] = []
         self._udp_called = False
         if session.udp_sender is not None:
@@ -64,6 +67,9 @@ class SessionChannels:
 
     def _note_call(self) -> None:
         self._called_ns = time.monotonic_ns()
+        udp_sender = self._session.udp_sender
+        if udp_sender is not None and udp_sender.reliable_sender.changes != self._clients_changes:
+            self._clients_changes, self._came_ns = udp_sender.reliable_sender.changes, self._called_ns
         self._udp_called = True
         self._called()
 
@@ -140,9 +146,16 @@ class SessionChannels:
         """Returns whether a receiver gets messages of a topic, or may be about to ask for them."""
         if self.pipes.watched().changed() or now_ns - self._called_ns < _CALLED_NS:
             return True
-        if any(link.is_unread for link in self._udp_links):
+        return self._is_recovering_over_udp(now_ns) or self.retransmitter.busy(now_ns, topic)
+
+    def _is_recovering_over_udp(self, now_ns: int) -> bool:
+        udp_sender = self._session.udp_sender
+        if udp_sender is None:
+            return False
+        have_asked = sum(isinstance(link, UdpLink) for link in list(self._channels))
+        if now_ns - self._came_ns < _CAME_NS and have_asked < len(udp_sender.reliable_sender.addresses):
             return True
-        return self.retransmitter.busy(now_ns, topic)
+        return any(link.is_unread for link in self._udp_links)
 
     def check(self) -> None:
         """Frees the channels of receivers that have gone."""
