@@ -56,6 +56,7 @@ class Source(TopicSource):
         self._context = context
         self._session = session
         self._number = number
+        self._joined_word = session.joined_word(number)
         self._entry = entry
         self._on_event = on_event
         self._linger_ns = options.resolver_no_receiver_linger_timeout * 1_000_000
@@ -83,7 +84,7 @@ class Source(TopicSource):
     @property
     def _is_joined(self) -> bool:
         """Whether a receiving context has joined; one that has died counts until its slot is freed."""
-        return self._session.is_joined(self._number)
+        return self._joined_word.changed() or self._session.is_joined(self._number)
 
     @property
     def unheard(self) -> int:

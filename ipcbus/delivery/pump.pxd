@@ -9,6 +9,7 @@ cdef class Pump:
     cdef public object pending_error    # a BaseException of a callback; the driver raises it when it stops
     cdef public bint attention          # a session needs attention
     cdef public bint quick_allowed      # `quick` may drive
+    cdef public object look             # handles the watched words that have changed; returns the messages and events
     cdef public bint driver_waiting     # another thread waits to be the driver
     cdef uint64_t timer_ticks
     cdef long messages_per_pass         # most messages of a session in a pass

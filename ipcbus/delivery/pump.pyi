@@ -1,6 +1,6 @@
 """The loop over the sessions of a context."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ipcbus.delivery.demux import Demux
 from ringbuf.poller import Poller
@@ -18,6 +18,8 @@ class Pump:
     """Whether `quick` may drive: between its calls the context has nothing to do but to deliver messages."""
     pending_error: BaseException | None
     """A BaseException of a callback that is not an Exception; nothing is delivered until the driver has raised it."""
+    look: Callable[[], int] | None
+    """Handles the watched words that have changed, in `quick`; returns the number of messages and events."""
     driver_waiting: bool
     """Whether another thread waits to be the driver; then `quick` does nothing, so that the caller lets it."""
 
@@ -26,7 +28,7 @@ class Pump:
         """Stops `quick` from driving after this delay, so that timers run."""
 
     def quick(self, timeout: float, loops: int) -> int:
-        """Drives for 0.2 ms at most without running Python code but callbacks.
+        """Drives for 0.2 ms at most without running Python code but callbacks and `look`.
 
         Args:
             timeout: seconds to wait for the first message.

@@ -36,12 +36,12 @@ cdef class Pump:
         cdef long total
         if not self.quick_allowed or self.owner or self.driver_waiting or now >= self.timer_ticks:
             return 0
-        if self.poller.any_word_changed():
-            return 0
         until = min(self.timer_ticks, now + <uint64_t>(min(timeout, QUICK_S) * 1e9 / ns_per_tick()))
         self.owner = PyThread_get_thread_ident()
         try:
-            total = self.loop(now, until, loops if timeout > 0 else 0, True)
+            total = 0 if self.poller.any_word_changed() else self.loop(now, until, loops if timeout > 0 else 0, True)
+            if total == 0 and self.look is not None and self.poller.any_word_changed():
+                total = self.look()
         finally:
             self.owner = 0
         if self.pending_error is not None:

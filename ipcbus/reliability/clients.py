@@ -198,8 +198,8 @@ class Clients:
 
     @property
     def known(self) -> tuple[Client, ...]:
-        """The clients whose context is known."""
-        return tuple(client for client in self._clients.values() if client.state is State.KNOWN)
+        """The clients whose context is known; any thread may ask while clients come and go."""
+        return tuple(client for client in tuple(self._clients.values()) if client.state is State.KNOWN)
 
     @property
     def registered(self) -> Iterable[Client]:

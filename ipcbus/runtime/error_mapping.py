@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import operator
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from ipcbus.errors import ConfigError, LayoutMismatch, PermissionRefused, SessionGone, SharedMemoryFull, TransportError
@@ -14,6 +15,7 @@ from ringbuf import ring_errors, segment
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+_ASYNC = inspect.CO_COROUTINE | inspect.CO_ITERABLE_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _same = {
     ring_errors.SegmentFull: SharedMemoryFull,
     ring_errors.SegmentGone: SessionGone,
@@ -100,6 +102,8 @@ def check_callbacks(**given: Any) -> None:  # noqa: ANN401 - whatever the caller
         ConfigError: the text names the parameter.
     """
     for name, function in given.items():
+        if type(function) is FunctionType and not function.__code__.co_flags & _ASYNC:
+            continue  # most are like this; the full check takes longer than to send a request
         if function is not None and not callable(function):
             raise ConfigError(
                 f"{name} = {function!r} cannot be called; give a function of one argument, or leave it out"

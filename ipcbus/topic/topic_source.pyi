@@ -84,7 +84,7 @@ class TopicSource:
                 raises is not sent, and no copy of it is kept.
         """
 
-    def _send_request(self, data: Buffer, number: int, *, headers: Headers | None = None, block: bool = True) -> None:
+    def _send_request(self, data: Buffer, number: int, headers: Headers | None = None, block: bool = True) -> None:
         """Sends a request, and publishes it with its batch; `Source.request` and its relatives use it.
 
         Args:

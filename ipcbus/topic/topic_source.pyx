@@ -371,9 +371,11 @@ cdef class TopicSource:
             return send_guaranteed(self, data, header_block, flags, flush, block, mode, timeout_ns)
         return self.send_flagged(data, header_block, flags, flush, block)
 
-    def _send_request(self, data, uint64_t number, *, headers=None, bint block=True):
+    def _send_request(self, data, uint64_t number, headers=None, bint block=True):
+        cdef bytes front = PyBytes_FromStringAndSize(<const char *>&number, REQUEST_HEADER_BYTES)
         cdef bytes header_block = b"" if headers is None else pack(headers)
-        cdef bytes front = PyBytes_FromStringAndSize(<const char *>&number, REQUEST_HEADER_BYTES) + header_block
+        if header_block:
+            front += header_block
         self.send_flagged(data, front, FLAG_REQUEST | FLAG_PROPERTIES * (len(header_block) > 0), True, block)
 
     @cython.final

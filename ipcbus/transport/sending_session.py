@@ -35,7 +35,7 @@ from ringbuf.layout import (
     round_up,
     slots_offset,
 )
-from ringbuf.shared_words import SharedWords
+from ringbuf.shared_words import SharedWords, WatchedWord
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
@@ -202,6 +202,10 @@ class SendingSession:
     def joined_slots(self, number: int) -> int:
         """Returns the mask of the slots whose live contexts receive a topic."""
         return self._control_words.load64(self._topic_mask_offset(number)) & self.channel.slots.active_mask()
+
+    def joined_word(self, number: int) -> WatchedWord:
+        """Returns the word that is not 0 while a context receives a topic from the ring; see `is_joined`."""
+        return self._control_words.watched(self._topic_mask_offset(number))
 
     def is_joined(self, number: int) -> bool:
         """Returns whether a context receives a topic; the slot of a context that has died counts until it is freed."""

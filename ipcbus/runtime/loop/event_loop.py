@@ -125,6 +125,7 @@ class EventLoop(DriverLock):
         self._outer: select.epoll | None = None
         self._resting = False
         """Whether the context's own thread rests with the driver lock; `rouse` ends the rest."""
+        self.pump.look = self._look_quickly
         self._hurried = False
         self._next_timer_ns = 0
         self._polls = 0
@@ -208,24 +209,13 @@ class EventLoop(DriverLock):
                     return total
                 now = time.monotonic_ns()
 
-    def turn_quickly(self, seconds: float) -> bool:
-        """Spins in sequential mode until a message or a watched word, and handles it without the other work of a turn.
-
-        Args:
-            seconds: the longest time; more than 200 us counts as 200 us.
-
-        Returns:
-            False when there was nothing to handle, or when the other work is due: `drive` does all of it.
-        """
-        if self.pump.quick(seconds, self.loops):
-            return True
-        if not (self.pump.quick_allowed and self.pump.word_changed()):
-            return False
-        with self.drive_alone():
-            self._look()
-            if self._work.take_event_count() and (self._guests or self._work.has_waiters()):
-                self._delivered()
-        return True
+    def _look_quickly(self) -> int:
+        """Handles the watched words that have changed, in `Pump.quick`; returns the number of messages and events."""
+        self._work.look()
+        handled = self._work.take_event_count()
+        if handled and (self._guests or self._work.has_waiters()):
+            self._delivered()
+        return handled
 
     def _is_awaited(self) -> bool:
         """Returns whether a task or another thread waits for the messages of a turn."""
@@ -453,7 +443,7 @@ class EventLoop(DriverLock):
         if isinstance(woken, bool):
             return 0
         try:
-            if woken:
+            if any(fd == self._network_fd for fd, _ in woken):
                 self._read_network()
             handled = self.pump.run(0, 0, True) if woken else 0
         finally:

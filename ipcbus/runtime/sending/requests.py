@@ -50,7 +50,7 @@ class AskingSource(Protocol):
     def _is_joined(self) -> bool:
         """Whether a receiving context has joined its topic; one that has died counts until its slot is freed."""
 
-    def _send_request(self, data: Any, number: int, *, headers: Headers | None = None, block: bool = True) -> None:  # noqa: ANN401
+    def _send_request(self, data: Any, number: int, headers: Headers | None = None) -> None:  # noqa: ANN401
         """Publishes a message of type REQUEST with its batch."""
 
 
@@ -193,7 +193,7 @@ class Requests:
         request._number = number
         try:
             if source._is_joined:
-                source._send_request(data, number, headers=headers)
+                source._send_request(data, number, headers)
                 request._sent = True
             else:
                 request._unsent = _copied(source.topic, data), headers
@@ -234,7 +234,7 @@ class Requests:
                     self._end(request, _timed_out(request))
                     break
                 if event_loop.sequential:
-                    if not event_loop.turn_quickly(slice_ns / 1e9):
+                    if not event_loop.pump.quick(slice_ns / 1e9, event_loop.loops):
                         with event_loop.drive_alone():
                             event_loop.drive(slice_ns, once=True)
                             event_loop.rearm()
@@ -323,7 +323,7 @@ class Requests:
             return  # another thread sends it
         data, headers = request._unsent
         try:
-            request._source._send_request(data, request._number, headers=headers)
+            request._source._send_request(data, request._number, headers)
         except WouldBlock:
             self._unsent[request._number] = request  # inside a callback; it is sent in a later turn
         except IpcBusError as error:
@@ -341,9 +341,10 @@ class Requests:
     def _finish(self, request: Request, error: IpcBusError | None) -> None:
         self._unsent.pop(request._number, None)
         request.error, request.closed = error, True
-        if self._waiters is not None:
-            self._waiters.wake(request)
-        self._event_loop.notify()
+        if request._on_response is None:  # a thread or a task may wait
+            if self._waiters is not None:
+                self._waiters.wake(request)
+            self._event_loop.notify()
         if request._on_end is not None:
             self._call(request._on_end, request, request)
 
