@@ -122,6 +122,9 @@ class DeliverySession:
         )
         own.set_sinks([sink])
         history = OwnHistory(main, own, sink, self, now_ns)
+        if self.topic(number) is not main:  # a callback has closed the receivers of the topic meanwhile
+            history.forget()
+            return None
         self._histories.setdefault(number, []).append(history)
         return history
 

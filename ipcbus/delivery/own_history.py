@@ -63,8 +63,7 @@ class OwnHistory:
         if self._tapping and 0 < main.rules.waiting_max < len(self._kept):
             self._stop_tapping()
         if not self._tapping:
-            boundary = main.boundary
-            own.note_next_sequence(boundary, now_ns)
+            self._follow(now_ns)
             if own.settled:
                 self._join()
             elif sum(last - first + 1 for first, last in own.missing()) <= main.rules.proximity:
@@ -90,6 +89,14 @@ class OwnHistory:
         self.over = True
         self.controller.forget()
         self._stop_tapping()
+
+    def _follow(self, now_ns: int) -> None:
+        """Notes what the others have got by now."""
+        boundary = -1
+        # What this receiver misses may be more than the context may buffer; then the others may give something up.
+        while boundary != self._main.boundary:
+            boundary = self._main.boundary
+            self.controller.note_next_sequence(boundary, now_ns)
 
     def _keep(self, message: Message) -> None:
         if message.type is not MessageType.BOS:

@@ -88,6 +88,8 @@ class RecoveringController(DeliveryController):
             now_ns: the time.
         """
         in_order = self.rules.ordered == IN_ORDER
+        if not main.started and main.floor is not None:
+            main._start_at(main.floor)  # an older message, which may still come, belongs to the history
         self.only_history = self.recovers = True
         self.floor = main.boundary if in_order else main.stopped_before or 0
         self.begin_late_join(now_ns)
@@ -95,7 +97,7 @@ class RecoveringController(DeliveryController):
             spans = [(partial.span.first, partial.span.last) for partial in main._partials.values()]
             for first, last in [*main._gaps.ranges(), *spans]:
                 self._gaps.drop(first, last)
-            self._update_counts()
+            self.check(now_ns)  # more gaps may be more than the context may buffer
 
     @property
     def recovering(self) -> bool:

@@ -92,12 +92,16 @@ class Reception:
                 account.close(self.floor, upto)
         self.closed = True
 
+    def all_sinks(self) -> list[Sink]:
+        """Those of all its receivers."""
+        return self.sinks
+
     def _called(self, index: int, message: Message) -> None:
         self._enter(index, message)
         if self.close_at and len(self.member.trace) >= self.close_at and not self.closed:
             # The application closes its receivers from inside a callback, whatever was going on.
             self.closed = True
-            for sink in self.sinks:
+            for sink in self.all_sinks():
                 sink.closed = True
             self.member.delivery.remove_topic(self.topic.number)
         if self.random.random() < self.raises:

@@ -26,6 +26,7 @@ from ipcbus.transport.topic_catch_up import TopicCatchUp
 from ipcbus.wire import control_messages
 from tests.sim.accounts import Account
 from tests.sim.recovery.answers import Answers
+from tests.sim.recovery.later import LaterReceiver
 from tests.sim.recovery.links import LinkTerms, link
 from tests.sim.storm import UNLIMITED, Member, Reception, Storm, Topic
 from tests.sim.wire import Wire
@@ -52,6 +53,7 @@ class LateReception(Reception):
         if random.random() < 0.2:
             self.sinks.append(Sink(partial(self._called, 1), 1))
         self.accounts = [Account(self.ordered, topic.sent) for _ in self.sinks]
+        self.later: list[LaterReceiver] = []
         self.live_floor = topic.upcoming if member.ring or random.random() < 0.7 else None
         self.floor = self.live_floor
         delivery = member.delivery
@@ -91,7 +93,21 @@ class LateReception(Reception):
     def end(self, upto: int | None) -> None:
         """Nothing more comes."""
         self.member.work_off(self)
+        was_closed = self.closed
         super().end(upto)
+        if not (was_closed or self.controller._forgotten):
+            for each in self.later:
+                each.close(upto)
+
+    def all_sinks(self) -> list[Sink]:
+        """Those of all its receivers."""
+        return [*super().all_sinks(), *(each.sink for each in self.later)]
+
+    def more(self) -> None:
+        """The application makes another receiver of the topic."""
+        if not (self.closed or self.topic.gone):
+            self.later.append(LaterReceiver(self, len(self.later) + 1, self.random))
+            self.member.attend()
 
 
 class LateMember(Member):
@@ -151,6 +167,9 @@ class LateMember(Member):
             self._check()
         self._pull()
         self.world.after(random.choice([0, 1, 10]) * MS, self._open)
+        for reception in self.receptions:
+            for _ in range(0 if self._refused else random.choice([0, 0, 1, 2])):
+                self.world.after(random.randint(0, 200) * MS, reception.more)
 
     @staticmethod
     def _draw_settings(random: Random) -> RecoverySettings:
@@ -204,12 +223,16 @@ class LateMember(Member):
         self.channel = ControlChannel(here, queue_max=queue_max, message_max=MESSAGE_MAX)
         source_end = ControlChannel(there, queue_max=queue_max, message_max=MESSAGE_MAX)
         answers.open(key, source_end)
-        for reception in self._open_receptions():
-            reception.catch_up.channel_ready(self.world.now_ns)
+        for catch_up in self._catch_ups():
+            catch_up.channel_ready(self.world.now_ns)
         self.attend()
 
     def _open_receptions(self) -> list[LateReception]:
         return [reception for reception in self.receptions if not reception.closed]
+
+    def _catch_ups(self) -> list[TopicCatchUp]:
+        found = self._open_receptions()
+        return [each.catch_up for each in found] + [later.catch_up for each in found for later in self._later(each)]
 
     def attend(self) -> None:
         """What an event loop does for recoveries in a turn."""
@@ -221,19 +244,24 @@ class LateMember(Member):
             self._take(message)
         if channel is not None and channel.broken:
             self.channel = channel = None
-            for reception in self._open_receptions():
-                reception.catch_up.channel_lost(now_ns)
+            for catch_up in self._catch_ups():
+                catch_up.channel_lost(now_ns)
             self.world.after(self.random.choice([1, 20, 400]) * MS, self._open)
         for reception in self._open_receptions():
             before = reception.catch_up.busy
-            reception.catch_up.work(now_ns, channel.send if channel is not None else lambda message: False)
+            send = channel.send if channel is not None else self._no_room
+            reception.catch_up.work(now_ns, send)
+            for later in self._later(reception):
+                later.catch_up.work(now_ns, send)
+                later.advance()
             self._inspect()
             if before and not reception.catch_up.busy and self.delivery.demux.blocked:
                 self.world.after(0, self._unblock)
         if channel is not None:
             channel.flush()
         self._attending = False
-        due = [each.catch_up.due_ns for each in self._open_receptions()]
+        due = [each.due_ns for each in self._catch_ups()]
+        due += [now_ns + MS for each in self._open_receptions() if self._later(each)]
         due_ns = min((each for each in due if each is not None), default=None)
         if due_ns is not None and not now_ns <= self._timer_ns <= due_ns:
             self._timer_ns = max(due_ns, now_ns + MS // 1000)
@@ -253,17 +281,39 @@ class LateMember(Member):
         assert isinstance(found, control_messages.Info | control_messages.Retransmission)
         for reception in self._open_receptions():
             if reception.topic.number == found.topic:
-                if isinstance(found, control_messages.Info):
-                    reception.info(found)
-                else:
-                    reception.catch_up.retransmission(found, self.world.now_ns)
+                self._hand(reception, found)
+
+    def _hand(self, reception: LateReception, found: control_messages.Info | control_messages.Retransmission) -> None:
+        """Hands what the source has sent to the recoveries of a topic."""
+        if isinstance(found, control_messages.Info):
+            reception.info(found)
+        else:
+            reception.catch_up.retransmission(found, self.world.now_ns)
+        for later in self._later(reception):
+            if isinstance(found, control_messages.Info):
+                later.info(found)
+            else:
+                later.retransmission(found)
+
+    @staticmethod
+    def _later(reception: LateReception) -> list[LaterReceiver]:
+        return [each for each in reception.later if each.recovers]
+
+    @staticmethod
+    def _no_room(message: bytes) -> bool:
+        del message
+        return False
 
     def work_off(self, reception: LateReception) -> None:
         """The session ends: what has come is delivered."""
         while reception.catch_up.busy and not reception.closed:
             while reception.pulled and reception.pull(UNLIMITED):
                 pass
-            reception.catch_up.work(self.world.now_ns, lambda message: False)
+            reception.catch_up.work(self.world.now_ns, self._no_room)
+        for later in self._later(reception):
+            while later.recovers and later.catch_up.busy:
+                later.catch_up.work(self.world.now_ns, self._no_room)
+                later.advance()
         self._inspect()
 
     def _check(self) -> None:
@@ -276,7 +326,7 @@ class LateMember(Member):
     def recovering(self) -> bool:
         """Whether a recovery runs, or messages wait for receivers."""
         return bool(self.pending) or any(
-            each.controller.recovering or each.catch_up.busy for each in self._open_receptions()
+            each.controller.recovering or each.catch_up.busy or self._later(each) for each in self._open_receptions()
         )
 
     def tell_last_numbers(self) -> None:
@@ -289,6 +339,8 @@ class LateMember(Member):
     def note(self, topic: int, index: int, message: Message) -> None:
         """Into the trace."""
         super().note(topic, index, message)
+        if index > 1:
+            return  # a later receiver, which asks for its own history
         if message.flags & MessageFlag.LATE_JOIN:
             self.guard(lambda: self._assert(self.joins_late, "late join without being asked for"))
         if message.flags & MessageFlag.OTR:

@@ -166,3 +166,16 @@ def test_in_any_course_each_number_comes_once(seed: int) -> None:
     assert sorted(fates) == list(range(low, sent))
     assert ordered != 1 or fates == sorted(fates)
     assert [seen for seen in later.seen if seen in (("BOS",), ("EOS",))] == [("BOS",), ("EOS",)]
+
+
+@pytest.mark.parametrize("ordered", [1, -1, 0])
+def test_an_older_message_that_comes_live_after_the_history_was_begun_is_not_given_twice(ordered: int) -> None:
+    """Over UDP it may have been on its way when the context joined."""
+    desk = Desk(floor=24, ordered=ordered)
+    later = Later(desk)
+    later.history.controller.promise(22, 24, 0)
+    later.history.advance(0)
+    assert desk.feed(whole(23)) == []
+    later.again(22, 23)
+    assert desk.feed(whole(24)) == data(24)
+    assert later.seen == [("BOS",), *data(22, 23, 24)]
