@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from ipcbus.config.option_checks import unknown_option
 from ipcbus.config.option_values import Refused
+from ipcbus.recovery.older_messages import OlderMessage, OlderPiece
 from ipcbus.runtime.error_mapping import check_topic
 from ipcbus.storage.files import Disk, File, FileMissing, Files, Lock, is_name
 from ipcbus.storage.records import Scan, frame, salvage, scan
+from ipcbus.wire.control_messages import NUMBER_MAX
 from ipcbus.wire.properties import pack as pack_headers
 from ipcbus.wire.properties import unpack as unpack_headers
 from ipcbus.wire.wire_layout import MESSAGE_HEADER_BYTES
@@ -24,11 +26,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MESSAGE_HEADER_BYTES",
+    "NUMBER_MAX",
     "Disk",
     "File",
     "FileMissing",
     "Files",
     "Lock",
+    "OlderMessage",
+    "OlderPiece",
     "Refused",
     "Scan",
     "check_topic",

@@ -12,6 +12,7 @@ from ipcbus.event_queue import event_buffer_of
 from ipcbus.runtime.error_mapping import check_callbacks, check_count, not_a_value
 from ipcbus.runtime.loop.interrupts import shorten
 from ipcbus.runtime.loop.timerfd import FOREVER_NS, bounded
+from ipcbus.runtime.receiving.history_archives import open_history
 from ipcbus.runtime.receiving.source_notifications import SourceNotifications
 from ipcbus.runtime.receiving.subscriptions import Subscription
 
@@ -59,6 +60,7 @@ class Receiver:
         self._sink.owner = self
         self._half_maximum = options.receive_queue_maximum // 2
         self._subscription = Subscription(topic, self._sink, options)
+        self._subscription.archive = open_history(options.history_archive)
         if source_notification is not None:
             self._subscription.notifications = SourceNotifications(
                 self._sink, context._receiving_sessions.notifier, on_source=source_notification

@@ -60,8 +60,8 @@ class Target(Protocol):
     def promise(self, first: int, next_sequence: int, now_ns: int) -> None:
         """Takes note that the source keeps the messages from `first` on, and published those below `next_sequence`."""
 
-    def missing(self) -> Iterator[tuple[int, int]]:
-        """Yields the ranges of numbers that a recovery has to bring, ascending."""
+    def missing(self, first: int = 0) -> Iterator[tuple[int, int]]:
+        """Yields the ranges of numbers from `first` on that a recovery has to bring, ascending."""
 
     def end_recovery(self, now_ns: int) -> None:
         """Goes on without what was not brought."""
@@ -106,6 +106,8 @@ class TopicRecovery:
         self._relieved, self._alone_until_ns = target.relieved, 0  # until then one request at a time
         self._idle = True
         self._refused = False  # by the channel, which has no room
+        self.asks_from, self.asks_below = 0, NUMBER_MAX
+        """The source is asked for numbers from the first one on and below the second one."""
         self.requests_sent = 0
         """The requests that were sent, also those for information."""
 
@@ -133,9 +135,13 @@ class TopicRecovery:
         delay_ns = 0 if self.asks_at_once else self._terms.initial_delay_ns
         self._noted.append((last + 1, now_ns + delay_ns))
 
+    def awaits(self, found: Info) -> bool:
+        """Returns whether an INFO answers this recovery, which waits for it."""
+        return not self._target.is_promised and found.request == self._number
+
     def info(self, found: Info, now_ns: int) -> None:
         """Takes the source's promise, if it answers this recovery."""
-        if self._target.is_promised or found.request != self._number:
+        if not self.awaits(found):
             return
         self._answered_ns = now_ns
         self._target.promise(found.low, found.next, now_ns)
@@ -182,7 +188,7 @@ class TopicRecovery:
         if not self._target.is_promised:
             self._ask_for_info(now_ns, send)
             return
-        first = next(self._target.missing(), None)
+        first = next(self._missing(), None)
         if first is None:
             self._requests.clear()
             self._noted.clear()
@@ -209,7 +215,7 @@ class TopicRecovery:
         """
         if not self._target.is_promised:
             return self._info_until_ns if self._refused else min(self._info_due_ns, self._info_until_ns)
-        first = next(self._target.missing(), None)
+        first = next(self._missing(), None)
         if first is None:
             return None
         due = [self._noted[0][1]] if self._noted else []
@@ -232,6 +238,12 @@ class TopicRecovery:
         return control_messages.info_request(self.topic, self._settings.history, self._target.live_floor, self._number)
 
     # ------------------------------------------------------------------ inside
+
+    def _missing(self) -> Iterator[tuple[int, int]]:
+        for first, last in self._target.missing(self.asks_from):
+            if first >= self.asks_below:
+                break
+            yield first, min(last, self.asks_below - 1)
 
     @property
     def _terms(self) -> RequestTerms:
@@ -280,7 +292,7 @@ class TopicRecovery:
             self._alone_until_ns = 0
         requests_max = 1 if self._alone_until_ns else terms.requests_max
         until = first_missing + terms.requests_max * terms.numbers_max
-        for begin, last in self._target.missing():
+        for begin, last in self._missing():
             first = begin
             while first <= last:
                 if len(self._requests) >= requests_max or first >= until or not self._may_ask(first):

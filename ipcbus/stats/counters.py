@@ -97,6 +97,8 @@ COUNTERS: Final = (
     _row(CONTEXT, "retransmissions_rcved", "messages", "Messages that sources sent again, delivered to receivers."),
     _row(CONTEXT, "recoveries_running", "recoveries, now", "Recoveries of topics that run for receivers."),
     _row(CONTEXT, "retransmissions_missing", "messages, now", "Messages that these recoveries still have to ask for."),
+    _row(CONTEXT, "archived_rcved", "messages", "Messages that receivers took from an archive (history_archive)."),
+    _row(CONTEXT, "archive_faults", "faults", "How often rows of such an archive could not be read."),
     _row(CONTEXT, "reqs_sent", "requests", "Requests sent."),
     _row(CONTEXT, "reqs_pending", "requests, now", "Requests that wait for responses, or for a receiver to join."),
     _row(CONTEXT, "resps_rcved", "responses", "Responses delivered to requests."),

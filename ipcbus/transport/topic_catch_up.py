@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ipcbus.delivery.retransmitted_feed import RetransmittedFeed
+from ipcbus.recovery.older_messages import PastMerger, first_number
 from ipcbus.recovery.topic_recovery import TopicRecovery
+from ipcbus.wire.control_messages import NUMBER_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ipcbus.delivery.demux import Demux
     from ipcbus.delivery.recovering_controller import RecoveringController
+    from ipcbus.recovery.older_messages import OlderMessages
     from ipcbus.recovery.recovery_settings import RecoverySettings
     from ipcbus.wire.control_messages import Info, Retransmission
+
+
+_PIECES_A_TURN = 4
+"""Most pieces of a recording that one call delivers."""
 
 
 class TopicCatchUp:
@@ -40,6 +48,7 @@ class TopicCatchUp:
         *,
         asks_at_once: bool,
         number: int = 0,
+        older: OlderMessages | None = None,
         waiting_bytes_max: int = 1 << 20,
     ) -> None:
         """Makes a recovery that waits for nothing yet.
@@ -50,6 +59,7 @@ class TopicCatchUp:
             settings: options of its receivers.
             asks_at_once: whether a gap is asked for without delay (rings).
             number: tells the source's answer to this recovery from those to others of the same context.
+            older: recorded messages, for those that the source does not keep any more.
             waiting_bytes_max: most bytes of retransmissions that wait for room in a receiver.
         """
         self.controller = controller
@@ -62,6 +72,11 @@ class TopicCatchUp:
         self._waiting_bytes, self._waiting_bytes_max = 0, waiting_bytes_max
         self._range = (0, 0)
         self._delivers = False
+        timeout_ns = settings.late_join.timeout_ns
+        self._merger = PastMerger(controller.topic_number, older, timeout_ns) if older is not None else None
+        self._past = self._merger  # None after the end
+        self._history = settings.history
+        self._info: Info | None = None  # waits for the search in the recording
         controller.on_missing = self.missing
 
     def begin_late_join(self, now_ns: int, *, has_sent: bool = True) -> None:
@@ -82,7 +97,11 @@ class TopicCatchUp:
 
     def info(self, message: Info, now_ns: int) -> None:
         """Handles what the source says it keeps."""
-        self.recovery.info(message, now_ns)
+        if self._past is None:
+            self.recovery.info(message, now_ns)
+        elif self.recovery.awaits(message):
+            self._info = message
+            self._take_past(now_ns)
 
     def retransmission(self, message: Retransmission, now_ns: int, *, epoch: bool = False) -> None:
         """Delivers messages that the source has sent again; `work` delivers those that find no room now.
@@ -94,6 +113,8 @@ class TopicCatchUp:
         """
         # What is gone at the source, and was not asked for, may still come over the transport.
         last = message.last if message.entries else min(message.last, self.recovery.askable_last)
+        if self._past is not None:
+            message = self._without_gone(message, now_ns)
         fits = self._waiting_bytes + len(message.entries) <= self._waiting_bytes_max or not self._waiting
         if fits and message.first <= last:
             self._waiting.append((message.first, last, bytes(message.entries), epoch))
@@ -111,6 +132,7 @@ class TopicCatchUp:
     def end(self, now_ns: int) -> None:
         """Gives up what was not recovered, and leaves later gaps to the transport."""
         self.controller.recovers = False
+        self._past = None
         self._waiting.clear()
         self._waiting_bytes = 0
         self.controller.end_recovery(now_ns)
@@ -123,8 +145,51 @@ class TopicCatchUp:
             send: sends a control message; returns False when the channel has no room, or when there is no channel.
         """
         self._deliver(now_ns)
-        if not self._feed.busy:
+        self._take_past(now_ns)
+        if not self._feed.busy and not (self._past is not None and self._past.reading):
             self.recovery.work(now_ns, send)
+
+    def source_ended(self, now_ns: int) -> None:
+        """Takes note that the source sends nothing again any more; a recording may still have what is missing."""
+        if self._past is not None:
+            self._past.gone(NUMBER_MAX)
+            self._take_past(now_ns)
+
+    def _without_gone(self, message: Retransmission, now_ns: int) -> Retransmission:
+        """Returns an answer of the source without the numbers that it does not keep any more."""
+        begin = first_number(message.entries)
+        begin = message.last + 1 if begin is None else min(max(begin, message.first), message.last)
+        if begin > message.first and self._past is not None:
+            self._past.gone(begin)
+            self.recovery.retransmitted(message.first, begin - 1, now_ns)
+        return replace(message, first=begin)
+
+    def _take_past(self, now_ns: int) -> None:
+        """Delivers the next missing messages that a recording has."""
+        past = self._past
+        if past is None or (self._info is not None and not self._promise(self._info, past, now_ns)):
+            return
+        for _ in range(_PIECES_A_TURN):
+            if self._feed.busy or self._waiting or not self.controller.is_promised:
+                return
+            missing = next(self.controller.missing(), None)
+            piece = past.take(*missing, now_ns) if missing else past.rest()
+            self.recovery.asks_from, self.recovery.asks_below = past.gone_below, past.recorded_from
+            if piece is None:
+                return
+            self._waiting.append((*piece, True))
+            self._waiting_bytes += len(piece.entries)
+            self._deliver(now_ns)
+
+    def _promise(self, info: Info, past: PastMerger, now_ns: int) -> bool:
+        """Begins with what the recording and the source have; returns whether the search in the recording is over."""
+        floor = self.controller.live_floor
+        low = info.low if info.next or floor is None else floor  # next is 0: the source keeps nothing
+        begin = past.begin(low, info.next or NUMBER_MAX, floor or info.next, self._history)
+        if begin is not None:
+            self._info = None
+            self.recovery.info(replace(info, low=begin), now_ns)
+        return begin is not None
 
     def _deliver(self, now_ns: int) -> None:
         if self._delivers:
@@ -153,9 +218,14 @@ class TopicCatchUp:
         return self._feed.messages
 
     @property
+    def past_counts(self) -> tuple[int, int]:
+        """The number of messages that came from a recording, and how often rows of it could not be read."""
+        return (self._merger.messages, self._merger.faults) if self._merger is not None else (0, 0)
+
+    @property
     def busy(self) -> bool:
-        """Whether retransmitted messages wait for room in a receiver."""
-        return self._feed.busy or bool(self._waiting)
+        """Whether retransmitted messages wait for room in a receiver, or come from a recording."""
+        return self._feed.busy or bool(self._waiting) or (self._past is not None and self._past.waits)
 
     @property
     def due_ns(self) -> int | None:

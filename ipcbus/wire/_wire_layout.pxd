@@ -101,7 +101,8 @@ typedef struct {
     uint64_t retransmissions_rcved;
     uint64_t recoveries_running;
     uint64_t retransmissions_missing;
-    uint8_t pad_496[16];
+    uint64_t archived_rcved;
+    uint64_t archive_faults;
 } ipcbus_RegistryHeader;
 _Static_assert(sizeof(ipcbus_RegistryHeader) == 512, "RegistryHeader size");
 _Static_assert(offsetof(ipcbus_RegistryHeader, magic) == 0, "RegistryHeader.magic");
@@ -146,6 +147,8 @@ _Static_assert(offsetof(ipcbus_RegistryHeader, retransmission_bytes_sent) == 464
 _Static_assert(offsetof(ipcbus_RegistryHeader, retransmissions_rcved) == 472, "RegistryHeader.retransmissions_rcved");
 _Static_assert(offsetof(ipcbus_RegistryHeader, recoveries_running) == 480, "RegistryHeader.recoveries_running");
 _Static_assert(offsetof(ipcbus_RegistryHeader, retransmissions_missing) == 488, "RegistryHeader.retransmissions_missing");
+_Static_assert(offsetof(ipcbus_RegistryHeader, archived_rcved) == 496, "RegistryHeader.archived_rcved");
+_Static_assert(offsetof(ipcbus_RegistryHeader, archive_faults) == 504, "RegistryHeader.archive_faults");
 typedef struct {
     uint32_t state;
     uint32_t transport;
@@ -512,6 +515,8 @@ _Static_assert(offsetof(ipcbus_ReceptionBoard, reason) == 512, "ReceptionBoard.r
         uint64_t retransmissions_rcved
         uint64_t recoveries_running
         uint64_t retransmissions_missing
+        uint64_t archived_rcved
+        uint64_t archive_faults
 
     ctypedef struct RegistryEntry "ipcbus_RegistryEntry":
         uint32_t state

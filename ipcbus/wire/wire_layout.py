@@ -217,6 +217,8 @@ RECOVERY_COUNTERS = (
     "retransmissions_rcved",
     "recoveries_running",
     "retransmissions_missing",
+    "archived_rcved",
+    "archive_faults",
 )
 
 

@@ -108,6 +108,13 @@ class RecoveryReceiver:
         "fragments counts once. -1: all that the source keeps, as retransmit_request_maximum limits it; 0: none. "
         "Python also takes None for -1. An addition to Ultra Messaging.",
     )
+    history_archive = Option(
+        default="",
+        maximum=4096,
+        meaning="Directory of an archive that a recorder (ipcbus record) writes or has written. The receiver takes "
+        "from there what its sources sent before it joined and do not keep any more, and, on rings, what sources "
+        "without late_join sent. Empty: no archive. An addition to Ultra Messaging.",
+    )
     retransmit_initial_sequence_number_request = Option(
         default=True,
         meaning="Whether the receiver asks a source that keeps messages for its sequence numbers at once. If not, it "

@@ -20,7 +20,7 @@ from ipcbus.runtime.receiving.response_sessions import refused
 from ipcbus.runtime.receiving.session_info import sessions_of
 from ipcbus.runtime.receiving.session_joining import SessionJoiner, can_fall_back
 from ipcbus.runtime.receiving.subscriptions import Subscriptions, warn_of_differences
-from ipcbus.runtime.receiving.topic_recoveries import TopicRecoveries
+from ipcbus.runtime.receiving.topic_recoveries import TopicRecoveries, has_past
 from ringbuf.ring_errors import RingError
 
 if TYPE_CHECKING:
@@ -233,7 +233,7 @@ class ReceivingSessions:
         sinks = [user.sink for user in users if not user.sink.closed]
         if not sinks or not self._has(session):
             return  # a callback has closed it
-        if source.retains:
+        if has_past(session, source, users):
             self.channels.of(session)  # before the source sees the join, so that it waits when it closes
         had = session.delivery.sinks(source.topic_number)
         new = [user for user in users if user.sink in sinks and user.sink not in had]

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from ipcbus.config import ReceiverOptions
     from ipcbus.delivery.sink import Sink
+    from ipcbus.recovery.older_messages import History
     from ipcbus.resolution.local.adverts import SessionAdvert
     from ipcbus.runtime.receiving.source_notifications import SourceNotifications
 
@@ -39,6 +40,7 @@ class Subscription:
         sink: takes the messages.
         options: the options of the receiver.
         notifications: notifies the receiver of sources; None if it gave no callbacks for them.
+        archive: has what sources of the receiver do not keep any more (option history_archive); None without one.
         pattern: the compiled pattern of a wildcard receiver; otherwise None.
         entry: the number of the receiver's entry in the context's registry.
     """
@@ -47,6 +49,7 @@ class Subscription:
     sink: Sink
     options: ReceiverOptions
     notifications: SourceNotifications | None = None
+    archive: History | None = None
     pattern: re.Pattern[str] | None = None
     entry: int = field(default=-1, init=False)
     _serial: int = field(default=0, init=False)

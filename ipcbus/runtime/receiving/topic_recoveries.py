@@ -40,21 +40,23 @@ class _Recovery:
         self,
         session: ReceivingSession,
         controller: RecoveringController,
-        options: ReceiverOptions,
+        user: Subscription,
         channel: ControlChannel,
         number: int,
         history: OwnHistory | None = None,
     ) -> None:
-        self.session, self.controller, self.options, self.history = session, controller, options, history
-        self.settings = _settings(options)
+        self.session, self.controller, self.options, self.history = session, controller, user.options, history
+        self.settings = _settings(user.options)
+        origin = controller.origin
         self.catch_up = TopicCatchUp(
             session.demux,
             controller,
             self.settings,
             asks_at_once=session.datagram_source.recovery_ns == 0,
             number=number,
+            older=user.archive.of(origin.topic, origin.source) if user.archive is not None else None,
         )
-        self.channel, self.counted, self.shown_ns = channel, 0, 0
+        self.channel, self.counted, self.counted_past, self.shown_ns = channel, 0, (0, 0), 0
         self.topic: int = controller.topic_number
 
     @property
@@ -88,7 +90,7 @@ class TopicRecoveries:
         self._running: list[_Recovery] = []
         self._numbers = itertools.count(1)
         self._logged_ns: dict[str, int] = {}
-        self._received = 0
+        self._received = self._archived = self._archive_faults = 0
 
     # ------------------------------------------------------------------ beginnings
 
@@ -102,10 +104,13 @@ class TopicRecoveries:
             source: the topic.
             users: the new receivers.
         """
-        if not source.retains or session.resumes(source.topic_number) or self._channels.of(session) is None:
+        if not has_past(session, source, users) or session.resumes(source.topic_number):
             return []
-        wanting = [user for user in users if _wants_past(user)]
-        alike = len(wanting) == len(users) and len({_most(user.options) for user in users}) == 1
+        if self._channels.of(session) is None:
+            return []
+        wanting = [user for user in users if _wants_past(source, user)]
+        kinds = {(_most(user.options), user.options.history_archive) for user in users}
+        alike = len(wanting) == len(users) and len(kinds) == 1
         return [] if alike and session.delivery.topic(source.topic_number) is None else wanting
 
     def begin(
@@ -125,28 +130,29 @@ class TopicRecoveries:
             users: the new receivers.
             late: those of them that need a history of their own; nothing is delivered to them yet.
         """
-        channel = self._channels.of(session) if source.retains and self._is_joined(session) else None
+        may_recover = has_past(session, source, users) and self._is_joined(session)
+        channel = self._channels.of(session) if may_recover else None
         if channel is None:
             return
         now_ns, late = time.monotonic_ns(), list(late)
         mains = self._mains.setdefault(session, {})
         known = mains.get(source.topic_number)
         if known is None or known.controller is not controller:
-            options = next(iter(users)).options
+            user = next(iter(users))
             main = mains[source.topic_number] = self._recovery(
-                _Recovery(session, controller, options, channel, next(self._numbers))
+                _Recovery(session, controller, user, channel, next(self._numbers))
             )
-            if options.use_otr:
+            if source.retains and user.options.use_otr:
                 main.catch_up.begin_otr()
             begins_at, resumes = controller.stopped_before, controller.resumed_at is not None
-            if not late and begins_at != 0 and not resumes and all(map(_wants_past, users)):
+            if not late and begins_at != 0 and not resumes and all(_wants_past(source, user) for user in users):
                 main.catch_up.begin_late_join(now_ns, has_sent=begins_at is not None)
                 self._run(main)
         for user in late:
             history = session.delivery.receive_later(source.topic_number, user.sink, now_ns)
             if history is not None:
                 own = self._recovery(
-                    _Recovery(session, history.controller, user.options, channel, next(self._numbers), history)
+                    _Recovery(session, history.controller, user, channel, next(self._numbers), history)
                 )
                 own.catch_up.begin_own_history(now_ns)
                 self._run(own)
@@ -227,6 +233,9 @@ class TopicRecoveries:
     def _note_progress(self, recovery: _Recovery, now_ns: int) -> None:
         before, recovery.counted = recovery.counted, recovery.catch_up.messages
         self._received += recovery.counted - before
+        past_before, recovery.counted_past = recovery.counted_past, recovery.catch_up.past_counts
+        self._archived += recovery.counted_past[0] - past_before[0]
+        self._archive_faults += recovery.counted_past[1] - past_before[1]
         recovery.session.delivery.count_delivered(recovery.counted - before)
         if recovery.history is not None:
             recovery.history.advance(now_ns)
@@ -259,6 +268,7 @@ class TopicRecoveries:
             now_ns = time.monotonic_ns()
             self._channels.drain(session, now_ns)
             for each in self._of(session, topic):
+                each.catch_up.source_ended(now_ns)
                 self._go_on(each, now_ns)
         return not self._is_busy(session, topic)
 
@@ -284,6 +294,8 @@ class TopicRecoveries:
             "retransmissions_rcved": self._received,
             "recoveries_running": len(self._running),
             "retransmissions_missing": sum(last - first + 1 for first, last in wanted),
+            "archived_rcved": self._archived,
+            "archive_faults": self._archive_faults,
         }
 
     @property
@@ -292,9 +304,15 @@ class TopicRecoveries:
         return len(self._running)
 
 
-def _wants_past(user: Subscription) -> bool:
-    """Returns whether a receiver wants what was sent before it joined."""
-    return user.options.use_late_join and user.options.history != 0
+def has_past(session: ReceivingSession, source: SourceAdvert, users: Collection[Subscription]) -> bool:
+    """Returns whether receivers can get what was sent before they joined: the source keeps it, or an archive has it."""
+    on_a_ring = session.datagram_source.recovery_ns == 0  # elsewhere only the source knows where the past ends
+    return source.retains or (on_a_ring and any(user.archive is not None for user in users))
+
+
+def _wants_past(source: SourceAdvert, user: Subscription) -> bool:
+    """Returns whether a receiver wants what was sent before it joined, and may get it."""
+    return user.options.use_late_join and user.options.history != 0 and (source.retains or user.archive is not None)
 
 
 def _most(options: ReceiverOptions) -> int | None:

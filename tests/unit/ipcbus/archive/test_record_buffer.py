@@ -204,13 +204,14 @@ def test_a_message_that_was_reported_lost_in_part_is_lost() -> None:
     assert [row[2:5] for row in desk.drain()] == [(OWN, 5, 6), (0, 7, 7)]
 
 
-def test_lower_numbers_that_were_sent_later_are_of_a_topic_that_began_again() -> None:
+@pytest.mark.parametrize(("source", "skew_ns"), [("LBT-IPC:1:1", 0), ("LBT-RU:127.0.0.1:1:1", 1_000_000_000)])
+def test_lower_numbers_that_were_sent_later_are_of_a_topic_that_began_again(source: str, skew_ns: int) -> None:
     sent = ticks()
-    before = ticks_to_epoch_ns(sent) - 2_000_000_000
-    for resumed_ns, kept in ((before, [0, 1, 5]), (before + 4_000_000_000, [5])):
-        desk = Desk(resume_positions={("t", "s"): (5, resumed_ns)})
+    for ago_ns, kept in ((1_000_000 + skew_ns, [0, 1, 5]), (-1_000_000 + skew_ns, [5])):
+        desk = Desk(resume_positions={("t", source): (5, ticks_to_epoch_ns(sent) - ago_ns)})
+        origin = Origin("t", source)
         for number in (0, 1, 5):
-            desk.stage.record(whole_message(desk.origin, b"", number, number, 0, sent, None))
+            desk.stage.record(whole_message(origin, b"", number, number, 0, sent, None))
         assert [row.first for row in desk.drain()] == kept
 
 

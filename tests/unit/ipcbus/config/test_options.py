@@ -148,6 +148,7 @@ DEFAULTS: dict[str, dict[str, bool | int | str]] = {
         "otr_message_caching_threshold": 10_000,
         "use_late_join": True,
         "history": -1,
+        "history_archive": "",
         "retransmit_initial_sequence_number_request": True,
         "retransmit_request_interval": 500,
         "retransmit_request_message_timeout": 10_000,

@@ -43,9 +43,9 @@ class Missing:
         self.promises.append((first, next_sequence))
         self.ranges = [(first, next_sequence - 1)] if first < next_sequence else []
 
-    def missing(self) -> Iterator[tuple[int, int]]:
+    def missing(self, first: int = 0) -> Iterator[tuple[int, int]]:
         """What is missing."""
-        return iter(self.ranges)
+        return ((max(begin, first), last) for begin, last in self.ranges if last >= first)
 
     def end_recovery(self, now_ns: int) -> None:
         """Misses nothing any more."""
@@ -272,3 +272,12 @@ def test_a_context_that_buffered_too_much_is_asked_for_one_range_at_a_time() -> 
     bench.recovery.retransmitted(0, 4, 5)
     assert bench.asked(5) == [(5, 9)]
     assert bench.asked(10) == [(10, 14), (15, 19)]
+
+
+def test_the_source_is_asked_only_for_what_nothing_else_brings() -> None:
+    bench = Bench(Missing((0, 9), (20, 29)))
+    bench.recovery.asks_from, bench.recovery.asks_below = 5, 8
+    bench.recovery.missing(0, 29, 0)
+    assert [number for first, last in bench.asked(0) for number in range(first, last + 1)] == [5, 6, 7]
+    bench.recovery.asks_below = 5
+    assert bench.recovery.due_ns is None

@@ -68,6 +68,11 @@ NAMED: Final[dict[str, dict[str, str]]] = {
         "reliability/test_receive_state.py::test_overtaken_is_not_recovered": "out_of_order",
         "reliability/test_receive_state.py::test_ncfs_by_reason": ("ncfs_ignored ncfs_rx_delay ncfs_shed ncfs_unknown"),
     },
+    "context": {
+        "runtime/receiving/test_history_archives.py::test_what_comes_from_an_archive_is_counted": (
+            "archived_rcved archive_faults"
+        ),
+    },
     "recorder": {
         "archive/test_recorder.py::test_everything_of_a_topic_is_recorded": ("messages bytes next_offset"),
         "archive/test_recorder.py::test_the_next_recorder_goes_on_and_tells_what_was_missed": "missed",
