@@ -70,6 +70,7 @@ lint: $(STAMPS)/installed ## style, format, types, and what is generated: layout
 	$(BIN)/python -m ringbuf.layout --check
 	$(BIN)/python -m ipcbus.wire.wire_layout --check
 	$(BIN)/python -m ipcbus.archive.archive_layout --check
+	$(BIN)/python -m ipcbus.gmd.journal_layout --check
 	$(BIN)/python -m ipcbus.config.options_reference --check
 	$(BIN)/python -m ipcbus.stats.statistics_reference --check
 	$(BIN)/python -m ipcbus.reliability.reliability_reference --check

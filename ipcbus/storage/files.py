@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from ipcbus.errors import StorageError, StorageFull
-from ipcbus.storage import locks
+from ipcbus.storage import file_calls, locks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,6 +57,10 @@ class File(Protocol):
 
     path: Path
 
+    @property
+    def descriptor(self) -> int:
+        """For compiled code that writes at offsets itself; -1: it must call `write_at`."""
+
     def append(self, *pieces: Buffer) -> int:
         """Writes all pieces at the end of the file, and returns the offset of the first one.
 
@@ -74,6 +78,16 @@ class File(Protocol):
 
     def size(self) -> int:
         """Returns the size of the file in bytes."""
+
+    def allocate(self, offset: int, length: int) -> None:
+        """Reserves room on the disk, so that writes there find it; the size of the file stays, and `truncate` ends it.
+
+        File systems that cannot do it do nothing.
+
+        Raises:
+            StorageFull: the disk has no room.
+            StorageError: the system refuses.
+        """
 
     def truncate(self, size: int) -> None:
         """Cuts the file; no reader that may have mapped it can have seen the part that is cut off."""
@@ -166,8 +180,8 @@ def typed_errors(path: Path, doing: str, cure: str = "check the path, its permis
     except OSError as error:
         if error.errno in _FULL:
             raise StorageFull(
-                f"{path}: cannot {doing}: {error.strerror}; make room on this disk, let the archive keep less "
-                "(retain_bytes), or use another disk"
+                f"{path}: cannot {doing}: {error.strerror}; make room on this disk, let an archive keep "
+                "less (retain_bytes), or use another disk"
             ) from error
         raise StorageError(f"{path}: cannot {doing}: {error.strerror or error}; {cure}") from error
 
@@ -180,6 +194,11 @@ class DiskFile:
         self.path = path
         self._fd = fd
         self._end = os.fstat(fd).st_size
+
+    @property
+    def descriptor(self) -> int:
+        """See `File`."""
+        return self._fd
 
     def append(self, *pieces: Buffer) -> int:
         """See `File`."""
@@ -225,6 +244,15 @@ class DiskFile:
         """See `File`."""
         with typed_errors(self.path, "look at it"):
             return os.fstat(self._fd).st_size
+
+    def allocate(self, offset: int, length: int) -> None:
+        """See `File`."""
+        with typed_errors(self.path, f"allocate {length} bytes"):
+            try:
+                file_calls.allocate(self._fd, offset, length)
+            except OSError as error:
+                if error.errno not in (errno.EOPNOTSUPP, errno.ENOSYS):
+                    raise
 
     def truncate(self, size: int) -> None:
         """See `File`."""
@@ -379,8 +407,8 @@ class Disk(AtomicFiles):
 def _refuse_link(path: Path) -> None:
     if path.is_symlink():
         raise StorageError(
-            f"{path} is a symbolic link, but archives need real directories; move its target here, mount it here, or "
-            "remove the link"
+            f"{path} is a symbolic link, but archives and GMD areas need real directories; move its target "
+            "here, mount it here, or remove the link"
         )
 
 

@@ -11,8 +11,12 @@ from ipcbus.storage.files import AtomicFiles, FileMissing
 
 if TYPE_CHECKING:
     import random
+    from collections.abc import Iterator
 
     from typing_extensions import Buffer
+
+
+SECTOR = 512
 
 
 class CutOff(BaseException):
@@ -33,6 +37,7 @@ class _Inode:
 
     data: bytearray = dataclasses.field(default_factory=bytearray)
     synced: bytes = b""
+    allocated: int = 0
     changes: list[_Change] = dataclasses.field(default_factory=list)
 
     def change(self, change: _Change) -> None:
@@ -54,7 +59,20 @@ class _Inode:
                 start = rng.randrange(len(change.data))
                 end = rng.randint(start, len(change.data))
                 _apply(data, _Change(change.at + start, change.data[start:end]))
+            elif change.data and rng.random() < 0.5:
+                for piece in _sectors(change):
+                    if rng.random() < 0.5:
+                        _apply(data, piece)
         return _Inode(data, bytes(data))
+
+
+def _sectors(change: _Change) -> Iterator[_Change]:
+    """A write in the pieces that a disk writes as a whole."""
+    at, left = change.at, change.data or b""
+    while left:
+        size = SECTOR - at % SECTOR
+        yield _Change(at, left[:size])
+        at, left = at + size, left[size:]
 
 
 def _apply(data: bytearray, change: _Change) -> None:
@@ -74,6 +92,8 @@ class _Op(Protocol):
 class FaultyFile:
     """An open file of a `FaultyDisk`."""
 
+    descriptor = -1
+
     def __init__(self, disk: FaultyDisk, path: Path, inode: _Inode) -> None:
         self.path = path
         self._disk = disk
@@ -91,10 +111,21 @@ class FaultyFile:
         self._end = max(self._end, offset + memoryview(data).nbytes)
 
     def _write(self, at: int, data: bytes) -> None:
-        self._disk.take(max(0, at + len(data) - len(self._inode.data)), self.path)
+        if self._disk.fails("write"):
+            part = data[: len(data) // 2]
+            self._disk.do(lambda _: self._inode.change(_Change(at, part)))
+            raise self._disk.error(self.path)
+        self._disk.take(max(0, at + len(data) - max(len(self._inode.data), self._inode.allocated)), self.path)
         self._disk.do(lambda part: self._inode.change(_Change(at, data[: int(part * len(data))])))
 
+    def allocate(self, offset: int, length: int) -> None:
+        self._disk.may_fail("allocate", self.path)
+        more = max(0, offset + length - max(len(self._inode.data), self._inode.allocated))
+        self._disk.take(more, self.path)
+        self._inode.allocated = max(self._inode.allocated, offset + length)
+
     def read_at(self, offset: int, length: int) -> bytes:
+        self._disk.may_fail("read", self.path)
         self._disk.check()
         return bytes(memoryview(self._inode.data)[offset : offset + length])
 
@@ -103,10 +134,12 @@ class FaultyFile:
         return len(self._inode.data)
 
     def truncate(self, size: int) -> None:
-        self._end = size
+        self._disk.may_fail("truncate", self.path)
+        self._end = self._inode.allocated = size
         self._disk.do(lambda part: self._inode.change(_Change(size)) if part else None)
 
     def sync(self) -> None:
+        self._disk.may_fail("sync", self.path)
         if self._disk.sync_fails:
             raise StorageError(f"{self.path}: cannot sync it: input/output error")
         self._disk.do(lambda part: self._inode.sync() if part else None)
@@ -133,6 +166,8 @@ class FaultyDisk(AtomicFiles):
         cut_at: the number of the operation at which the process is cut off, that one being done whole, in part or not.
         room: how many bytes there may be in all files; a name takes one.
         sync_fails: whether every sync fails.
+        calls: how many calls were made that may fail.
+        fail_at: the number of the call that fails, with `failure`: a full disk, or another error.
     """
 
     def __init__(self, rng: random.Random, *, cut_at: int | None = None) -> None:
@@ -140,6 +175,10 @@ class FaultyDisk(AtomicFiles):
         self.cut_at = cut_at
         self.room: int | None = None
         self.sync_fails = False
+        self.calls = 0
+        self.fail_at = 0
+        self.failure: type[StorageError] = StorageError
+        self.failed = ""
         self.locks: set[str] = set()
         self.cut_off = False
         self._rng = rng
@@ -166,6 +205,23 @@ class FaultyDisk(AtomicFiles):
             raise CutOff
         op(1.0)
 
+    def fails(self, kind: str) -> bool:
+        """Counts a call that may fail, and says whether this one does."""
+        self.check()
+        self.calls += 1
+        if self.calls == self.fail_at:
+            self.failed = kind
+        return self.calls == self.fail_at
+
+    def may_fail(self, kind: str, path: Path) -> None:
+        """Counts a call; raises an error if it is to fail."""
+        if self.fails(kind):
+            raise self.error(path)
+
+    def error(self, path: Path) -> StorageError:
+        """What the system says."""
+        return self.failure(f"{path}: cannot {self.failed}: injected")
+
     def take(self, size: int, path: Path) -> None:
         """Takes room for so many bytes more."""
         self.check()
@@ -174,7 +230,7 @@ class FaultyDisk(AtomicFiles):
 
     def used(self) -> int:
         """Bytes in all files, and a byte for each name."""
-        return sum(1 + len(inode.data) for inode in self._names.values())
+        return sum(1 + max(len(inode.data), inode.allocated) for inode in self._names.values())
 
     def killed(self) -> FaultyDisk:
         """What the next process finds when this one was killed: everything that was done."""
@@ -219,7 +275,7 @@ class FaultyDisk(AtomicFiles):
     # ------------------------------------------------------------------------------------ what Files do
 
     def open(self, path: Path, *, write: bool = False, create: bool = False, exclusive: bool = False) -> FaultyFile:
-        self.check()
+        self.may_fail("open", path)
         if str(path) not in self._names:
             if not (write and create) or str(path.parent) not in self._dirs:
                 raise FileMissing(f"{path}: cannot open it: there is none")
@@ -230,6 +286,7 @@ class FaultyDisk(AtomicFiles):
         return FaultyFile(self, path, self._names[str(path)])
 
     def rename(self, old: Path, new: Path) -> None:
+        self.may_fail("rename", old)
         if str(old) not in self._names:
             raise FileMissing(f"{old}: cannot rename it: there is none")
         inode = self._names[str(old)]
@@ -249,6 +306,7 @@ class FaultyDisk(AtomicFiles):
         return True
 
     def remove(self, path: Path) -> None:
+        self.may_fail("remove", path)
         if str(path) in self._names:
             self.do(lambda part: self._name(str(path), None) if part else None)
 
@@ -257,6 +315,8 @@ class FaultyDisk(AtomicFiles):
         self._dirs |= {str(path), *map(str, path.parents)}
 
     def sync_dir(self, path: Path) -> None:
+        self.may_fail("sync the directory", path)
+
         def synced(part: float) -> None:
             if part:
                 for name, inode in self._journal:
@@ -267,13 +327,13 @@ class FaultyDisk(AtomicFiles):
         self.do(synced)
 
     def names(self, path: Path) -> list[str]:
-        self.check()
+        self.may_fail("list", path)
         prefix = f"{path}/"
         ends = (each[len(prefix) :] for each in (*self._names, *self._dirs) if each.startswith(prefix))
         return sorted(name for name in ends if "/" not in name)
 
     def lock(self, path: Path) -> FaultyLock | None:
-        self.check()
+        self.may_fail("lock", path)
         if str(path) in self.locks:
             return None
         self.locks.add(str(path))

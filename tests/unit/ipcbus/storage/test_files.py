@@ -249,3 +249,15 @@ def test_the_holder_is_text_that_does_nothing_to_a_terminal(tmp_path: Path) -> N
 def test_the_boot_id_stays() -> None:
     assert DISK.boot_id() == Disk().boot_id()
     assert len(DISK.boot_id()) == 16
+
+
+def test_allocated_room_is_behind_the_end(file: DiskFile) -> None:
+    file.append(b"abc")
+    file.allocate(3, 1 << 20)
+    assert file.size() == 3
+    assert os.fstat(file.descriptor).st_blocks * 512 >= 1 << 20
+    assert file.append(b"def") == 3
+    file.truncate(6)
+    assert os.fstat(file.descriptor).st_blocks * 512 < 1 << 20
+    with pytest.raises(StorageError, match="cannot allocate -1 bytes"):
+        file.allocate(0, -1)

@@ -1,0 +1,249 @@
+"""A sender's area in files."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ipcbus.errors import GmdAreaFull, GmdAreaLocked, GmdError, StorageError, StorageFull
+from ipcbus.gmd.area_identity import AreaIdentity
+from ipcbus.gmd.delivery_modes import ALL, SOME
+from ipcbus.gmd.file_area import FileArea
+from ipcbus.gmd.sender_area import SavedMessage
+from ipcbus.storage.files import Disk
+from tests.kit.gmd_areas import FOLDER, INCARNATION, disk, opened, pending, save, value
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.kit.disks import FaultyDisk
+
+EVERYTHING = (1, 1 << 62)
+
+
+@pytest.fixture(params=["system", "simulated"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Disk | FaultyDisk, Path]:
+    return (Disk(), tmp_path / "area") if request.param == "system" else (disk(), FOLDER)
+
+
+def segments(files: Disk | FaultyDisk, folder: Path) -> list[str]:
+    return [name for name in files.names(folder) if name.endswith(".gmd")]
+
+
+def test_messages_survive_their_process(place: tuple[Disk | FaultyDisk, Path]) -> None:
+    area = opened(*place)
+    assert area.save(ALL, 5, 6, b"block", b"one") == 1
+    assert area.save(SOME, 0, 7, b"", bytearray(b"two")) == 2
+    assert area.save(ALL, 0, 8, b"", memoryview(b"")) == 3
+    area.note(b"first note")
+    area.release(2, 2)
+    area.note(b"second note")
+    size = area.size
+    area.close()
+    area = opened(*place)
+    found = area.recovered()
+    assert (found.notes, found.unreleased, found.modes, found.damage) == (
+        [b"first note", b"second note"],
+        [(1, 1), (3, 3)],
+        [(1, ALL)],
+        [],
+    )
+    assert area.load(1) == SavedMessage(1, ALL, 5, 6, b"block", b"one")
+    assert area.load(2) is None
+    assert area.load(3) == SavedMessage(3, ALL, 0, 8, b"", b"")
+    assert (area.size, area.last_number, area.incarnation) == (size, 3, INCARNATION)
+    assert area.save(ALL, 0, 0, b"", b"four") == 4
+    area.close()
+
+
+def test_the_state_of_the_machine_begins_each_segment(place: tuple[Disk | FaultyDisk, Path]) -> None:
+    area = opened(*place, capacity=1 << 12)
+    area.checkpoint = lambda: [b"all up to %d" % area.last_number]
+    for number in range(1, 200):
+        save(area, number)
+        area.note(b"note %d" % number)
+    area.close()
+    area = opened(*place)
+    first, *rest = area.recovered().notes
+    number = int(first.split()[-1])
+    assert rest == [b"note %d" % each for each in range(number, 200)][-len(rest) :]
+    assert 0 < len(rest) < 100
+    area.close()
+
+
+def test_what_was_taken_back_is_gone(place: tuple[Disk | FaultyDisk, Path]) -> None:
+    area = opened(*place)
+    save(area, 1)
+    assert save(area, 2) == 2
+    area.unsave(2)
+    assert (area.last_number, pending(area)) == (1, {1: value(1)})
+    with pytest.raises(GmdError, match="cannot be taken back"):
+        area.unsave(1)
+    assert area.save(ALL, 0, 0, b"", b"other") == 2
+    area.close()
+    area = opened(*place)
+    assert pending(area) == {1: value(1), 2: b"other"}
+    area.close()
+
+
+def test_one_late_acknowledgement_keeps_no_segment(place: tuple[Disk | FaultyDisk, Path]) -> None:
+    area = opened(*place, capacity=1 << 13)
+    for number in range(1, 3001):
+        save(area, number)
+        if number > 10 and number % 500 != 7:
+            area.release(number, number)
+    late = {*range(1, 11), 507, 1007, 1507, 2007, 2507}
+    assert pending(area) == {number: value(number) for number in late}
+    folder = place[1]
+    size = 0
+    for name in segments(*place):
+        with contextlib.closing(place[0].open(folder / name)) as file:
+            size += file.size()
+    assert size < 4 << 13
+    area.close()
+    area = opened(*place, capacity=1 << 13)
+    assert pending(area) == {number: value(number) for number in late}
+    area.release(*EVERYTHING)
+    assert area.size == 0
+    area.close()
+
+
+def test_many_small_sessions_make_few_segments(place: tuple[Disk | FaultyDisk, Path]) -> None:
+    for number in range(1, 60):
+        area = opened(*place)
+        assert save(area, number) == number
+        area.close()
+    assert len(segments(*place)) < 20
+    area = opened(*place)
+    assert len(pending(area)) == 59
+    area.close()
+
+
+def test_the_maximum_size_is_exact(place: tuple[Disk | FaultyDisk, Path]) -> None:
+    area = opened(*place, max_size=10 * 64)
+    for _ in range(10):
+        area.save(ALL, 0, 0, b"", b"16 bytes of data")
+    assert area.size == 640
+    with pytest.raises(GmdAreaFull, match="maximum of 640"):
+        area.save(ALL, 0, 0, b"", b"")
+    assert area.last_number == 10
+    area.note(b"a note fits")
+    area.release(3, 3)
+    assert area.save(ALL, 0, 0, b"", b"16 bytes of data") == 11
+    area.max_size = 700
+    assert area.save(ALL, 0, 0, b"", b"1") == 12
+    area.close()
+
+
+def test_a_message_longer_than_a_segment(place: tuple[Disk | FaultyDisk, Path]) -> None:
+    area = opened(*place, capacity=1 << 12)
+    long = bytes(range(256)) * 300
+    for number in range(1, 7):
+        assert area.save(ALL, 0, 0, b"", long if number % 2 else b"short") == number
+    area.close()
+    area = opened(*place)
+    assert pending(area) == {number: long if number % 2 else b"short" for number in range(1, 7)}
+    area.close()
+
+
+def test_an_area_has_one_owner(tmp_path: Path) -> None:
+    area = opened(Disk(), tmp_path)
+    with pytest.raises(GmdAreaLocked, match=r"in use by pid \d+ on "):
+        opened(Disk(), tmp_path)
+    area.close()
+    opened(Disk(), tmp_path).close()
+
+
+def test_the_owner_of_the_files_counts(place: tuple[Disk | FaultyDisk, Path]) -> None:
+    opened(*place).close()
+    with pytest.raises(GmdError, match="belongs to sender gateway of topic orders in domain default"):
+        FileArea.open(*place, AreaIdentity("gateway", "orders", "other", 5))
+    FileArea.open(*place, AreaIdentity("gateway", "orders", "other", 5), fresh=True).close()
+
+
+def test_starting_afresh_gives_up_everything(place: tuple[Disk | FaultyDisk, Path]) -> None:
+    area = opened(*place)
+    save(area, 1)
+    area.close()
+    area = FileArea.open(*place, AreaIdentity("gateway", "orders", "default", 77), fresh=True)
+    assert (area.incarnation, area.last_number, pending(area)) == (77, 0, {})
+    area.close()
+
+
+def test_unknown_durability_is_refused() -> None:
+    with pytest.raises(GmdError, match="'perhaps' is not one of process, group, each"):
+        opened(disk(), durability="perhaps")
+
+
+def test_sync_makes_numbers_durable(place: tuple[Disk | FaultyDisk, Path]) -> None:
+    area = opened(*place, durability="group", capacity=1 << 12)
+    for number in range(1, 100):
+        save(area, number)
+    area.sync()
+    assert area.durable_number == 99
+    save(area, 100)
+    assert area.durable_number == 99
+    area.unsave(100)
+    area.sync()
+    assert area.durable_number == 99
+    area.close()
+    area = opened(*place, durability="each")
+    assert save(area, 100) == area.durable_number == 100
+    area.unsave(100)
+    assert area.durable_number == 99
+    area.close()
+
+
+@pytest.mark.parametrize("durability", ["group", "each"])
+def test_a_failed_sync_ends_the_area(durability: str) -> None:
+    files = disk()
+    area = opened(files, durability=durability)
+    save(area, 1)
+    area.sync()
+    files.sync_fails = True
+    with pytest.raises(GmdError, match="failed"):
+        if durability == "each":
+            save(area, 2)
+        area.sync()
+    files.sync_fails = False
+    for _ in range(2):
+        with pytest.raises(GmdError, match="check the disk, and make it again"):
+            save(area, 3)
+        with pytest.raises(GmdError, match="failed"):
+            area.sync()
+    assert area.load(1) is not None
+    area.release(1, 1)
+    area.close()
+    area = opened(files)
+    assert 1 in pending(area)
+    area.close()
+
+
+def test_an_area_that_cannot_be_made_is_an_error() -> None:
+    for call in range(1, 60):
+        files = disk()
+        files.fail_at = call
+        files.failure = StorageFull if call % 2 else StorageError
+        try:
+            area = opened(files)
+        except GmdError:
+            assert not files.locks
+            files.fail_at = 0
+            area = opened(files)
+        files.fail_at = 0
+        assert save(area, 1) == 1
+        area.close()
+        assert not files.locks
+
+
+def test_a_closed_area_refuses(place: tuple[Disk | FaultyDisk, Path]) -> None:
+    area = opened(*place)
+    area.close()
+    area.close()
+    with pytest.raises(GmdError, match="closed"):
+        save(area, 1)
+    with pytest.raises(GmdError, match="closed"):
+        area.note(b"")
+    area.release(1, 1)
