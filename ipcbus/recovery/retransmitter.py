@@ -12,9 +12,9 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from ipcbus.recovery.number_ranges import NumberRanges
 from ipcbus.wire import control_messages
 from ipcbus.wire.control_messages import InfoRequest, RangeRequest, TsniRequest
+from ipcbus.wire.number_ranges import NumberRanges
 
 if TYPE_CHECKING:
     from collections.abc import Hashable

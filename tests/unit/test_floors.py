@@ -32,7 +32,13 @@ FLOOR_OF = {unit: floor for floor, units in enumerate(FLOORS) for unit in units}
 # Time and bytes are passed in there, so that every rare case can run in virtual time from one seed. Compiled
 # modules are exempt: the per-message path stamps and reads records in place.
 # Of resolution the registries are files.
-PURE = ("ipcbus.topic", "ipcbus.delivery", "ipcbus.reliability", "ipcbus.resolution.network", "ipcbus.recovery")
+# Of guaranteed delivery the areas are files.
+PURE = (
+    *("ipcbus.topic", "ipcbus.delivery", "ipcbus.reliability", "ipcbus.resolution.network", "ipcbus.recovery"),
+    *(f"ipcbus.gmd.{name}" for name in ("delivery_modes", "delivery_terms", "expected_names", "gmd_events")),
+    *(f"ipcbus.gmd.{name}" for name in ("gmd_settings", "held_messages", "received_stream", "receiver_state")),
+    *(f"ipcbus.gmd.{name}" for name in ("registered_receiver", "sender_notes", "sender_state", "topic_numbers")),
+)
 IMPURE = (
     *("asyncio", "io", "mmap", "multiprocessing", "os", "pathlib", "posix_ipc", "random", "ringbuf.clock"),
     *("secrets", "select", "selectors", "signal", "socket", "subprocess", "tempfile", "threading", "time"),

@@ -1,0 +1,212 @@
+"""How far a named receiver is with the messages of one sender and incarnation, beyond the end of a session.
+
+Each number is in one of these states::
+
+    done        acknowledged, or not for this receiver; the receiver's area records these numbers
+    taken       below `next_number`, and in none of the other sets: the application has it and has not acknowledged it
+    hole        below `next_number`: the receiver went on without it, and takes it when the source sends it again
+    to come     from `next_number` on
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Protocol
+
+from ipcbus.errors import GmdError
+from ipcbus.wire.control_messages import NUMBER_MAX
+from ipcbus.wire.number_ranges import NumberRanges
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from ipcbus.gmd.gmd_settings import ReceiverSettings
+    from ipcbus.gmd.receiver_area import ReceiverArea
+
+
+class StreamUser(Protocol):
+    """What delivers the messages of a stream now."""
+
+    def detach(self) -> None:
+        """Stops delivering, because another session of the sender goes on with the stream."""
+
+    def update_gate(self) -> None:
+        """Opens or closes the gate as the state of the stream says."""
+
+
+class ReceivedStream:
+    """The state of one sender and incarnation at a receiver."""
+
+    def __init__(self, sender: str, incarnation: int, area: ReceiverArea, settings: ReceiverSettings) -> None:
+        """Begins with what the receiver's area has."""
+        self.sender, self.incarnation = sender, incarnation
+        self._area, self._settings = area, settings
+        known = area.known(sender, incarnation)
+        self.done = NumberRanges([(0, known.floor), *known.ranges])
+        """Always with number 0."""
+        self.holes = NumberRanges()
+        self.next_number = known.floor + 1
+        """The next number in order."""
+        self.to_acknowledge = NumberRanges()
+        """Done messages of which the source gets an acknowledgement next."""
+        self.to_take = NumberRanges()
+        """Claims of the source of which it is informed, after they are recorded, that they are known."""
+        self.to_refuse: list[int] = []
+        """Messages that are given up, of which the source is informed next."""
+        self.user: StreamUser | None = None
+        """What delivers the messages now."""
+        self.failing = ""
+        """Why the area cannot record; empty while it can."""
+        self._unrecorded = 0
+        self._is_dirty = False
+        self._refusals: dict[int, int] = {}
+        self._retries: list[tuple[int, int]] = []
+
+    # ------------------------------------------------------------------ what the application does
+
+    def acknowledge(self, first: int, last: int) -> None:
+        """Takes note that the application has acknowledged messages; it records them if too many are unrecorded.
+
+        Args:
+            first: first number.
+            last: last number; numbers that were not delivered, or that are done already, are skipped.
+        """
+        for begin, end in self.done.without(first, min(last, self.next_number - 1)):
+            self._unrecorded += end - begin + 1
+            self.to_acknowledge.add(begin, end)
+            self.settle(begin, end)
+        if self._unrecorded >= self._settings.unrecorded_max:
+            self.record()
+
+    def refuse(self, number: int, delay_ns: int, now_ns: int) -> bool:
+        """Takes note that the application could not process a message; it is delivered again after a backoff.
+
+        Args:
+            number: the GMD number; one that the application does not have is skipped.
+            delay_ns: the shortest time to the next delivery.
+            now_ns: the time.
+
+        Returns:
+            False if the receiver gives the message up, as it was delivered often enough.
+        """
+        if number >= self.next_number or number in self.done or number in self.holes:
+            return True
+        settings = self._settings
+        deliveries = self._refusals[number] = self._refusals.get(number, 0) + 1
+        self.holes.add(number, number)
+        if settings.deliveries_max and deliveries >= settings.deliveries_max:
+            del self._refusals[number]
+            self.to_refuse.append(number)
+            return False
+        backoff_ns = min(settings.backoff_ns << min(deliveries - 1, 32), settings.backoff_max_ns)
+        heappush(self._retries, (now_ns + max(delay_ns, backoff_ns), number))
+        return True
+
+    # ------------------------------------------------------------------ numbers
+
+    def settle(self, first: int, last: int) -> None:
+        """Marks numbers as done, also those that are to come."""
+        self.done.add(first, last)
+        if self.holes:
+            self.holes.remove(first, last)
+        if self._refusals:
+            for number in [each for each in self._refusals if first <= each <= last]:
+                del self._refusals[number]
+        self._is_dirty = True
+        self.skip_done()
+
+    def skip_done(self) -> None:
+        """Steps over numbers that are done."""
+        found = self.done.within(self.next_number, self.next_number)
+        if found:
+            self.next_number = self.done.within(self.next_number, NUMBER_MAX)[0][1] + 1
+
+    def pass_over(self, following: int) -> None:
+        """Goes on at a number; those before it that are not done are holes."""
+        for first, last in self.done.without(self.next_number, following - 1):
+            self.holes.add(first, last)
+        self.next_number = max(self.next_number, following)
+        self.skip_done()
+
+    def go_back(self, number: int) -> None:
+        """Makes a number the next one again: it was not delivered."""
+        self.next_number = min(self.next_number, number)
+        self.holes.remove(self.next_number, NUMBER_MAX)
+        self.skip_done()
+
+    def begin_again_at(self, number: int) -> None:
+        """Forgets what is known of a number and those after it: the source has not given them yet.
+
+        That is so when the source lost messages in a power loss, and gives their numbers again.
+        """
+        if self.done.highest >= number:
+            self.done.remove(number, NUMBER_MAX)
+            self._is_dirty = True
+        self.go_back(number)
+
+    def claim(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Takes note that numbers are for this receiver, though the source may have said that they are not."""
+        for first, last in ranges:
+            self.done.remove(first, last)
+            if first < self.next_number:
+                self.holes.add(first, min(last, self.next_number - 1))
+            self.to_acknowledge.remove(first, last)
+            self._is_dirty = True
+            self.to_take.add(first, last)
+
+    def wanted_holes(self) -> Iterator[tuple[int, int]]:
+        """Yields the holes that do not wait for the end of a backoff."""
+        waiting = NumberRanges((number, number) for _, number in self._retries)
+        for first, last in list(self.holes):
+            yield from waiting.without(first, last)
+
+    def take_retries(self, now_ns: int) -> Iterator[int]:
+        """Yields the numbers of refused messages that are to be delivered again now."""
+        while self._retries and self._retries[0][0] <= now_ns:
+            number = heappop(self._retries)[1]
+            if number in self.holes:
+                yield number
+
+    @property
+    def retry_ns(self) -> int | None:
+        """When `take_retries` has something; None for never."""
+        return self._retries[0][0] if self._retries else None
+
+    # ------------------------------------------------------------------ the area
+
+    def record(self) -> bool:
+        """Records what is done; returns False if the area refuses, so that nothing new may be acknowledged."""
+        if not self._is_dirty:
+            return not self.failing
+        first, *ranges = self.done
+        was_failing = self.failing
+        try:
+            self._area.record(self.sender, self.incarnation, first[1], ranges)
+            self.failing = ""
+            self._is_dirty, self._unrecorded = False, 0
+        except GmdError as error:
+            self.failing = str(error)
+        if self.user is not None and self.failing != was_failing:
+            self.user.update_gate()
+        return not self.failing
+
+
+class ReceivedStreams:
+    """The streams of one named receiver; its sessions share them."""
+
+    def __init__(self, area: ReceiverArea, settings: ReceiverSettings) -> None:
+        """Begins with the receiver's area, just opened."""
+        self._area, self._settings = area, settings
+        self._streams: dict[tuple[str, int], ReceivedStream] = {}
+
+    def of(self, sender: str, incarnation: int) -> ReceivedStream:
+        """Returns the stream of a sender and incarnation."""
+        found = self._streams.get((sender, incarnation))
+        if found is None:
+            found = ReceivedStream(sender, incarnation, self._area, self._settings)
+            self._streams[sender, incarnation] = found
+        return found
+
+    def record(self) -> bool:
+        """Records what is done in all streams, before the receiver closes; returns False if the area refuses."""
+        return all([stream.record() for stream in self._streams.values()])

@@ -1,0 +1,195 @@
+"""A named receiver that is connected to a source now, with what goes to it: answers, resent messages, deletions."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ipcbus.errors import GmdAreaDamaged
+from ipcbus.wire import gmd_messages
+from ipcbus.wire.gmd_messages import END_OF_ANSWER, MAY_COME_LATER
+from ipcbus.wire.number_ranges import NumberRanges
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+    from typing import TypeAlias
+
+    from ipcbus.gmd.expected_names import ExpectedName
+    from ipcbus.gmd.gmd_settings import SenderSettings
+    from ipcbus.gmd.sender_area import SavedMessage, SenderArea
+    from ipcbus.wire.gmd_messages import ResendRequest
+
+    Detail: TypeAlias = Callable[[int, int], int]
+    SendControl: TypeAlias = Callable[[Hashable, bytes, bool], bool]
+    """Sends a control message to a peer; with True as third argument it gives way to other messages. Returns False when
+    the channel has no room, or when there is no channel."""
+
+_DELETES_MAX = 1024
+
+
+@dataclass(slots=True)
+class _Asked:
+    first: int
+    last: int
+    bytes_left: int
+
+
+class RegisteredReceiver:
+    """A connected receiver."""
+
+    def __init__(self, peer: Hashable, topic: int, instance: int, name: ExpectedName, probe_at_ns: int) -> None:
+        """Begins with nothing to send.
+
+        Args:
+            peer: names the control channel.
+            topic: the session's number of the topic.
+            instance: the random number of the receiver.
+            name: its name.
+            probe_at_ns: when the source says how far the numbers are, unless it acknowledges messages.
+        """
+        self.peer, self.topic, self.instance, self.name = peer, topic, instance, name
+        self.probe_at_ns, self.probe_interval_ns = probe_at_ns, 0
+        self.deletes = NumberRanges()
+        """Messages of which it has not been informed that they are deleted."""
+        self.answers: deque[bytes] = deque()
+        """Short messages that go to it next."""
+        self._asked: _Asked | None = None
+        self._waiting: tuple[bytes, int] | None = None
+
+    @property
+    def has_work(self) -> bool:
+        """Whether something has to go to it."""
+        return bool(self.answers or self._waiting or self.deletes or self._asked)
+
+    def ask(self, request: ResendRequest, last_number: int) -> None:
+        """Takes a request; it replaces the one before."""
+        last = last_number if request.last is None else min(request.last, last_number)
+        self._asked = _Asked(request.first, last, max(1, request.bytes_max))
+
+    def step(self, area: SenderArea, settings: SenderSettings, build: ResentBuilder, send: SendControl) -> int | None:
+        """Sends the next message; returns the bytes of messages in it, or None when the channel has no room."""
+        while self.answers:
+            if not send(self.peer, self.answers[0], False):
+                return None
+            self.answers.popleft()
+        if self.deletes:
+            ranges = [part for part, _ in zip(self.deletes, range(_DELETES_MAX), strict=False)]
+            if not send(self.peer, gmd_messages.delete(self.topic, self.instance, area.incarnation, ranges), False):
+                return None
+            self.deletes.drop_below(ranges[-1][1] + 1)
+            return 0
+        if self._waiting is None:
+            self._waiting = self._next(settings, build)
+            if self._waiting is None:
+                return 0
+        message, size = self._waiting
+        if not send(self.peer, message, True):
+            return None
+        self._waiting = None
+        return size
+
+    def _next(self, settings: SenderSettings, build: ResentBuilder) -> tuple[bytes, int] | None:
+        """Takes the next numbers from what is asked for, and returns their messages as a GMD_RESENT."""
+        asked = self._asked
+        if asked is None:
+            return None
+
+        def detail(following: int, size: int) -> int:
+            return END_OF_ANSWER if following > asked.last or size >= asked.bytes_left else 0
+
+        limit = min(asked.bytes_left, settings.piece_bytes)
+        message, following, size = build(self, asked.first, asked.last, limit, detail)
+        asked.bytes_left -= size
+        if following > asked.last or asked.bytes_left <= 0:
+            self._asked = None
+        else:
+            asked.first = following
+        return message, size
+
+
+class ResentBuilder:
+    """Makes GMD_RESENT messages from the copies of an area."""
+
+    def __init__(
+        self,
+        area: SenderArea,
+        topic_numbers: Callable[[int], tuple[int, int] | None],
+        damaged: Callable[[int], object],
+    ) -> None:
+        """Makes a builder.
+
+        Args:
+            area: has the copies.
+            topic_numbers: returns the topic numbers of a message that this session sent.
+            damaged: gets the number of each damaged copy.
+        """
+        self._area, self._topic_numbers, self._damaged = area, topic_numbers, damaged
+        self.messages = 0
+        """Messages that were sent again."""
+        self.bytes = 0
+        """Their bytes."""
+
+    def __call__(
+        self, receiver: RegisteredReceiver, first: int, last: int, bytes_max: int, detail: Detail
+    ) -> tuple[bytes, int, int]:
+        """Makes the GMD_RESENT for the first numbers of a range.
+
+        Args:
+            receiver: it goes to this receiver, with the messages that it has yet to acknowledge.
+            first: the first number.
+            last: the last number; the range may be empty.
+            bytes_max: about as many bytes of messages.
+            detail: returns the bits of its detail from the number behind it and the bytes of its messages.
+
+        Returns:
+            The message, the number behind it, and the bytes of its messages.
+        """
+        name, entries, size, bits = receiver.name, list[bytes](), 0, 0
+        following = max(first, last + 1)
+        later = name.failed_within(first, last) if name.failed else []
+        if name.claims:
+            later = sorted([*later, *name.claims.within(first, last)])
+        if later and later[0][0] == first:
+            following, bits = later[0][1] + 1, MAY_COME_LATER
+        else:
+            following = later[0][0] if later else following
+            for begin, end in name.owed.within(first, following - 1):
+                found, reached = self._load(begin, end, bytes_max - size)
+                entries += found
+                size += sum(map(len, found))
+                if reached <= end or size >= bytes_max:
+                    following = reached
+                    break
+        self.messages += len(entries)
+        self.bytes += size
+        bits |= detail(following, size)
+        incarnation = self._area.incarnation
+        message = gmd_messages.resent(receiver.topic, receiver.instance, incarnation, first, following, bits, entries)
+        return message, following, size
+
+    def _load(self, first: int, last: int, bytes_max: int) -> tuple[list[bytes], int]:
+        """Returns entries of the first messages of a range, and the number behind them."""
+        # Entries without data have a size, too.
+        last = min(last, first + max(0, bytes_max // gmd_messages.ENTRY_HEADER - 1))
+        try:
+            found = self._area.load_range(first, last, max(1, bytes_max))
+        except GmdAreaDamaged:
+            return self._load_one(first), first + 1
+        if not found:
+            return [], last + 1
+        size = sum(len(each.block) + len(each.data) for each in found)
+        reached = found[-1].number + 1 if size >= bytes_max or found[-1].number < last else last + 1
+        return [self._entry(each) for each in found], reached
+
+    def _load_one(self, number: int) -> list[bytes]:
+        try:
+            found = self._area.load(number)
+        except GmdAreaDamaged:
+            self._damaged(number)
+            return []
+        return [] if found is None else [self._entry(found)]
+
+    def _entry(self, message: SavedMessage) -> bytes:
+        numbers = self._topic_numbers(message.number)
+        return gmd_messages.entry(message.number, message.send_time_ns, numbers, message.block, message.data)

@@ -1,0 +1,474 @@
+"""The messages of guaranteed delivery on a control channel: conversion from bytes to values and back.
+
+They stand beside the messages of `control_messages`, and begin as they do; their kinds begin at 32. Numbers are little
+endian and stand on their own boundaries::
+
+     0        1        2              4                8              16
+    +--------+--------+--------------+----------------+--------------+-------
+    | kind   | detail | zeros        | topic u32      | instance u64 | ...
+    +--------+--------+--------------+----------------+--------------+-------
+
+`topic` is the session's number of the topic. `instance` is a random number that a receiver draws when it starts: it
+tells the named receivers of one context apart, and a restarted receiver from the one before. From receiver to source:
+
+    GMD_REGISTER        name length u16, name; detail: disconnect mode
+    GMD_RESEND_REQUEST  incarnation u64, first u64, last u64, bytes u64: asks for these messages, and for about
+                        this number of bytes of them; last is all ones for the newest one
+    GMD_ACK             incarnation u64, ranges
+    GMD_NACK            incarnation u64, number u64, error u64: the receiver gives up a message
+    GMD_LEAVE           nothing: the receiver is closed
+    GMD_TAKEN           incarnation u64, ranges: these claims of a GMD_REGISTERED are recorded
+
+and from source to receiver:
+
+    GMD_REGISTERED      incarnation u64, low u64, next u64, claims, name length u16, name of the sender; detail: 0, or
+                        the reason of a refusal (then the numbers are 0); claims: u64 how many, then ranges
+    GMD_RESENT          incarnation u64, first u64, next u64, entries; detail: 1 if it ends an answer, 2 if its numbers
+                        may come later, so that the receiver does not wait for them
+    GMD_DELETE          incarnation u64, ranges: the application deleted these messages
+    GMD_NEXT            incarnation u64, low u64, next u64: how far the numbers are now
+
+`low` is the lowest number that the source still keeps for this receiver, `next` the number after the highest one that
+it has given. Claims are numbers below `next` that became this receiver's only after the source may have said that they
+are not for it; the source takes no acknowledgement for them before the GMD_TAKEN. A GMD_NEXT makes the receiver ask
+for messages that may come later. A range is first u64, last u64. An entry of a GMD_RESENT, padded to 8 bytes::
+
+     0            8                16              24             32                36               40
+    +------------+----------------+---------------+--------------+-----------------+----------------+---------
+    | number u64 | send time i64  | first topic   | last topic   | header block    | value          | block,
+    |            | ns since epoch | number u64    | number u64   | length u32      | length u32     | value
+    +------------+----------------+---------------+--------------+-----------------+----------------+---------
+
+The topic numbers are those that the message had in this session, all ones if it was sent in an earlier one. Entries
+come in the order of their numbers; every number of first..next-1 without an entry is not for this receiver.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ipcbus.wire.control_messages import NUMBER_MAX
+from ipcbus.wire.wire_layout import TOPIC_MASK
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+(
+    GMD_REGISTER,
+    GMD_RESEND_REQUEST,
+    GMD_ACK,
+    GMD_NACK,
+    GMD_LEAVE,
+    GMD_TAKEN,
+    GMD_REGISTERED,
+    GMD_RESENT,
+    GMD_DELETE,
+    GMD_NEXT,
+) = range(32, 42)
+
+ACCEPTED, NAME_IN_USE, NOT_GUARANTEED, UNREGISTERED, TOO_MANY_NAMES, AREA_FAILED = range(6)
+"""Reasons of a GMD_REGISTERED: the receiver is registered; a live receiver has the name; the source guarantees nothing;
+the source does not know the receiver (any more), so it registers again; the source has too many names; its area cannot
+record the name."""
+
+WARM, GMD_FAILURE, GMD_SUCCESS = range(3)
+"""Disconnect modes: what becomes of the messages that a receiver has not acknowledged when it goes away. They wait for
+its return; they fail at once; they count as acknowledged."""
+
+END_OF_ANSWER, MAY_COME_LATER = 1, 2
+"""Bits in the detail of a GMD_RESENT."""
+
+NAME_MAX: Final = 255
+"""Longest name in bytes of UTF-8."""
+RANGES_MAX: Final = 1024
+"""Most ranges in one message."""
+
+_HEAD = struct.Struct("<BBHIQ")
+_NAME_LENGTH = struct.Struct("<H")
+_THREE = struct.Struct("<QQQ")
+_FOUR = struct.Struct("<QQQQ")
+_RANGE = struct.Struct("<QQ")
+_INCARNATION = struct.Struct("<Q")
+_ENTRY = struct.Struct("<QqQQII")
+_ONES = (1 << 64) - 1
+_REFUSED = _FOUR.pack(0, 0, 0, 0) + _NAME_LENGTH.pack(0)
+
+RESENT_HEADER: Final = _HEAD.size + _THREE.size
+"""Bytes of a GMD_RESENT before its entries."""
+ENTRY_HEADER: Final = _ENTRY.size
+"""Bytes of an entry before its header block."""
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    """A receiver gives its name: GMD_REGISTER.
+
+    Attributes:
+        topic: the session's number of the topic, as in all messages.
+        instance: the random number of this start of the receiver, as in all messages.
+        disconnect_mode: `WARM`, `GMD_FAILURE` or `GMD_SUCCESS`.
+        name: the `gmd_name` of the receiver.
+    """
+
+    topic: int
+    instance: int
+    disconnect_mode: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """The answer to a `Register`: GMD_REGISTERED.
+
+    Attributes:
+        refusal: `ACCEPTED`, or the reason of the refusal; then the other attributes mean nothing.
+        incarnation: the random number of the sender's area.
+        low: the lowest number that the source still keeps for this receiver; `next` without one.
+        next: the number after the highest one that was given when the receiver was registered.
+        claims: numbers that are for this receiver, whatever the source said before.
+        sender: the `gmd_name` of the source.
+    """
+
+    topic: int
+    instance: int
+    refusal: int
+    incarnation: int
+    low: int
+    next: int
+    claims: list[tuple[int, int]]
+    sender: str
+
+
+@dataclass(frozen=True, slots=True)
+class ResendRequest:
+    """A request for messages: GMD_RESEND_REQUEST; it replaces the request before.
+
+    Attributes:
+        last: None for the newest message.
+        bytes_max: about this number of bytes of messages is wanted; the answer has at least one message.
+    """
+
+    topic: int
+    instance: int
+    incarnation: int
+    first: int
+    last: int | None
+    bytes_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """Messages that a receiver has acknowledged: GMD_ACK."""
+
+    topic: int
+    instance: int
+    incarnation: int
+    ranges: list[tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Nack:
+    """A message that a receiver gives up: GMD_NACK; `error` is an error number of a GMD_FAILURE."""
+
+    topic: int
+    instance: int
+    incarnation: int
+    number: int
+    error: int
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """A receiver is closed: GMD_LEAVE."""
+
+    topic: int
+    instance: int
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Claims that a receiver has recorded: GMD_TAKEN."""
+
+    topic: int
+    instance: int
+    incarnation: int
+    ranges: list[tuple[int, int]]
+
+
+class Entry(NamedTuple):
+    """A message of a `Resent`."""
+
+    number: int
+    """GMD number."""
+    send_time_ns: int
+    """When it was sent for the first time, in ns since the epoch."""
+    topic_numbers: tuple[int, int] | None
+    """First and last number that it had in the topic in this session; None if an earlier session sent it."""
+    block: bytes
+    """The header block; empty without headers."""
+    data: bytes
+    """The value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resent:
+    """Messages that a source sends again: GMD_RESENT.
+
+    Attributes:
+        first: the first number that it answers for.
+        next: the number after the last one.
+        ends: whether it ends an answer.
+        may_come_later: whether its numbers may come later; then it has no entries.
+        entries: the messages, in order; the other numbers are not for this receiver.
+    """
+
+    topic: int
+    instance: int
+    incarnation: int
+    first: int
+    next: int
+    ends: bool
+    may_come_later: bool
+    entries: list[Entry]
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Messages that the application of the source deleted: GMD_DELETE."""
+
+    topic: int
+    instance: int
+    incarnation: int
+    ranges: list[tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """How far the numbers of a source are: GMD_NEXT; see `Registered`."""
+
+    topic: int
+    instance: int
+    incarnation: int
+    low: int
+    next: int
+
+
+GmdMessage = Register | ResendRequest | Ack | Nack | Leave | Taken | Registered | Resent | Delete | Next
+GmdRequest = Register | ResendRequest | Ack | Nack | Leave | Taken
+"""What goes from a receiver to a source."""
+GmdAnswer = Registered | Resent | Delete | Next
+"""What goes from a source to a receiver."""
+
+
+def is_gmd(message: bytes | memoryview) -> bool:
+    """Returns whether a message of a control channel has a kind of guaranteed delivery, so that `decode` reads it."""
+    return len(message) > 0 and GMD_REGISTER <= message[0] <= GMD_NEXT
+
+
+def decode(message: bytes | memoryview) -> GmdMessage | None:
+    """Returns the values of a message; None when its bytes are invalid or its kind is unknown."""
+    if len(message) < _HEAD.size:
+        return None
+    kind, detail, zeros, topic, instance = _HEAD.unpack_from(message)
+    if zeros or topic > TOPIC_MASK:
+        return None
+    rest = memoryview(message)[_HEAD.size :]
+    if kind == GMD_ACK and not detail:
+        found = _decode_ranges(rest)
+        return Ack(topic, instance, *found) if found else None
+    if kind == GMD_RESENT:
+        return _decode_resent(topic, instance, detail, rest)
+    if kind == GMD_REGISTERED:
+        return _decode_registered(topic, instance, detail, rest)
+    if kind == GMD_REGISTER and detail <= GMD_SUCCESS:
+        name = _decode_name(rest)
+        return Register(topic, instance, detail, name) if name else None
+    return None if detail else _decode_short(kind, topic, instance, rest)
+
+
+def _decode_short(kind: int, topic: int, instance: int, rest: memoryview) -> GmdMessage | None:
+    if kind == GMD_RESEND_REQUEST and len(rest) == _FOUR.size:
+        incarnation, first, last, bytes_max = _FOUR.unpack(rest)
+        limit = None if last == _ONES else last
+        is_range = 0 < first <= (NUMBER_MAX if limit is None else limit) <= NUMBER_MAX
+        return ResendRequest(topic, instance, incarnation, first, limit, bytes_max) if is_range else None
+    if kind in (GMD_DELETE, GMD_TAKEN):
+        found = _decode_ranges(rest)
+        return (Delete if kind == GMD_DELETE else Taken)(topic, instance, *found) if found else None
+    if kind == GMD_NEXT and len(rest) == _THREE.size:
+        incarnation, low, following = _THREE.unpack(rest)
+        return Next(topic, instance, incarnation, low, following) if 0 < low <= following <= NUMBER_MAX else None
+    if kind == GMD_NACK and len(rest) == _THREE.size:
+        incarnation, number, error = _THREE.unpack(rest)
+        return Nack(topic, instance, incarnation, number, error) if 0 < number <= NUMBER_MAX else None
+    return Leave(topic, instance) if kind == GMD_LEAVE and not rest else None
+
+
+def _decode_ranges(rest: memoryview) -> tuple[int, list[tuple[int, int]]] | None:
+    """Returns incarnation and ranges; None unless the ranges are sorted and do not touch."""
+    if len(rest) < _INCARNATION.size + _RANGE.size:
+        return None
+    ranges = _ranges_of(rest[_INCARNATION.size :])
+    return None if ranges is None else (_INCARNATION.unpack_from(rest)[0], ranges)
+
+
+def _ranges_of(rest: memoryview) -> list[tuple[int, int]] | None:
+    if len(rest) > RANGES_MAX * _RANGE.size or len(rest) % _RANGE.size:
+        return None
+    ranges = list(_RANGE.iter_unpack(rest))
+    before = -1
+    for first, last in ranges:
+        if not before + 1 < first <= last:
+            return None
+        before = last
+    return None if before > NUMBER_MAX else ranges
+
+
+def _decode_name(rest: memoryview) -> str:
+    """Returns a name; an empty one if the bytes are invalid."""
+    if len(rest) < _NAME_LENGTH.size:
+        return ""
+    length = _NAME_LENGTH.unpack_from(rest)[0]
+    if length > NAME_MAX or len(rest) != _NAME_LENGTH.size + length:
+        return ""
+    try:
+        return str(rest[_NAME_LENGTH.size :], "utf-8")
+    except UnicodeDecodeError:
+        return ""
+
+
+def _decode_registered(topic: int, instance: int, refusal: int, rest: memoryview) -> Registered | None:
+    if len(rest) < _FOUR.size or refusal > AREA_FAILED:
+        return None
+    if refusal:
+        return Registered(topic, instance, refusal, 0, 0, 0, [], "") if rest == _REFUSED else None
+    incarnation, low, following, count = _FOUR.unpack_from(rest)
+    end = _FOUR.size + min(count, RANGES_MAX + 1) * _RANGE.size
+    claims, sender = _ranges_of(rest[_FOUR.size : end]), _decode_name(rest[end:])
+    if claims is None or not sender or not incarnation or not 0 < low <= following <= NUMBER_MAX:
+        return None
+    if claims and claims[-1][1] >= following:
+        return None
+    return Registered(topic, instance, refusal, incarnation, low, following, claims, sender)
+
+
+def _decode_resent(topic: int, instance: int, detail: int, rest: memoryview) -> Resent | None:
+    if len(rest) < _THREE.size or detail > (END_OF_ANSWER | MAY_COME_LATER):
+        return None
+    incarnation, first, following = _THREE.unpack_from(rest)
+    entries = _decode_entries(rest[_THREE.size :], first, following)
+    later = bool(detail & MAY_COME_LATER)
+    if entries is None or not 0 < first <= following <= NUMBER_MAX or (later and entries):
+        return None
+    return Resent(topic, instance, incarnation, first, following, bool(detail & END_OF_ANSWER), later, entries)
+
+
+def _decode_entries(rest: memoryview, reached: int, following: int) -> list[Entry] | None:
+    entries = []
+    while rest:
+        if len(rest) < _ENTRY.size:
+            return None
+        number, send_time_ns, first, last, of_block, of_data = _ENTRY.unpack_from(rest)
+        end = _ENTRY.size + of_block + of_data
+        if not reached <= number < following or end > len(rest):
+            return None
+        topic_numbers = None if first == last == _ONES else (first, last)
+        if topic_numbers and not first <= last <= NUMBER_MAX:
+            return None
+        middle = _ENTRY.size + of_block
+        block, data = bytes(rest[_ENTRY.size : middle]), bytes(rest[middle:end])
+        entries.append(Entry(number, send_time_ns, topic_numbers, block, data))
+        rest = rest[end + -end % 8 :]
+        reached = number + 1
+    return entries
+
+
+def _head(kind: int, topic: int, instance: int, detail: int = 0) -> bytes:
+    return _HEAD.pack(kind, detail, 0, topic, instance)
+
+
+def _name(name: str) -> bytes:
+    encoded = name.encode()
+    return _NAME_LENGTH.pack(len(encoded)) + encoded
+
+
+def _ranges(incarnation: int, ranges: Iterable[tuple[int, int]]) -> bytes:
+    return _INCARNATION.pack(incarnation) + b"".join([_RANGE.pack(*each) for each in ranges])
+
+
+def register(topic: int, instance: int, disconnect_mode: int, name: str) -> bytes:
+    """Returns a GMD_REGISTER as bytes."""
+    return _head(GMD_REGISTER, topic, instance, disconnect_mode) + _name(name)
+
+
+def registered(
+    topic: int,
+    instance: int,
+    incarnation: int,
+    low: int,
+    following: int,
+    sender: str,
+    claims: Sequence[tuple[int, int]] = (),
+) -> bytes:
+    """Returns a GMD_REGISTERED as bytes; `following` is its `next`."""
+    numbers = _FOUR.pack(incarnation, low, following, len(claims))
+    ranges = b"".join([_RANGE.pack(*each) for each in claims])
+    return b"".join((_head(GMD_REGISTERED, topic, instance), numbers, ranges, _name(sender)))
+
+
+def refused(topic: int, instance: int, refusal: int) -> bytes:
+    """Returns a GMD_REGISTERED that refuses a receiver; `refusal` is a reason."""
+    return _head(GMD_REGISTERED, topic, instance, refusal) + _REFUSED
+
+
+def resend_request(topic: int, instance: int, incarnation: int, first: int, last: int | None, bytes_max: int) -> bytes:
+    """Returns a GMD_RESEND_REQUEST as bytes."""
+    limit = _ONES if last is None else last
+    return _head(GMD_RESEND_REQUEST, topic, instance) + _FOUR.pack(incarnation, first, limit, bytes_max)
+
+
+def ack(topic: int, instance: int, incarnation: int, ranges: Iterable[tuple[int, int]]) -> bytes:
+    """Returns a GMD_ACK as bytes; at most RANGES_MAX sorted ranges, no two of which touch."""
+    return _head(GMD_ACK, topic, instance) + _ranges(incarnation, ranges)
+
+
+def nack(topic: int, instance: int, incarnation: int, number: int, error: int) -> bytes:
+    """Returns a GMD_NACK as bytes."""
+    return _head(GMD_NACK, topic, instance) + _THREE.pack(incarnation, number, error)
+
+
+def leave(topic: int, instance: int) -> bytes:
+    """Returns a GMD_LEAVE as bytes."""
+    return _head(GMD_LEAVE, topic, instance)
+
+
+def entry(number: int, send_time_ns: int, topic_numbers: tuple[int, int] | None, block: bytes, data: bytes) -> bytes:
+    """Returns an entry of a GMD_RESENT as bytes."""
+    first, last = topic_numbers or (_ONES, _ONES)
+    head = _ENTRY.pack(number, send_time_ns, first, last, len(block), len(data))
+    return b"".join((head, block, data, bytes(-(len(head) + len(block) + len(data)) % 8)))
+
+
+def taken(topic: int, instance: int, incarnation: int, ranges: Iterable[tuple[int, int]]) -> bytes:
+    """Returns a GMD_TAKEN as bytes; see `ack` for the ranges."""
+    return _head(GMD_TAKEN, topic, instance) + _ranges(incarnation, ranges)
+
+
+def resent(
+    topic: int, instance: int, incarnation: int, first: int, following: int, detail: int, entries: Iterable[bytes]
+) -> bytes:
+    """Returns a GMD_RESENT as bytes; `following` is its `next`, `detail` has the bits of its detail."""
+    numbers = _THREE.pack(incarnation, first, following)
+    return b"".join((_head(GMD_RESENT, topic, instance, detail), numbers, *entries))
+
+
+def delete(topic: int, instance: int, incarnation: int, ranges: Iterable[tuple[int, int]]) -> bytes:
+    """Returns a GMD_DELETE as bytes; see `ack` for the ranges."""
+    return _head(GMD_DELETE, topic, instance) + _ranges(incarnation, ranges)
+
+
+def upcoming(topic: int, instance: int, incarnation: int, low: int, following: int) -> bytes:
+    """Returns a GMD_NEXT as bytes; `following` is its `next`."""
+    return _head(GMD_NEXT, topic, instance) + _THREE.pack(incarnation, low, following)

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+from ipcbus.gmd.gmd_settings import ReceiverSettings
+from ipcbus.gmd.received_stream import ReceivedStream, ReceivedStreams
+from ipcbus.gmd.receiver_area import Acknowledged
+from tests.kit.gmd_models import ModelReceiverArea
+
+KEY = ("gateway", 7)
+
+
+def stream_of(area: ModelReceiverArea, **settings: int) -> ReceivedStream:
+    return ReceivedStreams(area, ReceiverSettings(**settings)).of(*KEY)
+
+
+def test_acknowledgements_in_any_order_are_recorded() -> None:
+    area = ModelReceiverArea()
+    stream = stream_of(area, unrecorded_max=3)
+    stream.next_number = 11
+    stream.acknowledge(5, 6)
+    assert area.records == 0
+    stream.acknowledge(5, 20)
+    assert area.recorded[KEY] == Acknowledged(0, [(5, 10)])
+    stream.acknowledge(1, 2)
+    stream.acknowledge(1, 2)
+    assert area.records == 1
+    assert stream.record()
+    assert area.recorded[KEY] == Acknowledged(2, [(5, 10)])
+    assert stream.record()
+    assert area.records == 2
+    assert list(stream.to_acknowledge) == [(1, 2), (5, 10)]
+    later = stream_of(area)
+    assert later.next_number == 3
+    later.settle(3, 4)
+    assert later.next_number == 11
+
+
+def test_a_refused_message_comes_again_later_each_time() -> None:
+    stream = stream_of(ModelReceiverArea(), deliveries_max=3, backoff_ns=10, backoff_max_ns=15)
+    stream.next_number = 5
+    assert stream.refuse(9, 0, 0)
+    assert stream.refuse(2, 0, 0)
+    assert stream.refuse(2, 0, 0)
+    assert stream.retry_ns == 10
+    assert list(stream.wanted_holes()) == []
+    assert list(stream.take_retries(9)) == []
+    assert list(stream.take_retries(10)) == [2]
+    assert list(stream.wanted_holes()) == [(2, 2)]
+    stream.holes.remove(2, 2)
+    assert stream.refuse(2, 30, 10)
+    assert stream.retry_ns == 40
+    stream.holes.remove(2, 2)
+    assert list(stream.take_retries(40)) == []
+    assert not stream.refuse(2, 0, 50)
+    assert stream.to_refuse == [2]
+    stream.settle(1, 2)
+    assert not stream.holes
+
+
+def test_an_area_that_fails_stops_acknowledgements() -> None:
+    area = ModelReceiverArea()
+    stream = stream_of(area, unrecorded_max=1)
+    stream.next_number = 5
+    area.fails = True
+    stream.acknowledge(1, 1)
+    assert stream.failing == "the disk is full"
+    assert not stream.record()
+    area.fails = False
+    assert stream.record()
+    assert stream.failing == ""
+
+
+def test_numbers_that_are_given_again_are_forgotten() -> None:
+    area = ModelReceiverArea({KEY: Acknowledged(20, [])})
+    stream = stream_of(area)
+    stream.begin_again_at(15)
+    assert stream.next_number == 15
+    assert list(stream.done) == [(0, 14)]
+    assert stream.record()
+    assert area.recorded[KEY] == Acknowledged(14, [])
+
+
+def test_numbers_that_are_passed_over_are_holes() -> None:
+    stream = stream_of(ModelReceiverArea({KEY: Acknowledged(2, [(5, 6)])}))
+    stream.pass_over(8)
+    assert list(stream.holes) == [(3, 4), (7, 7)]
+    assert stream.next_number == 8
+    stream.claim([(1, 1), (9, 9)])
+    assert list(stream.holes) == [(1, 1), (3, 4), (7, 7)]
+    assert list(stream.to_take) == [(1, 1), (9, 9)]
+    stream.go_back(4)
+    assert stream.next_number == 4
+    assert list(stream.holes) == [(1, 1), (3, 3)]
+
+
+def test_streams_record_together() -> None:
+    area = ModelReceiverArea()
+    streams = ReceivedStreams(area, ReceiverSettings())
+    one = streams.of("one", 1)
+    assert streams.of("one", 1) is one
+    one.next_number = 3
+    one.acknowledge(1, 2)
+    assert streams.record()
+    assert area.recorded["one", 1] == Acknowledged(2, [])
