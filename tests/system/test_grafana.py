@@ -124,7 +124,8 @@ def test_dashboard_can_be_imported() -> None:
             assert panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24
     rows = [panel["title"] for panel in panels() if panel["type"] == "row"]
     held_up = "Who is held up, and by whom"
-    assert rows == ["Overview", "Sessions", "Receivers", "Topics", held_up, "Over UDP", "Recorders"]
+    recovery = "Late join, recovery and requests"
+    assert rows == ["Overview", "Sessions", "Receivers", "Topics", held_up, "Over UDP", "Recorders", recovery]
 
 
 def test_brackets_of_queries_close() -> None:

@@ -15,7 +15,16 @@ from ipcbus_tools.top.table import ELLIPSIS, Column, number
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ipcbus.stats import Absent, Percentiles, ReceptionStats, SessionStats, SlotStats, SourceStats, UplinkStats
+    from ipcbus.stats import (
+        Absent,
+        ContextStats,
+        Percentiles,
+        ReceptionStats,
+        SessionStats,
+        SlotStats,
+        SourceStats,
+        UplinkStats,
+    )
     from ipcbus_tools.top.rows import Row
     from ipcbus_tools.top.session_history import SessionTrend
 
@@ -46,6 +55,8 @@ class Reader:
         layer: `ring`, the UDP transport over which it receives, or `none` if it has not joined.
         reason: why it does not read the ring, or has not joined; else empty.
         latency: latency of what it read between the last two snapshots; None without any.
+        recovering: recoveries that run in the context, of all its sessions; None if that is not known.
+        missing: messages that these recoveries still have to ask for.
     """
 
     slot: SlotStats | None
@@ -58,10 +69,13 @@ class Reader:
     layer: str
     reason: str
     latency: Percentiles | None
+    recovering: int | None = None
+    missing: int | None = None
 
     @classmethod
-    def joined(cls, session: SessionStats, slot: SlotStats) -> Reader:
-        """Returns the line of a context that has a slot."""
+    def joined(cls, session: SessionStats, slot: SlotStats, context: ContextStats | None = None) -> Reader:
+        """Returns the line of a context that has a slot; `context` has its counters."""
+        counters = context.counters if context is not None else {}
         return cls(
             slot=slot,
             holds_up=session.held_up_by == slot,
@@ -73,6 +87,8 @@ class Reader:
             layer=slot.layer,
             reason=slot.reason,
             latency=slot.recent.percentiles() if slot.recent else None,
+            recovering=counters.get("recoveries_running"),
+            missing=counters.get("retransmissions_missing"),
         )
 
     @classmethod
@@ -96,7 +112,8 @@ def sessions(
 
     Args:
         trends: the sessions' last minute.
-        rows: the lines of the table; the columns of UDP are left out if no session uses UDP.
+        rows: the lines of the table; the columns of UDP are left out if no session uses UDP, and the columns
+            of kept messages and of requests while their counters are 0.
         width: screen columns of the table.
         unicode: whether the terminal shows more than ASCII.
         wanted: text of the filter; of several topics, the first that contains it is shown.
@@ -128,6 +145,7 @@ def sessions(
         number("blkd%", 5, 3, figures.share, _live(lambda session: session.blocked), WARN, above=0.01),
         number("lost", 6, 5, figures.whole, _lost, BAD),
         *(_OVER_UDP if udp else ()),
+        *(column for column, name in _OF_CONTEXT if any(row.counters.get(name) for row in rows)),
         Column("last minute", 10, 8, trail, spread=2),
     ]
     # The topic, then the session, are written out before less important columns get room.
@@ -160,6 +178,17 @@ _OVER_UDP: tuple[Column[Row], ...] = (
 )
 
 
+def _of_context(name: str) -> Callable[[Row], float | None]:
+    """Returns a counter of the contexts that send; those of contexts that do not run are unknown."""
+    return lambda row: row.counters.get(name) if _is_live(row) else None
+
+
+_OF_CONTEXT: tuple[tuple[Column[Row], str], ...] = (
+    (number("kept", 6, 6, figures.size, _of_context("retained_bytes")), "retained_bytes"),
+    (number("reqs", 5, 6, figures.whole, _of_context("reqs_pending")), "reqs_pending"),
+)
+
+
 def readers(found: Sequence[Reader]) -> list[Column[Reader]]:
     """Returns the columns of the table of receivers; some only if a receiver uses UDP, or has a reason to."""
     udp = any(reader.slot is not None and reader.layer != stats.RING for reader in found)
@@ -177,6 +206,7 @@ def readers(found: Sequence[Reader]) -> list[Column[Reader]]:
         number("lag msg", 7, 4, figures.whole, _slot(lambda slot: slot.lag_messages)),
         number("lost", 6, 2, figures.whole, _slot(lambda slot: slot.counters.get("lost")), BAD),
         *(_REPAIR if udp else ()),
+        *(_RECOVERY if any(reader.recovering for reader in found) else ()),
         number("p50", 6, 3, figures.time, lambda row: row.latency.p50 if row.latency else None),
         number("p90", 6, 7, figures.time, lambda row: row.latency.p90 if row.latency else None),
         number("p99", 6, 3, figures.time, lambda row: row.latency.p99 if row.latency else None),
@@ -198,6 +228,10 @@ _REASON: tuple[Column[Reader], ...] = (Column("reason", 14, 3, lambda row, _: ro
 _REPAIR: tuple[Column[Reader], ...] = (
     number("NAK/s", 6, 4, figures.count, _repair(lambda reception: reception.per_second.get("naks_sent"))),
     number("unrec", 6, 4, figures.whole, _repair(lambda reception: reception.unrecovered), BAD),
+)
+_RECOVERY: tuple[Column[Reader], ...] = (
+    number("recov", 5, 2, figures.whole, lambda row: row.recovering, WARN),
+    number("missing", 7, 3, figures.whole, lambda row: row.missing, WARN),
 )
 SOURCES: list[Column[tuple[Row, SourceStats]]] = [
     Column("topic", 16, 0, lambda pair, _: pair[1].topic, left=True, spread=1),

@@ -7,13 +7,13 @@ context has removed its objects before the next snapshot. Then the line disappea
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ipcbus_tools.name_lookup import NOT_READABLE, state
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from ipcbus.stats import ContextStats, DomainSnapshot, RecorderStats, SessionStats, SlotStats
 
@@ -35,6 +35,7 @@ class Row:
         session: the session; None for a context that cannot be read.
         context_id: the context that sends.
         reason: why numbers are missing; empty when they are not.
+        counters: the counters of the context that sends.
     """
 
     key: Key
@@ -42,6 +43,7 @@ class Row:
     session: SessionStats | None
     context_id: int
     reason: str = ""
+    counters: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +156,7 @@ def _named(row: Row, before: Row | None) -> Row:
 def _rows(context: ContextStats) -> Iterator[Row]:
     for session in context.sessions:
         key = ("session", session.source, context.context_id)
-        yield Row(key, _state(session), session, context.context_id, session.reason)
+        yield Row(key, _state(session), session, context.context_id, session.reason, context.counters)
     if not context.sessions and context.reason and not context.pid:
         yield Row(("context", context.context_id), NOT_READABLE, None, context.context_id, context.reason)
 

@@ -209,6 +209,7 @@ def _totals(frame: Frame, sessions: list[SessionStats]) -> Text:
     for name, counter in (("NAKs", "naks_rcved"), ("again", "rxs_sent")):
         rate = sum(uplink.per_second.get(counter, 0.0) for uplink in uplinks)
         text.append(f"  {name} {figures.count(rate)}/s" if rate else "", panes.WARN)
+    _append_recoveries(text, frame.found)
     states = [row.state for row in frame.rows]
     blocked = sum(1 for each in sessions if each.wait or (each.blocked or 0) > 0.01)
     for name, count, style in (
@@ -221,6 +222,18 @@ def _totals(frame: Frame, sessions: list[SessionStats]) -> Text:
     ):
         text.append(f"  {name} {count}" if count else "", style)
     return text
+
+
+def _append_recoveries(text: Text, found: DomainSnapshot) -> None:
+    """Appends what the domain keeps, recovers and asks, as far as it does."""
+    alive = [context.counters for context in found.contexts if context.alive]
+    kept, recovering, missing, pending = (
+        sum(counters.get(name, 0) for counters in alive)
+        for name in ("retained_bytes", "recoveries_running", "retransmissions_missing", "reqs_pending")
+    )
+    text.append(f"  kept {figures.size(kept)}" if kept else "")
+    text.append(f"  recovering {recovering}, missing {figures.whole(missing)}" if recovering else "", panes.WARN)
+    text.append(f"  requests {figures.whole(pending)}" if pending else "")
 
 
 def _unrecovered(slot: SlotStats) -> int:
@@ -388,7 +401,8 @@ def _marked(line: Text, mark: str, style: str = "") -> Text:
 def _readers(found: DomainSnapshot, session: SessionStats | None) -> list[panes.Reader]:
     if session is None:
         return []
-    joined = [panes.Reader.joined(session, slot) for slot in session.receivers]
+    contexts = {context.context_id: context for context in found.contexts}
+    joined = [panes.Reader.joined(session, slot, contexts.get(slot.context_id)) for slot in session.receivers]
     joined.sort(key=lambda reader: (not reader.holds_up, -(reader.slot.lag if reader.slot else 0), reader.pid))
     return joined + [panes.Reader.absent(each) for each in stats.absent(found, session)]
 

@@ -65,6 +65,32 @@ def test_a_wide_screen_has_everything() -> None:
         assert wanted in found
 
 
+def with_counters(**counts: int) -> DomainSnapshot:
+    """The domain with these counters in each context."""
+    return changed(
+        TRADING, context=lambda context: dataclasses.replace(context, counters={**context.counters, **counts})
+    )
+
+
+def test_recoveries_kept_bytes_and_requests_are_shown_while_there_are_some() -> None:
+    busy = with_counters(retained_bytes=3 << 20, recoveries_running=2, retransmissions_missing=3400, reqs_pending=7)
+    contexts = sum(context.alive for context in busy.contexts)
+    found = text(frame(busy), SLOW_CHOSEN, 260, 40)
+    head = found.split("\n")[2]
+    assert f"recovering {2 * contexts}, missing {figures.whole(3400 * contexts)}" in head
+    assert f"kept {figures.size(contexts * 3 << 20)}" in head
+    assert f"requests {7 * contexts}" in head
+    sessions, receivers = (next(line for line in found.split("\n") if mark in line) for mark in ("dgram/s", "lag msg"))
+    assert re.search(r"lost +kept +reqs +last minute", sessions)
+    assert re.search(r"lost +recov +missing +p50", receivers)
+    assert re.search(rf"{SLOW} .* {figures.size(3 << 20)} +7 ", found)
+    assert re.search(rf"^! .* 2 +{figures.whole(3400)} ", found, re.MULTILINE)
+    narrow = text(frame(busy), SLOW_CHOSEN, 100, 24)
+    assert "recovering" in narrow
+    for name in ("recov", "missing", "kept", "reqs", "requests"):
+        assert name not in text(frame(), SLOW_CHOSEN, 260, 40)
+
+
 def test_sparklines() -> None:
     assert "▁▆█" in text(frame(trail=(0.0, 5.0, 10.0)), width=200)
 
