@@ -303,7 +303,9 @@ class Context:
             context_closing.silence(receiver)
 
     def respond(self, return_address: bytes, data: Any) -> None:  # noqa: ANN401 - any bytes-like
-        """Answers a request in the place of the receiver that got it, which may be in another process of this host.
+        """Answers a request in the place of the receiver that got it, which may be in another process or host.
+
+        A request of a context on another host, or of one whose memory this process cannot map, is answered over UDP.
 
         Args:
             return_address: `Message.return_address` of the request.
@@ -311,7 +313,8 @@ class Context:
 
         Raises:
             WouldBlock, SessionGone, MessageTooLarge: as in `Message.respond`.
-            TransportError: this context cannot join the session of the request.
+            TransportError: this context cannot join the session of the request, or the asking context has not taken the
+                response within 5 s.
             ClosedError, WrongProcess: the context is closed, or belongs to the parent of a fork.
             TypeError, ValueError: `data` is not bytes-like, or the address is damaged or of another domain.
         """

@@ -8,6 +8,8 @@ from ipcbus.runtime.receiving.responses import gone
 from ipcbus.wire import control_messages
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ipcbus import Context
     from ipcbus.delivery.pump import Pump
     from ipcbus.wire.return_address import ReturnAddress
@@ -45,6 +47,11 @@ class Loopback:
         """Nothing waits."""
         del address
         return False
+
+    def has_left(self, address: ReturnAddress) -> Callable[[], bool]:
+        """It has: responses come back at once."""
+        del address
+        return lambda: True
 
     def release(self, address: ReturnAddress) -> None:
         """Does nothing."""

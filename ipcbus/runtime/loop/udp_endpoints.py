@@ -22,7 +22,7 @@ from ipcbus.transport.udp.sealing import Seals
 from ipcbus.transport.udp.session_socket import SessionSocket
 from ipcbus.transport.udp.udp_plan import receiver_buffers, receiver_ports, receiver_settings
 from ipcbus.transport.udp.udp_receiver import UdpReceiver
-from ipcbus.wire.wire_layout import TOPIC_BITS
+from ipcbus.wire.wire_layout import TOPIC_BITS, TRANSPORT_LBTRM
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -164,7 +164,8 @@ class UdpEndpoints:
                 f"{advert.source_string}: this context has joined {_UDP_RECEIVERS_MAX} sessions over UDP, "
                 "the maximum; receive in several contexts, and set network_key_file if strangers may offer sessions"
             )
-        kind: Kind = "lbtrm" if endpoint.group else "lbtru"
+        # A context that only answers may know no group (`response_sessions`).
+        kind: Kind = "lbtrm" if endpoint.group or advert.transport == TRANSPORT_LBTRM else "lbtru"
         own = self._own_port(kind, endpoint.host, options)
         ports = (own, self._group_port(endpoint.group, endpoint.group_port)) if endpoint.group else (own,)
         local = _FIRST_LOCAL | next(self._local_numbers) & (_FIRST_LOCAL - 1)

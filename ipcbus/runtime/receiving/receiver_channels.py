@@ -130,6 +130,16 @@ class ReceiverChannels:
             return False
         return known.channel.queued > 0 or known.link.is_unread
 
+    def has_left(self, session: ReceivingSession) -> Callable[[], bool]:
+        """Returns a function that says whether the messages to the source of a session have left this context.
+
+        They stay here while the link does not open, or has no room. It may be called after the session has ended.
+        """
+        known = self._channels.get(session.advert)
+        if known is None:
+            return lambda: True
+        return lambda: known.link.is_open and not known.channel.queued
+
     def turn(self, now_ns: int) -> int:
         """Opens channels, takes what sources sent, and sends what waits for room.
 

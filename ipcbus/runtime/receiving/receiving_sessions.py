@@ -471,10 +471,15 @@ class ReceivingSessions:
                 return session
         return None
 
+    def advert_of(self, context_id: int, session_id: int) -> SessionAdvert | None:
+        """Returns the advert of a session that is offered here, also over the network; None without one."""
+        wanted = context_id, session_id
+        return next((each for each in self._peers.offers() if (each.context_id, each.session_id) == wanted), None)
+
     def join_to_answer(
-        self, advert: SessionAdvert, registry: PeerRegistry, options: ReceiverOptions, pid: int
+        self, advert: SessionAdvert, registry: PeerRegistry | None, options: ReceiverOptions, pid: int
     ) -> ReceivingSession:
-        """Joins a session without topics.
+        """Joins a session without topics; without a registry, over UDP.
 
         Raises:
             TransportError: the session cannot be joined.

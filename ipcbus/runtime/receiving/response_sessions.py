@@ -7,15 +7,18 @@ from typing import TYPE_CHECKING, Protocol
 
 from ipcbus.errors import TransportError
 from ipcbus.resolution.local import object_names
+from ipcbus.resolution.local.adverts import SessionAdvert
 from ipcbus.resolution.local.registry import PeerRegistry
+from ipcbus.resolution.source_string import Endpoint
 from ipcbus.runtime.receiving.responses import gone
 from ringbuf.ring_errors import RingError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ipcbus.config import ReceiverOptions
     from ipcbus.delivery.pump import Pump
     from ipcbus.recovery.control_channel import ControlChannel
-    from ipcbus.resolution.local.adverts import SessionAdvert
     from ipcbus.transport.receiving_session import ReceivingSession
     from ipcbus.transport.ring.response_frames import ResponseWriter
     from ipcbus.wire.return_address import ReturnAddress
@@ -30,10 +33,13 @@ class JoinedSessions(Protocol):
     def find(self, context_id: int, session_id: int) -> ReceivingSession | None:
         """Returns a joined session; None without it."""
 
+    def advert_of(self, context_id: int, session_id: int) -> SessionAdvert | None:
+        """Returns the advert of a session that is offered here, also over the network; None without one."""
+
     def join_to_answer(
-        self, advert: SessionAdvert, registry: PeerRegistry, options: ReceiverOptions, pid: int
+        self, advert: SessionAdvert, registry: PeerRegistry | None, options: ReceiverOptions, pid: int
     ) -> ReceivingSession:
-        """Joins a session without topics.
+        """Joins a session without topics; without a registry, over UDP.
 
         Raises:
             TransportError: it cannot be joined.
@@ -57,6 +63,9 @@ class Channels(Protocol):
 
     def is_unread(self, session: ReceivingSession) -> bool:
         """Returns whether the source of a session has not taken all messages yet."""
+
+    def has_left(self, session: ReceivingSession) -> Callable[[], bool]:
+        """Returns a function that says whether the messages to the source of a session have left this context."""
 
 
 class ResponseSessions:
@@ -96,6 +105,11 @@ class ResponseSessions:
         session = self._joined.find(address.context_id, address.session_id)
         return session is not None and self._channels.is_unread(session)
 
+    def has_left(self, address: ReturnAddress) -> Callable[[], bool]:
+        """Returns a function that says whether the responses to a return address so far have left this context."""
+        session = self._joined.find(address.context_id, address.session_id)
+        return self._channels.has_left(session) if session is not None else lambda: True
+
     def release(self, address: ReturnAddress) -> None:
         """Leaves a session that was joined only to answer."""
         session = self._joined.find(address.context_id, address.session_id)
@@ -106,7 +120,9 @@ class ResponseSessions:
         try:
             registry = PeerRegistry(object_names.registry(self._domain, address.context_id))
         except (RingError, OSError) as error:
-            raise gone(address) from error
+            if not address.host:
+                raise gone(address) from error
+            return self._join_elsewhere(address)
         try:
             contents = registry.read(receivers=False) if registry.alive() else None
             sessions = contents[1].sessions if contents is not None else ()
@@ -116,6 +132,16 @@ class ResponseSessions:
             return self._joined.join_to_answer(advert, registry, self._options, contents[1].pid)
         finally:
             registry.close()
+
+    def _join_elsewhere(self, address: ReturnAddress) -> ReceivingSession:
+        """Joins a session of a context that no registry of this host shows, over UDP."""
+        advert = self._joined.advert_of(address.context_id, address.session_id)
+        if advert is None:
+            # Enough for a control channel: the session's own address, one line, and no group.
+            endpoint = Endpoint(address.host, address.port)
+            which = address.context_id, address.local, address.transport, address.session_id
+            advert = SessionAdvert(*which, 0, 0, source_paced=True, topics_max=1, endpoint=endpoint)
+        return self._joined.join_to_answer(advert, None, self._options, 0)
 
 
 def refused(advert: SessionAdvert, reason: str) -> TransportError:

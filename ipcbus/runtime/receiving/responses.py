@@ -6,7 +6,7 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ipcbus.errors import ClosedError, MessageTooLarge, SessionGone, WouldBlock
+from ipcbus.errors import ClosedError, MessageTooLarge, SessionGone, TransportError, WouldBlock
 from ipcbus.wire import control_messages, return_address
 from ipcbus.wire.return_address import ReturnAddress
 
@@ -39,6 +39,9 @@ class ResponseChannels(Protocol):
 
     def waits(self, address: ReturnAddress) -> bool:
         """Returns whether the context of a return address has not taken all responses yet."""
+
+    def has_left(self, address: ReturnAddress) -> Callable[[], bool]:
+        """Returns a function that says whether the responses to a return address so far have left this context."""
 
     def release(self, address: ReturnAddress) -> None:
         """Leaves the session of a return address, if it was joined only to answer."""
@@ -161,6 +164,7 @@ class Responses:
 
         Raises:
             ValueError: the bytes are not a return address, or one of another domain.
+            TransportError: the asking context has not taken the response in time.
             IpcBusError, TypeError: as in `send`; also if the return address is not bytes.
         """
         if not isinstance(packed, bytes | bytearray | memoryview):
@@ -182,10 +186,17 @@ class Responses:
         if self._event_loop.is_driver():
             return
         # The process may end after this call, and in sequential mode no thread may drive the context for a while.
+        has_left = self._channels.has_left(address)
         self._wait_until_sent(address)
         if self._event_loop.sequential:
             with self._event_loop.driver_lock():
                 self._channels.release(address)
+        if not has_left():
+            at = f" at {address.host}:{address.port}" if address.host else ""
+            raise TransportError(
+                f"the asking context {address.context_id:08x}{at} has not taken the response within {_SENT_S} s: "
+                "it has ended, is not driven, or cannot be reached; answer in the process that received the request"
+            )
 
     def _wait_until_sent(self, address: ReturnAddress) -> None:
         until = time.monotonic() + _SENT_S
