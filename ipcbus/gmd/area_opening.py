@@ -58,7 +58,7 @@ def read(files: Files, folder: Path, wanted: AreaIdentity, *, repair: bool) -> O
         return Opened(wanted, None, Recovery(incarnation=wanted.incarnation), True)
     incarnation = stored.incarnation if stored is not None else incarnation_of(files, folder)
     recovery = recover(files, folder, wanted.incarnation if incarnation is None else incarnation)
-    unfinished = there == [1] and not (recovery.damage or recovery.last_number or recovery.notes)
+    unfinished = there == [1] and not (recovery.damage or recovery.numbers_known or recovery.notes)
     if stored is None and unfinished:  # the file `area` is written last
         files.remove(folder / name_of(1))
         return Opened(wanted, None, Recovery(incarnation=wanted.incarnation), True)

@@ -290,6 +290,12 @@ class FileArea(JournalAppender):
         if self._durability != "process":
             self._sync_file(self.current)
 
+    def cut_quietly(self) -> None:
+        """See `JournalAppender`."""
+        with contextlib.suppress(StorageError):
+            if self.current is not None:
+                self.current.truncate(self.end)
+
     # ------------------------------------------------------------------ room
 
     def make_room(self, need: int) -> None:
@@ -440,7 +446,7 @@ class FileArea(JournalAppender):
         victims: dict[int, list[SavedMessage]] = {}
         for segment in older:
             if segment.serial in self._spoiled:
-                victims[segment.serial] = self._messages_in(segment.serial) or []
+                victims[segment.serial] = self._messages_in(segment.serial)
         total = sum(segment.end for segment in older)
         budget = _RESERVE if urgent else self._capacity
         for segment in sorted(older, key=lambda each: live[each.serial] / each.end):
@@ -449,18 +455,20 @@ class FileArea(JournalAppender):
             size = live[segment.serial]
             if size > budget or (not urgent and (size > segment.end * 3 // 4 or enough) and not small):
                 continue
-            if segment.serial not in victims and (messages := self._messages_in(segment.serial)) is not None:
-                victims[segment.serial] = messages
-                budget -= size
-                total -= segment.end
+            if segment.serial not in victims:
+                with contextlib.suppress(GmdError):  # what cannot be read stays where it is
+                    victims[segment.serial] = self._messages_in(segment.serial)
+                    budget -= size
+                    total -= segment.end
         return victims
 
-    def _messages_in(self, serial: int) -> list[SavedMessage] | None:
-        """Returns the unreleased messages of a segment; None if one of them cannot be read, so that they must stay."""
-        try:
-            found = [self.load(number) for number in self.index.in_segment(serial)]
-        except GmdError:
-            return None
+    def _messages_in(self, serial: int) -> list[SavedMessage]:
+        """Returns the unreleased messages of a segment.
+
+        Raises:
+            GmdError: one of them cannot be read.
+        """
+        found = [self.load(number) for number in self.index.in_segment(serial)]
         return [message for message in found if message is not None]
 
     def _write_segment(self, serial: int, content: bytes) -> File:

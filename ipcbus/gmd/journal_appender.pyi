@@ -103,5 +103,8 @@ class JournalAppender(CopyArea):
     def cut_back(self) -> None:
         """Cuts the segment at `end`."""
 
+    def cut_quietly(self) -> None:
+        """Cuts the segment at `end`, if that is possible; the area has failed."""
+
     def sync_save(self) -> None:
         """Syncs the message that was just written."""

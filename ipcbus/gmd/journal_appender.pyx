@@ -70,7 +70,16 @@ cdef class JournalAppender(CopyArea):
         self.last += 1
         self.unsavable = self.last
         if self.each:
-            self.sync_save()
+            try:
+                self.sync_save()
+            except BaseException:
+                self.unsavable = 0
+                self.index.drop_last()
+                self.last -= 1
+                self.end -= need
+                self.appended -= need
+                self.cut_quietly()
+                raise
         return self.last
 
     def unsave(self, uint64_t number):
@@ -179,6 +188,9 @@ cdef class JournalAppender(CopyArea):
         raise NotImplementedError
 
     def cut_back(self):
+        raise NotImplementedError
+
+    def cut_quietly(self):
         raise NotImplementedError
 
     def sync_save(self):

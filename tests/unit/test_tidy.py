@@ -72,6 +72,7 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "unit/ipcbus/archive/test_recorder.py": "ipcbus/archive/writer_thread.py",
     "unit/ipcbus/archive/test_retention.py": "ipcbus/archive/cursors.py",
     "unit/ipcbus/archive/test_verify_hostile.py": "ipcbus/archive/blocks.py",
+    "unit/ipcbus/gmd/test_acknowledgement_file.py": "ipcbus/gmd/acknowledgement_appender.pyx",
     "unit/ipcbus/gmd/test_file_area.py": (
         "ipcbus/gmd/area_identity.py ipcbus/gmd/area_opening.py "
         "ipcbus/gmd/copy_area.pyx ipcbus/gmd/journal_appender.pyx"

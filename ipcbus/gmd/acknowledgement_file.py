@@ -1,0 +1,251 @@
+"""A receiver's GMD area in files: one small file, to which each change is appended, and which is replaced when it grew.
+
+The directory contains::
+
+    lock                 locked by the one process that writes the area, with its pid
+    area                 whose area it is (`area_identity`)
+    acknowledged         the records, checksummed as `ipcbus.storage.records` describes
+
+The first record of `acknowledged` is its head: format and `Files.boot_id`, in JSON. Each other record has the whole
+state of one stream, numbers as little-endian u64::
+
+    incarnation | floor | first, last of each range above the floor | sender in UTF-8, at the end
+    8 bytes     | 8     | 16 bytes each, u4 count before them       |
+
+The last record of a stream counts; floor 2^64 - 1 means that the stream is forgotten. A file that ends in a part of a
+record was written by a process that was killed in between; this part is dropped. So is, after a power loss, the part
+from the first bad record on, as long as no good record follows it: the messages of lost records are delivered again.
+Everything else is damage.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import struct
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from ipcbus.errors import GmdAreaDamaged, GmdError, StorageError
+from ipcbus.gmd import area_identity as identities
+from ipcbus.gmd.acknowledgement_appender import FORGOTTEN, AcknowledgementAppender, pack_state
+from ipcbus.gmd.area_identity import gmd_errors, lock_area
+from ipcbus.gmd.receiver_area import Acknowledged
+from ipcbus.storage import records
+from ipcbus.storage.files import FileMissing
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ipcbus.gmd.area_identity import AreaIdentity
+    from ipcbus.storage.files import File, Files, Lock
+
+NAME: Final = "acknowledged"
+_FORMAT: Final = 1
+_HEAD: Final = struct.Struct("<QQI")
+_GROWTH_MIN: Final = 1 << 22
+"""The file is replaced when it has this number of bytes more than twice what it needs."""
+
+Stream = tuple[str, int]
+State = tuple[int, Sequence[tuple[int, int]]]
+
+
+class FileReceiverArea(AcknowledgementAppender):
+    """A `ReceiverArea` in files; see there. Made by `FileReceiverArea.open`."""
+
+    def __init__(self, files: Files, folder: Path, lock: Lock, states: dict[Stream, State], *, each: bool) -> None:
+        """Takes ownership of the lock, and writes the file new."""
+        super().__init__(states, each=each)
+        self.folder = folder
+        self._files, self._lock = files, lock
+        self._file: File | None = None
+        self.make_room()
+
+    @classmethod
+    def open(
+        cls, files: Files, folder: Path, identity: AreaIdentity, *, durability: str = "process", repair: bool = False
+    ) -> FileReceiverArea:
+        """Opens the area of a directory, or makes it.
+
+        Args:
+            files: the storage.
+            folder: the directory; missing parents are made, too.
+            identity: who the receiver is.
+            durability: as for a sender's area; `each` syncs each record.
+            repair: keep what is good of a damaged area. Messages whose acknowledgements are lost are delivered again.
+
+        Raises:
+            GmdAreaLocked: another process uses the area.
+            GmdAreaDamaged: the area is damaged, and `repair` is not set.
+            GmdError: the area cannot be made or read, or it belongs to another receiver.
+        """
+        with gmd_errors():
+            files.make_dir(folder)
+        lock = lock_area(files, folder)
+        try:
+            with gmd_errors():
+                stored = _stored_identity(files, folder, repair=repair)
+                same = stored is None or (stored.name, stored.domain) == (identity.name, identity.domain)
+                if stored is not None and not same:
+                    raise GmdError(
+                        f"{folder}: the area belongs to receiver {stored.name} in domain {stored.domain}, not to "
+                        f"{identity.name} in domain {identity.domain}; use another directory (ipc_gmd_directory) for "
+                        "each domain"
+                    )
+                streams = read_streams(files, folder, repair=repair, must_be_there=stored is not None)
+                area = cls(files, folder, lock, streams, each=durability == "each")
+                if stored is None:
+                    files.replace(folder / identities.NAME, identity.pack())
+                return area
+        except BaseException:
+            lock.release()
+            raise
+
+    def known(self, sender: str, incarnation: int) -> Acknowledged:
+        """See `ReceiverArea`."""
+        floor, ranges = self.states.get((sender, incarnation), (0, ()))
+        return Acknowledged(floor, list(ranges))
+
+    def streams(self) -> list[Stream]:
+        """See `ReceiverArea`."""
+        return list(self.states)
+
+    def sync(self) -> None:
+        """See `ReceiverArea`."""
+        if self.refusal is not None:
+            raise GmdError(self.refusal)
+        if self._file is not None:
+            try:
+                self._file.sync()
+            except StorageError as error:
+                self._fail(error)
+
+    def close(self) -> None:
+        """See `ReceiverArea`."""
+        if self._file is not None:
+            file, self._file = self._file, None
+            self.refuse(f"{self.folder}: the GMD area is closed; make a new receiver")
+            self.begin_file(-1, 0, 0)
+            try:
+                with contextlib.suppress(StorageError):
+                    file.close()
+            finally:
+                self._lock.release()
+
+    def make_room(self) -> None:
+        """See `AcknowledgementAppender`."""
+        head = json.dumps({"format": _FORMAT, "boot": self._files.boot_id().hex()}).encode()
+        states = (pack_state(*stream, *state) for stream, state in self.states.items())
+        data = b"".join(map(records.frame, (head, *states)))
+        path = self.folder / NAME
+        with gmd_errors():
+            try:
+                self._files.replace(path, data)
+                file = self._files.open(path, write=True)
+            except StorageError as error:
+                if self._file is not None:
+                    self._fail(error)  # the file may be the old one or the new one
+                raise
+        if self._file is not None:
+            self._file.close()
+        self._file = file
+        self.begin_file(file.descriptor, len(data), 2 * len(data) + _GROWTH_MIN)
+
+    def write_slowly(self, data: bytes) -> None:
+        """See `AcknowledgementAppender`."""
+        if self._file is None:
+            raise GmdError(f"{self.folder}: the GMD area is closed; make a new receiver")
+        try:
+            self._file.write_at(self.end, data)
+        except StorageError as error:
+            try:
+                self._file.truncate(self.end)
+            except StorageError as second:
+                self._fail(second)
+            with gmd_errors():
+                raise error
+
+    def _fail(self, error: StorageError) -> None:
+        """The area failed for good.
+
+        Raises:
+            GmdError: always.
+        """
+        self.refuse(f"{self.folder}: the GMD area failed: {error}; close the receiver, check the disk, make it again")
+        raise GmdError(self.refusal) from error
+
+
+def read_streams(
+    files: Files, folder: Path, *, repair: bool = False, must_be_there: bool = True
+) -> dict[Stream, State]:
+    """Returns what a receiver has acknowledged of each stream; changes nothing.
+
+    Raises:
+        GmdAreaDamaged: the file is damaged or missing, and `repair` is not set.
+        StorageError: the system refuses.
+    """
+    path = folder / NAME
+    try:
+        with contextlib.closing(files.open(path)) as file:
+            data = file.read_at(0, file.size())
+    except FileMissing:
+        if must_be_there and not repair:
+            raise GmdAreaDamaged(f"{path}: the file is missing; restore it, or run 'ipcbus gmd repair'") from None
+        return {}
+    scan = records.scan(data)
+    found: dict[Stream, State] = {}
+    try:
+        if not scan.records:
+            raise ValueError("its head is damaged")
+        head = json.loads(scan.records[0][1])
+        if head["format"] != _FORMAT:
+            raise GmdError(
+                f"{path}: this version reads format {_FORMAT}, not {head['format']}; use the version of "
+                "ipcbus that wrote the area"
+            )
+        if scan.damage and not _is_torn(data[scan.good_end :], lost_power=head["boot"] != files.boot_id().hex()):
+            raise ValueError(f"{scan.damage}, at offset {scan.good_end}")
+    except (ValueError, KeyError, TypeError) as error:
+        if not repair:
+            raise GmdAreaDamaged(
+                f"{path}: the file is damaged ({error}); restore it from a backup, or run 'ipcbus gmd repair': then "
+                "messages whose acknowledgements are lost are delivered again"
+            ) from error
+    good = [payload for _, payload in scan.records[1:]]
+    if repair:
+        good += records.salvage(data[scan.good_end :])
+    for payload in good:
+        state = _unpacked(payload)
+        if state is not None:
+            found.pop(state[0], None)
+            if state[1][0] != FORGOTTEN:
+                found[state[0]] = state[1]
+    return found
+
+
+def _is_torn(rest: bytes, *, lost_power: bool) -> bool:
+    """Returns whether the end of the file is what a kill, or a power loss, leaves of a record."""
+    if lost_power:
+        return not records.salvage(rest)
+    return len(rest) < 8 or int.from_bytes(rest[:4], "little") + 8 > len(rest)
+
+
+def _unpacked(payload: bytes) -> tuple[Stream, State] | None:
+    """Returns the state of a stream; None if it cannot be right."""
+    if len(payload) < _HEAD.size:
+        return None
+    incarnation, floor, count = _HEAD.unpack_from(payload)
+    if len(payload) < _HEAD.size + 16 * count:
+        return None
+    numbers = struct.unpack_from(f"<{2 * count}Q", payload, _HEAD.size)
+    sender = payload[_HEAD.size + 16 * count :].decode(errors="replace")
+    return (sender, incarnation), (floor, tuple(zip(numbers[::2], numbers[1::2], strict=True)))
+
+
+def _stored_identity(files: Files, folder: Path, *, repair: bool) -> AreaIdentity | None:
+    try:
+        return identities.read_identity(files, folder)
+    except GmdAreaDamaged:
+        if not repair:
+            raise
+        return None

@@ -1,0 +1,26 @@
+"""Seeds of senders' areas on a disk that fails; `python -m tests.sim.gmd_area` runs ten thousand."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.sim.gmd_area import attempt, run
+
+
+@pytest.mark.parametrize("hundred", range(3))
+def test_areas_keep_their_word(hundred: int) -> None:
+    assert attempt(range(100 * hundred, 100 * hundred + 100)) == []
+
+
+@pytest.mark.long
+def test_many_areas_keep_their_word() -> None:
+    assert attempt(range(1000, 6000)) == []
+
+
+def test_seeds_come_to_everything_that_can_happen() -> None:
+    found: Counter[str] = Counter()
+    for seed in range(200, 280):
+        found.update(word for line in run(seed).lives for word in line.split())
+    assert min(found[word] for word in ("order", "killed", "power", "full", "error:")) > 0

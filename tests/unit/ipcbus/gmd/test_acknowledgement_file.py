@@ -1,0 +1,188 @@
+"""A receiver's area in files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ipcbus.errors import GmdAreaDamaged, GmdAreaFull, GmdAreaLocked, GmdError, StorageError, StorageFull
+from ipcbus.gmd import acknowledgement_file
+from ipcbus.gmd.acknowledgement_file import NAME, FileReceiverArea
+from ipcbus.gmd.area_identity import AreaIdentity
+from ipcbus.gmd.receiver_area import MemoryReceiverArea
+from ipcbus.storage.files import Disk
+from tests.kit.disks import CutOff, FaultyDisk
+from tests.kit.gmd_areas import FOLDER as SENDER
+from tests.kit.gmd_areas import disk
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ipcbus.storage.files import Files
+
+IDENTITY = AreaIdentity("settlement", "orders", "default")
+FOLDER = SENDER.with_name("receiver")
+
+
+def opened(
+    files: Files, folder: Path = FOLDER, *, durability: str = "process", repair: bool = False
+) -> FileReceiverArea:
+    return FileReceiverArea.open(files, folder, IDENTITY, durability=durability, repair=repair)
+
+
+@pytest.fixture(params=["system", "simulated"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Disk | FaultyDisk, Path]:
+    return (Disk(), tmp_path / "area") if request.param == "system" else (disk(), FOLDER)
+
+
+def test_acknowledgements_survive_their_process(place: tuple[Disk | FaultyDisk, Path]) -> None:
+    area = opened(*place)
+    assert area.known("gateway", 7) == (0, [])
+    area.record("gateway", 7, 5, [(8, 9), (11, 11)])
+    area.record("gateway", 8, 1 << 60, [])
+    area.record("gäteway", (1 << 64) - 1, 1, [])
+    area.record("gateway", 7, 9, [(11, 1 << 63)])
+    area.forget("gäteway", (1 << 64) - 1)
+    area.forget("unknown", 1)
+    area.sync()
+    area.close()
+    area.close()
+    area = opened(*place)
+    assert area.known("gateway", 7) == (9, [(11, 1 << 63)])
+    assert area.known("gateway", 8) == (1 << 60, [])
+    assert sorted(area.streams()) == [("gateway", 7), ("gateway", 8)]
+    area.close()
+    with pytest.raises(GmdError, match="closed"):
+        area.record("gateway", 7, 10, [])
+
+
+def test_memory_knows_as_much() -> None:
+    area = MemoryReceiverArea()
+    assert area.known("gateway", 7) == (0, [])
+    area.record("gateway", 7, 5, [(8, 9)])
+    assert area.known("gateway", 7) == (5, [(8, 9)])
+    assert area.streams() == [("gateway", 7)]
+    area.forget("gateway", 7)
+    assert area.streams() == []
+
+
+def test_the_file_stays_small(place: tuple[Disk | FaultyDisk, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acknowledgement_file, "_GROWTH_MIN", 1000)
+    area = opened(*place)
+    for number in range(1, 500):
+        area.record(f"sender {number % 3}", 7, number, [])
+        assert area.end < 2000
+    area.close()
+    area = opened(*place)
+    assert [area.known(f"sender {n}", 7).floor for n in range(3)] == [498, 499, 497]
+    area.close()
+
+
+def test_one_owner(tmp_path: Path) -> None:
+    area = opened(Disk(), tmp_path)
+    with pytest.raises(GmdAreaLocked, match="in use by pid"):
+        opened(Disk(), tmp_path)
+    area.close()
+    with pytest.raises(GmdError, match="belongs to receiver settlement in domain default"):
+        FileReceiverArea.open(Disk(), tmp_path, AreaIdentity("audit", "orders", "default"))
+
+
+def written() -> FaultyDisk:
+    files = disk()
+    area = opened(files)
+    for number in range(1, 5):
+        area.record("gateway", 7, number, [(number + 2, number + 3)])
+    area.record("other", 8, 1, [])
+    return files.killed()
+
+
+def test_flipped_bits_never_acknowledge_a_message() -> None:
+    files = written()
+    data = files.content()[FOLDER / NAME]
+    for at in range(len(data)):
+        for bit in range(8):
+            other = files.killed()
+            other.spoil(FOLDER / NAME, data[:at] + bytes([data[at] ^ 1 << bit]) + data[at + 1 :])
+            try:
+                area = opened(other)
+            except GmdAreaDamaged:
+                area = opened(other, repair=True)
+            floor, ranges = area.known("gateway", 7)
+            assert ranges == ([(floor + 2, floor + 3)] if floor else [])
+            assert floor <= 4
+            assert area.known("other", 8).floor in (0, 1)
+            area.close()
+
+
+def test_every_truncation_is_an_earlier_state() -> None:
+    files = written()
+    data = files.content()[FOLDER / NAME]
+    floors: list[int] = []
+    for size in range(len(data)):
+        other = files.killed()
+        other.spoil(FOLDER / NAME, data[:size])
+        try:
+            area = opened(other)
+        except GmdAreaDamaged:
+            assert not any(floors)
+            area = opened(other, repair=True)
+        floors.append(area.known("gateway", 7).floor)
+        area.close()
+    assert floors == sorted(floors)
+    assert floors[-1] == 4
+
+
+def test_a_missing_file_is_damage() -> None:
+    files = written()
+    files.spoil(FOLDER / NAME, None)
+    with pytest.raises(GmdAreaDamaged, match="missing"):
+        opened(files)
+    opened(files, repair=True).close()
+
+
+@pytest.mark.parametrize("power", [False, True])
+def test_what_was_recorded_survives_a_cut_at_any_operation(power: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acknowledgement_file, "_GROWTH_MIN", 100)
+    for cut_at in range(1, 80):
+        files = disk(cut_at)
+        files.cut_at = cut_at
+        recorded = synced = 0
+        try:
+            area = opened(files)
+            for number in range(1, 40):
+                area.record("gateway", 7, number, [])
+                recorded = number
+                if number % 5 == 0:
+                    area.sync()
+                    synced = number
+        except CutOff:
+            pass
+        area = opened(files.lost_power() if power else files.killed())
+        floor = area.known("gateway", 7).floor
+        assert (synced if power else recorded) <= floor <= recorded + 1
+        area.close()
+
+
+@pytest.mark.parametrize("failure", [StorageError, StorageFull])
+def test_every_call_may_fail(failure: type[StorageError], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acknowledgement_file, "_GROWTH_MIN", 100)
+    for call in range(1, 80):
+        files = disk(call)
+        files.fail_at, files.failure = call, failure
+        recorded = tried = 0
+        area = None
+        try:
+            area = opened(files, durability="each")
+            for number in range(1, 20):
+                tried = number
+                area.record("gateway", 7, number, [])
+                recorded = number
+        except GmdError as error:
+            assert failure is StorageError or isinstance(error, GmdAreaFull) or "failed" in str(error)  # noqa: PT017
+        if area is not None:
+            area.close()
+        files.fail_at = 0
+        area = opened(files.killed())
+        assert recorded <= area.known("gateway", 7).floor <= tried
+        area.close()
