@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ipcbus import context_closing
 from ipcbus.config import Config, ConfigLike, WildcardReceiverOptions
+from ipcbus.delivery.pump import CLOSED
 from ipcbus.errors import ClosedError, TransportError, WrongProcess, WrongThread
 from ipcbus.receiver import Receiver
 from ipcbus.resolution.local import object_names
@@ -125,7 +126,6 @@ class Context:
                 domain, who, options, self._registry, self._event_loop, self._timers.peers_changed, self._config
             )
             made.pop_all()
-        self._quick, self._loops = self._event_loop.pump.quick, self._event_loop.loops
         self._receiving_sessions = ReceivingSessions(
             domain, who, options, self._registry, self._event_loop, self._network
         )
@@ -134,6 +134,7 @@ class Context:
             domain, self._id, options, self._registry, loop, self._network, timers.announce, timers.peers_changed
         )
         self._processes = self._sequential or self._event_loop.split
+        self._turn = self._event_loop.pump.turn if self._processes else _not_driven
         self._waiters = AsyncWaiters(self._event_loop, (lambda: self.process_events(0)) if self._processes else None)
         self._responses = self._make_responses()
         self._timers.attach(
@@ -374,19 +375,13 @@ class Context:
             TypeError, ValueError: `timeout` is not a number, or NaN.
         """
         try:
-            handled = self._quick(1.0 if timeout is None else timeout, self._loops)
-            if handled:
-                return handled
-        except (TypeError, OverflowError):  # the timeout; the call never raises an error of a callback
-            bounded(timeout)
-        except KeyboardInterrupt as error:
-            shorten(error)
-            raise
-        try:
+            found = self._turn(timeout)
+            if type(found) is int:
+                return found
             if self._closed or self._forked or not self._processes:
                 self._check()
                 raise WrongThread(_NOT_DRIVEN.format("process_events"))
-            return self._event_loop.process(timeout)
+            return self._event_loop.process(timeout if found != found else found)
         except KeyboardInterrupt as error:
             shorten(error)
             raise
@@ -534,10 +529,17 @@ class Context:
     def _after_fork(self) -> None:
         """In the child of a fork, gives up everything that belongs to the parent; changes no shared memory."""
         self._forked = True
-        self._event_loop.pump.quick_allowed = False
+        self._event_loop.pump.want(CLOSED)
+        self._event_loop.pump.reset()
         for part in (self._sending_sessions, self._receiving_sessions, self._network, self._bell, self._registry):
             part.abandon()
         self._event_loop.close()
+
+
+def _not_driven(timeout: object) -> float:
+    """Sends every turn to Python, which raises the error."""
+    del timeout
+    return math.nan
 
 
 def _without_none(options: dict[str, object]) -> dict[str, object]:

@@ -10,6 +10,7 @@ import threading
 import warnings
 from typing import TYPE_CHECKING
 
+from ipcbus.delivery.pump import CLOSED
 from ipcbus.errors import WrongThread
 from ipcbus.resolution.local.stale_cleanup import sweep
 from ipcbus.wait_for_joining import linger, warn_of_unheard
@@ -107,7 +108,7 @@ def close_all(contexts: Collection[Context], *, patient: bool = False) -> None:
 
 def _begin(context: Context, *, queued: bool = True) -> None:
     context._closed = True
-    context._event_loop.pump.quick_allowed = False
+    context._event_loop.pump.want(CLOSED)
     for receiver in list(context._receivers):
         silence(receiver, queued=queued)
 

@@ -6,6 +6,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from ipcbus.delivery.puller import Puller
 from ipcbus.delivery.sink import Sink
 from ipcbus.errors import ClosedError, IpcBusError, WrongProcess
 from ipcbus.event_queue import event_buffer_of
@@ -66,7 +67,7 @@ class Receiver:
                 self._sink, context._receiving_sessions.notifier, on_source=source_notification
             )
         self._rows_lock = threading.Lock()
-        self._pending_error: BaseException | None = None
+        self._puller = Puller(context._event_loop.pump, self._sink)
 
     @property
     def sessions(self) -> list[SessionInfo]:
@@ -137,14 +138,10 @@ class Receiver:
             TypeError, ValueError: `timeout` is not a number, or NaN; not checked when a message is there already.
         """
         try:
-            message = self._take()
-            if message is None:
-                self._check_pull()
-                self._fill(timeout)
-                message = self._take()
-                if message is None:
-                    self._check_pull()  # closed meanwhile
-            return message
+            found = self._puller.take(timeout)
+            if not isinstance(found, float):
+                return found
+            return self._take_slowly(timeout if found != found else found)
         except KeyboardInterrupt as error:
             shorten(error)
             raise
@@ -166,17 +163,10 @@ class Receiver:
         if type(limit) is not int or limit < 0:
             check_count("limit", limit)
         try:
-            queue = self._sink.queue
-            if len(queue) < limit:
-                self._check_pull()
-                self._fill(timeout if not queue else 0)
-                if not queue:
-                    self._check_pull()  # closed meanwhile
-            taken: list[Message] = []
-            # Another thread may pull from the same receiver, so the queue's length promises nothing.
-            while len(taken) < limit and (message := self._take()) is not None:
-                taken.append(message)
-            return taken
+            found = self._puller.take_many(limit, timeout)
+            if not isinstance(found, float):
+                return found
+            return self._take_many_slowly(limit, timeout if found != found else found)
         except KeyboardInterrupt as error:
             shorten(error)
             raise
@@ -217,7 +207,7 @@ class Receiver:
                     if event_loop is not None:
                         event_loop.attend_now()
                         if filled:  # the call returns these rows first, and the next one raises
-                            self._pending_error = event_loop.take_pending()
+                            self._puller.error = event_loop.take_pending()
                 refused = self._refused_row() if filled == 0 else None
             self._made_room()
             if filled == 0 and not self._sink.queue:
@@ -352,8 +342,8 @@ class Receiver:
         return self._context._sources_of(self._subscription)
 
     def _check_pull(self) -> None:
-        if self._pending_error is not None:
-            error, self._pending_error = self._pending_error, None
+        if self._puller.error is not None:
+            error, self._puller.error = self._puller.error, None
             raise error
         self._check_process()
         if not self._sink.pulls or self._sink.event_queue is not None:
@@ -373,6 +363,31 @@ class Receiver:
                     event_loop.drive(FOREVER_NS if left is None else int(left * 1e9), once=True)
             if queue or self._sink.closed or (deadline is not None and time.monotonic() >= deadline):
                 return
+
+    def _take_slowly(self, timeout: float | None) -> Message | None:
+        """Does what `receive` does besides taking messages in compiled code."""
+        message = self._take()
+        if message is None:
+            self._check_pull()
+            self._fill(timeout)
+            message = self._take()
+            if message is None:
+                self._check_pull()  # closed meanwhile
+        return message
+
+    def _take_many_slowly(self, limit: int, timeout: float | None) -> list[Message]:
+        """Does what `receive_many` does besides taking messages in compiled code."""
+        queue = self._sink.queue
+        if len(queue) < limit:
+            self._check_pull()
+            self._fill(timeout if not queue else 0)
+            if not queue:
+                self._check_pull()  # closed meanwhile
+        taken: list[Message] = []
+        # Another thread may pull from the same receiver, so the queue's length promises nothing.
+        while len(taken) < limit and (message := self._take()) is not None:
+            taken.append(message)
+        return taken
 
     def _take(self) -> Message | None:
         try:

@@ -40,6 +40,9 @@
 #   SYNC call       writer: store_release(queue.written), or_(control.channel_calls), load_acquire(control.owner_parked)
 #                   reader: store_release(control.owner_parked), fence_full, load_acquire(control.channel_calls)
 #                   either the owner sees the call before it sleeps, or the caller sees that it sleeps
+#   SYNC driver     driver: exchange(pump.owner), load_acquire(pump.wanted)
+#                   waiter: or_(pump.wanted), cas(pump.owner)
+#                   either the driver sees that a thread waits for the driver lock, or that thread gets the lock
 from libc.stdint cimport uint32_t, uint64_t
 
 cdef extern from *:
@@ -60,6 +63,7 @@ static inline int ib_cas64(void *p, uint64_t old, uint64_t v) {
     return __atomic_compare_exchange_n((uint64_t *)p, &old, v, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 }
 static inline uint32_t ib_exchange32(void *p, uint32_t v) { return __atomic_exchange_n((uint32_t *)p, v, __ATOMIC_SEQ_CST); }
+static inline uint64_t ib_exchange64(void *p, uint64_t v) { return __atomic_exchange_n((uint64_t *)p, v, __ATOMIC_SEQ_CST); }
 static inline uint32_t ib_or32(void *p, uint32_t v) { return __atomic_fetch_or((uint32_t *)p, v, __ATOMIC_SEQ_CST); }
 static inline uint64_t ib_or64(void *p, uint64_t v) { return __atomic_fetch_or((uint64_t *)p, v, __ATOMIC_SEQ_CST); }
 static inline uint64_t ib_and64(void *p, uint64_t v) { return __atomic_fetch_and((uint64_t *)p, v, __ATOMIC_SEQ_CST); }
@@ -88,6 +92,7 @@ static inline void ib_pause(void) {
     bint cas32 "ib_cas32"(void *p, uint32_t old, uint32_t v) noexcept nogil
     bint cas64 "ib_cas64"(void *p, uint64_t old, uint64_t v) noexcept nogil
     uint32_t exchange32 "ib_exchange32"(void *p, uint32_t v) noexcept nogil
+    uint64_t exchange64 "ib_exchange64"(void *p, uint64_t v) noexcept nogil
     uint32_t or32 "ib_or32"(void *p, uint32_t v) noexcept nogil
     uint64_t or64 "ib_or64"(void *p, uint64_t v) noexcept nogil
     uint64_t and64 "ib_and64"(void *p, uint64_t v) noexcept nogil

@@ -5,7 +5,7 @@ from ipcbus.delivery.received_message cimport Message, Origin
 from ipcbus.delivery.sink cimport Sink
 from ipcbus.wire._wire_layout cimport MessageHeader
 from ringbuf.lending cimport Lender
-from ringbuf.ring cimport Reader, RingReader
+from ringbuf.ring cimport Reader, RingReader, reader_is_cut, reader_ready
 
 cdef class Tally:
     cdef public uint64_t duplicates, malformed, msgs_reassembled, reassembly_refused, fragments_rcved, views_kept, lbm_reqs_rcved
@@ -87,3 +87,12 @@ cdef class Demux:
     cdef uint64_t sent_ticks(self, const MessageHeader *header, uint32_t length, uint32_t word) noexcept
     cdef void finish_record(self) noexcept
     cdef void show_counters(self) noexcept
+
+
+cdef inline bint has_nothing(Demux demux) noexcept:
+    """Returns whether `poll` would find nothing to deliver, to show or to report."""
+    cdef Reader *r = demux.r
+    return (
+        demux.cursor == NULL and r != NULL and not demux.blocked and not demux.attention and not demux.wakes_writer
+        and r.position == r.shown and not r.stopped and not reader_ready(r) and not reader_is_cut(r)
+    )

@@ -1,19 +1,33 @@
 from libc.stdint cimport uint64_t
 
+from ipcbus.delivery.sink cimport Sink
 from ringbuf.poller cimport Poller
 
 cdef class Pump:
     cdef list demuxes
     cdef readonly Poller poller
-    cdef public unsigned long owner     # ident of the driver thread, or 0
+    cdef uint64_t driver                # ident of the driver thread, or 0
+    cdef uint64_t wanted                # bits of `Wants`
     cdef public object pending_error    # a BaseException of a callback; the driver raises it when it stops
     cdef public bint attention          # a session needs attention
-    cdef public bint quick_allowed      # `quick` may drive
+    cdef public bint blocked            # a session waits for room in the queue of a receiver that pulls
     cdef public object look             # handles the watched words that have changed; returns the messages and events
-    cdef public bint driver_waiting     # another thread waits to be the driver
-    cdef uint64_t timer_ticks
+    cdef object wake_waiters            # wakes the threads that wait for the driver lock
+    cdef uint64_t loops                 # polls of the rings before a sleep
+    cdef bint spins                     # waits never sleep
+    cdef uint64_t due_ticks             # when Python has to run a turn
+    cdef uint64_t guest_ticks           # when a thread of the application drove last
     cdef long messages_per_pass         # most messages of a session in a pass
     cdef uint64_t long_pass             # ticks; a pass that takes longer was too long
 
     cdef void adapt(self, long taken, uint64_t ticks) noexcept
-    cdef long loop(self, uint64_t began, uint64_t until, uint64_t loops, bint once) except -1
+    cdef long loop(self, uint64_t began, uint64_t until, uint64_t loops, bint once, bint pulls) except -1
+    cdef bint drives(self) noexcept
+    cpdef bint take_if_free(self) noexcept
+    cdef bint must_stop(self) noexcept
+    cdef int leave(self) except -1
+    cdef double drive(self, double seconds, Sink sink, long *handled) except? -2
+    cdef double wait(self, uint64_t now, double seconds, Sink sink, long *handled) except? -2
+
+
+cdef bint read_timeout(object timeout, double *seconds) noexcept

@@ -1,4 +1,4 @@
-"""The loop over the sessions of a context."""
+"""The loop over the sessions of a context, and the driver lock as far as compiled code takes it."""
 
 from collections.abc import Callable, Sequence
 
@@ -6,49 +6,110 @@ from ipcbus.delivery.demux import Demux
 from ringbuf.poller import Poller
 from ringbuf.shared_words import WatchedWord
 
+CLOSED: int
+"""The context is closed, or belongs to the parent of a fork."""
+HURRIED: int
+"""The timers run in the next turn."""
+URGENT: int
+"""A thread with an urgent change waits for the driver lock."""
+GUESTS: int
+"""A thread waits for the driver lock, or for a message that another thread reads."""
+TASKS: int
+"""A task of asyncio waits for a message."""
+DESCRIPTOR: int
+"""The application watches the descriptor of the context, whose wake-up each turn arms again."""
+NETWORK: int
+"""Sessions run over the network: each turn reads the sockets."""
+EVENTS: int
+"""Receivers got events that the pump has not counted."""
+SPLIT: int
+"""Only a guest may call receivers back, and Python keeps account of the guests."""
+OWN_THREAD: int
+"""The context's own thread waits for the driver lock. The other reasons send a turn to Python; this one does not."""
+
 class Pump:
-    """Reads the rings of a context's sessions in turn, and waits for their next records."""
+    """Reads the rings of a context's sessions in turn, and waits for their next records.
+
+    At most one thread at a time drives: it has put its ident into `owner` with one compare-and-swap. `turn` and the
+    pullers do that, and return to Python only when Python has something to do: `want` was called, the time of
+    `set_timer` has come, a watched word has changed, or a session needs attention.
+    """
 
     poller: Poller
-    owner: int
-    """The ident of the driver thread, or 0."""
     attention: bool
     """Whether a session needs attention: it ended, broke, has a full receiver, or its source waits for an event."""
-    quick_allowed: bool
-    """Whether `quick` may drive: between its calls the context has nothing to do but to deliver messages."""
+    blocked: bool
+    """Whether a session waits for room in the queue of a receiver that pulls, which has to say when there is room."""
+    look: Callable[[], int] | None
+    """Handles the watched words that have changed, in `turn` and pulls; returns the number of messages and events."""
     pending_error: BaseException | None
     """A BaseException of a callback that is not an Exception; nothing is delivered until the driver has raised it."""
-    look: Callable[[], int] | None
-    """Handles the watched words that have changed, in `quick`; returns the number of messages and events."""
-    driver_waiting: bool
-    """Whether another thread waits to be the driver; then `quick` does nothing, so that the caller lets it."""
 
-    def __init__(self) -> None: ...
-    def set_timer(self, delay_ns: int) -> None:
-        """Stops `quick` from driving after this delay, so that timers run."""
-
-    def quick(self, timeout: float, loops: int) -> int:
-        """Drives for 0.2 ms at most without running Python code but callbacks and `look`.
+    def __init__(self, wake_waiters: Callable[[], object] | None = None, loops: int = 1, spins: bool = False) -> None:
+        """Begins without sessions.
 
         Args:
-            timeout: seconds to wait for the first message.
-            loops: most passes in a row that find nothing.
+            wake_waiters: called by a thread that has given the driver lock back while others wait for it.
+            loops: most passes in a row that find nothing before a sleep.
+            spins: whether waits never sleep.
+        """
+
+    @property
+    def owner(self) -> int:
+        """The ident of the driver thread, or 0."""
+
+    def take(self) -> bool:
+        """Makes the calling thread the driver if no thread is; returns whether it did."""
+
+    def take_if_free(self) -> bool:
+        """Does what `take` does, for a short change, unless a thread with an urgent change waits."""
+
+    def give_back(self) -> None:
+        """Ends that the calling thread is the driver, and wakes the threads that wait for it."""
+
+    def reset(self) -> None:
+        """Frees the pump in the child of a fork, unless the forking thread drives."""
+
+    def want(self, reasons: int) -> None:
+        """Sends turns to Python for one or more reasons, until `unwant`; any thread may call this."""
+
+    def unwant(self, reasons: int) -> None:
+        """Takes reasons back."""
+
+    def wants(self, reasons: int) -> bool:
+        """Returns whether one of the reasons holds."""
+
+    def note_guest(self) -> None:
+        """Notes that a thread of the application drives now; compiled turns note it themselves."""
+
+    def ns_since_guest(self) -> int:
+        """Returns the time in ns since a thread of the application drove last."""
+
+    def set_timer(self, delay_ns: int) -> None:
+        """Sends turns to Python after this delay."""
+
+    def turn(self, timeout: object) -> int | float:
+        """Drives without running Python code but callbacks and `look`, until a message is delivered.
+
+        Args:
+            timeout: seconds to wait for the first message; 0, or less, does not wait, None waits for ever.
 
         Returns:
-            Messages delivered; 0 also when it may not drive, or when timers or sessions need attention.
+            The number of messages delivered, 0 when the time ran out; or, as a float, the seconds that are left when
+            Python has to go on (infinity for None), which is NaN when Python has to check the timeout.
 
         Raises:
             BaseException: a callback raised it, and it is not an Exception.
         """
 
     def watch(self, demuxes: Sequence[Demux], words: Sequence[WatchedWord] = ()) -> None:
-        """Sets the sessions to read, and words whose change ends a wait and every call of `run` and `quick`."""
+        """Sets the sessions to read, and words whose change ends a wait and every call of `run` and `turn`."""
 
     def word_changed(self) -> bool:
         """Returns whether one of the watched words has changed."""
 
     def run(self, timeout_ns: int, loops: int, once: bool) -> int:
-        """Delivers messages until a limit is reached.
+        """Delivers messages until a limit is reached; for the driver only.
 
         Args:
             timeout_ns: return after this time.

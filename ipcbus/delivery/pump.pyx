@@ -1,54 +1,221 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=True
 """The loop over the sessions of a context; the stub has the documentation."""
 cimport cython
+from cpython.exc cimport PyErr_CheckSignals
+from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_Check
+from cpython.long cimport PyLong_CheckExact
 from cpython.pythread cimport PyThread_get_thread_ident
 from libc.stdint cimport uint32_t, uint64_t
 
-from ipcbus.delivery.demux cimport Demux
+from ipcbus.delivery.demux cimport Demux, has_nothing
+from ipcbus.delivery.sink cimport Sink
 from ringbuf cimport _atomics
 from ringbuf.clock cimport clock_kind, ns_per_tick, read_ticks
 from ringbuf.poller cimport Poller
+
+cdef extern from "math.h":
+    const double HUGE_VAL
+    const double NAN
+
+cdef extern from "Python.h":
+    double PyLong_AsDouble(object o) noexcept
+    void PyErr_Clear() noexcept
 
 cdef enum:
     CAUGHT_UP_PAUSES = 100
     MESSAGES_PER_PASS_MIN = 16
     MESSAGES_PER_PASS_MAX = 1024
 
-cdef double QUICK_S = 0.0002
+    CLOSED_BIT = 1
+    HURRIED_BIT = 2
+    URGENT_BIT = 4
+    GUESTS_BIT = 8
+    TASKS_BIT = 16
+    DESCRIPTOR_BIT = 32
+    NETWORK_BIT = 64
+    EVENTS_BIT = 128
+    SPLIT_BIT = 256
+    OWN_THREAD_BIT = 512
+    # The context's own thread waits for a thread that drives, and does not keep others from driving.
+    PYTHON_BITS = OWN_THREAD_BIT - 1
+    LOCK_BITS = URGENT_BIT | GUESTS_BIT | OWN_THREAD_BIT
+
+cdef double SLICE_S = 0.01
+cdef double LONGEST_S = 1e9
+cdef double DONE = -1
 cdef double LONG_PASS_NS = 2e6
 # A ready reader may give nothing, as with a datagram that contradicts itself; after this many passes Python runs.
 cdef long FRUITLESS_MAX = 64
 
+CLOSED, HURRIED, URGENT, GUESTS, TASKS = CLOSED_BIT, HURRIED_BIT, URGENT_BIT, GUESTS_BIT, TASKS_BIT
+DESCRIPTOR, NETWORK, EVENTS, SPLIT = DESCRIPTOR_BIT, NETWORK_BIT, EVENTS_BIT, SPLIT_BIT
+OWN_THREAD = OWN_THREAD_BIT
+
+
+cdef bint read_timeout(object timeout, double *seconds) noexcept:
+    """Reads a timeout in seconds, infinity for None; returns False for what only Python can check."""
+    if timeout is None:
+        seconds[0] = HUGE_VAL
+    elif PyFloat_Check(timeout):
+        seconds[0] = PyFloat_AS_DOUBLE(timeout)
+        if seconds[0] != seconds[0]:
+            return False
+    elif PyLong_CheckExact(timeout):
+        seconds[0] = PyLong_AsDouble(timeout)
+        if seconds[0] == -1:
+            PyErr_Clear()   # too large for a float, or a plain -1
+            return False
+    else:
+        return False
+    if seconds[0] > LONGEST_S:
+        seconds[0] = HUGE_VAL
+    return True
+
 
 cdef class Pump:
-    def __init__(self):
+    def __init__(self, wake_waiters=None, uint64_t loops=1, bint spins=False):
         self.demuxes = []
         self.poller = Poller()
+        self.wake_waiters = wake_waiters
+        self.loops, self.spins = loops, spins
         self.messages_per_pass = MESSAGES_PER_PASS_MIN
         self.long_pass = <uint64_t>(LONG_PASS_NS / ns_per_tick())
 
-    def set_timer(self, uint64_t delay_ns):
-        self.timer_ticks = read_ticks(clock_kind()) + <uint64_t>(<double>delay_ns / ns_per_tick())
+    # ------------------------------------------------------------------ the driver
 
-    def quick(self, double timeout, uint64_t loops):
-        cdef uint32_t clock = clock_kind()
-        cdef uint64_t now = read_ticks(clock), until
-        cdef long total
-        if not self.quick_allowed or self.owner or self.driver_waiting or now >= self.timer_ticks:
-            return 0
-        until = min(self.timer_ticks, now + <uint64_t>(min(timeout, QUICK_S) * 1e9 / ns_per_tick()))
-        self.owner = PyThread_get_thread_ident()
+    @property
+    def owner(self):
+        return _atomics.load_acquire64(&self.driver)
+
+    def take(self):
+        return bool(_atomics.cas64(&self.driver, 0, PyThread_get_thread_ident()))  # SYNC driver
+
+    cpdef bint take_if_free(self) noexcept:
+        return not _atomics.load_acquire64(&self.wanted) & URGENT_BIT and _atomics.cas64(
+            &self.driver, 0, PyThread_get_thread_ident()
+        )
+
+    @cython.final
+    cdef bint drives(self) noexcept:
+        """Returns whether the calling thread is the driver."""
+        return _atomics.load_relaxed64(&self.driver) == PyThread_get_thread_ident()
+
+    def give_back(self):
+        self.leave()
+
+    def reset(self):
+        if not self.drives():
+            _atomics.store_release64(&self.driver, 0)
+
+    def want(self, uint64_t reasons):
+        _atomics.or64(&self.wanted, reasons)  # SYNC driver
+
+    def unwant(self, uint64_t reasons):
+        _atomics.and64(&self.wanted, ~reasons)
+
+    def wants(self, uint64_t reasons):
+        return bool(_atomics.load_acquire64(&self.wanted) & reasons)
+
+    def note_guest(self):
+        _atomics.store_relaxed64(&self.guest_ticks, read_ticks(clock_kind()))
+
+    def ns_since_guest(self):
+        return <uint64_t>(<double>(read_ticks(clock_kind()) - _atomics.load_relaxed64(&self.guest_ticks)) * ns_per_tick())
+
+    def set_timer(self, uint64_t delay_ns):
+        # A multiplication may exceed 64 bits; a year is as good as for ever.
+        cdef double ticks = min(<double>delay_ns, 3e16) / ns_per_tick()
+        _atomics.store_relaxed64(&self.due_ticks, read_ticks(clock_kind()) + <uint64_t>ticks)
+
+    # ------------------------------------------------------------------ turns
+
+    def turn(self, timeout):
+        cdef double seconds, left
+        cdef long handled = 0
+        if not read_timeout(timeout, &seconds):
+            return NAN
+        left = self.drive(seconds, None, &handled)
+        if handled == 0 and left >= 0:
+            return left
+        # What Python has to do besides a delivery waits for the next call.
+        return handled
+
+    @cython.final
+    cdef int leave(self) except -1:
+        """Ends the turns of the calling thread as the driver."""
+        _atomics.exchange64(&self.driver, 0)  # SYNC driver
+        if _atomics.load_acquire64(&self.wanted) & LOCK_BITS and self.wake_waiters is not None:
+            self.wake_waiters()
+        return 0
+
+    @cython.final
+    cdef double drive(self, double seconds, Sink sink, long *handled) except? -2:
+        """Delivers messages until there is one, or until Python has to run a turn.
+
+        Args:
+            seconds: the longest wait; 0 or less does not wait.
+            sink: waits for a message in the queue of this sink; None for any message.
+            handled: is increased by the number of messages delivered.
+
+        Returns:
+            The seconds that are left, 0 or more, when Python has to go on; below 0 when the call is done.
+        """
+        cdef uint64_t now
+        cdef double left
+        if _atomics.load_acquire64(&self.wanted) & PYTHON_BITS or self.attention or self.pending_error is not None:
+            return max(seconds, 0)
+        now = read_ticks(clock_kind())
+        if now >= _atomics.load_relaxed64(&self.due_ticks):
+            return max(seconds, 0)
+        if not _atomics.cas64(&self.driver, 0, PyThread_get_thread_ident()):  # SYNC driver
+            return max(seconds, 0)
+        error = None
         try:
-            total = 0 if self.poller.any_word_changed() else self.loop(now, until, loops if timeout > 0 else 0, True)
-            if total == 0 and self.look is not None and self.poller.any_word_changed():
-                total = self.look()
+            left = self.wait(now, seconds, sink, handled)
+            if self.pending_error is not None:
+                error, self.pending_error = self.pending_error, None
         finally:
-            self.owner = 0
-        if self.pending_error is not None:
-            error, self.pending_error = self.pending_error, None
+            self.leave()
+        if error is not None:
             raise error
-        # Sessions that need attention get it in the next call.
-        return total
+        return left
+
+    @cython.final
+    cdef double wait(self, uint64_t now, double seconds, Sink sink, long *handled) except? -2:
+        cdef uint32_t clock = clock_kind()
+        cdef uint64_t began = now, due, until = <uint64_t>-1
+        cdef double tick_s = ns_per_tick() / 1e9
+        cdef long more
+        if seconds > 0 and seconds <= LONGEST_S:
+            until = now + <uint64_t>(seconds / tick_s)
+        _atomics.store_relaxed64(&self.guest_ticks, now)
+        while True:
+            due = _atomics.load_relaxed64(&self.due_ticks)
+            more = self.loop(
+                now, min(until, due, now + <uint64_t>(SLICE_S / tick_s)), self.loops if seconds > 0 else 0, True,
+                sink is not None,
+            )
+            if more == 0 and self.look is not None and self.poller.any_word_changed():
+                more = self.look()
+            handled[0] += more
+            if seconds <= 0:
+                # With nothing to report, Python goes on at once.
+                return 0 if more == 0 and self.must_stop() else DONE
+            now = read_ticks(clock)
+            _atomics.store_relaxed64(&self.guest_ticks, now)
+            if (more if sink is None else len(sink.queue)) or now >= until:
+                return DONE
+            if self.must_stop() or now >= due or not self.spins:
+                return HUGE_VAL if seconds > LONGEST_S else max(0, seconds - <double>(now - began) * tick_s)
+            PyErr_CheckSignals()
+
+    @cython.final
+    cdef bint must_stop(self) noexcept:
+        """Returns whether Python has to run a turn, whatever the time."""
+        return (
+            _atomics.load_acquire64(&self.wanted) & PYTHON_BITS or self.attention or self.pending_error is not None
+            or self.poller.any_word_changed()
+        )
 
     def word_changed(self):
         return self.poller.any_word_changed()
@@ -63,10 +230,10 @@ cdef class Pump:
 
     def run(self, uint64_t timeout_ns, uint64_t loops, bint once):
         cdef uint64_t now = read_ticks(clock_kind())
-        return self.loop(now, now + <uint64_t>(<double>timeout_ns / ns_per_tick()), loops, once)
+        return self.loop(now, now + <uint64_t>(<double>timeout_ns / ns_per_tick()), loops, once, False)
 
     @cython.final
-    cdef long loop(self, uint64_t began, uint64_t until, uint64_t loops, bint once) except -1:
+    cdef long loop(self, uint64_t began, uint64_t until, uint64_t loops, bint once, bint pulls) except -1:
         cdef uint32_t clock = clock_kind()
         cdef uint64_t now
         cdef Poller poller = self.poller
@@ -80,6 +247,8 @@ cdef class Pump:
             handled = taken = 0
             for each in self.demuxes:
                 demux = <Demux>each
+                if has_nothing(demux):
+                    continue
                 if demux.blocked:
                     # The poller must not look at this ring any more, as it would always find it ready.
                     if demux.watched:
@@ -92,7 +261,7 @@ cdef class Pump:
                 if self.pending_error is not None:
                     return total + handled
             total += handled
-            if taken > 1:
+            if taken > 1 and not pulls:
                 # In a stream, a reader close behind the writer takes each cache line from it; some distance helps both.
                 for k in range(CAUGHT_UP_PAUSES):
                     _atomics.pause()

@@ -13,6 +13,8 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Protocol
 
+from ipcbus.delivery.pump import TASKS
+
 if TYPE_CHECKING:
     import asyncio
     from collections import deque
@@ -73,6 +75,7 @@ class AsyncWaiters:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
         self._waiting.setdefault(sink, []).append((loop, future))
+        self._event_loop.pump.want(TASKS)
         try:
             if self._work is None:
                 self._event_loop.interrupt()
@@ -85,6 +88,7 @@ class AsyncWaiters:
             if not self._waiting[sink]:
                 del self._waiting[sink]
             if not self._waiting:
+                self._event_loop.pump.unwant(TASKS)
                 self._unwatch()
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from ipcbus.delivery.pump import Pump
+from ipcbus.delivery.pump import CLOSED, GUESTS, OWN_THREAD, SPLIT, URGENT, Pump
 from ipcbus.errors import IpcBusError, WrongThread
 
 if TYPE_CHECKING:
@@ -20,32 +20,35 @@ if TYPE_CHECKING:
 
 STAND_BACK_NS = 2_000_000
 """Time in ns for which the context's own thread stands back after a guest has driven."""
+_LOOK_AGAIN_S = 0.05
+"""Time in seconds after which a thread that waits for the lock interrupts the driver again."""
 
 
 class DriverLock:
     """The lock that a thread holds while it drives, and the means to wake threads that want it."""
 
-    def __init__(self, *, sequential: bool, split: bool) -> None:
+    def __init__(self, *, sequential: bool, split: bool, loops: int = 1, spins: bool = False) -> None:
         """Begins unlocked.
 
         Args:
             sequential: whether the context has no thread of its own.
             split: whether only guests may call receivers back, not the context's own thread.
+            loops: polls of the rings before a sleep.
+            spins: whether waits never sleep.
         """
-        self.pump = Pump()
+        self.pump = Pump(self._wake_waiters, loops, spins)
         self.sequential, self.split = sequential, split
-        self.pump.quick_allowed = sequential
+        if split:
+            self.pump.want(SPLIT)
         self.quiet = split
         self.closing = False
         lock = threading.RLock()
         self._changed = threading.Condition(lock)
         self._own_turn = threading.Condition(lock)
         self._own_thread = 0
-        self._own_thread_waits = False
         self._urgent = 0
         self._guests = 0
         self._last_guest: threading.Thread | None = None
-        self._last_guest_ns = 0
         self._kick_fds: list[int] = []
         try:
             for _ in range(1 + split):
@@ -91,14 +94,12 @@ class DriverLock:
             return
         with self._changed:
             self._count_urgent(1)
-            if self.pump.owner:
-                self.interrupt()
             try:
-                while self.pump.owner:
-                    # In sequential mode the driver does not notify at its end: check every millisecond.
-                    self._changed.wait(0.001 if self.sequential else 0.05)
-                    self.pump.poller.poke()
-                self.pump.owner = threading.get_ident()
+                if not self.pump.take():
+                    self.interrupt()
+                    while not self.pump.take():
+                        self._changed.wait(_LOOK_AGAIN_S)
+                        self.pump.poller.poke()
             except BaseException:
                 self._count_urgent(-1)
                 self._changed.notify_all()
@@ -117,7 +118,11 @@ class DriverLock:
 
     def _count_urgent(self, more: int) -> None:
         self._urgent += more
-        self.pump.driver_waiting = self._urgent > 0
+        (self.pump.want if self._urgent else self.pump.unwant)(URGENT)
+
+    def _count_guests(self, more: int) -> None:
+        self._guests += more
+        (self.pump.want if self._guests else self.pump.unwant)(GUESTS)
 
     def take_as_guest(self, until: Callable[[], object], timeout: float | None) -> bool:
         """Takes the lock as a guest; False when `until` came true, or the time ran out, before the lock was free."""
@@ -128,59 +133,59 @@ class DriverLock:
                     "a context cannot be driven from inside one of its callbacks; return from the callback, or receive "
                     "in another thread or context"
                 )
-            # A thread with an urgent change goes first, or a guest that comes again and again would keep it out.
-            if self.pump.owner or self._urgent:
-                self._guests += 1
-                if self._own_thread == self.pump.owner and not self.split:
-                    self.interrupt()
-                try:
-                    self._changed.wait_for(lambda: not (self.pump.owner or self._urgent) or until(), timeout)
-                finally:
-                    self._guests -= 1
-            if self.pump.owner or self._urgent or until():
+            if until():
                 return False
-            self.pump.owner = me
+            # A thread with an urgent change goes first, or a guest that comes again and again would keep it out.
+            while self._urgent or not self.pump.take():
+                began = time.monotonic()
+                if not self._wait_as_guest(until, timeout) or until():
+                    return False
+                timeout = None if timeout is None else timeout - (time.monotonic() - began)
             self.quiet = False
-            self._last_guest_ns = time.monotonic_ns()
+            self.pump.note_guest()
             if self.split:
                 self._last_guest = threading.current_thread()
             return True
 
+    def _wait_as_guest(self, until: Callable[[], object], timeout: float | None) -> bool:
+        """Waits until the lock is free; False when the time ran out."""
+        self._count_guests(1)
+        if self._own_thread == self.pump.owner and not self.split:
+            self.interrupt()
+        try:
+            return self._changed.wait_for(lambda: self._is_free() or bool(until()), timeout)
+        finally:
+            self._count_guests(-1)
+
     def take_if_free(self) -> bool:
         """Takes the lock for a short change if no thread has it or wants it; `give_back_taken` has to follow."""
-        if not self._is_free():
-            return False
-        if self.sequential:
-            self.pump.owner = threading.get_ident()
-            return True
-        with self._changed:
-            is_free = self._is_free()  # again: another thread may have taken it meanwhile
-            if is_free:
-                self.pump.owner = threading.get_ident()
-            return is_free
+        return self.pump.take_if_free()
 
     def _is_free(self) -> bool:
         return not (self.pump.owner or self._urgent)
 
     def give_back_taken(self) -> None:
         """Gives the lock back after `take_if_free`."""
-        if self.sequential:
-            self.pump.owner = 0
-        else:
-            self._release()
+        self.pump.give_back()
 
     def give_back(self) -> None:
         """Gives the lock back."""
         self.quiet = self.split
         if self.pump.owner != self._own_thread:
-            self._last_guest_ns = time.monotonic_ns()
+            self.pump.note_guest()
         self._release()
 
     def _release(self) -> None:
         with self._changed:
-            self.pump.owner = 0
+            self.pump.give_back()
             self._changed.notify_all()
-            if self._own_thread_waits:
+
+    def _wake_waiters(self) -> None:
+        """Wakes the threads that wait for the lock, which is free now."""
+        with self._changed:
+            self._changed.notify_all()
+            if self.pump.wants(OWN_THREAD):
+                self.pump.unwant(OWN_THREAD)  # once, however long that thread waits for the interpreter
                 self._own_turn.notify()
 
     @contextlib.contextmanager
@@ -192,19 +197,18 @@ class DriverLock:
             IpcBusError: the caller is inside a callback.
         """
         me = threading.get_ident()
-        if self._urgent and self.pump.owner != me:
+        while self._urgent or not self.pump.take():
+            if self.pump.owner == me or not self._urgent:
+                self._raise_in_use(me)
             # A thread that drives again and again would keep the other threads out for ever.
             with self._changed:
                 self._changed.wait_for(lambda: not self._urgent)
-        if self.pump.owner:
-            self._raise_in_use(me)
-        self.pump.owner = me
         error = None
         try:
             yield
             error = self.take_pending()
         finally:
-            self.pump.owner = 0
+            self.pump.give_back()
         if error is not None:
             raise error
 
@@ -219,21 +223,22 @@ class DriverLock:
             'with operational_mode="embedded"'
         )
 
-    def _take_as_own_thread(self, me: int) -> bool:
+    def _take_as_own_thread(self) -> bool:
         """Takes the lock for the context's own thread, unless a guest drove just now or another thread is urgent."""
         with self._changed:
-            self._own_thread_waits = True
-            self._own_turn.wait_for(lambda: not self.pump.owner or self.closing)
-            self._own_thread_waits = False
+            self.pump.want(OWN_THREAD)
+            while self.pump.owner and not self.closing:
+                self._own_turn.wait()
+                self.pump.want(OWN_THREAD)
+            self.pump.unwant(OWN_THREAD)
             if self.closing:
                 return False
-            rest = self._last_guest_ns + STAND_BACK_NS - time.monotonic_ns()
+            rest = STAND_BACK_NS - self.pump.ns_since_guest()
             if self._urgent or self._guests or rest > 0:
                 # Guests do not notify this condition: a thread that pulls in a loop would wake this thread every time.
                 self._own_turn.wait(max(rest, 100_000) / 1e9)
                 return False
-            self.pump.owner = me
-            return True
+            return self.pump.take()
 
     def may_help(self) -> bool:
         """Returns whether a thread that is blocked in a send may read the rings of a split context meanwhile.
@@ -267,6 +272,7 @@ class DriverLock:
     def stop(self) -> None:
         """Ends the loop of the context's own thread, and every wait for the lock."""
         self.closing = True
+        self.pump.want(CLOSED)
         self.interrupt()
         with self._changed:
             self._changed.notify_all()

@@ -15,6 +15,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ipcbus.delivery.pump import DESCRIPTOR, EVENTS, HURRIED, NETWORK
 from ipcbus.runtime.loop import timerfd
 from ipcbus.runtime.loop.driver_lock import DriverLock
 from ipcbus.runtime.loop.timerfd import FOREVER_NS, bounded
@@ -98,11 +99,11 @@ class EventLoop(DriverLock):
             sequential: whether the context has no thread of its own.
             split: whether the context's own thread leaves the rings to the threads of the application.
         """
-        super().__init__(sequential=sequential, split=split)
+        self.loops = 1 << 62 if spins else linger
+        super().__init__(sequential=sequential, split=split, loops=self.loops, spins=spins)
         self._bell = bell
         self._work = work
         self._spins = spins
-        self.loops = 1 << 62 if spins else linger
         self._readers: list[RingReader] = []
         self._watched: Sequence[ReceivingSession] = ()
         self._words: Sequence[WatchedWord] = ()
@@ -120,21 +121,26 @@ class EventLoop(DriverLock):
         self._ready_fd = -1
         self._network_fd = -1
         self._read_network_at_ns = 0
-        self.network_is_busy = False
-        """Whether sessions run over the network; otherwise the loop reads the sockets rarely while it polls rings."""
         self._outer: select.epoll | None = None
         self._resting = False
         """Whether the context's own thread rests with the driver lock; `rouse` ends the rest."""
         self.pump.look = self._look_quickly
-        self._hurried = False
         self._next_timer_ns = 0
-        self._polls = 0
 
     def listen(self, fd: int) -> None:
         """Wakes the loop when a descriptor of the network is readable; any thread may call this."""
         for epoll in self._epolls:
             epoll.register(fd, select.EPOLLIN)
         self._network_fd = fd
+
+    @property
+    def network_is_busy(self) -> bool:
+        """Whether sessions run over the network; otherwise the loop reads the sockets rarely while it polls rings."""
+        return self.pump.wants(NETWORK)
+
+    @network_is_busy.setter
+    def network_is_busy(self, busy: bool) -> None:
+        (self.pump.want if busy else self.pump.unwant)(NETWORK)
 
     def _read_network(self, *, rarely: bool = False) -> None:
         """Reads the sockets.
@@ -143,11 +149,17 @@ class EventLoop(DriverLock):
             rarely: skip the system call while no session runs over the network.
         """
         if self._network_fd >= 0 and (self.network_is_busy or not rarely):
-            self._read_network_at_ns = time.monotonic_ns() + SLICE_NS
-            due_ns = self._work.read_network()
-            if due_ns < self._next_timer_ns:
-                self._next_timer_ns = due_ns
-                self.pump.set_timer(max(0, due_ns - time.monotonic_ns()))
+            now = time.monotonic_ns()
+            self._read_network_at_ns = now + SLICE_NS
+            self._next_timer_ns = min(self._next_timer_ns, self._work.read_network())
+            self._set_timer(now)
+
+    def _set_timer(self, now: int) -> None:
+        """Sets when compiled turns return to Python."""
+        due_ns = self._next_timer_ns
+        if self._network_fd >= 0:
+            due_ns = min(due_ns, self._read_network_at_ns)
+        self.pump.set_timer(max(0, due_ns - now))
 
     # ------------------------------------------------------------------ driving
 
@@ -171,13 +183,12 @@ class EventLoop(DriverLock):
         """Delivers the messages that are there, without waiting; for the driver only."""
         if self.split:
             self._attend()  # events that the context's own thread deferred come before messages
-        self._polls += 1
-        self._read_network(rarely=self._polls & 1023 > 0)
+        now = time.monotonic_ns()
+        self._read_network(rarely=now < self._read_network_at_ns)
         handled = self.pump.run(0, 0, True)
-        if handled == 0 or not self._polls & 1023:
-            self._housekeeping(time.monotonic_ns())
+        self._housekeeping(now)
         self._look()
-        handled += self._work.take_event_count()
+        handled += self._take_event_count()
         if handled and (self._guests or self._work.has_waiters()):
             self._delivered()
         return handled
@@ -210,9 +221,9 @@ class EventLoop(DriverLock):
                 now = time.monotonic_ns()
 
     def _look_quickly(self) -> int:
-        """Handles the watched words that have changed, in `Pump.quick`; returns the number of messages and events."""
+        """Handles the watched words that have changed, in a compiled turn; returns the messages and events."""
         self._work.look()
-        handled = self._work.take_event_count()
+        handled = self._take_event_count()
         if handled and (self._guests or self._work.has_waiters()):
             self._delivered()
         return handled
@@ -233,11 +244,19 @@ class EventLoop(DriverLock):
         """Does the work after each turn; returns the number of messages and events."""
         self._attend()
         self._look()
-        handled += self._work.take_event_count()
+        handled += self._take_event_count()
         # Asked again: a thread may have begun to wait during this turn.
         if handled and (awaited or self._guests or self._work.has_waiters()):
             self._delivered()
         return handled
+
+    def events_came(self) -> None:
+        """Notes that receivers got events, which the next turn counts; for the driver only."""
+        self.pump.want(EVENTS)
+
+    def _take_event_count(self) -> int:
+        self.pump.unwant(EVENTS)
+        return self._work.take_event_count()
 
     def _must_stop(self) -> bool:
         own = self.pump.owner == self._own_thread
@@ -264,9 +283,9 @@ class EventLoop(DriverLock):
         Returns:
             The rest before the next turn, which waits for work and does not refer to this object; None for no rest.
         """
-        me = self._own_thread = threading.get_ident()
+        self._own_thread = threading.get_ident()
         rested, self._resting = self._resting, False
-        if not rested and not self._take_as_own_thread(me):
+        if not rested and not self._take_as_own_thread():
             return None
         try:
             if self.split:
@@ -372,13 +391,13 @@ class EventLoop(DriverLock):
                 self.poll()
 
     def _due(self) -> int:
-        return 0 if self._hurried else self._next_timer_ns
+        return 0 if self.pump.wants(HURRIED) else self._next_timer_ns
 
     def _housekeeping(self, now: int) -> None:
-        if self._hurried or now >= self._next_timer_ns:
-            self._hurried = False
+        if now >= self._due():
+            self.pump.unwant(HURRIED)
             self._next_timer_ns = self._work.run_timers(now)
-            self.pump.set_timer(0 if self._hurried else max(0, self._next_timer_ns - now))
+            self._set_timer(now)
         self._attend()
 
     def _attend(self) -> None:
@@ -395,8 +414,7 @@ class EventLoop(DriverLock):
 
     def hurry(self) -> None:
         """Makes the timers run in the next turn; any thread may call this, also while the timers run."""
-        self._hurried = True
-        self.pump.set_timer(0)
+        self.pump.want(HURRIED)
 
     # ------------------------------------------------------------------ sleeping
 
@@ -463,7 +481,7 @@ class EventLoop(DriverLock):
                     self._outer = outer
             return self._outer.fileno()
         if self._timer_fd < 0:
-            self.pump.quick_allowed = False  # from now on every call has to arm the wake-up
+            self.pump.want(DESCRIPTOR)  # from now on every call has to arm the wake-up
             self._timer_fd = timerfd.create()
             self._epoll.register(self._timer_fd, select.EPOLLIN)
             self.rearm()

@@ -22,16 +22,22 @@ log = logging.getLogger("ipcbus")
 class Notifier:
     """Notifies the receivers of one context (delivery.slow_path.Failures). No clock: the time is passed in."""
 
-    def __init__(self, subscriptions: Subscriptions, pass_on: Callable[[BaseException], bool]) -> None:
+    def __init__(
+        self,
+        subscriptions: Subscriptions,
+        pass_on: Callable[[BaseException], bool],
+        events_came: Callable[[], object] = lambda: None,
+    ) -> None:
         """Begins without notifications.
 
         Args:
             subscriptions: the receivers.
             pass_on: keeps an error of a callback for the thread that drives, if that has to raise it
                 (`DriverLock.pass_on`).
+            events_came: makes the event loop ask for the count.
         """
         self._subscriptions = subscriptions
-        self._pass_on = pass_on
+        self._pass_on, self._events_came = pass_on, events_came
         self._without_source: list[Subscription] = []
         self._logged_errors: set[tuple[int, str]] = set()
         self._count = 0
@@ -39,6 +45,7 @@ class Notifier:
     def count(self, events: int) -> None:
         """Counts events, and messages read outside of the pump, that receivers got."""
         self._count += events
+        self._events_came()
 
     def take_count(self) -> int:
         """Returns the number of events since the last call."""
@@ -107,6 +114,6 @@ class Notifier:
         """Sends NO_SOURCE_NOTIFICATION to the receivers that `note_sources` found."""
         sourceless, self._without_source = self._without_source, []
         for subscription in sourceless:
-            self._count += 1
+            self.count(1)
             message = event(Origin(subscription.name, ""), MessageType.NO_SOURCE_NOTIFICATION, -1, -1)
             subscription.sink.event(message, self)

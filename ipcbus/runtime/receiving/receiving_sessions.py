@@ -61,7 +61,7 @@ class ReceivingSessions:
             options.delivery_control_maximum_total_map_entries, options.delivery_control_maximum_reassembly_bytes
         )
         self._subscriptions = Subscriptions()
-        self.notifier = Notifier(self._subscriptions, event_loop.pass_on)
+        self.notifier = Notifier(self._subscriptions, event_loop.pass_on, event_loop.events_came)
         self._joiner = SessionJoiner(domain, who, options, network, budget, self.notifier.failed, self.notifier.count)
         self._failover = Failover(self._joiner)
         self._resolution = network.resolution
@@ -340,7 +340,7 @@ class ReceivingSessions:
                     self._leave(session)
         if self._sources_gone:
             self._notify_gone()
-        self.blocked = any(session.demux.blocked for session in self.sessions())
+        self.blocked = self._event_loop.pump.blocked = any(session.demux.blocked for session in self.sessions())
         if any(session.demux.blocked == session.demux.watched for session in self.sessions()):
             self._event_loop.watch(self.sessions())
         return self.blocked or any(session.demux.ring.evicted for session in self.sessions())

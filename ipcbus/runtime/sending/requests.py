@@ -233,11 +233,12 @@ class Requests:
                 if slice_ns <= 0:
                     self._end(request, _timed_out(request))
                     break
-                if event_loop.sequential:
-                    if not event_loop.pump.quick(slice_ns / 1e9, event_loop.loops):
-                        with event_loop.drive_alone():
-                            event_loop.drive(slice_ns, once=True)
-                            event_loop.rearm()
+                if isinstance(event_loop.pump.turn(slice_ns / 1e9), int):
+                    pass  # something came, or the time is over
+                elif event_loop.sequential:
+                    with event_loop.drive_alone():
+                        event_loop.drive(slice_ns, once=True)
+                        event_loop.rearm()
                 else:
                     with event_loop.guest(lambda: queue or request.closed, slice_ns / 1e9) as driven:
                         if driven is not None:

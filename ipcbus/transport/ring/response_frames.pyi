@@ -36,7 +36,7 @@ class ResponseWriter:
             ring: wakes the source.
             urgent: the urgent messages that wait in the control channel, which go first.
             pump: says which thread drives the context.
-            sequential: whether a thread may take the driver lock by `Pump.owner` alone.
+            sequential: whether a thread may take the driver lock for a response.
         """
 
     def send(self, request: int, data: bytes) -> bool:

@@ -1,7 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, embedsignature=True
 """Responses straight into pipes and out of them; the stub has the documentation."""
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.pythread cimport PyThread_get_thread_ident
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memset
 
@@ -55,16 +54,14 @@ cdef class ResponseWriter:
 
     def send(self, uint64_t request, bytes data not None):
         cdef Pump pump = self.pump
-        cdef unsigned long me = PyThread_get_thread_ident()
-        if pump.owner == me:
+        if pump.drives():
             return bool(self.put(request, data))
-        if not self.sequential or pump.owner or pump.driver_waiting:
+        if not self.sequential or not pump.take_if_free():
             return False
-        pump.owner = me
         try:
             return bool(self.put(request, data))
         finally:
-            pump.owner = 0
+            pump.leave()
 
     cdef bint put(self, uint64_t request, bytes data) except? True:
         cdef ResponseFront front

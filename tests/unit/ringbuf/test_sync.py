@@ -31,7 +31,7 @@ def table() -> dict[str, set[str]]:
             continue
         begin = re.match(r"#   SYNC (\w+)", line)
         name = begin[1] if begin else name
-        if re.search(r"(writer|reader|joiner): ", line):
+        if re.search(r"(writer|reader|joiner|driver|waiter): ", line):
             orders = re.findall(r"(?<![\w.])([a-z]+_?[a-z]*)(?=\(|,|$)", line.split(": ", 1)[1])
             found.setdefault(name, set()).update(order.strip() for order in orders)
     return found

@@ -1,15 +1,18 @@
-"""How far a pass of the pump goes; that it delivers every message is in tests/conformance."""
+"""Who drives, when a turn gives way to Python, and how far a pass goes; tests/conformance says that it delivers all."""
 
 from __future__ import annotations
 
+import math
 import tempfile
 import threading
 
 import pytest
 
-from ipcbus.delivery.pump import Pump
+from ipcbus.delivery import pump as pumps
+from ipcbus.delivery.pump import OWN_THREAD, URGENT, Pump
 from ringbuf.memory import Mapping
 from ringbuf.shared_words import SharedWords
+from tests.kit.bus import GIVE_UP_S
 from tests.kit.sessions import Pair
 
 MESSAGES = 600
@@ -39,13 +42,12 @@ def watching() -> tuple[Pump, SharedWords]:
         file.truncate(4096)
         words = SharedWords(Mapping(file.fileno(), 4096, True))
     pump = Pump()
-    pump.quick_allowed = True
     pump.set_timer(60_000_000_000)
     pump.watch([], [words.watched(0)])
     return pump, words
 
 
-def test_a_watched_word_that_changes_is_handled_in_a_quick_turn(watching: tuple[Pump, SharedWords]) -> None:
+def test_a_watched_word_that_changes_is_handled_in_a_turn(watching: tuple[Pump, SharedWords]) -> None:
     pump, words = watching
     drivers = []
 
@@ -55,9 +57,9 @@ def test_a_watched_word_that_changes_is_handled_in_a_quick_turn(watching: tuple[
         return 3
 
     pump.look = look
-    assert pump.quick(0.0, 1) == 0
+    assert pump.turn(0) == 0
     words.store64(0, 1)
-    assert [pump.quick(0.0, 1), pump.quick(0.0, 1)] == [3, 0]
+    assert [pump.turn(0), pump.turn(0)] == [3, 0]
     assert (drivers, pump.owner) == ([threading.get_ident()], 0)
 
 
@@ -70,7 +72,154 @@ def test_an_error_while_a_word_is_handled_leaves_the_pump_free(watching: tuple[P
     pump.look = fail
     words.store64(0, 1)
     with pytest.raises(KeyboardInterrupt):
-        pump.quick(0.0, 1)
+        pump.turn(0)
     assert pump.owner == 0
     pump.look = None
-    assert pump.quick(0.0, 1) == 0
+    assert type(pump.turn(0)) is float
+
+
+FOREVER_NS = 1 << 62
+REASONS = [
+    pumps.CLOSED,
+    pumps.HURRIED,
+    pumps.URGENT,
+    pumps.GUESTS,
+    pumps.TASKS,
+    pumps.DESCRIPTOR,
+    pumps.NETWORK,
+    pumps.EVENTS,
+    pumps.SPLIT,
+]
+
+
+@pytest.fixture
+def pump() -> Pump:
+    made = Pump()
+    made.set_timer(FOREVER_NS)
+    return made
+
+
+def test_a_turn_with_nothing_to_do_looks_and_returns(pump: Pump) -> None:
+    assert [pump.turn(timeout) for timeout in (0, 0.0, -1.5, -7)] == [0] * 4
+    assert type(pump.turn(0)) is int
+    assert pump.owner == 0
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_each_reason_sends_a_turn_to_python_until_it_is_taken_back(pump: Pump, reason: int) -> None:
+    pump.want(reason)
+    assert pump.wants(reason)
+    found = pump.turn(0)
+    assert (type(found), found) == (float, 0)
+    assert pump.turn(2.5) == 2.5
+    assert pump.turn(None) == math.inf
+    pump.unwant(reason)
+    assert type(pump.turn(0)) is int
+
+
+def test_the_own_thread_that_waits_keeps_no_turn_from_running(pump: Pump) -> None:
+    pump.want(OWN_THREAD)
+    assert type(pump.turn(0)) is int
+
+
+def test_a_timer_attention_and_an_error_send_a_turn_to_python(pump: Pump) -> None:
+    pump.set_timer(0)
+    assert type(pump.turn(0)) is float
+    pump.set_timer(FOREVER_NS)
+    pump.attention = True
+    assert type(pump.turn(0)) is float
+    pump.attention = False
+    pump.pending_error = KeyboardInterrupt()
+    assert type(pump.turn(0)) is float
+
+
+@pytest.mark.parametrize("timeout", [math.nan, "1", True, object(), 1 << 2000])
+def test_python_checks_odd_timeouts(pump: Pump, timeout: object) -> None:
+    found = pump.turn(timeout)
+    assert found != found
+
+
+def test_a_wait_that_spins_ends_with_its_time_and_one_that_sleeps_goes_on_in_python(pump: Pump) -> None:
+    left = pump.turn(100.0)
+    assert type(left) is float
+    assert 0 < left < 100
+    assert pump.turn(None) == math.inf
+    spinning = Pump(None, 1 << 62, True)
+    spinning.set_timer(FOREVER_NS)
+    assert spinning.turn(0.001) == 0
+    assert type(spinning.turn(0.001)) is int
+    spinning.set_timer(1_000_000)
+    left = spinning.turn(100.0)
+    assert type(left) is float
+    assert 0 < left < 100
+
+
+def test_a_waiting_turn_gives_way_to_a_reason() -> None:
+    spinning = Pump(None, 1 << 62, True)
+    spinning.set_timer(FOREVER_NS)
+    found: list[float] = []
+    thread = threading.Thread(target=lambda: found.append(spinning.turn(None)))
+    thread.start()
+    while not spinning.owner:
+        pass
+    assert spinning.owner == thread.ident
+    assert not spinning.take()
+    assert spinning.turn(3.0) == 3.0  # this thread cannot drive meanwhile
+    spinning.want(URGENT)
+    spinning.poller.poke()
+    thread.join(GIVE_UP_S)
+    assert found == [math.inf]
+    assert spinning.owner == 0
+
+
+def test_one_thread_at_a_time_drives_and_wakes_those_that_wait() -> None:
+    calls: list[int] = []
+    woken: list[Pump] = []
+    pump = Pump(lambda: calls.append(woken[0].owner))
+    woken.append(pump)
+    assert pump.take()
+    assert pump.owner == threading.get_ident()
+    assert not pump.take()
+    pump.give_back()
+    assert not calls
+    pump.set_timer(FOREVER_NS)
+    pump.want(OWN_THREAD)
+    assert pump.turn(0) == 0
+    assert calls == [0]
+    assert pump.take()
+    pump.give_back()
+    assert calls == [0, 0]
+
+
+def test_the_lock_is_free_after_an_error_of_a_waker() -> None:
+    def refuse() -> None:
+        raise ZeroDivisionError
+
+    pump = Pump(refuse)
+    pump.set_timer(FOREVER_NS)
+    pump.want(OWN_THREAD)
+    with pytest.raises(ZeroDivisionError):
+        pump.turn(0)
+    assert pump.owner == 0
+
+
+def test_the_child_of_a_fork_frees_a_pump_that_another_thread_drove(pump: Pump) -> None:
+    thread = threading.Thread(target=pump.take)
+    thread.start()
+    thread.join(GIVE_UP_S)
+    assert pump.owner
+    pump.reset()
+    assert pump.take()
+    pump.reset()  # the forking thread drives on, inside its callback
+    assert pump.owner == threading.get_ident()
+
+
+def test_a_guest_is_noted() -> None:
+    pump = Pump()
+    assert pump.ns_since_guest() > 1_000_000_000
+    pump.note_guest()
+    first = pump.ns_since_guest()
+    pump.set_timer(FOREVER_NS)
+    pump.turn(0)
+    assert first < 1_000_000_000
+    assert pump.ns_since_guest() < 1_000_000_000

@@ -6,6 +6,7 @@ import asyncio
 import os
 from typing import TYPE_CHECKING, Any, cast
 
+from ipcbus.delivery.pump import TASKS, Pump
 from ipcbus.delivery.sink import Sink
 from ipcbus.runtime.loop.aio import AsyncWaiters
 from tests.kit.bus import GIVE_UP_S
@@ -22,6 +23,7 @@ class Loop:
     closing = False
 
     def __init__(self) -> None:
+        self.pump = Pump()
         self.readable, self.ring = os.pipe()
         self.interrupts: Callable[[], object] = lambda: None
 
@@ -48,9 +50,11 @@ def test_a_delivery_wakes_only_the_tasks_of_its_receiver() -> None:
         await asyncio.wait_for(asyncio.gather(*tasks[:2]), GIVE_UP_S)
         assert not tasks[2].done()
         assert waiters.any()
+        assert loop.pump.wants(TASKS)
         tasks[2].cancel()
         await asyncio.wait(tasks)
         assert not waiters.any()
+        assert not loop.pump.wants(TASKS)
         loop.close()
 
     asyncio.run(main())

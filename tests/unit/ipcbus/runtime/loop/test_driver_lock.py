@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ipcbus.delivery.pump import URGENT
 from ipcbus.runtime.loop.driver_lock import DriverLock
 from tests.kit.bus import GIVE_UP_S
 
@@ -80,12 +81,12 @@ def test_who_drives_again_and_again_in_sequential_mode_lets_a_change_through() -
     assert came
 
 
-def test_the_compiled_shortcut_lets_a_change_through() -> None:
+def test_the_compiled_turn_lets_a_change_through() -> None:
     driver_lock = DriverLock(sequential=True, split=False)
-    seen = [driver_lock.pump.driver_waiting]
+    seen = [driver_lock.pump.wants(URGENT)]
     with driver_lock.driver_lock():
-        seen.append(driver_lock.pump.driver_waiting)
-    seen.append(driver_lock.pump.driver_waiting)
+        seen.append(driver_lock.pump.wants(URGENT))
+    seen.append(driver_lock.pump.wants(URGENT))
     for fd in driver_lock._kick_fds:
         os.close(fd)
     assert seen == [False, True, False]

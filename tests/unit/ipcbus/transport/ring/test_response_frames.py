@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ipcbus.delivery.pump import Pump
+from ipcbus.delivery.pump import URGENT, Pump
 from ipcbus.recovery.control_channel import ControlChannel
 from ipcbus.transport.ring.pipe_link import CALLS
 from ipcbus.transport.ring.response_frames import ResponseReader
 from ipcbus.wire import control_messages
 from ringbuf.doorbell import FRAMES
+from tests.kit.bus import GIVE_UP_S
 from tests.kit.pipe_stage import QUEUE, PipeStage
 
 if TYPE_CHECKING:
@@ -164,11 +165,15 @@ def test_only_the_thread_that_drives_sends(stage: PipeStage) -> None:
     assert embedded is not None
     assert [sequential.send(1, b""), embedded.send(1, b"")] == [True, False]
     assert pump.owner == 0
-    pump.driver_waiting = True
+    pump.want(URGENT)
     assert not sequential.send(1, b"")
-    pump.driver_waiting, pump.owner = False, threading.get_ident() + 1
+    pump.unwant(URGENT)
+    other = threading.Thread(target=pump.take)
+    other.start()
+    other.join(GIVE_UP_S)
     assert [sequential.send(1, b""), embedded.send(1, b"")] == [False, False]
-    pump.owner = threading.get_ident()
+    pump.give_back()
+    assert pump.take()
     assert [sequential.send(1, b""), embedded.send(1, b"")] == [True, True]
     assert pump.owner == threading.get_ident()
 

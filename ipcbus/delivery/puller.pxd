@@ -1,0 +1,13 @@
+from ipcbus.delivery.pump cimport Pump
+from ipcbus.delivery.sink cimport Sink
+
+cdef class Puller:
+    cdef Pump pump
+    cdef Sink sink
+    cdef object queue
+    cdef object pops            # popleft of the queue
+    cdef bint may_drive         # messages wait in this queue, not in an event queue
+    cdef public object error    # a BaseException that the next call raises, in Python
+
+    cdef object pop(self)
+    cdef double fill(self, timeout) except? -2
