@@ -47,6 +47,8 @@ _FRONTS = FLAG_PROPERTIES | FLAG_REQUEST | FLAG_GUARANTEED
 _SHOWN_FLAGS = FLAG_START_BATCH | FLAG_END_BATCH | _FRONTS | _RECOVERED_FLAGS
 _NOT_PLAIN = FLAG_FRAGMENT | _FRONTS
 """Flags of items that have to be put together or split before they are delivered."""
+_UNSEEN = 64
+"""Most live messages that join those that wait before the limits are looked at."""
 
 
 class DeliveryController(Controller):
@@ -87,11 +89,8 @@ class DeliveryController(Controller):
         self.next_check_ns = 0
         self._losses, self._tally, self._budget = losses, tally or Tally(), budget
         self._gaps = Gaps()
-        self._order_map: dict[int, tuple[int, bytes, _Times]] = {}
         self._partials: dict[int, Partial] = {}
-        self._next = 0  # in order: everything below it was delivered or reported
         self._entries = 0
-        self._delivered = 0
         self._forgotten = False
         self._promised_from: int | None = (
             0  # history begins there; None while the source has not said how much it keeps
@@ -316,7 +315,12 @@ class DeliveryController(Controller):
 
     def _drain_order_map(self) -> None:
         """Delivers from the order map up to the first gap."""
-        while self._order_map and (message := self._order_map.pop(self._next, None)) is not None:
+        while self._order_map:
+            if not self._partials:
+                self.deliver_waiting(_NOT_PLAIN, _SHOWN_FLAGS, self._losses)
+            message = self._order_map.pop(self._next, None)
+            if message is None:
+                return
             sequence, self._next = self._next, self._next + 1
             flags, payload, times = message
             self._take(sequence, flags, memoryview(payload), times)
@@ -375,7 +379,14 @@ class DeliveryController(Controller):
         # Not in order, live messages go on while a recovery fills the gaps.
         self.fast_path = plain and not self._order_map and (not self._gaps or (recovers and not in_order))
         walks = plain and recovers and self._promised_from is not None
+        waits = in_order and recovers and self._promised_from is not None and not self.skips_live
+        self.may_wait = self._room_to_wait() if waits else 0
         self.retransmitted_next, self.retransmitted_end = (self._gaps.first, self._gaps.first_end) if walks else (0, 0)
+
+    def _room_to_wait(self) -> int:
+        """Returns how many live messages may wait before the limits are looked at again."""
+        room = min(_UNSEEN, self._budget.room // _UNSEEN)
+        return min(room, self.rules.waiting_max - len(self._order_map)) if self.rules.waiting_max else room
 
     def _choose_to_skip(self, *, in_order: bool, recovers: bool) -> None:
         """Skips live messages while a recovery is far behind them, or while too many wait."""

@@ -21,6 +21,10 @@ cdef class Controller:
     cdef public bint skips_live         # only the numbers of live messages are noted: a recovery brings them later
     cdef public uint64_t retransmitted_next     # a retransmitted message with this number may go straight to the sinks
     cdef public uint64_t retransmitted_end      # and so on to below this number
+    cdef public uint64_t _next          # in order: everything below it was delivered or reported
+    cdef public dict _order_map         # the messages that wait: flags, bytes and times by number
+    cdef public long _delivered         # messages that were delivered outside of the demux
+    cdef public long may_wait           # so many next live messages go into the order map without Python
     cdef readonly list sinks
     cdef Sink single_sink               # the one sink, when there is exactly one
     cdef bint pulls                     # one of the sinks may be full

@@ -49,6 +49,11 @@ class Controller:
     published_ticks: int
     """When the datagram of a `take_slowly` call was published."""
     sinks: list[Sink]
+    may_wait: int
+    """So many next live messages, if they are plain, go into the order map without a call of `take_slowly`."""
+    _next: int
+    _order_map: dict[int, tuple[int, bytes, tuple[int, int]]]
+    _delivered: int
 
     def __init__(self, origin: Origin, topic_number: int) -> None: ...
     def set_sinks(self, sinks: Sequence[Sink]) -> None:
@@ -66,6 +71,15 @@ class Controller:
 
         Returns:
             The number of messages that were delivered, or `DROPPED`, or `IN_PLACE`.
+        """
+
+    def deliver_waiting(self, unusual: int, shown: int, failures: Failures) -> None:
+        """Delivers what waits in the order map from `_next` on, up to a missing message or one with an unusual flag.
+
+        Args:
+            unusual: the flags of messages that it leaves.
+            shown: the flags that receivers see.
+            failures: takes the exceptions of callbacks.
         """
 
     def deliver(self, message: Message, failures: Failures) -> None:

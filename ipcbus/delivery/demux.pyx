@@ -51,6 +51,7 @@ cdef class Controller:
     def __init__(self, Origin origin, uint32_t topic_number):
         self.origin = origin
         self.topic_number = topic_number
+        self._order_map = {}
         self.sinks = []
 
     def set_sinks(self, sinks):
@@ -71,6 +72,26 @@ cdef class Controller:
 
     def take_slowly(self, uint64_t sequence, int flags, payload, uint64_t send_ticks, int64_t now_ns):
         raise NotImplementedError("this controller takes only messages in order")
+
+    def deliver_waiting(self, int unusual, int shown, failures):
+        cdef Message message
+        cdef tuple found, times
+        cdef bytes own
+        cdef int flags
+        while self._order_map:
+            found = self._order_map.get(self._next)
+            if found is None:
+                return
+            flags, own, times = found
+            if flags & unusual:
+                return
+            message = own_message(self.origin, PyBytes_AS_STRING(own), len(own), self._next, flags & shown, times[0])
+            message.published_ticks = times[1]
+            # Before the callback, which may end this.
+            del self._order_map[self._next]
+            self._next += 1
+            self._delivered += 1
+            self.deliver(message, failures)
 
     def deliver(self, Message message, failures):
         for sink in list(self.sinks):
@@ -423,6 +444,13 @@ cdef class Demux:
             return 0
         if controller.skips_live:
             controller.expected = max(controller.expected, sequence + (not flags & FLAG_TSNI))
+            return 0
+        if controller.may_wait > 0 and sequence == controller.expected and not flags & UNUSUAL:
+            controller.may_wait -= 1
+            times = (sent_ticks, self.published_ticks)
+            controller._order_map[sequence] = (flags, PyBytes_FromStringAndSize(start, length), times)
+            controller.expected += 1
+            self.messages += 1
             return 0
         if sequence == controller.expected and controller.fast_path and not flags & (FLAG_FRAGMENT | FLAG_TSNI):
             message = message_with_front(controller.origin, start, length, sequence, flags, sent_ticks)

@@ -75,6 +75,11 @@ class ReassemblyBudget:
         """Whether there are more entries than the limit allows."""
         return 0 < self._entries_max < self.entries
 
+    @property
+    def room(self) -> int:
+        """How many more entries the limit allows."""
+        return self._entries_max - self.entries if self._entries_max else 1 << 30
+
     def reserve(self, message_bytes: int) -> bool:
         """Reserves memory for a message; returns False when it would exceed the limit."""
         # A message as long as the limit fits, so its own overhead does not count.

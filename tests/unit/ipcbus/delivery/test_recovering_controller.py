@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import pytest
 
 from ipcbus import MessageFlag
 from ipcbus.delivery.delivery_rules import DeliveryRules
 from ipcbus.delivery.reassembly_budget import ReassemblyBudget
+from ipcbus.delivery.recovering_controller import RecoveringController
 from ipcbus.delivery.retransmitted_feed import RetransmittedFeed
 from tests.kit.datagrams import Item, fragments, info
 from tests.kit.desk import Desk, Seen, data, lost, whole
 from tests.kit.retaining import entry
+
+if TYPE_CHECKING:
+    from ipcbus import Message
 
 UNORDERED = [-1, 0]
 
@@ -221,3 +227,44 @@ def test_fragments_and_headers_are_recovered() -> None:
 
 def test_rules_have_the_defaults_of_the_options() -> None:
     assert (DeliveryRules().proximity, DeliveryRules().waiting_max) == (5000, 10_000)
+
+
+def test_live_messages_wait_without_python_and_within_the_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = 0
+    slowly = RecoveringController.take_slowly
+
+    def count(self: RecoveringController, *arguments: Any) -> int:  # noqa: ANN401
+        nonlocal calls
+        calls += 1
+        return slowly(self, *arguments)
+
+    monkeypatch.setattr(RecoveringController, "take_slowly", count)
+    for waiting_max, slow in ((0, 20), (10, 2)):
+        calls, desk = 0, LateDesk(floor=5, waiting_max=waiting_max)
+        desk.promise(3, 5)
+        for number in range(5, 1005):
+            assert desk.feed(whole(number)) == []
+        assert 0 < calls <= slow
+        assert desk.topic.skips_live is bool(waiting_max)
+        assert desk.tally.order_map_entries <= (waiting_max + 2 if waiting_max else 1001)
+        assert desk.feed(Item(1, 1005, b"in pieces", 0)) == []
+        seen = desk.numbers(3, 4)
+        while desk.missing:
+            seen += desk.numbers(*desk.missing[0])
+        assert [each[1] for each in seen] == list(range(3, 1006))
+
+
+def test_a_callback_that_ends_a_receiver_gets_no_more_of_what_waited() -> None:
+    desk = LateDesk(floor=5)
+    desk.promise(4, 5)
+    desk.feed(*(whole(number) for number in range(5, 100)))
+    desk.session.keep_sinks(1, [])
+
+    def end(message: Message) -> None:
+        if message.sequence_number == 50:
+            desk.session.remove_topic(1)
+
+    desk.receive(1, desk.sink(end))
+    desk.numbers(4, 4)
+    assert [message.sequence_number for message in desk.messages if message.sequence_number >= 0][-1] == 50
+    assert desk.budget.entries == 0
