@@ -58,7 +58,7 @@ def send_paced(station: Station) -> Figures:
 
 def note_delays(station: Station) -> Figures:
     """Receives live messages; returns the p99 of their delays in the time that the third process names."""
-    delays = np.zeros((200_000, 2), np.int64)
+    delays = np.zeros((4_000_000, 2), np.int64)
     count = 0
     data, clock = ipcbus.MessageType.DATA, time.monotonic_ns
 
