@@ -116,3 +116,37 @@ def test_without_it_nothing_changes(bus: Bus, network: Network, keeps: bool) -> 
     balanced(ledger, sent)
     assert ledger.lost > 1000
     assert not [number for number, flags in stopped.flags.items() if flags & MessageFlag.OTR]
+
+
+def test_a_request_that_comes_by_off_transport_recovery_can_be_answered(bus: Bus, network: Network) -> None:
+    """Some of the messages that the transport loses are requests."""
+    count, asks = 3000, range(1000, 1200, 10)
+    stopped = Stopped(bus, 100)
+    network.loses = range((stopped.stops_at + 100) // PER_DATAGRAM, count // PER_DATAGRAM - 20)
+    flags: dict[int, int] = {}
+
+    def answer(message: Message) -> None:
+        if message.type is MessageType.REQUEST:
+            flags[message.sequence_number] = message.flags
+            message.respond(b"%d" % message.sequence_number + message.data)
+
+    stopped.context.receiver("t", answer)
+    answers: list[bytes] = []
+    source = bus.source(late_join=1, **bus.kind.small())
+    bus.joined(source)
+    for number in range(count):
+        if number in asks:
+            source.requests(b" asked", lambda response: answers.append(response.data), timeout=60)
+        else:
+            source.send(body(number), flush=number % PER_DATAGRAM == PER_DATAGRAM - 1)
+        if number == stopped.stops_at + 10:
+            assert stopped.stopped.wait(GIVE_UP_S)
+    source.flush()
+    stopped.go.set()
+    bus.until(lambda: len(answers) == len(asks), "all answers")
+    bus.until(lambda: stopped.books.delivered >= count - len(asks), "all messages")
+    assert answers == [b"%d asked" % number for number in asks]
+    assert sorted(flags) == list(asks)
+    assert all(each & MessageFlag.OTR for each in flags.values())
+    (ledger,) = stopped.books.ledgers.values()
+    assert (ledger.delivered, ledger.lost) == (count - len(asks), 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from tests.system.test_cli_processes import started
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from click.testing import Result
 
@@ -109,3 +111,28 @@ def test_respond_says_that_a_command_fails_or_takes_too_long(domain: str) -> Non
     assert "was killed; raise --timeout" in err
     assert "exit code 1" in err
     assert respond.returncode == 143
+
+
+@pytest.mark.parametrize("how", ["sigterm", "sigint", "timeout"])
+@pytest.mark.parametrize("stubborn", [False, True])
+def test_respond_leaves_no_command_behind(domain: str, tmp_path: Path, how: str, stubborn: bool) -> None:
+    """The shell and its child hold a FIFO open until both have ended."""
+    fifo = tmp_path / "held"
+    os.mkfifo(fifo)
+    line = f"{'trap : TERM; ' if stubborn else ''}exec 3>'{fifo}'; echo begun >&3; sleep 1000; sleep 1000"
+    more = ("--timeout", "0.2") if how == "timeout" else ()
+    with (
+        started("respond", "t", "--exec", line, "--domain", domain, *more) as respond,
+        ipcbus.Context(domain=domain) as context,
+    ):
+        source = context.source("t")
+        source.wait_for_receivers(1, 30)
+        with source.requests(b"x", lambda _: None):
+            with fifo.open() as held:
+                assert held.readline() == "begun\n"
+                if how != "timeout":
+                    respond.send_signal(signal.SIGTERM if how == "sigterm" else signal.SIGINT)
+                assert held.read() == ""
+            respond.send_signal(signal.SIGTERM)
+            respond.communicate(timeout=30)
+    assert respond.returncode == (130 if how == "sigint" else 143)

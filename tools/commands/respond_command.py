@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -16,9 +18,11 @@ from ipcbus_tools.completion import candidates
 from ipcbus_tools.signals import SignalHandler
 
 if TYPE_CHECKING:
-    from ipcbus import Message, Receiver
+    from ipcbus import Message
 
 _SHOWN = 200
+_GRACE_S = 2.0
+"""Time in seconds for a command to end by itself after SIGTERM."""
 
 
 @click.command("respond")
@@ -47,8 +51,9 @@ def command(
     """Answers the requests of TOPIC with the output of COMMAND, one request after the other, until Ctrl-C.
 
     COMMAND gets the request on stdin, and the name of the topic in the variable IPCBUS_TOPIC. A COMMAND that fails
-    answers nothing: the asking side waits until its time is over, and a line on stderr says so. With --json each
-    request is an object on stdout.
+    answers nothing: the asking side waits until its time is over, and a line on stderr says so. A signal that ends
+    ipcbus respond ends a running COMMAND too, with SIGTERM, and 2 s later with SIGKILL. With --json each request is an
+    object on stdout.
 
     \b
     Examples:
@@ -57,41 +62,60 @@ def command(
       ipcbus respond price --exec ./lookup.py -n 10 --json
     """
     environment = os.environ | {"IPCBUS_TOPIC": topic}
+    answered = 0
     with SignalHandler() as signals, ipcbus.Context(config, domain=domain) as context:
         receiver = context.receiver(topic)
-        with signals.interruptible():
-            _answer_all(receiver, line, count, timeout or None, environment, as_json)
+        while count is None or answered < count:
+            with signals.interruptible():
+                message = receiver.receive()
+            if message is None or message.type != MessageType.REQUEST:
+                continue
+            answered += 1
+            output, problem = _run(signals, line, message.data, timeout or None, environment)
+            if not problem:
+                with signals.interruptible():
+                    problem = _respond(message, output)
+            _report(message, len(output), problem, as_json)
 
 
-def _answer_all(
-    receiver: Receiver, line: str, count: int | None, timeout: float | None, environment: dict[str, str], as_json: bool
-) -> None:
-    answered = 0
-    while count is None or answered < count:
-        message = receiver.receive()
-        if message is None or message.type != MessageType.REQUEST:
-            continue
-        answered += 1
-        output, problem = _run(line, message.data, timeout, environment)
-        if not problem:
-            try:
-                message.respond(output)
-            except ipcbus.IpcBusError as error:
-                problem = str(error)
-        _report(message, len(output), problem, as_json)
+def _run(
+    signals: SignalHandler, line: str, data: bytes, timeout: float | None, environment: dict[str, str]
+) -> tuple[bytes, str]:
+    """Runs the command; returns its stdout, and what went wrong, or an empty text. A signal ends the command too."""
+    process = subprocess.Popen(
+        line, shell=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, process_group=0
+    )
+    with process:
+        try:
+            with signals.interruptible():
+                output, _ = process.communicate(data, timeout)
+        except subprocess.TimeoutExpired:
+            _end(process, signal.SIGKILL)
+            return b"", f"{line!r} ran for {timeout:g} s and was killed; raise --timeout"
+        except BaseException:
+            _end(process, signal.SIGTERM)
+            raise
+    if process.returncode:
+        return b"", f"{line!r} ended with exit code {process.returncode}"
+    return output, ""
 
 
-def _run(line: str, data: bytes, timeout: float | None, environment: dict[str, str]) -> tuple[bytes, str]:
-    """Runs the command; returns its stdout, and what went wrong, or an empty text."""
+def _end(process: subprocess.Popen[bytes], signum: signal.Signals) -> None:
+    """Ends the shell and the processes that it has started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signum)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_GRACE_S)
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _respond(message: Message, output: bytes) -> str:
+    """Sends the response; returns what went wrong, or an empty text."""
     try:
-        done = subprocess.run(
-            line, shell=True, input=data, stdout=subprocess.PIPE, timeout=timeout, env=environment, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return b"", f"{line!r} ran for {timeout:g} s and was killed; raise --timeout"
-    if done.returncode:
-        return b"", f"{line!r} ended with exit code {done.returncode}"
-    return done.stdout, ""
+        message.respond(output)
+    except ipcbus.IpcBusError as error:
+        return str(error)
+    return ""
 
 
 def _report(message: Message, length: int, problem: str, as_json: bool) -> None:
