@@ -103,7 +103,7 @@ class EventLoop(DriverLock):
         super().__init__(sequential=sequential, split=split, loops=self.loops, spins=spins)
         self._bell = bell
         self._work = work
-        self._spins = spins
+        self.spins = spins
         self._readers: list[RingReader] = []
         self._watched: Sequence[ReceivingSession] = ()
         self._words: Sequence[WatchedWord] = ()
@@ -193,6 +193,14 @@ class EventLoop(DriverLock):
             self._delivered()
         return handled
 
+    def poll_for(self, timeout_ns: int) -> int:
+        """Polls for messages and watched words for a time, without sleeping, until some come; for the driver only.
+
+        Returns:
+            The number of messages and events delivered.
+        """
+        return self._finish_turn(self.pump.run(timeout_ns, 1 << 62, True), True)
+
     def drive(self, timeout_ns: int, *, once: bool) -> int:
         """Delivers the messages that come within a time; for the driver only.
 
@@ -214,7 +222,7 @@ class EventLoop(DriverLock):
             now = time.monotonic_ns()
             if self._must_stop() or (once and total) or now >= deadline:
                 return total
-            if not self._spins and not handled:
+            if not self.spins and not handled:
                 total += self._finish_turn(self._sleep(min(self._due(), deadline) - now), awaited)
                 if once and total:
                     return total
@@ -316,7 +324,7 @@ class EventLoop(DriverLock):
             now = time.monotonic_ns()
             if handled or self._must_stop():
                 continue
-            if self._spins:
+            if self.spins:
                 if not self.network_is_busy:
                     return functools.partial(_spin, self.pump.poller, self.loops, self._due())
                 continue

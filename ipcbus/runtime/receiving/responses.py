@@ -136,8 +136,9 @@ class Responses:
                 if inside:
                     self.would_block += 1
                     raise WouldBlock(
-                        f"{what}: there is no room on the way to the asking context, and a callback never waits; keep "
-                        "the message and call respond() later, or in another thread"
+                        f"{what}: there is no room on the way to the asking context, and a callback never waits; raise "
+                        "control_channel_queue_maximum here, or keep the message and call respond() later or "
+                        "in another thread"
                     )
                 self.blocked += not waited
             waited = True

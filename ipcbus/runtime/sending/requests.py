@@ -30,6 +30,10 @@ _LOOK_NS = 20_000_000
 """Time in ns between two looks at the receivers of a topic, while a thread waits for a response."""
 _LOOK_RARELY_NS = 100_000_000
 """As `_LOOK_NS`, while no thread waits."""
+_POLL_NS = 200_000
+"""Longest time in ns for which a thread polls for a response before it sleeps; a responder that sleeps is faster."""
+_SLEEPS_AT_ONCE = 16
+"""Number of requests whose threads sleep at once, after one for which polling brought no response."""
 _UNSENT_NS = 10_000_000
 """As `_LOOK_NS`, while a request waits for a receiver."""
 
@@ -134,6 +138,7 @@ class Requests:
         self._look_at_ns = 0
         self._turn_at_ns = FOREVER_NS
         self._begun_before = 0
+        self._sleeps_at_once = 0
         self._logged_errors: set[str] = set()
 
     def attach(self, delivered: Callable[[int], None], waiters: AsyncWaiters) -> None:
@@ -227,6 +232,7 @@ class Requests:
         event_loop, queue = self._event_loop, request.queue
         until_ns = FOREVER_NS if timeout is None else request._begun_ns + int(timeout * 1e9)
         try:
+            self._poll(request, min(until_ns - request._begun_ns, _POLL_NS))
             while not queue and not request.closed:
                 began_ns = time.monotonic_ns()
                 slice_ns = min(until_ns - began_ns, _LOOK_NS)
@@ -249,6 +255,22 @@ class Requests:
             self._end(request, None)
             raise
         return taken(request)
+
+    def _poll(self, request: Request, poll_ns: int) -> None:
+        """Polls for a response instead of sleeping, as long as that brings responses."""
+        event_loop = self._event_loop
+        if event_loop.spins or request.closed or not request._sent or poll_ns <= 0:
+            return
+        if self._sleeps_at_once:
+            self._sleeps_at_once -= 1
+            return
+        began_ns = time.monotonic_ns()
+        with event_loop.guest(lambda: request.closed, poll_ns / 1e9) as driven:
+            if driven is not None:
+                driven.poll_for(poll_ns)
+        # Other work may have ended it early.
+        if time.monotonic_ns() - began_ns >= poll_ns:
+            self._sleeps_at_once = _SLEEPS_AT_ONCE
 
     # ------------------------------------------------------------------ on the driver
 

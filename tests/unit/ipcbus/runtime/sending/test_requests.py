@@ -266,6 +266,23 @@ def test_what_a_callback_raises_is_logged_once_and_the_request_goes_on(
     assert caplog.text.count("on_response of a request on 't' raised") == 1
 
 
+def test_after_polling_in_vain_threads_sleep_at_once_for_some_requests(bus: Bus) -> None:
+    bus.receiver("t", lambda _: None, bus.context("other", mode="embedded"))
+    source = bus.source("t", bus.contexts[0])
+    bus.joined(source)
+    requests = bus.contexts[0]._sending_sessions.requests
+
+    def unanswered() -> int:
+        with pytest.raises(ipcbus.RequestTimeout):
+            source.request(b"x", timeout=0.01)
+        return requests._sleeps_at_once
+
+    # A timer that is due may end the first polls early.
+    bus.until(unanswered, "a poll that ends in vain")
+    left = requests._sleeps_at_once
+    assert [unanswered() for _ in range(left)] == list(range(left - 1, -1, -1))
+
+
 def test_odd_arguments_send_nothing(bus: Bus) -> None:
     bus.receiver("t", lambda _: None, bus.contexts[0])
     source = bus.source("t", bus.contexts[0])
