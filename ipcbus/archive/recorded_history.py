@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ipcbus.archive.log import Log
+    from ipcbus.archive.segments import Chunk
 
 _log = logging.getLogger("ipcbus")
 
@@ -31,7 +32,7 @@ _ROWS: Final = 8192
 _BYTES: Final = 1 << 20
 """About the most bytes of messages that one call reads."""
 _MESSAGES: Final = 1024
-"""Most messages that one call reads."""
+"""Most messages that one call returns."""
 _AGAIN_NS: Final = 10_000_000
 """A lower number was sent by another source of the topic if it was sent this much later than a higher one."""
 _PATIENCE_S: Final = 0.25
@@ -150,6 +151,7 @@ class _TopicLog:
         self._searched, self._search_end = log.bounds()
         self._offset = self._end = self._search_end  # without a search, what is recorded from now on is read
         self._look_at = 0.0
+        self._chunks: deque[tuple[Chunk, NDArray[np.void]]] = deque()  # were read, with the rows that are wanted
         self._ready: deque[OlderMessage] = deque()
         self.grows = False
 
@@ -191,17 +193,32 @@ class _TopicLog:
 
     def read(self, first: int) -> list[OlderMessage] | None:
         """Returns some messages from a number on; an empty list at the end, None while they are searched."""
+        self._drop_below(first)
+        if not self._ready and not self._chunks:
+            if not self._has_more():
+                return []
+            self._fill(first)
+        if not self._ready and self._chunks:
+            self._decode()
+            self._drop_below(first)
+        return list(self._ready) or None
+
+    def _drop_below(self, first: int) -> None:
         while self._ready and self._ready[0].first < first:
             self._ready.popleft()
-        if not self._ready and not self._has_more():
-            return []
-        if not self._ready:
-            self._fill(first)
-            while self._ready and self._ready[0].first < first:
-                self._ready.popleft()
-            if not self._ready:
-                return None
-        return list(self._ready)
+
+    def _decode(self) -> None:
+        """Takes the next messages out of the rows that were read."""
+        chunk, rows = self._chunks.popleft()
+        if len(rows) > _MESSAGES:
+            self._chunks.appendleft((chunk, rows[_MESSAGES:]))
+            rows = rows[:_MESSAGES]
+        data = chunk.data.data
+        for row, count in zip(rows.tolist(), batch_waits.numbers(rows).tolist(), strict=True):
+            position, length, _, _, _, headers, flags, _, last, send_ns, _ = row
+            begin = position - chunk.data_start
+            value = bytes(data[begin : begin + headers + length])
+            self._ready.append(OlderMessage(last - count + 1, last, flags, headers > 0, value, send_ns))
 
     def _has_more(self) -> bool:
         """Returns whether there are rows that were not read."""
@@ -223,18 +240,13 @@ class _TopicLog:
         self._offset = stop
         if not len(offsets):
             return
-        start, end = int(offsets[0]), int(offsets[min(len(offsets), _MESSAGES) - 1]) + 1
+        # A block is read as a whole, for its checksum, so its rows are read in one go.
+        start, end = int(offsets[0]), int(offsets[-1]) + 1
         try:
             end = max(start + 1, self._log.reach(start, end, _BYTES))
-            self._offset = end
+            self._offset = stop if end > offsets[-1] else end
             for chunk in self._log.read(start, end, on_damage=self._damaged, on_hole=self._hole):
-                rows = chunk.rows[self._wanted(chunk.rows)]
-                data = chunk.data.data
-                for row, count in zip(rows.tolist(), batch_waits.numbers(rows).tolist(), strict=True):
-                    position, length, _, _, _, headers, flags, _, last, send_ns, _ = row
-                    begin = position - chunk.data_start
-                    value = bytes(data[begin : begin + headers + length])
-                    self._ready.append(OlderMessage(last - count + 1, last, flags, headers > 0, value, send_ns))
+                self._chunks.append((chunk, chunk.rows[self._wanted(chunk.rows)]))
         except (IpcBusError, OSError) as error:
             self._fault(str(error))
 

@@ -11,7 +11,7 @@ import ipcbus
 from ipcbus import MessageFlag, MessageType
 from ipcbus.archive import Archive, Recorder
 from tests.conformance.test_late_join import Reader, send
-from tests.kit.bus import LBTIPC, LBTSMX, RECEIVER_PACED, Bus, Kind
+from tests.kit.bus import LBTIPC, LBTRU, LBTSMX, RECEIVER_PACED, Bus, Kind
 from tests.kit.forms import FORMS, CallbackTaker, Taker
 from tests.kit.payload import body
 from tests.kit.recording import RecorderProcess, messages, rows_of, until, written
@@ -77,6 +77,18 @@ def test_all_are_flagged_and_each_number_comes_once(bus: Bus, tmp_path: Path) ->
     sent = send(bus, source, 500)
     late.account(sent)
     assert len(late.recovered()) == MANY
+
+
+@embedded
+@pytest.mark.parametrize("kind", [LBTRU], ids=["lbtru"])
+def test_it_works_over_udp_for_a_source_that_keeps_messages(bus: Bus, tmp_path: Path) -> None:
+    source, sent = record(bus, tmp_path, MANY, **FEW)
+    late = Reader(bus, history_archive=str(tmp_path))
+    late.account(sent)
+    sent = send(bus, source, 500)
+    late.account(sent)
+    assert late.ledger.lost == 0
+    assert late.recovered()[:MANY] == list(range(MANY))
 
 
 @embedded
