@@ -107,7 +107,14 @@ class FrameWindow:
     """
 
     def __init__(
-        self, settings: FrameSettings, epoch: int, now_ns: int, *, peer_epoch: int = 0, pace: Pace | None = None
+        self,
+        settings: FrameSettings,
+        epoch: int,
+        now_ns: int,
+        *,
+        peer_epoch: int = 0,
+        pace: Pace | None = None,
+        counts: FrameCounts | None = None,
     ) -> None:
         """Starts without frames.
 
@@ -117,12 +124,13 @@ class FrameWindow:
             now_ns: the time.
             peer_epoch: the epoch of the other side; 0 opens the channel.
             pace: limits the frames that this side sends.
+            counts: its counters, which it may share with other channels; None for its own.
         """
         self.frame_max: int = FRAME_BYTES
         self.over = ""
         """The reason why neither side can send any more; empty before. Frames that have come can still be taken."""
         self.epoch, self.peer_epoch = epoch, peer_epoch
-        self.counts = FrameCounts()
+        self.counts = counts or FrameCounts()
         self._settings, self._pace = settings, pace
         self._sent: deque[_Sent] = deque()  # in the order of numbers, from `_base` on
         self._base = 0
@@ -415,15 +423,18 @@ class FrameWindow:
 class FrameAcceptor:
     """The accepting side for one peer: the channel that exists, and those that the peer may be about to open."""
 
-    def __init__(self, settings: FrameSettings, random: Random, pace: Pace | None = None) -> None:
+    def __init__(
+        self, settings: FrameSettings, random: Random, pace: Pace | None = None, counts: FrameCounts | None = None
+    ) -> None:
         """Starts without a channel.
 
         Args:
             settings: the times.
             random: draws the epochs.
             pace: limits the frames that this side sends.
+            counts: the counters of its channels; None for counters of each channel.
         """
-        self._settings, self._random, self._pace = settings, random, pace
+        self._settings, self._random, self._pace, self._counts = settings, random, pace, counts
         self.window: FrameWindow | None = None
         """The channel; broken ones stay until the peer opens another one."""
         self._candidates: dict[int, int] = {}  # of the peer's epochs, each with the one that it was given
@@ -452,7 +463,9 @@ class FrameAcceptor:
         if window is not None:
             window.end("the other side has opened another channel")
         del self._candidates[packet.sender]
-        self.window = FrameWindow(self._settings, given, now_ns, peer_epoch=packet.sender, pace=self._pace)
+        self.window = FrameWindow(
+            self._settings, given, now_ns, peer_epoch=packet.sender, pace=self._pace, counts=self._counts
+        )
         self.window.receive(packet, now_ns)
         return True
 

@@ -59,6 +59,12 @@ _SOCKET: Final = (
     _own("socket_dgrams_overrun", "packets", "Packets that the kernel dropped because the receive buffer was full."),
 )
 
+_FRAMES: Final[tuple[Row, ...]] = (
+    _own("frames_sent", "frames", "Frames of control channels sent, without retransmissions."),
+    _own("frames_retransmitted", "frames", "Frames of control channels sent again."),
+    _own("frames_rcved", "frames", "Frames of control channels received, without duplicates."),
+)
+
 UPLINK_ROWS: Final[tuple[Row, ...]] = (
     _source("num_clients", "contexts, now", "Receiving contexts that are registered."),
     _source("msgs_sent", "datagrams", "Datagrams sent, without retransmissions."),
@@ -90,6 +96,8 @@ UPLINK_ROWS: Final[tuple[Row, ...]] = (
     _own("dgrams_dropped_malformed", "packets", "Malformed packets, and packets of the wrong type; dropped."),
     _own("dgrams_dropped_sid", "packets", "Packets of another session; dropped."),
     _own("dgrams_dropped_unproven", "packets", "Packets without the cookie of their address; dropped."),
+    *_FRAMES,
+    _own("links_refused", "packets", "Packets of control channels that were refused: too many, or at the end."),
     *_SOCKET,
     _own("unknown_msgs_rcved", "packets", "Packets at the session's socket for an unknown session."),
 )
@@ -136,6 +144,7 @@ RECEPTION_ROWS: Final[tuple[Row, ...]] = (
     _own("acks_sent", "packets", "Signs of life to the source."),
     _own("resets_rcved", "packets", "How often the source did not know the receiver."),
     _own("dgrams_filtered", "datagrams", "Datagrams that the source did not send, as they have other topics only."),
+    *_FRAMES,
     *_SOCKET,
     ("unknown_msgs_rcved", "packets", "Packets for an unknown session.", _CONTEXT + "lbtru_unknown_msgs_rcved"),
 )

@@ -208,10 +208,13 @@ class SendingSession:
         return self._control_words.watched(self._topic_mask_offset(number))
 
     def is_joined(self, number: int) -> bool:
-        """Returns whether a context receives a topic; the slot of a context that has died counts until it is freed."""
+        """Returns whether a context receives a topic, or was evicted and may be about to return over UDP.
+
+        The slot of a context that has died counts until it is freed.
+        """
         if self._control_words.load64(self._topic_mask_offset(number)):
             return True
-        return self.udp_sender is not None and bool(self.udp_sender.joined(number))
+        return self.udp_sender is not None and (bool(self.udp_sender.joined(number)) or self.udp_sender.awaits_evicted)
 
     def receivers(self, number: int) -> int:
         """Returns how many contexts receive a topic."""

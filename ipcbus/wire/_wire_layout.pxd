@@ -263,6 +263,10 @@ typedef struct {
     uint64_t dgrams_dropped_sid;
     uint64_t dgrams_dropped_unproven;
     uint64_t dgrams_filtered;
+    uint64_t frames_sent;
+    uint64_t frames_retransmitted;
+    uint64_t frames_rcved;
+    uint64_t links_refused;
     uint64_t socket_dgrams_sent;
     uint64_t socket_bytes_sent;
     uint64_t socket_dgrams_rcved;
@@ -274,7 +278,7 @@ typedef struct {
     uint64_t socket_dgrams_lost;
     uint64_t socket_dgrams_overrun;
     uint64_t unknown_msgs_rcved;
-    uint8_t pad_360[152];
+    uint8_t pad_392[120];
 } ipcbus_UplinkBoard;
 _Static_assert(sizeof(ipcbus_UplinkBoard) == 512, "UplinkBoard size");
 _Static_assert(offsetof(ipcbus_UplinkBoard, version) == 0, "UplinkBoard.version");
@@ -310,17 +314,21 @@ _Static_assert(offsetof(ipcbus_UplinkBoard, dgrams_dropped_malformed) == 240, "U
 _Static_assert(offsetof(ipcbus_UplinkBoard, dgrams_dropped_sid) == 248, "UplinkBoard.dgrams_dropped_sid");
 _Static_assert(offsetof(ipcbus_UplinkBoard, dgrams_dropped_unproven) == 256, "UplinkBoard.dgrams_dropped_unproven");
 _Static_assert(offsetof(ipcbus_UplinkBoard, dgrams_filtered) == 264, "UplinkBoard.dgrams_filtered");
-_Static_assert(offsetof(ipcbus_UplinkBoard, socket_dgrams_sent) == 272, "UplinkBoard.socket_dgrams_sent");
-_Static_assert(offsetof(ipcbus_UplinkBoard, socket_bytes_sent) == 280, "UplinkBoard.socket_bytes_sent");
-_Static_assert(offsetof(ipcbus_UplinkBoard, socket_dgrams_rcved) == 288, "UplinkBoard.socket_dgrams_rcved");
-_Static_assert(offsetof(ipcbus_UplinkBoard, socket_bytes_rcved) == 296, "UplinkBoard.socket_bytes_rcved");
-_Static_assert(offsetof(ipcbus_UplinkBoard, socket_send_blocked) == 304, "UplinkBoard.socket_send_blocked");
-_Static_assert(offsetof(ipcbus_UplinkBoard, socket_send_refused) == 312, "UplinkBoard.socket_send_refused");
-_Static_assert(offsetof(ipcbus_UplinkBoard, socket_send_too_large) == 320, "UplinkBoard.socket_send_too_large");
-_Static_assert(offsetof(ipcbus_UplinkBoard, socket_dgrams_truncated) == 328, "UplinkBoard.socket_dgrams_truncated");
-_Static_assert(offsetof(ipcbus_UplinkBoard, socket_dgrams_lost) == 336, "UplinkBoard.socket_dgrams_lost");
-_Static_assert(offsetof(ipcbus_UplinkBoard, socket_dgrams_overrun) == 344, "UplinkBoard.socket_dgrams_overrun");
-_Static_assert(offsetof(ipcbus_UplinkBoard, unknown_msgs_rcved) == 352, "UplinkBoard.unknown_msgs_rcved");
+_Static_assert(offsetof(ipcbus_UplinkBoard, frames_sent) == 272, "UplinkBoard.frames_sent");
+_Static_assert(offsetof(ipcbus_UplinkBoard, frames_retransmitted) == 280, "UplinkBoard.frames_retransmitted");
+_Static_assert(offsetof(ipcbus_UplinkBoard, frames_rcved) == 288, "UplinkBoard.frames_rcved");
+_Static_assert(offsetof(ipcbus_UplinkBoard, links_refused) == 296, "UplinkBoard.links_refused");
+_Static_assert(offsetof(ipcbus_UplinkBoard, socket_dgrams_sent) == 304, "UplinkBoard.socket_dgrams_sent");
+_Static_assert(offsetof(ipcbus_UplinkBoard, socket_bytes_sent) == 312, "UplinkBoard.socket_bytes_sent");
+_Static_assert(offsetof(ipcbus_UplinkBoard, socket_dgrams_rcved) == 320, "UplinkBoard.socket_dgrams_rcved");
+_Static_assert(offsetof(ipcbus_UplinkBoard, socket_bytes_rcved) == 328, "UplinkBoard.socket_bytes_rcved");
+_Static_assert(offsetof(ipcbus_UplinkBoard, socket_send_blocked) == 336, "UplinkBoard.socket_send_blocked");
+_Static_assert(offsetof(ipcbus_UplinkBoard, socket_send_refused) == 344, "UplinkBoard.socket_send_refused");
+_Static_assert(offsetof(ipcbus_UplinkBoard, socket_send_too_large) == 352, "UplinkBoard.socket_send_too_large");
+_Static_assert(offsetof(ipcbus_UplinkBoard, socket_dgrams_truncated) == 360, "UplinkBoard.socket_dgrams_truncated");
+_Static_assert(offsetof(ipcbus_UplinkBoard, socket_dgrams_lost) == 368, "UplinkBoard.socket_dgrams_lost");
+_Static_assert(offsetof(ipcbus_UplinkBoard, socket_dgrams_overrun) == 376, "UplinkBoard.socket_dgrams_overrun");
+_Static_assert(offsetof(ipcbus_UplinkBoard, unknown_msgs_rcved) == 384, "UplinkBoard.unknown_msgs_rcved");
 typedef struct {
     uint64_t context_id;
     uint64_t since_ns;
@@ -378,6 +386,9 @@ typedef struct {
     uint64_t acks_sent;
     uint64_t resets_rcved;
     uint64_t dgrams_filtered;
+    uint64_t frames_sent;
+    uint64_t frames_retransmitted;
+    uint64_t frames_rcved;
     uint64_t socket_dgrams_sent;
     uint64_t socket_bytes_sent;
     uint64_t socket_dgrams_rcved;
@@ -389,7 +400,6 @@ typedef struct {
     uint64_t socket_dgrams_lost;
     uint64_t socket_dgrams_overrun;
     uint64_t unknown_msgs_rcved;
-    uint8_t pad_424[24];
     char address[64];
     char reason[512];
 } ipcbus_ReceptionBoard;
@@ -431,17 +441,20 @@ _Static_assert(offsetof(ipcbus_ReceptionBoard, connects_sent) == 304, "Reception
 _Static_assert(offsetof(ipcbus_ReceptionBoard, acks_sent) == 312, "ReceptionBoard.acks_sent");
 _Static_assert(offsetof(ipcbus_ReceptionBoard, resets_rcved) == 320, "ReceptionBoard.resets_rcved");
 _Static_assert(offsetof(ipcbus_ReceptionBoard, dgrams_filtered) == 328, "ReceptionBoard.dgrams_filtered");
-_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_dgrams_sent) == 336, "ReceptionBoard.socket_dgrams_sent");
-_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_bytes_sent) == 344, "ReceptionBoard.socket_bytes_sent");
-_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_dgrams_rcved) == 352, "ReceptionBoard.socket_dgrams_rcved");
-_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_bytes_rcved) == 360, "ReceptionBoard.socket_bytes_rcved");
-_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_send_blocked) == 368, "ReceptionBoard.socket_send_blocked");
-_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_send_refused) == 376, "ReceptionBoard.socket_send_refused");
-_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_send_too_large) == 384, "ReceptionBoard.socket_send_too_large");
-_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_dgrams_truncated) == 392, "ReceptionBoard.socket_dgrams_truncated");
-_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_dgrams_lost) == 400, "ReceptionBoard.socket_dgrams_lost");
-_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_dgrams_overrun) == 408, "ReceptionBoard.socket_dgrams_overrun");
-_Static_assert(offsetof(ipcbus_ReceptionBoard, unknown_msgs_rcved) == 416, "ReceptionBoard.unknown_msgs_rcved");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, frames_sent) == 336, "ReceptionBoard.frames_sent");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, frames_retransmitted) == 344, "ReceptionBoard.frames_retransmitted");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, frames_rcved) == 352, "ReceptionBoard.frames_rcved");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_dgrams_sent) == 360, "ReceptionBoard.socket_dgrams_sent");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_bytes_sent) == 368, "ReceptionBoard.socket_bytes_sent");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_dgrams_rcved) == 376, "ReceptionBoard.socket_dgrams_rcved");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_bytes_rcved) == 384, "ReceptionBoard.socket_bytes_rcved");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_send_blocked) == 392, "ReceptionBoard.socket_send_blocked");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_send_refused) == 400, "ReceptionBoard.socket_send_refused");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_send_too_large) == 408, "ReceptionBoard.socket_send_too_large");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_dgrams_truncated) == 416, "ReceptionBoard.socket_dgrams_truncated");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_dgrams_lost) == 424, "ReceptionBoard.socket_dgrams_lost");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, socket_dgrams_overrun) == 432, "ReceptionBoard.socket_dgrams_overrun");
+_Static_assert(offsetof(ipcbus_ReceptionBoard, unknown_msgs_rcved) == 440, "ReceptionBoard.unknown_msgs_rcved");
 _Static_assert(offsetof(ipcbus_ReceptionBoard, address) == 448, "ReceptionBoard.address");
 _Static_assert(offsetof(ipcbus_ReceptionBoard, reason) == 512, "ReceptionBoard.reason");
     """
@@ -591,6 +604,10 @@ _Static_assert(offsetof(ipcbus_ReceptionBoard, reason) == 512, "ReceptionBoard.r
         uint64_t dgrams_dropped_sid
         uint64_t dgrams_dropped_unproven
         uint64_t dgrams_filtered
+        uint64_t frames_sent
+        uint64_t frames_retransmitted
+        uint64_t frames_rcved
+        uint64_t links_refused
         uint64_t socket_dgrams_sent
         uint64_t socket_bytes_sent
         uint64_t socket_dgrams_rcved
@@ -650,6 +667,9 @@ _Static_assert(offsetof(ipcbus_ReceptionBoard, reason) == 512, "ReceptionBoard.r
         uint64_t acks_sent
         uint64_t resets_rcved
         uint64_t dgrams_filtered
+        uint64_t frames_sent
+        uint64_t frames_retransmitted
+        uint64_t frames_rcved
         uint64_t socket_dgrams_sent
         uint64_t socket_bytes_sent
         uint64_t socket_dgrams_rcved

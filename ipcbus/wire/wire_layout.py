@@ -300,6 +300,8 @@ RECORDER_ENTRY = struct(
     ],
 )
 
+_FRAMES = ("frames_sent", "frames_retransmitted", "frames_rcved")
+
 _SOCKET = (
     "socket_dgrams_sent",
     "socket_bytes_sent",
@@ -331,7 +333,7 @@ UPLINK_BOARD = struct(
             *("rctlr_data_msgs", "rctlr_rx_msgs", "rate_limited_ns", "msgs_sent", "bytes_sent", "rxs_sent"),
             *("rx_bytes_sent", "nak_pckts_rcved", "naks_rcved", "naks_ignored", "naks_shed", "naks_rx_delay_ignored"),
             *("naks_too_old", "ncfs_sent", "sms_sent", "dgrams_dropped_malformed", "dgrams_dropped_sid"),
-            *("dgrams_dropped_unproven", "dgrams_filtered", *_SOCKET),
+            *("dgrams_dropped_unproven", "dgrams_filtered", *_FRAMES, "links_refused", *_SOCKET),
         ),
     ],
 )
@@ -363,7 +365,7 @@ RECEPTION_BOARD = struct(
             *("unrecovered_txw", "unrecovered_tmo"),
             *("unrecovered_full", "dgrams_shed", "dgrams_dropped_size", "dgrams_dropped_type"),
             *("dgrams_dropped_version", "dgrams_dropped_hdr", "dgrams_dropped_sid", "dgrams_dropped_other"),
-            *("connects_sent", "acks_sent", "resets_rcved", "dgrams_filtered", *_SOCKET),
+            *("connects_sent", "acks_sent", "resets_rcved", "dgrams_filtered", *_FRAMES, *_SOCKET),
         ),
         ("address", "S64", 7 * CACHE_LINE),
         ("reason", "S512", 8 * CACHE_LINE),

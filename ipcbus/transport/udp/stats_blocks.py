@@ -90,11 +90,12 @@ class SenderStatsBlock(_StatsBlock):
             self._limited_ns += now_ns - self._limited_since_ns
             self._limited_since_ns = 0
 
-    def show(self, session_socket: SessionSocket, active: bool, now_ns: int) -> None:
-        """Writes the stats block."""
+    def show(self, session_socket: SessionSocket, links: Mapping[str, int], active: bool, now_ns: int) -> None:
+        """Writes the stats block; `links` are the counters of the control channels."""
         sender = self._sender
         self._begin(now_ns)
         self._write(sender.snapshot())
+        self._write(links)
         self._write(_socket_counters((session_socket,)))
         self._write(
             {
@@ -163,12 +164,20 @@ class ReceiverStatsBlock(_StatsBlock):
         self._receiver = reliable_receiver
         self._record["transport"], self._record["address"] = transport, _address(address)
 
-    def show(self, session_sockets: Iterable[SessionSocket], shed: int, reason: str, now_ns: int) -> None:
-        """Writes the stats block."""
+    def show(
+        self,
+        session_sockets: Iterable[SessionSocket],
+        links: Mapping[str, int],
+        shed: int,
+        reason: str,
+        now_ns: int,
+    ) -> None:
+        """Writes the stats block; `links` are the counters of the control channel."""
         receiver = self._receiver
         self._begin(now_ns)
         self._write({name: getattr(receiver.counts, name) for name in receiver.counts.__dataclass_fields__})
         self._write(_socket_counters(session_sockets))
+        self._write(links)
         texts = {"state": receiver.state.name.lower().encode(), "reason": reason.encode(errors="replace")[:512]}
         self._write({"lead": receiver.lead, "missing": receiver.missing, "dgrams_shed": shed, **texts})
         self._end()

@@ -10,7 +10,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ipcbus.recovery.frame_window import FrameAcceptor, FrameSettings, FrameWindow
+from ipcbus.recovery.frame_window import FrameAcceptor, FrameCounts, FrameSettings, FrameWindow
 from ipcbus.wire import udp_packets
 from ipcbus.wire.udp_packets import ENDED
 
@@ -127,6 +127,8 @@ class SenderLinks:
         """Whether a link was opened, broken, or got a packet; the owner sets it back."""
         self.refused = 0
         """Packets of links that were refused, since the session had its largest number of them, or ends."""
+        self.counts = FrameCounts()
+        """The counters of all links."""
         self._closed = False
 
     def __len__(self) -> int:
@@ -147,7 +149,8 @@ class SenderLinks:
             if len(self._peers) >= LINKS_MAX:
                 self._refuse(packet, client)
                 return
-            peer = self._peers[address] = _Peer(client, FrameAcceptor(self._settings, self._random, self._pace))
+            acceptor = FrameAcceptor(self._settings, self._random, self._pace, self.counts)
+            peer = self._peers[address] = _Peer(client, acceptor)
         self._busy[address] = None
         if peer.acceptor.receive(packet, now_ns) and peer.acceptor.window is not None:
             self.opened.append(OpenedLink(client.context_id, peer.acceptor.window))
@@ -159,6 +162,10 @@ class SenderLinks:
         if not packet.flags & ENDED and len(self._refusals) < _UNSENT_MAX:
             answer = _ended(self._session_id, client.cookie, packet)
             self._refusals.append((answer, client.address))
+
+    def counters(self) -> dict[str, int]:
+        """Returns the counters of the links, by their names in the statistics."""
+        return counters(self.counts) | {"links_refused": self.refused}
 
     def wake(self, window: FrameWindow) -> None:
         """Takes note that a window was used."""
@@ -226,6 +233,8 @@ class ReceiverEnd:
         self._settings = settings or FrameSettings()
         self.window: FrameWindow | None = None
         """The end of the link that was opened last; it may be broken."""
+        self.counts = FrameCounts()
+        """The counters of all links."""
         self._answers: list[bytes] = []
         self.has_news = False
         """Whether the link was opened or broken, or got a packet; the owner sets it back."""
@@ -234,7 +243,8 @@ class ReceiverEnd:
         """Opens the link; closes one that is open."""
         if self.window is not None:
             self.window.end("this side has opened another channel")
-        self.window = FrameWindow(self._settings, self._random.getrandbits(32) or 1, now_ns)
+        epoch = self._random.getrandbits(32) or 1
+        self.window = FrameWindow(self._settings, epoch, now_ns, counts=self.counts)
         return self.window
 
     def receive(self, packet: Frame | FrameAck, now_ns: int) -> None:
@@ -272,6 +282,15 @@ class ReceiverEnd:
     def next_ns(self) -> int | None:
         """The time at which to call `turn`; None when nothing is due before the next packet or call of the link."""
         return self.window.next_ns if self.window is not None else None
+
+
+def counters(counts: FrameCounts) -> dict[str, int]:
+    """Returns the counters of links, by their names in the statistics."""
+    return {
+        "frames_sent": counts.frames_sent,
+        "frames_retransmitted": counts.frames_retransmitted,
+        "frames_rcved": counts.frames_rcved,
+    }
 
 
 def _ended(session_id: int, cookie: int, packet: Frame | FrameAck) -> bytes:

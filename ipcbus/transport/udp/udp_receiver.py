@@ -13,7 +13,7 @@ from ipcbus.reliability.reliable_receiver import ReliableReceiver
 from ipcbus.resolution.local import object_names
 from ipcbus.resolution.local.adverts import TRANSPORT_NAMES
 from ipcbus.transport.udp.stats_blocks import ReceiverStatsBlock
-from ipcbus.transport.udp.udp_link import ReceiverEnd, UdpLink
+from ipcbus.transport.udp.udp_link import ReceiverEnd, UdpLink, counters
 from ipcbus.wire.udp_packets import DATA, DATA_HEADER
 from ipcbus.wire.wire_layout import MESSAGE_HEADER_BYTES, RECEPTION_BOARD, TRANSPORT_LBTRM, TRANSPORT_LBTRU
 from ringbuf.channel import OwnedChannel, Shape
@@ -176,7 +176,8 @@ class UdpReceiver:
         if now_ns < self._stats_block.due_ns:
             times.append(self._stats_block.due_ns)
         else:
-            self._stats_block.show(self._session_sockets, self.shed, self.reason, now_ns)
+            links = counters(self._link_end.counts)
+            self._stats_block.show(self._session_sockets, links, self.shed, self.reason, now_ns)
         return min((time for time in times if time is not None), default=None)
 
     def _limit_requests(self) -> bool:
@@ -412,7 +413,7 @@ class UdpReceiver:
         # The slot counts the datagrams that were read from the ring by these names.
         for name in ("msgs_rcved", "bytes_rcved", "lost"):
             found.pop(name, None)
-        return found | {"dgrams_shed": self.shed}
+        return found | counters(self._link_end.counts) | {"dgrams_shed": self.shed}
 
     def leave(self) -> bool:
         """Leaves the session, tells the source, and removes the ring."""

@@ -257,7 +257,7 @@ class UdpSender:
         self._stats_pending = now_ns < due_ns
         if self._stats_pending:
             return due_ns
-        self._stats_block.show(self.session_socket, self.active, now_ns)
+        self._stats_block.show(self.session_socket, self.links.counters(), self.active, now_ns)
         return None
 
     def _update_clients(self, now_ns: int) -> None:
@@ -280,6 +280,11 @@ class UdpSender:
             self.links.has_news = True
             self._note_local(client.context_id for client in self.reliable_sender.clients)
             self._listener.clients_changed()
+
+    @property
+    def awaits_evicted(self) -> bool:
+        """Whether a receiver that was evicted and lives has not registered yet."""
+        return any(not self._is_dead(context_id) for context_id in list(self._evicted))
 
     def joined(self, number: int) -> list[Client]:
         """Returns the clients that receive a topic."""

@@ -59,8 +59,10 @@ NAMED: Final[dict[str, dict[str, str]]] = {
     "uplink": {
         "transport/udp/test_stats_blocks.py::test_time_in_which_the_data_rate_limits": "rate_limited_ns",
         "transport/udp/test_stats_blocks.py::test_counters_and_values_of_the_moment": "unknown_msgs_rcved",
+        "transport/udp/test_udp_link.py::test_counts": "frames_sent frames_retransmitted frames_rcved links_refused",
     },
     "reception": {
+        "transport/udp/test_udp_link.py::test_counts": "frames_sent frames_retransmitted frames_rcved",
         "reliability/test_reliable_receiver.py::test_reset_keeps_what_is_there": "resets_rcved",
         "reliability/test_receive_state.py::test_what_left_the_window_is_not_asked_for": "unrecovered_txw",
         "reliability/test_receive_state.py::test_given_up_and_then_there_after_all": "unrecovered_tmo late",
@@ -429,9 +431,7 @@ def a_source_that_filters(domain: str) -> Iterator[Found]:
     yield {"uplink": pair.there.snapshot(), "reception": dataclasses.asdict(pair.here.counts)}
 
 
-@moves(
-    uplink="clients_refused clients_silent dgrams_dropped_malformed dgrams_dropped_sid dgrams_dropped_unproven",
-)
+@moves(uplink="clients_refused clients_silent dgrams_dropped_malformed dgrams_dropped_sid dgrams_dropped_unproven")
 def strangers(domain: str) -> Iterator[Found]:
     del domain
     end = ends.source()

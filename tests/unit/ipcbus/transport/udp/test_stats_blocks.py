@@ -58,7 +58,7 @@ class Shown:
         self.joined = np.frombuffer(self.ring.view(at), np.dtype("<u8"), TOPICS)
 
     def show(self, now_ns: int = 0) -> None:
-        self.board.show(Port(), True, now_ns)  # type: ignore[arg-type]
+        self.board.show(Port(), {}, True, now_ns)  # type: ignore[arg-type]
 
     def join(self, number: int, topics: tuple[int, ...] = ()) -> tuple[str, int]:
         """Registers a client; returns its address."""

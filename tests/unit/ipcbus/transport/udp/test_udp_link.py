@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ipcbus.reliability.clients import Client, State
 from ipcbus.reliability.rate_limiter import RateLimiter
-from ipcbus.transport.udp.udp_link import LINKS_MAX, ReceiverEnd, SenderLinks
+from ipcbus.transport.udp.udp_link import LINKS_MAX, ReceiverEnd, SenderLinks, counters
 from ipcbus.wire import udp_packets
 from ipcbus.wire.udp_packets import ENDED, Frame, FrameAck
 
@@ -167,3 +167,33 @@ def test_a_receiver_that_is_not_registered_sends_nothing_and_answers_later() -> 
     assert opening.sender == window.epoch
     end.end("the session has ended")
     assert window.broken == "the session has ended"
+
+
+def test_counts() -> None:
+    """Those of all links of a session, which refuses others at its end."""
+    scene = Scene()
+    windows = [scene.join(port) for port in (1, 2)]
+    scene.exchange()
+    for window in windows:
+        assert window.put(b"frame")
+    scene.ends[1].turn(scene.clients[1].cookie, scene.now)  # lost on the way
+    scene.exchange()
+    scene.now += 1000 * MS
+    scene.exchange()
+    for opened in scene.links.opened:
+        assert opened.window.take() == b"frame"
+        assert opened.window.put(b"answer")
+        scene.links.wake(opened.window)
+    scene.links.turn(scene.now)  # both lost on the way
+    scene.now += 1000 * MS
+    scene.exchange()
+    found = {"frames_sent": 2, "frames_retransmitted": 2, "frames_rcved": 2}
+    assert scene.links.counters() == found | {"links_refused": 0}
+    assert counters(scene.ends[1].counts) == {"frames_sent": 1, "frames_retransmitted": 1, "frames_rcved": 1}
+    scene.links.close()
+    scene.exchange()
+    assert [window.over for window in windows] == ["the other side has no such channel any more"] * 2
+    assert [(window.broken, window.take(), bool(window.broken)) for window in windows] == [("", b"answer", True)] * 2
+    again = scene.ends[1].open(scene.now)
+    scene.exchange()
+    assert (again.broken, scene.links.counters()["links_refused"]) == ("the other side has no room", 1)
