@@ -39,6 +39,7 @@ COMMANDS: Final = {
     "record": "Writes the messages of topics into an archive.",
     "replay": "Sends the messages of an archive or a file again.",
     "archive": "Shows, verifies, repairs and exports an archive.",
+    "gmd": "Shows, verifies, repairs and empties areas of guaranteed delivery.",
     "pipeline": "Reports on recorded traffic, with Spark.",
     "resolver": "Lets contexts of several hosts find each other without multicast.",
     "demo": "Shows the bus at work, and accounts for every message.",

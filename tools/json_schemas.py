@@ -25,6 +25,14 @@ from ipcbus_tools.doctor.diagnosis import Diagnosis
 from ipcbus_tools.pipeline.pipeline_output import PipelineRun
 from ipcbus_tools.rates.topic_rate import TopicFlow
 from ipcbus_tools.render.archive_output import ArchiveInfo, Findings, Repairs
+from ipcbus_tools.render.gmd_output import (
+    AreaContent,
+    AreaInfo,
+    AreaList,
+    AreaMessage,
+    AreaRepair,
+    AreaVerification,
+)
 from ringbuf import codegen
 
 FOLDER: Final = Path(__file__).parents[1] / "docs" / "reference" / "schema"
@@ -39,6 +47,12 @@ DOCUMENTS: Final[dict[str, tuple[type, str]]] = {
     "archive-verify": (Findings, "What `ipcbus archive verify ARCHIVE --json` prints."),
     "archive-repair": (Repairs, "What `ipcbus archive repair ARCHIVE --json` prints."),
     "archive-export": (Export, "What `ipcbus archive export ARCHIVE --json` prints."),
+    "gmd-list": (AreaList, "What `ipcbus gmd list --json` prints."),
+    "gmd-show": (AreaContent, "What `ipcbus gmd show AREA --json` prints."),
+    "gmd-tail": (AreaMessage, "A line of `ipcbus gmd show AREA --tail --json`."),
+    "gmd-verify": (AreaVerification, "What `ipcbus gmd verify AREA --json` prints."),
+    "gmd-repair": (AreaRepair, "What `ipcbus gmd repair AREA --json` prints."),
+    "gmd-purge": (AreaInfo, "What `ipcbus gmd purge AREA --json` prints."),
     "pipeline": (PipelineRun, "What `ipcbus pipeline NAME --json` prints."),
     "doctor": (Diagnosis, "What `ipcbus doctor --json` prints."),
     "echo": (EchoLine, "A line of `ipcbus echo TOPIC --json`."),

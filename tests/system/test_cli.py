@@ -94,7 +94,7 @@ def test_help_names_the_commands() -> None:
     [
         name
         for name in COMMANDS
-        if name not in ("demo-receiver", "completion", "config", "resolver", "archive", "pipeline")
+        if name not in ("demo-receiver", "completion", "config", "resolver", "archive", "gmd", "pipeline")
     ],
 )
 def test_help_of_each_command_has_examples_and_the_common_options(name: str) -> None:

@@ -78,6 +78,7 @@ TESTED_ELSEWHERE: dict[str, str] = {
         "ipcbus/gmd/copy_area.pyx ipcbus/gmd/journal_appender.pyx"
     ),
     "unit/ipcbus/resolution/local/test_registry.py": "ipcbus/resolution/local/adverts.py",
+    "unit/tools/commands/test_gmd_command.py": "ipcbus/gmd/area_inspection.py tools/render/gmd_output.py",
     "unit/ipcbus/storage/test_files.py": "ipcbus/storage/file_calls.pyx",
     "unit/ipcbus/spark/pipelines/test_report_html.py": (
         "ipcbus/spark/pipelines/report_data.py ipcbus/spark/pipelines/report_plots.py"

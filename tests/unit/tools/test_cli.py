@@ -55,7 +55,7 @@ def test_what_is_no_time_is_refused(value: str) -> None:
 )
 def test_what_is_no_domain_is_refused(domain: str, shown: str) -> None:
     for name in COMMANDS:
-        if name not in ("archive", "completion", "config", "pipeline", "resolver"):
+        if name not in ("archive", "completion", "config", "gmd", "pipeline", "resolver"):
             result = CliRunner().invoke(cli, called(name, "--domain", domain))
             assert (result.exit_code, result.stdout) == (2, ""), f"{name}: {result.output}"
             assert result.stderr.startswith("error: --domain ")

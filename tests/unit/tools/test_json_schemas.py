@@ -36,6 +36,17 @@ from ipcbus_tools.render.archive_output import (
     Repairs,
     TopicInfo,
 )
+from ipcbus_tools.render.gmd_output import (
+    AreaContent,
+    AreaDamage,
+    AreaInfo,
+    AreaList,
+    AreaMessage,
+    AreaRepair,
+    AreaStream,
+    AreaVerification,
+    NumberRange,
+)
 from tests.unit.tools.top.recorded import FAST, FEED, SLOW, TRADING, UDP
 
 if TYPE_CHECKING:
@@ -44,6 +55,13 @@ if TYPE_CHECKING:
 EACH = pytest.mark.parametrize("name", json_schemas.DOCUMENTS)
 SESSION = TRADING.session(SLOW)
 OVER_UDP = UDP.session(FEED)
+AREA = AreaInfo(
+    *("/gmd/gateway/orders/receiver", "receiver", "settlement", "orders", "default", "00ff", "", 1, 2, 3, 4, None),
+    missing=(NumberRange(1, 2),),
+    streams=(AreaStream("gateway", "00ff", 5, (NumberRange(7, 8),)),),
+    damaged=0,
+)
+MESSAGE = AreaMessage(1, "all", 2, 0, 0, 5)
 assert SESSION is not None
 assert OVER_UDP is not None
 
@@ -90,6 +108,12 @@ RECORDED: dict[str, Any] = {
             "/traffic", "0" * 32, (Exported("/t.parquet", 1, 2),), (Missing("f/0", None, None, "why", damaged=True),)
         )
     ),
+    "gmd-list": to_plain(AreaList("/gmd", (AREA,))),
+    "gmd-show": to_plain(AreaContent(AREA, (MESSAGE,))),
+    "gmd-tail": to_plain(MESSAGE),
+    "gmd-verify": to_plain(AreaVerification("/gmd", (NumberRange(1, 2),), (AreaDamage("/gmd/area", 1, 2, "why"),))),
+    "gmd-repair": to_plain(AreaRepair("/gmd", 1, 2, (NumberRange(1, 2),))),
+    "gmd-purge": to_plain(AREA),
     "pipeline": to_plain(
         PipelineRun(
             *("report", "/traffic", "0" * 32, 1.5, "/out", "/out/report.html"),

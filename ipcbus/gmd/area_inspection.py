@@ -1,0 +1,109 @@
+"""Reads a GMD area without its lock, also while its owner writes it; nothing is changed."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ipcbus.errors import GmdAreaDamaged, GmdError
+from ipcbus.gmd import journal_records
+from ipcbus.gmd.acknowledgement_file import NAME as ACKNOWLEDGED
+from ipcbus.gmd.acknowledgement_file import read_streams
+from ipcbus.gmd.area_identity import LOCK, gmd_errors, read_identity
+from ipcbus.gmd.journal_recovery import Recovery, incarnation_of, recover
+from ipcbus.gmd.journal_segments import name_of, serials
+from ipcbus.gmd.sender_area import SavedMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from ipcbus.gmd.acknowledgement_file import State, Stream
+    from ipcbus.gmd.area_identity import AreaIdentity
+    from ipcbus.storage.files import Files
+
+_TRIES: Final = 20
+
+
+class Inspected(NamedTuple):
+    """The content of an area at one moment."""
+
+    folder: Path
+    identity: AreaIdentity | None
+    holder: str
+    """The process that uses the area; empty without one."""
+    disk_bytes: int
+    recovery: Recovery | None
+    """The journal of a sender's area."""
+    streams: dict[Stream, State] | None
+    """The acknowledgements in a receiver's area."""
+    faults: list[tuple[str, int, int, str]]
+    """File, offset, length and description of each damaged part; the offset is 0 where the whole file counts."""
+
+
+def inspect(files: Files, folder: Path) -> Inspected:
+    """Reads an area.
+
+    Raises:
+        GmdError: there is no area, or the system refuses.
+    """
+    with gmd_errors():
+        names = files.names(folder)
+        if not names:
+            raise GmdError(f"{folder}: there is no GMD area; 'ipcbus gmd list' shows the areas")
+        faults: list[tuple[str, int, int, str]] = []
+        identity = streams = recovery = None
+        try:
+            identity = read_identity(files, folder)
+            if identity is None and LOCK in names and len(names) > 1:
+                raise GmdAreaDamaged(f"{folder / 'area'}: the file is missing")
+        except GmdAreaDamaged as error:
+            faults.append((str(folder / "area"), 0, 0, str(error)))
+        if ACKNOWLEDGED in names:
+            try:
+                streams = read_streams(files, folder)
+            except GmdAreaDamaged as error:
+                faults.append((str(folder / ACKNOWLEDGED), 0, 0, str(error)))
+                streams = read_streams(files, folder, repair=True)
+        else:
+            recovery = _recovery(files, folder, identity)
+            faults += [(str(each.path), each.offset, each.length, each.text) for each in recovery.faults]
+        size = sum(_size(files, folder / name) for name in names)
+        return Inspected(folder, identity, files.holder(folder / LOCK) or "", size, recovery, streams, faults)
+
+
+def saved_messages(files: Files, found: Inspected, *, after: int = 0) -> Iterator[SavedMessage]:
+    """Yields the unreleased messages of a sender's area; those that its owner has released meanwhile are left out."""
+    recovery = found.recovery
+    if recovery is None:
+        return
+    for first, last in recovery.index.unreleased():
+        for number in range(max(first, after + 1), last + 1):
+            where = recovery.index.where(number)
+            if where is None:
+                continue
+            serial, offset, length, _ = where
+            with contextlib.suppress(GmdError), gmd_errors():
+                with contextlib.closing(files.open(found.folder / name_of(serial))) as file:
+                    data = file.read_at(offset, length)
+                stamp = journal_records.segment_stamp(recovery.incarnation, serial) ^ offset >> 3
+                record = journal_records.read(data, 0, stamp)
+                if record is not None:
+                    yield SavedMessage(number, record.mode, record.second, record.first, record.block, record.body)
+
+
+def _recovery(files: Files, folder: Path, identity: AreaIdentity | None) -> Recovery:
+    """Reads the journal, again if its owner has changed segments meanwhile."""
+    for _ in range(_TRIES):
+        before = serials(files.names(folder))
+        incarnation = identity.incarnation if identity is not None else incarnation_of(files, folder)
+        found = recover(files, folder, incarnation or 0)
+        if not found.damage or serials(files.names(folder)) == before:
+            return found
+    return found
+
+
+def _size(files: Files, path: Path) -> int:
+    with contextlib.suppress(GmdError), gmd_errors(), contextlib.closing(files.open(path)) as file:
+        return file.size()
+    return 0
