@@ -35,7 +35,7 @@ CAPACITY: Final = 1 << 25
 """Bytes of a segment."""
 
 _CAPACITY_MIN: Final = 1 << 16
-_RESERVE: Final = 1 << 15  # room in each segment that only notes and releases may take
+_RESERVE: Final = 1 << 16  # room in each segment that only notes and releases may take
 _STEP_MIN, _STEP_MAX = 1 << 16, 1 << 22
 _FEW: Final = 8  # this number of small segments is fine
 

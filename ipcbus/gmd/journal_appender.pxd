@@ -13,6 +13,8 @@ cdef class JournalAppender(CopyArea):
     cdef uint64_t room          # a message that ends at or before this offset needs no preparation
     cdef uint64_t note_room     # like room, for other records
     cdef readonly uint64_t appended      # bytes of messages that were saved in this segment
+    cdef uint64_t run_first, run_last   # released, and not written yet; 0: nothing is
+    cdef int run_calls
     cdef uint64_t mark          # a SYNCED record is due with this offset; 0: none is
     cdef uint64_t durable, syncing_number
     cdef readonly uint64_t syncing_end
@@ -23,4 +25,5 @@ cdef class JournalAppender(CopyArea):
     cdef int write(self, size_t length) except -1
     cdef int hold(self, size_t length) except -1
     cdef size_t put_mark(self) noexcept
+    cdef int write_run(self) except -1
     cdef int append_other(self, int kind, uint64_t first, uint64_t second, bytes payload) except -1

@@ -15,6 +15,7 @@ from ipcbus.storage.file_calls cimport write_fully
 
 cdef enum:
     LONG_WRITE = 1 << 18    # other threads run during a longer write
+    RUN_CALLS_MAX = 64      # calls of release that one record joins
 
 
 cdef class JournalAppender(CopyArea):
@@ -32,6 +33,8 @@ cdef class JournalAppender(CopyArea):
         self.stamp = segment_stamp(self.incarnation, serial)
         self.serial, self.end = serial, end
         self.room = self.note_room = self.appended = self.mark = self.unsavable = 0
+        self.run_first = self.run_last = 0      # the state of the segment says it
+        self.run_calls = 0
 
     def set_room(self, uint64_t room, uint64_t note_room):
         self.room, self.note_room = room, note_room
@@ -100,18 +103,36 @@ cdef class JournalAppender(CopyArea):
 
     def release(self, uint64_t first, uint64_t last):
         self.unsavable = 0
-        if self.index.drop(first, last) and self.refusal is None:
+        last = min(last, self.last)     # a later message may be saved before the record is written
+        if not self.index.drop(first, last) or self.refusal is not None:
+            return
+        if self.run_last and (first > self.run_last + 1 or last + 1 < self.run_first):
+            self.write_run()
+        self.run_first = min(first, self.run_first) if self.run_last else first
+        self.run_last = max(last, self.run_last)
+        self.run_calls += 1
+        if self.run_calls >= RUN_CALLS_MAX:
+            self.write_run()
+
+    cdef int write_run(self) except -1:
+        cdef uint64_t first = self.run_first, last = self.run_last
+        self.run_first = self.run_last = 0
+        self.run_calls = 0
+        if last:
             try:
                 self.append_other(KIND_RELEASE, first, last, b"")
             except GmdAreaFull:
                 pass    # the next segment says it; until then, a restart sends these messages again
+        return 0
 
     def note(self, bytes payload not None):
         if self.refusal is not None:
             raise GmdError(self.refusal)
+        self.write_run()
         self.append_other(KIND_NOTE, 0, 0, payload)
 
     def note_closed(self):
+        self.write_run()
         self.append_other(KIND_SYNCED, self.mark, 1, b"")
 
     cdef int append_other(self, int kind, uint64_t first, uint64_t second, bytes payload) except -1:

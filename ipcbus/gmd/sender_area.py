@@ -108,7 +108,10 @@ class SenderArea(Protocol):
         """
 
     def release(self, first: int, last: int) -> None:
-        """Gives up the copies of a range of numbers; numbers without a copy are skipped."""
+        """Gives up the copies of a range of numbers; numbers without a copy are skipped.
+
+        A crash brings back the copies of up to 64 calls after the last note: these messages are unreleased again.
+        """
 
     def note(self, payload: bytes) -> None:
         """Appends a note of the sender's machine; a full area has room for notes, too.
