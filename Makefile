@@ -61,6 +61,7 @@ sim: $(STAMPS)/installed ## ten thousand buses, sessions over UDP, recoveries an
 	part "buses in virtual time" $(BIN)/python -m tests.sim $(ARGS); \
 	part "sessions over UDP" $(BIN)/python -m tests.sim.reliability $(ARGS); \
 	part "recoveries" $(BIN)/python -m tests.sim.recovery $(ARGS); \
+	part "guaranteed deliveries" $(BIN)/python -m tests.sim.gmd $(ARGS); \
 	part "archives" $(BIN)/python -m tests.sim.archive $(ARGS); \
 	part "areas of guaranteed senders" $(BIN)/python -m tests.sim.gmd_area $(ARGS)
 

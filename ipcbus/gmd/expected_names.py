@@ -34,8 +34,6 @@ class ExpectedName:
         """The messages that it was expected to acknowledge, without those that are long done."""
         self.owed = NumberRanges()
         """Those of them that it has not acknowledged, and that have not failed."""
-        self.claims = NumberRanges()
-        """Those of them that the receiver may hold for messages that are not for it; see `wire.gmd_messages`."""
         self.failed: dict[int, NumberRanges] = {}
         """Those of them that failed, for each error number."""
         self.is_connected = False
@@ -125,19 +123,15 @@ class ExpectedNames:
             name_id = self._next_id if found is None else found.id
             self._change(Note(sender_notes.NAME, name_id, 0, (), name, disconnect_mode), must=True)
             found = self.by_name[name]
+        ranges = self.unassigned.owed.within(1, next_number - 1)
         if not found.is_active:
-            waiting = [] if self.any_active else self.unassigned.owed.within(1, next_number - 1)
-            self.expect(found, waiting, claims=True, must=True)
-            self.expect(found, [(next_number, NUMBER_MAX)], must=True)
+            ranges.append((next_number, NUMBER_MAX))
+        self.expect(found, ranges, must=True)
         return found
 
-    def expect(self, name: ExpectedName, ranges: Ranges, *, claims: bool = False, must: bool = False) -> None:
+    def expect(self, name: ExpectedName, ranges: Ranges, *, must: bool = False) -> None:
         """Expects a name to acknowledge messages, also those that failed for it; see `register` for errors."""
-        self._change_ranges(sender_notes.EXPECT, name, ranges, sender_notes.CLAIM if claims else 0, must=must)
-
-    def taken(self, name: ExpectedName, ranges: Ranges) -> None:
-        """Takes note that a receiver has recorded claims."""
-        self._change_ranges(sender_notes.TAKEN, name, ranges)
+        self._change_ranges(sender_notes.EXPECT, name, ranges, must=must)
 
     def acknowledge(self, name: ExpectedName, ranges: Ranges) -> None:
         """Takes note that a name has acknowledged messages."""
@@ -153,17 +147,14 @@ class ExpectedNames:
             self._change(Note(sender_notes.CLOSE, name.id, 0, ((number, number),)))
 
     def forget(self, name: ExpectedName, waiting: Ranges) -> None:
-        """Forgets a name that is not active; those of its messages that are `waiting` wait for the first name."""
-        if waiting:
-            self.expect(self.unassigned, waiting)
+        """Forgets a name that is not active; its messages that are `waiting` wait for the next name that registers."""
+        self.expect(self.unassigned, waiting)
         self._change(Note(sender_notes.FORGET, name.id))
 
     def release(self, first: int, last: int) -> None:
         """Takes note that messages are done; the area knows that without a note."""
         for each in self._by_id.values():
             each.owed.remove(first, last)
-            if each.claims:
-                each.claims.remove(first, last)
             if each.failed:
                 each.remove_failed(first, last)
 
@@ -172,7 +163,6 @@ class ExpectedNames:
         for each in self._by_id.values():
             is_open = bool(each.owed) and each.owed.highest == NUMBER_MAX
             each.remove_failed(number, NUMBER_MAX)
-            each.claims.remove(number, NUMBER_MAX)
             each.owed.remove(number, NUMBER_MAX)
             if is_open:
                 each.owed.add(number, NUMBER_MAX)
@@ -219,10 +209,7 @@ class ExpectedNames:
                 if name.failed:
                     name.remove_failed(first, last)
         elif note.kind == sender_notes.EXPECT:
-            self._apply_expect(name, note.ranges, is_claim=note.error == sender_notes.CLAIM)
-        elif note.kind == sender_notes.TAKEN:
-            for first, last in note.ranges:
-                name.claims.remove(first, last)
+            self._apply_expect(name, note.ranges)
         elif note.kind == sender_notes.FAIL:
             for first, last in note.ranges:
                 name.owed.remove(first, last)
@@ -232,6 +219,8 @@ class ExpectedNames:
             self._apply_close(name, note.ranges[0][0])
         elif note.kind == sender_notes.FORGET and note.name_id:
             del self._by_id[note.name_id], self.by_name[name.name]
+            name.owed.clear()
+            name.failed.clear()  # events of its failures may wait
 
     def _apply_name(self, note: Note) -> None:
         known = self._by_id.get(note.name_id)
@@ -242,14 +231,12 @@ class ExpectedNames:
         self._by_id[name.id] = self.by_name[name.name] = name
         self._next_id = max(self._next_id, name.id + 1)
 
-    def _apply_expect(self, name: ExpectedName, ranges: Ranges, *, is_claim: bool) -> None:
+    def _apply_expect(self, name: ExpectedName, ranges: Ranges) -> None:
         for first, last in ranges:
             if name is not self.unassigned:
                 self.unassigned.owed.remove(first, last)
                 self.unassigned.remove_failed(first, last)
                 name.expected.add(first, last)
-                if is_claim:
-                    name.claims.add(first, last)
             name.remove_failed(first, last)
             name.owed.add(first, last)
 
@@ -267,7 +254,6 @@ class ExpectedNames:
                 note = Note(sender_notes.NAME, each.id, 0, (), each.name, each.disconnect_mode)
                 yield sender_notes.encode(note)
                 yield from sender_notes.encode_ranges(sender_notes.EXPECT, each.id, each.expected)
-                yield from sender_notes.encode_ranges(sender_notes.EXPECT, each.id, each.claims, sender_notes.CLAIM)
                 done = each.acknowledged(0, NUMBER_MAX)
                 yield from sender_notes.encode_ranges(sender_notes.ACK, each.id, done)
             for error, ranges in each.failed.items():
@@ -278,11 +264,12 @@ class ExpectedNames:
 
     def done(self, first: int, last: int, terms: DeliveryTerms) -> Iterator[tuple[int, int]]:
         """Yields those of a range of messages whose delivery is complete."""
+        sets = [each.owed for each in self._by_id.values()]
+        sets += [ranges for each in self._by_id.values() for ranges in each.failed.values()]
         for begin, end, mode, _ in terms.runs(first, last):
+            found = without(begin, end, sets)
             if mode == SOME:
-                found = NumberRanges(part for each in self for part in each.acknowledged(begin, end))
-                yield from found
+                acknowledged = (part for each in self for part in each.acknowledged(begin, end))
+                yield from NumberRanges([*found, *acknowledged])
             else:
-                sets = [each.owed for each in self._by_id.values()]
-                failed = [ranges for each in self._by_id.values() for ranges in each.failed.values()]
-                yield from without(begin, end, sets + failed)
+                yield from found

@@ -39,6 +39,8 @@ class ResentMessage(NamedTuple):
     """The header block; empty without headers."""
     data: bytes
     """The value."""
+    is_late: bool
+    """Whether messages with higher numbers were delivered before: it was refused, or it had failed."""
 
 
 class Loss(NamedTuple):
@@ -71,6 +73,7 @@ class HeldMessages:
         self._messages_max, self._bytes_max = messages_max, bytes_max
         self._items: deque[LiveMessage | NumberRanges] = deque()
         self._numbers: deque[int] = deque()
+        self._covered = NumberRanges()
         self._messages = 0
         self.bytes = 0
         """Bytes of the messages."""
@@ -92,6 +95,7 @@ class HeldMessages:
 
     def add(self, message: LiveMessage) -> bool:
         """Appends a message; returns False if it did not fit: its topic numbers are a loss unless it comes again."""
+        self._covered.drop_below(message.first)
         if self._messages >= self._messages_max or self.bytes + message.size > self._bytes_max:
             self.add_loss(message.first, message.last)
             return False
@@ -102,19 +106,24 @@ class HeldMessages:
             self._numbers.append(message.number)
         return True
 
-    def add_loss(self, first: int, last: int) -> None:
-        """Appends a loss."""
+    def add_loss(self, first: int, last: int) -> bool:
+        """Appends a loss without the topic numbers of messages that came again; returns whether any is left."""
+        parts = self._covered.without(first, last)
+        self._covered.drop_below(last + 1)
         loss = self._items[-1] if self._items else None
-        if isinstance(loss, NumberRanges):
-            loss.add(first, last)
-        else:
-            self._items.append(NumberRanges([(first, last)]))
+        if parts and not isinstance(loss, NumberRanges):
+            self._items.append(NumberRanges(parts))
+        elif isinstance(loss, NumberRanges):
+            for part in parts:
+                loss.add(*part)
+        return bool(parts)
 
     def cover(self, first: int, last: int) -> None:
         """Takes note that a message which was sent again had these topic numbers: they are not lost."""
         for item in self._items:
             if isinstance(item, NumberRanges):
                 item.remove(first, last)
+        self._covered.add(first, last)
 
     def pop(self) -> Iterator[LiveMessage | Loss]:
         """Removes the front item, and gives the message, or the losses that are left of it."""

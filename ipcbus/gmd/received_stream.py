@@ -2,7 +2,9 @@
 
 Each number is in one of these states::
 
-    done        acknowledged, or not for this receiver; the receiver's area records these numbers
+    done        acknowledged by the application, or released by the source: the area records these numbers;
+                or settled, which means that the source has nothing for this receiver now: the source is asked again
+                when the receiver registers again
     taken       below `next_number`, and in none of the other sets: the application has it and has not acknowledged it
     hole        below `next_number`: the receiver went on without it, and takes it when the source sends it again
     to come     from `next_number` on
@@ -18,7 +20,7 @@ from ipcbus.wire.control_messages import NUMBER_MAX
 from ipcbus.wire.number_ranges import NumberRanges
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from ipcbus.gmd.gmd_settings import ReceiverSettings
     from ipcbus.gmd.receiver_area import ReceiverArea
@@ -29,6 +31,9 @@ class StreamUser(Protocol):
 
     def detach(self) -> None:
         """Stops delivering, because another session of the sender goes on with the stream."""
+
+    def look_at_gate(self) -> None:
+        """Takes over how far the gate is."""
 
     def update_gate(self) -> None:
         """Opens or closes the gate as the state of the stream says."""
@@ -42,15 +47,17 @@ class ReceivedStream:
         self.sender, self.incarnation = sender, incarnation
         self._area, self._settings = area, settings
         known = area.known(sender, incarnation)
-        self.done = NumberRanges([(0, known.floor), *known.ranges])
-        """Always with number 0."""
+        self.acknowledged = NumberRanges([(0, known.floor), *known.ranges])
+        """The numbers that the area records, always with 0."""
+        self.settled = NumberRanges()
+        """Other numbers that the source says it has not for this receiver."""
+        self.done = NumberRanges(self.acknowledged)
+        """Both of them."""
         self.holes = NumberRanges()
         self.next_number = known.floor + 1
         """The next number in order."""
         self.to_acknowledge = NumberRanges()
         """Done messages of which the source gets an acknowledgement next."""
-        self.to_take = NumberRanges()
-        """Claims of the source of which it is informed, after they are recorded, that they are known."""
         self.to_refuse: list[int] = []
         """Messages that are given up, of which the source is informed next."""
         self.user: StreamUser | None = None
@@ -71,10 +78,12 @@ class ReceivedStream:
             first: first number.
             last: last number; numbers that were not delivered, or that are done already, are skipped.
         """
-        for begin, end in self.done.without(first, min(last, self.next_number - 1)):
+        if self.user is not None:
+            self.user.look_at_gate()
+        for begin, end in self.acknowledged.without(first, min(last, self.next_number - 1)):
             self._unrecorded += end - begin + 1
             self.to_acknowledge.add(begin, end)
-            self.settle(begin, end)
+            self._add_acknowledged(begin, end)
         if self._unrecorded >= self._settings.unrecorded_max:
             self.record()
 
@@ -89,6 +98,8 @@ class ReceivedStream:
         Returns:
             False if the receiver gives the message up, as it was delivered often enough.
         """
+        if self.user is not None:
+            self.user.look_at_gate()
         if number >= self.next_number or number in self.done or number in self.holes:
             return True
         settings = self._settings
@@ -104,16 +115,45 @@ class ReceivedStream:
 
     # ------------------------------------------------------------------ numbers
 
-    def settle(self, first: int, last: int) -> None:
-        """Marks numbers as done, also those that are to come."""
+    def _add_acknowledged(self, first: int, last: int) -> None:
+        self.acknowledged.add(first, last)
         self.done.add(first, last)
+        if self.settled:
+            self.settled.remove(first, last)
+        self._remove_holes(first, last)
+        self._is_dirty = True
+
+    def _remove_holes(self, first: int, last: int) -> None:
         if self.holes:
             self.holes.remove(first, last)
         if self._refusals:
             for number in [each for each in self._refusals if first <= each <= last]:
                 del self._refusals[number]
-        self._is_dirty = True
+
+    def drop_below(self, number: int) -> None:
+        """Treats all numbers below this one as acknowledged: the source has released them."""
+        if self.acknowledged.without(0, number - 1):
+            self._add_acknowledged(0, number - 1)
+            self.skip_done()
+
+    def settle(self, first: int, last: int) -> None:
+        """Takes note that the source has nothing for this receiver; what the application has stays with it."""
+        parts = [*self.holes.within(first, min(last, self.next_number - 1))]
+        if last >= self.next_number:
+            parts += self.done.without(max(first, self.next_number), last)
+        for begin, end in parts:
+            self.settled.add(begin, end)
+            self.done.add(begin, end)
+            self._remove_holes(begin, end)
         self.skip_done()
+
+    def unsettle(self, first: int, last: int) -> None:
+        """Takes note that the source may have messages that were settled."""
+        for begin, end in self.settled.within(first, last):
+            self.settled.remove(begin, end)
+            self.done.remove(begin, end)
+            if begin < self.next_number:
+                self.holes.add(begin, min(end, self.next_number - 1))
 
     def skip_done(self) -> None:
         """Steps over numbers that are done."""
@@ -139,20 +179,12 @@ class ReceivedStream:
 
         That is so when the source lost messages in a power loss, and gives their numbers again.
         """
-        if self.done.highest >= number:
+        self.unsettle(0, NUMBER_MAX)
+        if self.acknowledged.highest >= number:
+            self.acknowledged.remove(number, NUMBER_MAX)
             self.done.remove(number, NUMBER_MAX)
             self._is_dirty = True
         self.go_back(number)
-
-    def claim(self, ranges: Iterable[tuple[int, int]]) -> None:
-        """Takes note that numbers are for this receiver, though the source may have said that they are not."""
-        for first, last in ranges:
-            self.done.remove(first, last)
-            if first < self.next_number:
-                self.holes.add(first, min(last, self.next_number - 1))
-            self.to_acknowledge.remove(first, last)
-            self._is_dirty = True
-            self.to_take.add(first, last)
 
     def wanted_holes(self) -> Iterator[tuple[int, int]]:
         """Yields the holes that do not wait for the end of a backoff."""
@@ -178,7 +210,7 @@ class ReceivedStream:
         """Records what is done; returns False if the area refuses, so that nothing new may be acknowledged."""
         if not self._is_dirty:
             return not self.failing
-        first, *ranges = self.done
+        first, *ranges = self.acknowledged
         was_failing = self.failing
         try:
             self._area.record(self.sender, self.incarnation, first[1], ranges)

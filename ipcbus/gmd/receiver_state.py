@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Protocol
 from ipcbus.gmd.gmd_settings import FOREVER_NS, GmdErrorNumber
 from ipcbus.gmd.held_messages import GaveUp, HeldMessages, LiveMessage, Loss, ResentMessage
 from ipcbus.wire import gmd_messages
+from ipcbus.wire.control_messages import NUMBER_MAX
 from ipcbus.wire.gmd_messages import Delete, Next, Registered, Resent
 from ipcbus.wire.number_ranges import NumberRanges
 
@@ -130,12 +131,14 @@ class GmdReceiver:
             size: bytes that `what` takes.
             what: the message, in a form that may be kept.
         """
-        self._look_at_gate()
+        self.look_at_gate()
         stream = self.stream
-        if self.is_plain or (not number and (self._gate.is_open or self._is_detached)):
+        if self.is_plain or self._is_detached:
+            if number and not self.is_plain:
+                return Verdict.DROP  # the machine that goes on with the stream asks for it
+            return self._pass_behind(LiveMessage(number, first, last, size, what))
+        if not number and self._gate.is_open:
             return Verdict.DELIVER
-        if self._is_detached:
-            return Verdict.DROP  # the machine that goes on with the stream asks for it
         if number and stream is not None and number < stream.next_number:
             self._acknowledge_again(stream, number)
             return Verdict.DROP
@@ -154,12 +157,18 @@ class GmdReceiver:
 
     def loss(self, first: int, last: int) -> Verdict:
         """Takes a loss of the topic; returns DELIVER or HELD. It is reported as far as no resent message covers it."""
-        self._look_at_gate()
+        self.look_at_gate()
         if self.is_plain or self._is_detached:
-            return Verdict.DELIVER
-        self._held.add_loss(first, last)
-        self._wants_tail = True
+            return self._pass_behind(Loss(first, last))
+        self._wants_tail |= self._held.add_loss(first, last)
         self._go_on()
+        return Verdict.HELD
+
+    def _pass_behind(self, item: LiveMessage | Loss) -> Verdict:
+        """Lets something pass behind what is ready."""
+        if not self._ready:
+            return Verdict.DELIVER
+        self._put(item)
         return Verdict.HELD
 
     def take(self) -> ReceivedItem | None:
@@ -168,8 +177,6 @@ class GmdReceiver:
             item = self._ready.popleft()
             if isinstance(item, LiveMessage | ResentMessage):
                 self._ready_bytes -= _size(item)
-                if item.number and self.stream is not None and item.number in self.stream.done:
-                    continue  # deleted while it waited
             if not self._ready:
                 self._go_on()
             return item
@@ -179,25 +186,23 @@ class GmdReceiver:
 
     def acknowledge(self, first: int, last: int) -> None:
         """See `ReceivedStream.acknowledge`."""
-        self._look_at_gate()
         if self.stream is not None:
             self.stream.acknowledge(first, last)
 
     def refuse(self, number: int, delay_ns: int, now_ns: int) -> bool:
         """See `ReceivedStream.refuse`."""
-        self._look_at_gate()
         return self.stream is None or self.stream.refuse(number, delay_ns, now_ns)
 
     # ------------------------------------------------------------------ the source
 
     def channel_lost(self, now_ns: int) -> None:
         """Registers again as soon as there is a channel; the gate stays as it is."""
-        self._look_at_gate()
+        self.look_at_gate()
         self.is_registered, self._asked, self._register_ns = False, None, now_ns
 
     def receive(self, message: GmdAnswer, now_ns: int) -> None:
         """Takes a message of the source, which is what `gmd_messages.decode` returned."""
-        self._look_at_gate()
+        self.look_at_gate()
         if isinstance(message, Registered):
             self._registered(message, now_ns)
         elif self.stream is None or self._is_detached or message.incarnation != self.stream.incarnation:
@@ -226,9 +231,9 @@ class GmdReceiver:
         stream = self._streams.of(message.sender, message.incarnation)
         if stream is not self.stream:
             self._attach(stream, message.next)
-        stream.settle(0, message.low - 1)
-        stream.claim(message.claims)
-        for first, last in stream.done:
+        stream.unsettle(0, NUMBER_MAX)
+        stream.drop_below(message.low)
+        for first, last in stream.acknowledged:
             stream.to_acknowledge.add(max(1, first), last) if last else None
         for first, last in stream.wanted_holes():
             self._wanted.add(first, last)
@@ -280,35 +285,44 @@ class GmdReceiver:
 
     def _take_entry(self, stream: ReceivedStream, entry: Entry) -> None:
         number = entry.number
+        stream.unsettle(number, number)
+        is_late = number in stream.holes
         if entry.topic_numbers is not None:
             self._held.cover(*entry.topic_numbers)
         if number == stream.next_number:
             stream.next_number += 1
             stream.skip_done()
-        elif number in stream.holes:
+        elif is_late:
             stream.holes.remove(number, number)
         else:
             self._acknowledge_again(stream, number)
             return
         self.resent += 1
-        self._put(ResentMessage(*entry))
+        self._put(ResentMessage(*entry, is_late))
 
     def _acknowledge_again(self, stream: ReceivedStream, number: int) -> None:
         """Treats a message that is not expected: an acknowledgement may have been lost."""
-        if number in stream.done:
+        if number in stream.acknowledged:
             self.duplicates += 1
             stream.to_acknowledge.add(number, number)
 
     def _deleted(self, stream: ReceivedStream, message: Delete) -> None:
+        ranges = NumberRanges(message.ranges)
+        waiting, self._ready = self._ready, deque()
+        for item in waiting:
+            if isinstance(item, LiveMessage | ResentMessage) and item.number in ranges:
+                stream.holes.add(item.number, item.number)
+                self._ready_bytes -= _size(item)
+            else:
+                self._ready.append(item)
         for first, last in message.ranges:
-            for begin, end in stream.done.without(first, last):
-                self._ready.append(GaveUp(begin, end))
-                stream.settle(begin, end)
-                self._wanted.remove(begin, end)
+            self._ready.extend(GaveUp(*part) for part in stream.done.without(first, last))
+            stream.settle(first, last)
+            self._wanted.remove(first, last)
 
     def _said_next(self, stream: ReceivedStream, message: Next, now_ns: int) -> None:
         """The source has waited for acknowledgements: what neither comes nor came since its last word is missing."""
-        stream.settle(0, message.low - 1)
+        stream.drop_below(message.low)
         self._wanted.remove(0, message.low - 1)
         known, said_ns = self._next_said
         if known != stream.next_number or not said_ns:
@@ -364,7 +378,7 @@ class GmdReceiver:
         if not isinstance(item, Loss):
             self._ready_bytes += _size(item)
 
-    def _look_at_gate(self) -> None:
+    def look_at_gate(self) -> None:
         """Takes over how far the gate is."""
         if self._gate.is_open and self.stream is not None:
             self.stream.next_number = self._gate.next_number
@@ -395,7 +409,7 @@ class GmdReceiver:
         Returns:
             When to call again at the latest, unless something happens before.
         """
-        self._look_at_gate()
+        self.look_at_gate()
         if self.is_plain or self._is_detached:
             return FOREVER_NS
         stream = self.stream
@@ -426,11 +440,6 @@ class GmdReceiver:
             if not send(gmd_messages.ack(self.topic, self.instance, stream.incarnation, ranges)):
                 return False
             waiting.drop_below(ranges[-1][1] + 1)
-        while stream.to_take:
-            ranges = [part for part, _ in zip(stream.to_take, range(gmd_messages.RANGES_MAX), strict=False)]
-            if not send(gmd_messages.taken(self.topic, self.instance, stream.incarnation, ranges)):
-                return False
-            stream.to_take.drop_below(ranges[-1][1] + 1)
         while stream.to_refuse:
             number, error = stream.to_refuse[0], GmdErrorNumber.RECEIVER_REFUSED
             if not send(gmd_messages.nack(self.topic, self.instance, stream.incarnation, number, error)):
@@ -469,7 +478,7 @@ class GmdReceiver:
 
         Guaranteed messages behind a gap come again when the source sends again.
         """
-        self._look_at_gate()
+        self.look_at_gate()
         if not self._is_detached:
             self._end_holding()
         self._gate.is_open = False
@@ -480,17 +489,21 @@ class GmdReceiver:
             for item in self._held.pop():
                 if isinstance(item, Loss) or not item.number or self.is_plain:
                     self._put(item)
-                elif stream is not None and item.number <= stream.next_number and not stream.failing:
+                elif stream is not None and item.number <= stream.next_number and not self._is_detached:
                     self._pass(stream, item)
         self._wants_tail = False
 
     def detach(self) -> None:
-        """Leaves the stream to another machine, or for good; what `take` did not return is delivered again later."""
-        self._look_at_gate()
+        """Leaves the stream to another machine, or for good.
+
+        Guaranteed messages that `take` did not return are delivered again later; it returns the other ones, and losses.
+        """
+        self.look_at_gate()
         if self._is_detached:
             return
-        self._go_back()
         self._is_detached = True
+        self._end_holding()
+        self._go_back()
         self._gate.is_open = False
         if self.stream is not None:
             self.stream.record()
@@ -505,15 +518,16 @@ class GmdReceiver:
         stream = self.stream
         if stream is None:
             return
-        numbers = [item.number for item in self._ready if isinstance(item, LiveMessage | ResentMessage) and item.number]
-        self._ready = deque(
-            item
-            for item in self._ready
-            if isinstance(item, Loss | GaveUp) or (isinstance(item, LiveMessage) and not item.number)
-        )
-        for number in numbers:
-            if number not in stream.done:
-                stream.holes.add(number, number)
+        left: deque[ReceivedItem] = deque()
+        self._ready_bytes = 0
+        for item in self._ready:
+            if not isinstance(item, LiveMessage | ResentMessage) or not item.number:
+                left.append(item)
+            elif isinstance(item, ResentMessage) and item.is_late and item.number not in stream.done:
+                stream.holes.add(item.number, item.number)
+            elif item.number not in stream.done:
+                stream.go_back(item.number)
+        self._ready = left
 
 
 def _size(item: LiveMessage | ResentMessage) -> int:

@@ -68,19 +68,12 @@ class RegisteredReceiver:
         self._asked = _Asked(request.first, last, max(1, request.bytes_max))
 
     def step(self, area: SenderArea, settings: SenderSettings, build: ResentBuilder, send: SendControl) -> int | None:
-        """Sends the next message; returns the bytes of messages in it, or None when the channel has no room."""
-        while self.answers:
-            if not send(self.peer, self.answers[0], False):
-                return None
-            self.answers.popleft()
-        if self.deletes:
-            ranges = [part for part, _ in zip(self.deletes, range(_DELETES_MAX), strict=False)]
-            if not send(self.peer, gmd_messages.delete(self.topic, self.instance, area.incarnation, ranges), False):
-                return None
-            self.deletes.drop_below(ranges[-1][1] + 1)
-            return 0
+        """Sends the next message; returns the bytes of messages in it, or None when the channel has no room.
+
+        All of them take the same lane, because each one says what is so after those before it.
+        """
         if self._waiting is None:
-            self._waiting = self._next(settings, build)
+            self._waiting = self._next_answer(area) or self._next(settings, build)
             if self._waiting is None:
                 return 0
         message, size = self._waiting
@@ -88,6 +81,15 @@ class RegisteredReceiver:
             return None
         self._waiting = None
         return size
+
+    def _next_answer(self, area: SenderArea) -> tuple[bytes, int] | None:
+        if self.answers:
+            return self.answers.popleft(), 0
+        if self.deletes:
+            ranges = [part for part, _ in zip(self.deletes, range(_DELETES_MAX), strict=False)]
+            self.deletes.drop_below(ranges[-1][1] + 1)
+            return gmd_messages.delete(self.topic, self.instance, area.incarnation, ranges), 0
+        return None
 
     def _next(self, settings: SenderSettings, build: ResentBuilder) -> tuple[bytes, int] | None:
         """Takes the next numbers from what is asked for, and returns their messages as a GMD_RESENT."""
@@ -148,8 +150,6 @@ class ResentBuilder:
         name, entries, size, bits = receiver.name, list[bytes](), 0, 0
         following = max(first, last + 1)
         later = name.failed_within(first, last) if name.failed else []
-        if name.claims:
-            later = sorted([*later, *name.claims.within(first, last)])
         if later and later[0][0] == first:
             following, bits = later[0][1] + 1, MAY_COME_LATER
         else:

@@ -9,9 +9,7 @@ A note, little endian::
 
     BEGIN    a checkpoint begins: what was noted before is void
     NAME     disconnect mode u64, name in UTF-8: this id means this name from now on
-    EXPECT   ranges: the name is to acknowledge these messages; the last number may be NUMBER_MAX, without end; with
-             error 1 they are claims (see `wire.gmd_messages`)
-    TAKEN    ranges: the receiver has recorded these claims
+    EXPECT   ranges: the name is to acknowledge these messages; the last number may be NUMBER_MAX, without end
     ACK      ranges: the name has acknowledged these messages
     FAIL     ranges: these messages failed for the name, with this error number
     CLOSE    first u64: the name does not have to acknowledge messages from this number on
@@ -31,13 +29,10 @@ from ipcbus.wire.control_messages import NUMBER_MAX
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-BEGIN, NAME, EXPECT, ACK, FAIL, CLOSE, FORGET, TIMEOUT, TAKEN = range(1, 10)
+BEGIN, NAME, EXPECT, ACK, FAIL, CLOSE, FORGET, TIMEOUT = range(1, 9)
 
 RANGES_MAX: Final = 1000
 """Most ranges of one note."""
-
-CLAIM: Final = 1
-"""Error of an EXPECT that makes claims."""
 
 _HEAD = struct.Struct("<BBHI")
 _NUMBER = struct.Struct("<Q")
@@ -78,7 +73,7 @@ def decode(payload: bytes) -> Note | None:
         return None
     kind, zero, error, name_id = _HEAD.unpack_from(payload)
     rest = payload[_HEAD.size :]
-    if zero or not BEGIN <= kind <= TAKEN:
+    if zero or not BEGIN <= kind <= TIMEOUT:
         return None
     if kind == NAME:
         if len(rest) <= _NUMBER.size:

@@ -29,7 +29,7 @@ from ipcbus.gmd.gmd_settings import FOREVER_NS, GmdErrorNumber, ZeroReceivers
 from ipcbus.gmd.registered_receiver import RegisteredReceiver, ResentBuilder
 from ipcbus.wire import gmd_messages
 from ipcbus.wire.control_messages import NUMBER_MAX
-from ipcbus.wire.gmd_messages import Ack, Leave, Nack, Register, ResendRequest, Taken
+from ipcbus.wire.gmd_messages import Ack, Leave, Nack, Register, ResendRequest
 from ipcbus.wire.number_ranges import NumberRanges
 
 if TYPE_CHECKING:
@@ -158,9 +158,9 @@ class GmdSender:
             for part in ranges:
                 again.add(*part)
             active = [each for each in self.names if each.is_active]
-            is_claim = name is self.names.unassigned and bool(active)
-            for each in active if is_claim else [name]:
-                self._expect_again(each, ranges, now_ns, is_claim=is_claim)
+            is_new = name is self.names.unassigned and bool(active)
+            for each in active if is_new else [name]:
+                self._expect_again(each, ranges, now_ns, is_new=is_new)
         self._note_deadlines(again, now_ns)
         return sum(end - begin + 1 for begin, end in again)
 
@@ -179,8 +179,8 @@ class GmdSender:
     def forget(self, name: str, now_ns: int) -> bool:
         """Takes a name off; returns False if there is no such name.
 
-        Messages that no receiver has acknowledged wait for the first name that registers, unless another name is to
-        acknowledge them. A connected receiver is refused, and may register again.
+        Messages that only this receiver was to acknowledge go to the receivers that are expected now, or wait for the
+        first one. A connected receiver is refused, and may register again.
         """
         found = self.names.by_name.get(name)
         if found is None:
@@ -200,6 +200,8 @@ class GmdSender:
         )
         waiting = [part for begin, end in alone for part in acknowledged.without(begin, end)]
         self.names.forget(found, waiting)
+        for each in [name for name in self.names if name.is_active] if waiting else ():
+            self._expect_again(each, waiting, now_ns, is_new=True)
         self._settle(left)
         self._check_ns = now_ns
         return True
@@ -227,12 +229,6 @@ class GmdSender:
         elif isinstance(message, ResendRequest):
             receiver.ask(message, self.area.last_number)
             self._has_work(receiver)
-        elif isinstance(message, Taken):
-            self.names.taken(receiver.name, message.ranges)
-            if receiver.name.claims:
-                self._say_registered(receiver)
-            else:
-                self._say_next(receiver)
         elif isinstance(message, Nack):
             ranges = self._kept.within(message.number, min(message.number, self.area.last_number))
             self._fail(
@@ -274,25 +270,16 @@ class GmdSender:
         self._events.append(Registration(name.name, is_connected=True, is_expected=True))
 
     def _say_registered(self, receiver: RegisteredReceiver) -> None:
-        """Says to a receiver how far the numbers are, and what is for it whatever it knows."""
-        following = self.area.last_number + 1
-        claims = list(receiver.name.claims)[: gmd_messages.RANGES_MAX]
+        """Says to a receiver how far the numbers are, upon which it asks for all that it has not acknowledged."""
+        low, following, sender = self._kept.front[0], self.area.last_number + 1, self.area.sender
         receiver.answers.append(
-            gmd_messages.registered(
-                self.topic,
-                receiver.instance,
-                self.area.incarnation,
-                self._low(receiver.name),
-                following,
-                self.area.sender,
-                claims,
-            )
+            gmd_messages.registered(self.topic, receiver.instance, self.area.incarnation, low, following, sender)
         )
         self._has_work(receiver)
 
     def _say_next(self, receiver: RegisteredReceiver) -> None:
         """Says to a receiver how far the numbers are, upon which it asks for what it misses."""
-        low, following = self._low(receiver.name), self.area.last_number + 1
+        low, following = self._kept.front[0], self.area.last_number + 1
         receiver.answers.append(
             gmd_messages.upcoming(self.topic, receiver.instance, self.area.incarnation, low, following)
         )
@@ -306,12 +293,6 @@ class GmdSender:
         self._order.append(receiver)
         self._check_ns = now_ns
 
-    def _low(self, name: ExpectedName) -> int:
-        """Returns the lowest number that is kept for a name."""
-        last = self.area.last_number
-        parts = [*name.owed.within(1, last)[:1], *name.failed_within(1, last)[:1]]
-        return min((first for first, _ in parts), default=last + 1)
-
     def _acknowledged(self, receiver: RegisteredReceiver, ranges: Ranges, now_ns: int) -> None:
         name, last_number = receiver.name, self.area.last_number
         receiver.probe_at_ns, receiver.probe_interval_ns = now_ns + self.settings.probe_ns, 0
@@ -323,9 +304,6 @@ class GmdSender:
                 *(name.failed_within(first, last) if name.failed else ()),
             )
         ]
-        if name.claims:
-            # It acknowledges all that it does not wait for.
-            found = [part for each in found for part in name.claims.without(*each)]
         if found:
             self.acknowledgements += sum(end - begin + 1 for begin, end in found)
             self.names.acknowledge(name, found)
@@ -497,10 +475,10 @@ class GmdSender:
                 self.failures += last - first + 1
                 self._failures.append((first, last, name, error))
 
-    def _expect_again(self, name: ExpectedName, ranges: Ranges, now_ns: int, *, is_claim: bool) -> None:
-        self.names.expect(name, ranges, claims=is_claim)
+    def _expect_again(self, name: ExpectedName, ranges: Ranges, now_ns: int, *, is_new: bool) -> None:
+        self.names.expect(name, ranges)
         for receiver in self._receivers.values():
-            if receiver.name is name and is_claim:
+            if receiver.name is name and is_new:
                 self._say_registered(receiver)
             elif receiver.name is name:
                 self._say_next(receiver)

@@ -17,21 +17,19 @@ tells the named receivers of one context apart, and a restarted receiver from th
     GMD_ACK             incarnation u64, ranges
     GMD_NACK            incarnation u64, number u64, error u64: the receiver gives up a message
     GMD_LEAVE           nothing: the receiver is closed
-    GMD_TAKEN           incarnation u64, ranges: these claims of a GMD_REGISTERED are recorded
 
 and from source to receiver:
 
-    GMD_REGISTERED      incarnation u64, low u64, next u64, claims, name length u16, name of the sender; detail: 0, or
-                        the reason of a refusal (then the numbers are 0); claims: u64 how many, then ranges
+    GMD_REGISTERED      incarnation u64, low u64, next u64, name length u16, name of the sender; detail: 0, or the
+                        reason of a refusal (then the numbers are 0)
     GMD_RESENT          incarnation u64, first u64, next u64, entries; detail: 1 if it ends an answer, 2 if its numbers
                         may come later, so that the receiver does not wait for them
     GMD_DELETE          incarnation u64, ranges: the application deleted these messages
     GMD_NEXT            incarnation u64, low u64, next u64: how far the numbers are now
 
-`low` is the lowest number that the source still keeps for this receiver, `next` the number after the highest one that
-it has given. Claims are numbers below `next` that became this receiver's only after the source may have said that they
-are not for it; the source takes no acknowledgement for them before the GMD_TAKEN. A GMD_NEXT makes the receiver ask
-for messages that may come later. A range is first u64, last u64. An entry of a GMD_RESENT, padded to 8 bytes::
+`low` is the lowest number that the source keeps, `next` the number after the highest one that it has given. A
+GMD_REGISTERED makes the receiver ask again for all that it has not acknowledged, a GMD_NEXT for what may come later. A
+range is first u64, last u64. An entry of a GMD_RESENT, padded to 8 bytes::
 
      0            8                16              24             32                36               40
     +------------+----------------+---------------+--------------+-----------------+----------------+---------
@@ -53,7 +51,7 @@ from ipcbus.wire.control_messages import NUMBER_MAX
 from ipcbus.wire.wire_layout import TOPIC_MASK
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
 (
     GMD_REGISTER,
@@ -61,12 +59,11 @@ if TYPE_CHECKING:
     GMD_ACK,
     GMD_NACK,
     GMD_LEAVE,
-    GMD_TAKEN,
     GMD_REGISTERED,
     GMD_RESENT,
     GMD_DELETE,
     GMD_NEXT,
-) = range(32, 42)
+) = range(32, 41)
 
 ACCEPTED, NAME_IN_USE, NOT_GUARANTEED, UNREGISTERED, TOO_MANY_NAMES, AREA_FAILED = range(6)
 """Reasons of a GMD_REGISTERED: the receiver is registered; a live receiver has the name; the source guarantees nothing;
@@ -93,7 +90,7 @@ _RANGE = struct.Struct("<QQ")
 _INCARNATION = struct.Struct("<Q")
 _ENTRY = struct.Struct("<QqQQII")
 _ONES = (1 << 64) - 1
-_REFUSED = _FOUR.pack(0, 0, 0, 0) + _NAME_LENGTH.pack(0)
+_REFUSED = _THREE.pack(0, 0, 0) + _NAME_LENGTH.pack(0)
 
 RESENT_HEADER: Final = _HEAD.size + _THREE.size
 """Bytes of a GMD_RESENT before its entries."""
@@ -125,9 +122,8 @@ class Registered:
     Attributes:
         refusal: `ACCEPTED`, or the reason of the refusal; then the other attributes mean nothing.
         incarnation: the random number of the sender's area.
-        low: the lowest number that the source still keeps for this receiver; `next` without one.
+        low: the lowest number that the source keeps; `next` without one.
         next: the number after the highest one that was given when the receiver was registered.
-        claims: numbers that are for this receiver, whatever the source said before.
         sender: the `gmd_name` of the source.
     """
 
@@ -137,7 +133,6 @@ class Registered:
     incarnation: int
     low: int
     next: int
-    claims: list[tuple[int, int]]
     sender: str
 
 
@@ -185,16 +180,6 @@ class Leave:
 
     topic: int
     instance: int
-
-
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """Claims that a receiver has recorded: GMD_TAKEN."""
-
-    topic: int
-    instance: int
-    incarnation: int
-    ranges: list[tuple[int, int]]
 
 
 class Entry(NamedTuple):
@@ -255,8 +240,8 @@ class Next:
     next: int
 
 
-GmdMessage = Register | ResendRequest | Ack | Nack | Leave | Taken | Registered | Resent | Delete | Next
-GmdRequest = Register | ResendRequest | Ack | Nack | Leave | Taken
+GmdMessage = Register | ResendRequest | Ack | Nack | Leave | Registered | Resent | Delete | Next
+GmdRequest = Register | ResendRequest | Ack | Nack | Leave
 """What goes from a receiver to a source."""
 GmdAnswer = Registered | Resent | Delete | Next
 """What goes from a source to a receiver."""
@@ -294,9 +279,9 @@ def _decode_short(kind: int, topic: int, instance: int, rest: memoryview) -> Gmd
         limit = None if last == _ONES else last
         is_range = 0 < first <= (NUMBER_MAX if limit is None else limit) <= NUMBER_MAX
         return ResendRequest(topic, instance, incarnation, first, limit, bytes_max) if is_range else None
-    if kind in (GMD_DELETE, GMD_TAKEN):
+    if kind == GMD_DELETE:
         found = _decode_ranges(rest)
-        return (Delete if kind == GMD_DELETE else Taken)(topic, instance, *found) if found else None
+        return Delete(topic, instance, *found) if found else None
     if kind == GMD_NEXT and len(rest) == _THREE.size:
         incarnation, low, following = _THREE.unpack(rest)
         return Next(topic, instance, incarnation, low, following) if 0 < low <= following <= NUMBER_MAX else None
@@ -308,22 +293,16 @@ def _decode_short(kind: int, topic: int, instance: int, rest: memoryview) -> Gmd
 
 def _decode_ranges(rest: memoryview) -> tuple[int, list[tuple[int, int]]] | None:
     """Returns incarnation and ranges; None unless the ranges are sorted and do not touch."""
-    if len(rest) < _INCARNATION.size + _RANGE.size:
+    length = len(rest) - _INCARNATION.size
+    if not _RANGE.size <= length <= RANGES_MAX * _RANGE.size or length % _RANGE.size:
         return None
-    ranges = _ranges_of(rest[_INCARNATION.size :])
-    return None if ranges is None else (_INCARNATION.unpack_from(rest)[0], ranges)
-
-
-def _ranges_of(rest: memoryview) -> list[tuple[int, int]] | None:
-    if len(rest) > RANGES_MAX * _RANGE.size or len(rest) % _RANGE.size:
-        return None
-    ranges = list(_RANGE.iter_unpack(rest))
+    ranges = list(_RANGE.iter_unpack(rest[_INCARNATION.size :]))
     before = -1
     for first, last in ranges:
         if not before + 1 < first <= last:
             return None
         before = last
-    return None if before > NUMBER_MAX else ranges
+    return None if before > NUMBER_MAX else (_INCARNATION.unpack_from(rest)[0], ranges)
 
 
 def _decode_name(rest: memoryview) -> str:
@@ -340,18 +319,14 @@ def _decode_name(rest: memoryview) -> str:
 
 
 def _decode_registered(topic: int, instance: int, refusal: int, rest: memoryview) -> Registered | None:
-    if len(rest) < _FOUR.size or refusal > AREA_FAILED:
+    if len(rest) < _THREE.size or refusal > AREA_FAILED:
         return None
     if refusal:
-        return Registered(topic, instance, refusal, 0, 0, 0, [], "") if rest == _REFUSED else None
-    incarnation, low, following, count = _FOUR.unpack_from(rest)
-    end = _FOUR.size + min(count, RANGES_MAX + 1) * _RANGE.size
-    claims, sender = _ranges_of(rest[_FOUR.size : end]), _decode_name(rest[end:])
-    if claims is None or not sender or not incarnation or not 0 < low <= following <= NUMBER_MAX:
-        return None
-    if claims and claims[-1][1] >= following:
-        return None
-    return Registered(topic, instance, refusal, incarnation, low, following, claims, sender)
+        return Registered(topic, instance, refusal, 0, 0, 0, "") if rest == _REFUSED else None
+    incarnation, low, following = _THREE.unpack_from(rest)
+    sender = _decode_name(rest[_THREE.size :])
+    is_possible = sender and incarnation and 0 < low <= following <= NUMBER_MAX
+    return Registered(topic, instance, refusal, incarnation, low, following, sender) if is_possible else None
 
 
 def _decode_resent(topic: int, instance: int, detail: int, rest: memoryview) -> Resent | None:
@@ -403,19 +378,9 @@ def register(topic: int, instance: int, disconnect_mode: int, name: str) -> byte
     return _head(GMD_REGISTER, topic, instance, disconnect_mode) + _name(name)
 
 
-def registered(
-    topic: int,
-    instance: int,
-    incarnation: int,
-    low: int,
-    following: int,
-    sender: str,
-    claims: Sequence[tuple[int, int]] = (),
-) -> bytes:
+def registered(topic: int, instance: int, incarnation: int, low: int, following: int, sender: str) -> bytes:
     """Returns a GMD_REGISTERED as bytes; `following` is its `next`."""
-    numbers = _FOUR.pack(incarnation, low, following, len(claims))
-    ranges = b"".join([_RANGE.pack(*each) for each in claims])
-    return b"".join((_head(GMD_REGISTERED, topic, instance), numbers, ranges, _name(sender)))
+    return _head(GMD_REGISTERED, topic, instance) + _THREE.pack(incarnation, low, following) + _name(sender)
 
 
 def refused(topic: int, instance: int, refusal: int) -> bytes:
@@ -449,11 +414,6 @@ def entry(number: int, send_time_ns: int, topic_numbers: tuple[int, int] | None,
     first, last = topic_numbers or (_ONES, _ONES)
     head = _ENTRY.pack(number, send_time_ns, first, last, len(block), len(data))
     return b"".join((head, block, data, bytes(-(len(head) + len(block) + len(data)) % 8)))
-
-
-def taken(topic: int, instance: int, incarnation: int, ranges: Iterable[tuple[int, int]]) -> bytes:
-    """Returns a GMD_TAKEN as bytes; see `ack` for the ranges."""
-    return _head(GMD_TAKEN, topic, instance) + _ranges(incarnation, ranges)
 
 
 def resent(

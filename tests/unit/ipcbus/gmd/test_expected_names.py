@@ -14,7 +14,7 @@ from ipcbus.wire.control_messages import NUMBER_MAX
 def state(names: ExpectedNames) -> object:
     return [
         (
-            *(each.id, each.name, each.disconnect_mode, list(each.expected), list(each.owed), list(each.claims)),
+            *(each.id, each.name, each.disconnect_mode, list(each.expected), list(each.owed)),
             {error: list(ranges) for error, ranges in each.failed.items()},
         )
         for each in names.all
@@ -35,9 +35,7 @@ def test_notes_and_checkpoint_make_everything_again() -> None:
     names = ExpectedNames(notes.append)
     one = names.register("one", 0, 5)
     assert list(one.owed) == [(1, NUMBER_MAX)]
-    assert list(one.claims) == [(1, 4)]
     assert list(names.unassigned.owed) == []
-    names.taken(one, [(1, 2)])
     two = names.register("two", 1, 8)
     assert list(two.owed) == [(8, NUMBER_MAX)]
     names.acknowledge(one, [(1, 3), (9, 9)])
@@ -62,7 +60,7 @@ def test_notes_and_checkpoint_make_everything_again() -> None:
 
 def test_notes_of_unknown_names_are_skipped() -> None:
     names = ExpectedNames(lambda _: None)
-    for kind in range(sender_notes.BEGIN, sender_notes.TAKEN + 1):
+    for kind in range(sender_notes.BEGIN, sender_notes.TIMEOUT + 1):
         if kind not in (sender_notes.NAME, sender_notes.BEGIN):
             names.replay(Note(kind, 9, 0, ((1, 1),)))
     assert not list(names)

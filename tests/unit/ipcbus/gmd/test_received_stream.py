@@ -30,7 +30,7 @@ def test_acknowledgements_in_any_order_are_recorded() -> None:
     assert list(stream.to_acknowledge) == [(1, 2), (5, 10)]
     later = stream_of(area)
     assert later.next_number == 3
-    later.settle(3, 4)
+    later.drop_below(5)
     assert later.next_number == 11
 
 
@@ -84,12 +84,28 @@ def test_numbers_that_are_passed_over_are_holes() -> None:
     stream.pass_over(8)
     assert list(stream.holes) == [(3, 4), (7, 7)]
     assert stream.next_number == 8
-    stream.claim([(1, 1), (9, 9)])
-    assert list(stream.holes) == [(1, 1), (3, 4), (7, 7)]
-    assert list(stream.to_take) == [(1, 1), (9, 9)]
     stream.go_back(4)
     assert stream.next_number == 4
-    assert list(stream.holes) == [(1, 1), (3, 3)]
+    assert list(stream.holes) == [(3, 3)]
+
+
+def test_what_is_settled_is_asked_for_again_and_not_recorded() -> None:
+    area = ModelReceiverArea()
+    stream = stream_of(area)
+    stream.next_number = 4
+    stream.pass_over(6)
+    stream.settle(1, 8)
+    assert list(stream.settled) == [(4, 8)]
+    assert stream.next_number == 9
+    stream.acknowledge(2, 2)
+    assert stream.record()
+    assert area.recorded[KEY] == Acknowledged(0, [(2, 2)])
+    stream.unsettle(0, 8)
+    assert list(stream.holes) == [(4, 8)]
+    stream.drop_below(6)
+    assert list(stream.holes) == [(6, 8)]
+    assert stream.record()
+    assert area.recorded[KEY] == Acknowledged(5, [])
 
 
 def test_streams_record_together() -> None:

@@ -232,7 +232,7 @@ def test_a_plain_source_passes() -> None:
     one = Receiver(source)
     one.live(0, 0)
     one.lost(1, 1)
-    one.machine.receive(gmd_messages.Registered(5, 1, gmd_messages.NOT_GUARANTEED, 0, 0, 0, [], ""), 0)
+    one.machine.receive(gmd_messages.Registered(5, 1, gmd_messages.NOT_GUARANTEED, 0, 0, 0, ""), 0)
     one.drain()
     assert one.take() == [0, (1, 1)]
     assert one.machine.is_plain

@@ -20,7 +20,6 @@ from ipcbus.wire.gmd_messages import (
     Registered,
     ResendRequest,
     Resent,
-    Taken,
 )
 from ipcbus.wire.number_ranges import NumberRanges
 from ipcbus.wire.wire_layout import TOPIC_MASK
@@ -58,19 +57,13 @@ def test_messages(
     topic: int, instance: int, incarnation: int, numbers: tuple[int, int], ranges: list[tuple[int, int]], name: str
 ) -> None:
     first, last = numbers
-    claims = [each for each in ranges if each[1] < NUMBER_MAX]
     pairs = (
         (messages.register(topic, instance, 1, name), Register(topic, instance, 1, name)),
         (
             messages.registered(topic, instance, incarnation, first, last, name),
-            Registered(topic, instance, 0, incarnation, first, last, [], name),
+            Registered(topic, instance, 0, incarnation, first, last, name),
         ),
-        (
-            messages.registered(topic, instance, incarnation, first, NUMBER_MAX, name, claims),
-            Registered(topic, instance, 0, incarnation, first, NUMBER_MAX, claims, name),
-        ),
-        (messages.taken(topic, instance, incarnation, ranges), Taken(topic, instance, incarnation, ranges)),
-        (messages.refused(topic, instance, 2), Registered(topic, instance, 2, 0, 0, 0, [], "")),
+        (messages.refused(topic, instance, 2), Registered(topic, instance, 2, 0, 0, 0, "")),
         (
             messages.resend_request(topic, instance, incarnation, first, last, 7),
             ResendRequest(topic, instance, incarnation, first, last, 7),
@@ -90,7 +83,7 @@ def test_messages(
         assert messages.decode(whole + b"\0") is None
         for length in range(len(whole)):
             found = messages.decode(whole[:length])
-            assert found is None or isinstance(found, Ack | Delete | Taken)
+            assert found is None or isinstance(found, Ack | Delete)
 
 
 @given(TOPIC, U64, U64, st.integers(1, 2**40), ENTRIES, st.booleans())
@@ -126,9 +119,6 @@ def test_resent_messages(
         messages.registered(1, 2, 3, 2, 1, "a"),
         messages.registered(1, 2, 3, 0, 1, "a"),
         messages.registered(1, 2, 3, 1, 1, ""),
-        messages.registered(1, 2, 3, 1, 5, "a", [(5, 5)]),
-        messages.registered(1, 2, 3, 1, 5, "a", [(3, 2)]),
-        messages.registered(1, 2, 3, 1, 9000, "a", [(2 * number, 2 * number) for number in range(1, 1026)]),
         messages.refused(1, 2, 6),
         messages.resend_request(1, 2, 3, 0, 5, 1),
         messages.resend_request(1, 2, 3, 6, 5, 1),
