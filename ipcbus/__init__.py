@@ -58,6 +58,7 @@ if TYPE_CHECKING:
         WrongThread,
     )
     from ipcbus.event_queue import EventQueue, EventQueueStatistics
+    from ipcbus.gmd.gmd_events import GmdStatus, Standing
     from ipcbus.message import FragmentInfo, Message, MessageFlag, MessageType, SourceEvent, SourceEventType
     from ipcbus.receiver import Receiver
     from ipcbus.runtime.receiving.session_info import SessionInfo, SourceNotification, SourceNotificationType
@@ -80,6 +81,7 @@ __all__ = [
     "GmdAreaFull",
     "GmdAreaLocked",
     "GmdError",
+    "GmdStatus",
     "IpcBusError",
     "LayoutMismatch",
     "Message",
@@ -103,6 +105,7 @@ __all__ = [
     "SourceEventType",
     "SourceNotification",
     "SourceNotificationType",
+    "Standing",
     "StorageError",
     "StorageFull",
     "TransportError",
@@ -149,6 +152,7 @@ _HOMES = {
         "EventQueue",
         "EventQueueStatistics",
     ),
+    "ipcbus.gmd.gmd_events": ("GmdStatus", "Standing"),
     "ipcbus.message": (
         "FragmentInfo",
         "Message",

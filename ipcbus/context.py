@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ipcbus import context_closing
 from ipcbus.config import Config, ConfigLike, WildcardReceiverOptions
+from ipcbus.dead_letters import DeadLetters
 from ipcbus.delivery.pump import CLOSED
 from ipcbus.errors import ClosedError, TransportError, WrongProcess, WrongThread
 from ipcbus.receiver import Receiver
@@ -163,6 +164,7 @@ class Context:
             wait=self._wait_for_change,
         )
         receiving.responder_of = responses.responder
+        receiving.receptions.publish = DeadLetters(self).publish
         self._timers.show_counters = self._show_counters
         return responses
 
@@ -204,6 +206,12 @@ class Context:
         values = self._config.values("source", topic, **options)
         session, number, entry = self._sending_sessions.open_topic(topic, values)
         source = Source(self, topic, session, number, entry, on_event, values)
+        try:
+            source._guaranteed = self._sending_sessions.guaranteed.add(source, session, number, values)
+        except BaseException:
+            source._refuse_sends()
+            self._sending_sessions.close_topic(session, topic, number, entry)
+            raise
         self._sending_sessions.retain(source, session, number, values)
         session.topic_sources[number] = source
         self._sending_sessions.inform_of(source, session, values)
@@ -339,6 +347,7 @@ class Context:
             return  # another thread closed it meanwhile
         source._refuse_sends()
         source._batch.flush()
+        self._sending_sessions.guaranteed.close(source)
         self._sending_sessions.close_topic(source._session, source.topic, source._number, source._entry)
         self._refresh()
 

@@ -82,6 +82,8 @@ def _end(context: Context) -> None:
             receiver._sink.stop_counting()
             context._waiters.wake(receiver._sink)
         context._receiving_sessions.close()
+    for source in list(context._sources):
+        context._sending_sessions.guaranteed.close(source)
     context._sending_sessions.close()
     context._network.close()
     context._bell.close()

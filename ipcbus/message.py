@@ -19,7 +19,9 @@ class SourceEventType(IntEnum):
         DISCONNECT: a receiving context has left the topic, or has died.
         WAKEUP: there is room again after a send that raised `WouldBlock`.
         RECEIVER_EVICTED: the source has evicted a receiving context that kept it waiting.
-        GMD_FAILURE: a guaranteed message cannot be delivered.
+        GMD_FAILURE: a guaranteed message cannot be delivered. Its copy stays in the GMD area until the application
+            calls `Source.gmd_resend` or `Source.gmd_delete`. Without `on_event` the source logs a warning.
+        GMD_DELIVERED: the delivery of guaranteed messages is complete (option gmd_confirm_delivery).
     """
 
     CONNECT = 1
@@ -27,6 +29,7 @@ class SourceEventType(IntEnum):
     WAKEUP = 3
     RECEIVER_EVICTED = 100
     GMD_FAILURE = 101
+    GMD_DELIVERED = 102
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +40,23 @@ class SourceEvent:
         type: the kind of the event.
         pid: process id of the receiving context; 0 for WAKEUP.
         context_name: name of the receiving context; empty if the context has no name, and for WAKEUP.
+        message: with GMD_FAILURE the message; None if its copy is damaged.
+        receiver: with GMD_FAILURE the `gmd_name` of the receiver; empty if no receiver was expected.
+        error_number: with GMD_FAILURE why, as in SmartSockets: 518 it was not acknowledged within its delivery timeout;
+            519 the receiver went away and did not return; 520 the receiver, whose gmd_disconnect_mode is gmd_failure,
+            went away; 521 no receiver was expected; also 522 the receiver gave it up after gmd_max_deliveries; 24 its
+            copy is damaged.
+        send_time_ns: with GMD_FAILURE when the message was sent for the first time, in ns since the Unix epoch.
+        gmd_sequence_number: the GMD number of the message; with GMD_DELIVERED of the last message.
+        first_gmd_sequence_number: with GMD_DELIVERED the GMD number of the first message.
     """
 
     type: SourceEventType
     pid: int = 0
     context_name: str = ""
+    message: Message | None = None
+    receiver: str = ""
+    error_number: int = 0
+    send_time_ns: int = 0
+    gmd_sequence_number: int = 0
+    first_gmd_sequence_number: int = 0

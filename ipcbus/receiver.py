@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -67,7 +68,14 @@ class Receiver:
                 self._sink, context._receiving_sessions.notifier, on_source=source_notification
             )
         self._rows_lock = threading.Lock()
-        self._puller = Puller(context._event_loop.pump, self._sink)
+        acks = options.gmd_name and options.ipc_gmd_auto_ack and options.ipc_gmd_auto_ack_policy == "first"
+        # The guaranteed messages that each thread has pulled, until its next pull.
+        self._pulled: dict[int, list[Message]] | None = {} if acks and on_message is None else None
+        self._puller: Puller | _AcknowledgingPuller = (
+            Puller(context._event_loop.pump, self._sink)
+            if self._pulled is None
+            else _AcknowledgingPuller(self._acknowledge_pulled)
+        )
 
     @property
     def sessions(self) -> list[SessionInfo]:
@@ -193,6 +201,8 @@ class Receiver:
         try:
             self._check_pull()
             timeout = bounded(timeout)
+            if self._pulled is not None:
+                self._acknowledge_pulled()
             with self._rows_lock, self._context._driver_for(self._sink, timeout) as event_loop:
                 rows = self._sink.start_rows(array)
                 try:
@@ -254,6 +264,7 @@ class Receiver:
             if not self._sink.put_row(message):
                 queue.appendleft(message)
                 return self._sink.rows_filled()
+            self._note_pulled(message)
 
     async def areceive(self) -> Message:
         """Returns the next message or event, in asyncio; `asyncio.wait_for` limits the wait.
@@ -262,6 +273,8 @@ class Receiver:
             ClosedError, IpcBusError, WrongProcess: as in `receive`.
         """
         try:
+            if self._pulled is not None:
+                self._acknowledge_pulled()
             while True:
                 message = self._take()
                 if message is not None:
@@ -394,10 +407,42 @@ class Receiver:
             message: Message = self._sink.queue.popleft()
         except IndexError:
             return None
+        if self._pulled is not None:
+            self._note_pulled(message)
         if self._context._receiving_sessions.blocked:
             self._made_room()
         return message
 
+    def _note_pulled(self, message: Message) -> None:
+        if self._pulled is not None and message.gmd_sequence_number:
+            self._pulled.setdefault(threading.get_ident(), []).append(message)
+
+    def _acknowledge_pulled(self) -> None:
+        """Acknowledges the guaranteed messages that this thread has pulled before."""
+        if self._pulled:
+            for message in self._pulled.pop(threading.get_ident(), ()):
+                message.ack()
+        for gate in list(self._subscription.gates):
+            gate.acknowledge_rows()
+
     def _made_room(self) -> None:
         if self._context._receiving_sessions.blocked and len(self._sink.queue) <= self._half_maximum:
             self._context._event_loop.kick()
+
+
+class _AcknowledgingPuller:
+    """Stands in the place of the compiled puller of a named receiver: each pull acknowledges those before it."""
+
+    def __init__(self, acknowledge: Callable[[], None]) -> None:
+        self._acknowledge = acknowledge
+        self.error: BaseException | None = None
+
+    def take(self, timeout: float | None) -> float:
+        """Returns NaN, so that the receiver takes the message itself."""
+        self._acknowledge()
+        return math.nan
+
+    def take_many(self, limit: int, timeout: float | None) -> float:
+        """Returns NaN, so that the receiver takes the messages itself."""
+        self._acknowledge()
+        return math.nan

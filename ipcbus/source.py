@@ -6,11 +6,12 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from ipcbus.errors import WrongProcess
+from ipcbus.errors import ConfigError, WrongProcess
 from ipcbus.message import SourceEvent, SourceEventType
-from ipcbus.runtime.error_mapping import check_callbacks, not_a_value
+from ipcbus.runtime.error_mapping import check_callbacks, check_count, checked_index, not_a_value
 from ipcbus.runtime.loop.interrupts import shorten
 from ipcbus.runtime.loop.timerfd import bounded
+from ipcbus.runtime.sending.guaranteed_source import describe
 from ipcbus.runtime.sending.requests import refuse_inside_callback, taken
 from ipcbus.topic import send_errors
 from ipcbus.topic.topic_source import TopicSource
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
     from ipcbus.config import SourceOptions
     from ipcbus.context import Context
     from ipcbus.errors import ClosedError
+    from ipcbus.gmd.gmd_events import GmdStatus
     from ipcbus.message import Message
+    from ipcbus.runtime.sending.guaranteed_source import GuaranteedSource
     from ipcbus.runtime.sending.requests import Request
     from ipcbus.topic.topic_source import Buffer
     from ipcbus.transport.sending_session import SendingSession
@@ -66,6 +69,7 @@ class Source(TopicSource):
         self._unheard: int | None = None
         self._claims_before = session.membership_changes()
         self._logged_errors: set[str] = set()
+        self._guaranteed: GuaranteedSource | None = None
         self._known_receivers: dict[Hashable, tuple[int, str]] = {}
         self._known_evictions = session.evictor.count if session.evictor is not None else 0
 
@@ -102,6 +106,9 @@ class Source(TopicSource):
 
     def wait_for_receivers(self, n: int = 1, timeout: float | None = None) -> None:
         """Waits until `n` receiving contexts have joined this topic; each of them gets every message sent afterwards.
+
+        For a source with a `gmd_name`, a context on this host counts when its receivers with a `gmd_name` are
+        registered too, so that the messages sent afterwards wait for their acknowledgements.
 
         Args:
             n: the number of contexts. The context of this source counts too, if it has a receiver of the topic.
@@ -219,6 +226,142 @@ class Source(TopicSource):
             self, data, headers, timeout=bounded(timeout), on_response=on_response, on_end=on_end
         )
 
+    # ------------------------------------------------------------------ guaranteed messages
+
+    @property
+    def gmd_sequence_number(self) -> int:
+        """The GMD number of the last guaranteed message; 0 before the first. It goes on after a restart."""
+        return 0 if self._guaranteed is None else self._guaranteed.last_number
+
+    @property
+    def gmd_num_pending(self) -> int:
+        """The number of guaranteed messages whose copies are in the GMD area: not acknowledged, nor deleted."""
+        return 0 if self._guaranteed is None else self._guaranteed.pending
+
+    @property
+    def gmd_receivers(self) -> list[str]:
+        """The names of the receivers that are expected to acknowledge messages to come."""
+        return [] if self._guaranteed is None else self._guaranteed.expected
+
+    def gmd_status(self, gmd_sequence_number: int) -> GmdStatus:
+        """Returns which receivers have acknowledged a guaranteed message, and which have not.
+
+        Args:
+            gmd_sequence_number: its GMD number; for an unknown number the standing is UNKNOWN.
+
+        Raises:
+            ConfigError: the source has no `gmd_name`.
+            TypeError: `gmd_sequence_number` is not a whole number.
+        """
+        return self._gmd().status(checked_index("gmd_sequence_number", gmd_sequence_number))
+
+    def gmd_resend(self, gmd_sequence_number: int | None = None) -> int:
+        """Sends failed messages again, with their GMD numbers, to the receivers for which they failed.
+
+        Args:
+            gmd_sequence_number: the GMD number of a message; None for all failed messages. A message that has not
+                failed is sent again without a call.
+
+        Returns:
+            The number of messages.
+
+        Raises:
+            ConfigError: the source has no `gmd_name`.
+            TypeError: `gmd_sequence_number` is not a whole number.
+        """
+        number = gmd_sequence_number
+        return self._gmd().resend(None if number is None else checked_index("gmd_sequence_number", number))
+
+    def gmd_delete(self, gmd_sequence_number: int) -> bool:
+        """Deletes the copy of a guaranteed message; receivers that have not got it do not get it any more.
+
+        Args:
+            gmd_sequence_number: the GMD number of the message.
+
+        Returns:
+            Whether there was a copy.
+
+        Raises:
+            ConfigError: the source has no `gmd_name`.
+            TypeError: `gmd_sequence_number` is not a whole number.
+        """
+        return self._gmd().delete(checked_index("gmd_sequence_number", gmd_sequence_number))
+
+    def gmd_forget(self, receiver: str) -> bool:
+        """Takes a receiver off, which is then not expected any more.
+
+        Messages that no other receiver is to acknowledge wait for the first receiver that registers.
+
+        Args:
+            receiver: its `gmd_name`.
+
+        Returns:
+            Whether the receiver was known.
+
+        Raises:
+            ConfigError: the source has no `gmd_name`.
+        """
+        return self._gmd().forget(receiver)
+
+    def gmd_set_max_size(self, size: int) -> None:
+        """Changes the limit of the GMD area (option gmd_max_size).
+
+        Args:
+            size: bytes; 0 for no limit. More bytes than that may be there; then sends raise `GmdAreaFull`.
+
+        Raises:
+            ConfigError: the source has no `gmd_name`.
+            TypeError, ValueError: `size` is not a whole number, or negative.
+        """
+        check_count("size", size)
+        self._gmd().set_max_size(size)
+
+    def wait_durable(self, gmd_sequence_number: int | None = None, timeout: float | None = None) -> None:
+        """Waits until a guaranteed message is on the disk, so that it survives a power loss.
+
+        Args:
+            gmd_sequence_number: its GMD number; None for the last message.
+            timeout: seconds; None waits for ever. A sync of the files that has begun is not cut short.
+
+        Raises:
+            TimeoutError: the time is over.
+            GmdError: the files cannot be synced.
+            ConfigError: the source has no `gmd_name`.
+            TypeError, ValueError: an argument is not a number, or NaN.
+        """
+        state = self._gmd()
+        number = gmd_sequence_number
+        wanted = state.last_number if number is None else checked_index("gmd_sequence_number", number)
+        seconds = bounded(timeout)
+        if not state.wait_durable(min(wanted, state.last_number), seconds):
+            raise TimeoutError(
+                f"topic {self.topic!r}: the guaranteed message {wanted} was not synced after {seconds} s; wait longer, "
+                "or look whether the disk is busy"
+            )
+
+    def _gmd(self) -> GuaranteedSource:
+        if self._guaranteed is None:
+            raise ConfigError(
+                f"the source of topic {self.topic!r} has no gmd_name, so that it sends no guaranteed messages; make it "
+                "with ctx.source(topic, gmd_name=...)"
+            )
+        return self._guaranteed
+
+    def _notify_gmd(self, event: SourceEvent) -> None:
+        """Gives an event of guaranteed delivery to the application; without `on_event`, logs a failure."""
+        if self._on_event is not None:
+            self._notify(event)
+        elif event.type is SourceEventType.GMD_FAILURE:
+            log.warning(
+                "topic %r: guaranteed message %d failed for receiver %r (%d, %s); it stays in the GMD area until "
+                "gmd_resend() or gmd_delete() is called; give on_event to handle this",
+                self.topic,
+                event.gmd_sequence_number,
+                event.receiver,
+                event.error_number,
+                describe(event.error_number),
+            )
+
     def close(self) -> None:
         """Publishes the open batch and ends the source; with the last source of a session the session ends.
 
@@ -246,7 +389,8 @@ class Source(TopicSource):
 
     def _joined(self) -> int:
         self._check()
-        return self.receivers
+        joined = self.receivers
+        return joined - self._context._sending_sessions.guaranteed.unregistered(self) if joined else 0
 
     def _closed_error(self) -> ClosedError:
         return send_errors.closed(self.topic, with_context=self._context._closed)

@@ -7,7 +7,7 @@ import ipaddress
 from typing import TYPE_CHECKING, Final
 
 from ipcbus.config import addresses
-from ipcbus.config.options import ContextOptions, SourceOptions
+from ipcbus.config.options import ContextOptions, ReceiverOptions, SourceOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -28,8 +28,8 @@ class TextRelation:
         cure: the values to set.
     """
 
-    one: Option[str]
-    other: Option[str]
+    one: Option[str] | Option[int]
+    other: Option[str] | Option[int]
     fits: Callable[[str, str], bool]
     rule: str
     reason: str
@@ -57,7 +57,7 @@ class TextRelation:
         )
 
 
-def _value(row: Option[str], sections: Mapping[str, Mapping[str, Value]]) -> str:
+def _value(row: Option[str] | Option[int], sections: Mapping[str, Mapping[str, Value]]) -> str:
     return str(sections.get(row.scope, {}).get(row.name, row.default))
 
 
@@ -80,10 +80,34 @@ def _may_leave(daemon: str, interface: str) -> bool:
     return all(host.version == own.version and (host.is_loopback or not own.is_loopback) for host in hosts)
 
 
+def _has_a_name(mode: str, name: str) -> bool:
+    return mode in ("best_effort", "ordered") or name != ""
+
+
+def _is_in_order(name: str, ordered: str) -> bool:
+    return name == "" or ordered == "1"
+
+
 _MULTICAST_IS_OFF: Final = "multicast is off until its interface is configured"
 _SWITCH_IT_ON: Final = f"Set {ContextOptions.resolver_multicast_interface.name} (scope context) to the interface"
 
 TEXT_RELATIONS: Final = (
+    TextRelation(
+        SourceOptions.delivery_mode,
+        SourceOptions.gmd_name,
+        _has_a_name,
+        "`delivery_mode` `some` and `all` need `gmd_name`",
+        "the copies of its messages are kept under the name of the source",
+        f"Set {SourceOptions.gmd_name.name} to a name that stays the same after a restart",
+    ),
+    TextRelation(
+        ReceiverOptions.gmd_name,
+        ReceiverOptions.ordered_delivery,
+        _is_in_order,
+        "`gmd_name` needs `ordered_delivery` 1",
+        "a receiver with a name gets whole messages in order",
+        f"Set {ReceiverOptions.ordered_delivery.name} to 1, or leave {ReceiverOptions.gmd_name.name} out",
+    ),
     TextRelation(
         ContextOptions.transport_lbtrm_multicast_address_low,
         ContextOptions.transport_lbtrm_multicast_address_high,

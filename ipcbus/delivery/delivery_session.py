@@ -11,13 +11,13 @@ from ipcbus.delivery.received_message import Origin, event
 from ipcbus.delivery.recovering_controller import RecoveringController
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from ipcbus.delivery.delivery_rules import DeliveryRules
     from ipcbus.delivery.demux import Controller
     from ipcbus.delivery.reassembly_budget import ReassemblyBudget
     from ipcbus.delivery.sink import Sink
-    from ipcbus.delivery.slow_path import Responder
+    from ipcbus.delivery.slow_path import Gates, Responder
     from ringbuf.ring import RingReader
 
 
@@ -51,11 +51,14 @@ class DeliverySession:
         self._failed = failed
         self.responder: Responder | None = None
         """What takes the responses to requests, for the messages of topics that are received from now on."""
+        self.gates: Gates | None = None
+        """Gives named receivers gates."""
         self.on_view_kept: Callable[[], None] = lambda: None
         self._budget, self._delivered = budget, delivered
         self._begun = begun
         self._histories: dict[int, list[OwnHistory]] = {}
         self._had_bos: dict[int, set[Sink]] = {}
+        self._targets: dict[Sink, Sink] = {}  # the receivers of gates
         self._raised: BaseException | None = None
 
     def failed(self, sink: Sink, error: BaseException) -> None:
@@ -103,7 +106,25 @@ class DeliverySession:
             )
             self.demux.set_controller(controller)
         had = self.sinks(number)
-        controller.set_sinks([*controller.sinks, *(sink for sink in sinks if sink not in had)])
+        new = [self._enter(controller, sink) for sink in sinks if sink not in had]
+        controller.set_sinks([*controller.sinks, *(sink for sink in new if sink is not None)])
+
+    def _enter(self, controller: RecoveringController, sink: Sink) -> Sink | None:
+        """Returns what stands in a controller for a sink; None for a receiver that cannot have its gate."""
+        if self.gates is None:
+            return sink
+        entry = self.gates.enter(controller, sink)
+        if entry is not None and entry is not sink:
+            self._targets[entry] = sink
+        return entry
+
+    def _target(self, entry: Sink) -> Sink:
+        return self._targets.get(entry, entry)
+
+    def _leave(self, entries: Iterable[Sink]) -> None:
+        for entry in entries:
+            if self._targets.pop(entry, None) is not None and self.gates is not None:
+                self.gates.leave(entry)
 
     def receive_later(self, number: int, sink: Sink, now_ns: int) -> OwnHistory | None:
         """Gives a topic that is received already to another sink, with what was sent before; call `begin_topic` next.
@@ -113,17 +134,20 @@ class DeliverySession:
             they have got nothing yet, and get all that this one gets.
         """
         main = self.topic(number)
-        if main is None or (main.untouched and not main.has_past):
-            if main is not None:
-                main.set_sinks([*main.sinks, sink])
+        entry = None if main is None else self._enter(main, sink)
+        if main is None or entry is None:
+            return None
+        if main.untouched and not main.has_past:
+            main.set_sinks([*main.sinks, entry])
             return None
         own = RecoveringController(
             main.origin, number, main.rules, self, tally=self.demux.tally, budget=self._budget, floor=None
         )
-        own.set_sinks([sink])
-        history = OwnHistory(main, own, sink, self, now_ns)
+        own.set_sinks([entry])
+        history = OwnHistory(main, own, entry, self, now_ns)
         if self.topic(number) is not main:  # a callback has closed the receivers of the topic meanwhile
             history.forget()
+            self._leave([entry])
             return None
         self._histories.setdefault(number, []).append(history)
         return history
@@ -133,17 +157,21 @@ class DeliverySession:
         main, waiting = self.topic(number), self.histories(number)
         taps = [each.tap for each in waiting]
         wait = [each.sink for each in waiting]
-        return wait if main is None else [sink for sink in main.sinks if sink not in taps + wait] + wait
+        found = wait if main is None else [sink for sink in main.sinks if sink not in taps + wait] + wait
+        return [self._target(entry) for entry in found]
 
     def keep_sinks(self, number: int, sinks: Sequence[Sink]) -> None:
         """Stops giving a topic to sinks other than these."""
         main = self.topic(number)
         for each in self.histories(number):
-            if each.sink not in sinks:
+            if self._target(each.sink) not in sinks:
                 each.forget()
+                self._leave([each.sink])
         if main is not None:
             taps = [each.tap for each in self.histories(number)]
-            main.set_sinks([sink for sink in main.sinks if sink in sinks or sink in taps])
+            entries = list(main.sinks)
+            main.set_sinks([entry for entry in entries if self._target(entry) in sinks or entry in taps])
+            self._leave(entry for entry in entries if entry not in main.sinks)
 
     def histories(self, number: int) -> list[OwnHistory]:
         """Returns the receivers of a topic that wait for their own history."""
@@ -164,9 +192,11 @@ class DeliverySession:
         self._had_bos.pop(number, None)
         for history in self.histories(number):
             history.forget()
+            self._leave([history.sink])
         removed = self.demux.remove_controller(number)
         if isinstance(removed, RecoveringController):
             removed.forget()
+            self._leave(removed.sinks)
             self.demux.show_tally()
 
     def end_topic(self, controller: RecoveringController, next_sequence: int) -> None:

@@ -79,6 +79,9 @@ class EventBuffer:
     def close(self) -> None:
         """Drops what waits, and everything that arrives later. Closing twice does nothing."""
 
+    def waiting_of(self, sink: Sink) -> list[Message]:
+        """Returns the messages that wait for the callback of a sink."""
+
     def waiting_by_kind(self) -> dict[MessageType, int]:
         """Returns the number of waiting messages and events by kind."""
 

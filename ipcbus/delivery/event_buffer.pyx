@@ -138,6 +138,8 @@ cdef class EventBuffer:
                     crosses = self.size_warned = True
             if dropped_entry is not None:
                 self.drop(dropped_entry)
+        if dropped_entry is not None and dropped_entry.message.gate is not None:
+            dropped_entry.message._refuse(None)     # it comes again
         if crosses:
             self.owner.size_exceeded(self.size)
         if self.sleepers:
@@ -307,17 +309,23 @@ cdef class EventBuffer:
             entry = self.take()
             if entry is None:
                 break
-            if entry.sink.silent:
-                continue
+            if entry.sink.silent or (entry.message.gmd_number and entry.message.gate is None):
+                continue    # a guaranteed message that its source has deleted has no gate any more
             # An entry that arrived after `now` was read has not waited.
             self.note_age(now - entry.ticks if now > entry.ticks else 0)
             ran += 1
             # As in the demux: Cython's own exception frame would cost as much as half the call.
             result = PyObject_CallOneArg(<PyObject *>entry.sink.callback, <PyObject *>entry.message)
             if result == NULL:
-                entry.sink.count_raised(entry.message, self.owner)
+                try:
+                    entry.sink.count_raised(entry.message, self.owner)
+                finally:
+                    if entry.message.gate is not None:
+                        entry.message.gate.dispatched(entry.message, True)
             else:
                 Py_DECREF(result)
+                if entry.message.gate is not None:
+                    entry.message.gate.dispatched(entry.message, False)
             ended = read_ticks(clock)
             if self.times_service:
                 with cython.critical_section(self):
@@ -343,6 +351,17 @@ cdef class EventBuffer:
                     self.count_out(entry)
                     self.drop(entry)
             entry = entry.next
+
+    def waiting_of(self, Sink sink):
+        cdef list found = []
+        cdef Entry entry
+        with cython.critical_section(self):
+            entry = self.messages.first
+            while entry is not None:
+                if entry.sink is sink:
+                    found.append(entry.message)
+                entry = entry.next
+        return found
 
     def waiting_by_kind(self):
         return {kind: self.waiting[<int>kind] for kind in MessageType if self.counts and self.waiting[<int>kind]}

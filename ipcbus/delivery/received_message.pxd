@@ -25,7 +25,10 @@ cdef class Message:
     cdef readonly int flags     # bits of MessageFlag; not the flags on the wire, though 0x1, 0x2 and 0x10 are the same there
     cdef const char *start      # its bytes in the ring or in the reader's copy, valid while `lent`
     cdef Py_ssize_t length      # length of the value, without the headers before it
+    cdef int64_t sent_epoch_ns  # when it was sent, in ns since the epoch, if it was sent again; else 0
     cdef uint64_t request       # the number of a request or response
+    cdef object gate            # takes its acknowledgement (delivery.gmd_gate), until it is acknowledged or refused; or None
+    cdef object ack_at_the_end  # acknowledges it when nothing refers to it any more; or None
     cdef uint64_t gmd_number    # the GMD number; 0 for a message that is not guaranteed
     cdef bint lent
     cdef Lender lender          # lends parts of the ring that `start` lies in; None for the reader's copy
@@ -37,6 +40,7 @@ cdef class Message:
 
     cdef object require_request(self)
     cdef int reset(self) except -1
+    cdef Message copy(self)
     cdef int detach(self) except -1
     cdef int release_view(self) except -1
 

@@ -126,7 +126,28 @@ class Message:
         """The way back to the context that sent a request, for `Context.respond`; empty for other messages."""
 
     def ack(self) -> None:
-        """Acknowledges a guaranteed message; does nothing for other messages, which need no acknowledgement."""
+        """Acknowledges a guaranteed message; does nothing for other messages, and none the second time.
+
+        Call it where option ipc_gmd_auto_ack is false, or before the message would be acknowledged by itself. Any
+        thread may call it, also after the callback. A message that its receiver has not acknowledged when it is closed,
+        or killed, comes again when a receiver of the same `gmd_name` is made.
+        """
+
+    def nack(self, delay: float = 0) -> None:
+        """Refuses a guaranteed message: it is delivered again; does nothing for a message that is acknowledged.
+
+        It comes with flag GMD_RESEND, and messages behind it may come before it. After `gmd_max_deliveries` deliveries
+        the receiver gives it up instead, so that the source gets a failure.
+
+        Args:
+            delay: seconds until it is delivered again; 0 is a backoff that grows with each delivery.
+
+        Raises:
+            ValueError: `delay` is negative or not a number of seconds.
+        """
+
+    def _refuse(self, delay_ns: int | None) -> None:
+        """Refuses the message; None takes a backoff as delay."""
 
     def __bool__(self) -> bool:
         """Returns True, also for an empty message and for an event, so that only the absence of a message is false."""
@@ -150,6 +171,27 @@ def whole_message(
     """Returns a message of these bytes and this header block; it has the sequence numbers `first` to `last`.
 
     With `request` it is the request of this number, and with `gmd_number` the guaranteed message of this GMD number.
+    """
+
+def resent_message(
+    origin: Origin,
+    gmd_number: int,
+    send_time_ns: int,
+    topic_numbers: tuple[int, int] | None,
+    block: bytes,
+    data: bytes,
+    flags: int = ...,
+) -> Message:
+    """Returns a guaranteed message that a source has sent again.
+
+    Args:
+        origin: the source.
+        gmd_number: its GMD number.
+        send_time_ns: when it was sent for the first time, in ns since the epoch.
+        topic_numbers: the first and last sequence number that it had; None if another session sent it, then it has -1.
+        block: its header block; empty without headers.
+        data: its value.
+        flags: bits of `MessageFlag`; GMD_RESEND by default.
     """
 
 def response(origin: Origin, data: Any, request: int) -> Message:  # noqa: ANN401 - any bytes-like

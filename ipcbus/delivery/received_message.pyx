@@ -13,10 +13,15 @@ from ipcbus.wire._wire_layout cimport (
 )
 from ipcbus.wire.properties cimport block_copy
 from ipcbus.wire.properties import unpack
-from ringbuf.clock cimport epoch_ns
+from ringbuf.clock cimport epoch_ns, ticks_of
 
 cdef extern from "Python.h":
     Py_ssize_t Py_REFCNT(PyObject *o) noexcept
+
+cdef enum:
+    GMD_RESEND = 0x10000    # MessageFlag.GMD_RESEND
+
+cdef uint64_t NO_NUMBER = <uint64_t>-1
 
 cdef dict _types = {int(kind): kind for kind in MessageType}
 cdef object _data = MessageType.DATA
@@ -124,6 +129,8 @@ cdef class Message:
         A message in fragments has the send time of its first fragment. A message of one `send_many` on LBT-SMX has the
         time at which its datagram was begun.
         """
+        if self.sent_epoch_ns:
+            return self.sent_epoch_ns
         return epoch_ns(self.send_ticks) if self.send_ticks else 0
 
     @property
@@ -171,8 +178,40 @@ cdef class Message:
         return self.origin.responder
 
     def ack(self):
-        """Acknowledges a guaranteed message; does nothing for other messages, which need no acknowledgement."""
-        pass
+        """Acknowledges a guaranteed message; does nothing for other messages, and none the second time.
+
+        Call it where option ipc_gmd_auto_ack is false, or before the message would be acknowledged by itself. Any
+        thread may call it, also after the callback. A message that its receiver has not acknowledged when it is closed,
+        or killed, comes again when a receiver of the same `gmd_name` is made.
+        """
+        gate, self.gate = self.gate, None
+        if gate is not None:
+            if self.ack_at_the_end is not None:
+                self.ack_at_the_end.cancel()
+            gate.acknowledge(self.gmd_number)
+
+    def nack(self, double delay=0):
+        """Refuses a guaranteed message: it is delivered again; does nothing for a message that is acknowledged.
+
+        It comes with flag GMD_RESEND, and messages behind it may come before it. After `gmd_max_deliveries` deliveries
+        the receiver gives it up instead, so that the source gets a failure.
+
+        Args:
+            delay: seconds until it is delivered again; 0 is a backoff that grows with each delivery.
+
+        Raises:
+            ValueError: `delay` is negative or not a number of seconds.
+        """
+        if not 0 <= delay < 1e9:
+            raise ValueError(f"topic {self.topic!r}: nack({delay!r}): give seconds, 0 or more")
+        self._refuse(<int64_t>(delay * 1e9) if delay else None)
+
+    def _refuse(self, delay_ns):
+        gate, self.gate = self.gate, None
+        if gate is not None:
+            if self.ack_at_the_end is not None:
+                self.ack_at_the_end.cancel()
+            gate.refuse(self, delay_ns)
 
     def __reduce__(self):
         raise TypeError(
@@ -195,6 +234,16 @@ cdef class Message:
         if self.kind == KIND_RESPONSE:
             return f"<Message RESPONSE {self.topic!r} of {self.length} bytes from {self.source}>"
         return f"<Message {kind} {self.topic!r} {self.first_sequence_number}..{self.sequence_number} from {self.source}>"
+
+    cdef Message copy(self):
+        """Returns a message of the same bytes."""
+        cdef Message message = Message.__new__(Message)
+        message.origin, message.kind, message.flags = self.origin, self.kind, self.flags
+        message.own, message.block, message.fragment, message.length = self.data, self.block, self.fragment, self.length
+        message.sequence, message.first_sequence, message.following = self.sequence, self.first_sequence, self.following
+        message.send_ticks, message.published_ticks = self.send_ticks, self.published_ticks
+        message.request, message.gmd_number = self.request, self.gmd_number
+        return message
 
     cdef int detach(self) except -1:
         """Copies the bytes out of the ring, as the message is still in use after its callback."""
@@ -301,6 +350,21 @@ def whole_message(
     if gmd_number:
         message.gmd_number = gmd_number
         message.flags &= ~FLAG_GUARANTEED
+    return message
+
+
+def resent_message(
+    Origin origin, uint64_t gmd_number, int64_t send_time_ns, topic_numbers, bytes block, bytes data, int flags=GMD_RESEND,
+):
+    cdef Message message = Message.__new__(Message)
+    message.origin = origin
+    message.own, message.length = data, len(data)
+    message.block = block or None
+    message.first_sequence, message.sequence = (NO_NUMBER, NO_NUMBER) if topic_numbers is None else topic_numbers
+    message.flags = flags
+    message.sent_epoch_ns = send_time_ns
+    message.send_ticks = ticks_of(send_time_ns)
+    message.gmd_number = gmd_number
     return message
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from ipcbus.delivery.demux import Controller
     from ipcbus.delivery.received_message import Message
+    from ipcbus.delivery.recovering_controller import RecoveringController
     from ipcbus.delivery.sink import Sink
 
 
@@ -35,6 +36,32 @@ class Losses(SlowPath, Protocol):
 
     def changed(self) -> None:
         """Notes that the counters of a controller have changed although no datagram arrived for it."""
+
+
+class GateKeeper(Protocol):
+    """Does for a gate (`delivery.gmd_gate`) what is not simply the next message."""
+
+    def take(self, message: Message) -> None:
+        """Takes a message that does not pass: it comes too early, too late, or while the gate is closed."""
+
+    def take_event(self, message: Message) -> None:
+        """Takes an event of the source."""
+
+    def flush(self) -> None:
+        """Takes acknowledgements from the gate at once, as too many wait."""
+
+    def flush_soon(self) -> None:
+        """Notes that acknowledgements or refusals wait in the gate; any thread may call this."""
+
+
+class Gates(Protocol):
+    """The gates of a session's named receivers."""
+
+    def enter(self, controller: RecoveringController, sink: Sink) -> Sink | None:
+        """Returns what stands in a controller for a receiver: its gate, or the sink itself; None to leave it out."""
+
+    def leave(self, entry: Sink) -> None:
+        """Closes a gate that stands in no controller any more."""
 
 
 class Responder(Protocol):

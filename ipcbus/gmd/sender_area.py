@@ -46,15 +46,22 @@ class SenderArea(Protocol):
     One thread at a time calls an area. Only `sync` may run beside the other functions, in one thread at a time.
     """
 
-    sender: str
-    """The sender's `gmd_name`."""
-    topic: str
-    incarnation: int
-    """A random number of 64 bits, made with the area; never 0."""
     max_size: int
     """Most bytes that unreleased messages may take; 0: no limit."""
     checkpoint: Callable[[], list[bytes]]
     """Returns the whole state of the sender's machine as notes; called when the area starts a new segment."""
+
+    @property
+    def sender(self) -> str:
+        """The sender's `gmd_name`."""
+
+    @property
+    def topic(self) -> str:
+        """The topic of its messages."""
+
+    @property
+    def incarnation(self) -> int:
+        """A random number of 64 bits, made with the area; never 0."""
 
     @property
     def last_number(self) -> int:

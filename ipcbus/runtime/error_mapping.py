@@ -82,6 +82,20 @@ def check_count(name: str, count: Any) -> None:  # noqa: ANN401 - whatever the c
         raise ValueError(f"{name} = {count!r} is negative; give 0 or more")
 
 
+def checked_index(name: str, number: Any) -> int:  # noqa: ANN401 - whatever the caller gave
+    """Returns a whole number, by the name of its parameter.
+
+    Raises:
+        TypeError: the number is not whole.
+    """
+    try:
+        if not isinstance(number, bool):
+            return operator.index(number)
+    except TypeError:
+        pass
+    raise TypeError(f"{name} = {number!r} is not a whole number; give the number of a message")
+
+
 def not_a_value(handle: object, made_by: str) -> TypeError:
     """Returns the error for pickling or copying a handle.
 

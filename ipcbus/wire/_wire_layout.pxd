@@ -170,7 +170,8 @@ typedef struct {
     uint64_t events;
     uint64_t callback_errors;
     uint64_t fragments_rcved;
-    uint8_t pad_368[16];
+    uint64_t gmd_identity;
+    uint8_t pad_376[8];
 } ipcbus_RegistryEntry;
 _Static_assert(sizeof(ipcbus_RegistryEntry) == 384, "RegistryEntry size");
 _Static_assert(offsetof(ipcbus_RegistryEntry, state) == 0, "RegistryEntry.state");
@@ -192,6 +193,7 @@ _Static_assert(offsetof(ipcbus_RegistryEntry, lost) == 336, "RegistryEntry.lost"
 _Static_assert(offsetof(ipcbus_RegistryEntry, events) == 344, "RegistryEntry.events");
 _Static_assert(offsetof(ipcbus_RegistryEntry, callback_errors) == 352, "RegistryEntry.callback_errors");
 _Static_assert(offsetof(ipcbus_RegistryEntry, fragments_rcved) == 360, "RegistryEntry.fragments_rcved");
+_Static_assert(offsetof(ipcbus_RegistryEntry, gmd_identity) == 368, "RegistryEntry.gmd_identity");
 typedef struct {
     uint32_t state;
     uint32_t failing;
@@ -551,6 +553,7 @@ _Static_assert(offsetof(ipcbus_ReceptionBoard, reason) == 512, "ReceptionBoard.r
         uint64_t events
         uint64_t callback_errors
         uint64_t fragments_rcved
+        uint64_t gmd_identity
 
     ctypedef struct RecorderEntry "ipcbus_RecorderEntry":
         uint32_t state

@@ -275,6 +275,7 @@ REGISTRY_ENTRY = struct(
         ("events", "<u8", 344),
         ("callback_errors", "<u8", 352),
         ("fragments_rcved", "<u8", 360),
+        ("gmd_identity", "<u8", 368),  # of a receiver with a gmd_name: a hash of the name; else 0
     ],
 )
 

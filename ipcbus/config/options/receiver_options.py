@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ipcbus.config.option_values import Option, OptionValues
+from ipcbus.config.options.gmd_options import GmdReceiver
 from ipcbus.config.options.lbtrm_options import LbtrmReceiver
 from ipcbus.config.options.lbtru_options import LbtruReceiver
 from ipcbus.config.options.option_limits import MAX_COUNT, interval
@@ -10,7 +11,9 @@ from ipcbus.config.options.recovery_options import RecoveryReceiver
 from ipcbus.config.options.resolver_options import ResolverReceiver
 
 
-class ReceiverOptions(LbtruReceiver, LbtrmReceiver, ResolverReceiver, RecoveryReceiver, OptionValues, scope="receiver"):
+class ReceiverOptions(
+    LbtruReceiver, LbtrmReceiver, ResolverReceiver, RecoveryReceiver, GmdReceiver, OptionValues, scope="receiver"
+):
     """Options of a receiver: order, losses, and the transports that it joins."""
 
     delivery_control_maximum_burst_loss = Option(

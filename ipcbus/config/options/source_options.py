@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ipcbus.config.option_values import Option, OptionValues
+from ipcbus.config.options.gmd_options import GmdSource
 from ipcbus.config.options.lbtrm_options import LbtrmSource
 from ipcbus.config.options.lbtru_options import LbtruSource
 from ipcbus.config.options.option_limits import KIB, MAX_ID, MAX_SECONDS, MAX_WINDOW, MIB, interval
@@ -10,7 +11,7 @@ from ipcbus.config.options.recovery_options import RecoverySource
 from ipcbus.config.options.resolver_options import ResolverSource
 
 
-class SourceOptions(LbtruSource, LbtrmSource, ResolverSource, RecoverySource, OptionValues, scope="source"):
+class SourceOptions(LbtruSource, LbtrmSource, ResolverSource, RecoverySource, GmdSource, OptionValues, scope="source"):
     """Options of a source; the first source of a session sets the options transport_lbt* for all of its sources."""
 
     transport = Option(

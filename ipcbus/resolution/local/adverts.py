@@ -64,6 +64,8 @@ class ReceiverAdvert:
     events: int
     callback_errors: int
     fragments_rcved: int
+    gmd_identity: int = 0
+    """A hash of its `gmd_name`; 0 without one."""
 
 
 _CONTEXT_COUNTERS = (
@@ -184,6 +186,7 @@ def decode(
             bool(row["state"] == wire_layout.ENTRY_WILDCARD),
             int(row["since_ns"]),
             **{name: int(row[name]) for name in _RECEIVER_COUNTERS},
+            gmd_identity=int(row["gmd_identity"]),
         )
         for row in entries[np.isin(entries["state"], kinds)]
     )

@@ -112,10 +112,11 @@ class Registry:
             state=wire_layout.ENTRY_SOURCE, local=local, topic=topic_number, retains=retains, name=topic.encode()
         )
 
-    def add_receiver(self, topic: str, *, wildcard: bool = False) -> int:
+    def add_receiver(self, topic: str, *, wildcard: bool = False, gmd_identity: int = 0) -> int:
         """Adds a receiver of a topic or pattern, and returns the number of its entry."""
         name = topic.encode(errors="replace")[: wire_layout.TOPIC_NAME_MAX]  # a pattern may be longer
-        return self._add(state=wire_layout.ENTRY_WILDCARD if wildcard else wire_layout.ENTRY_RECEIVER, name=name)
+        state = wire_layout.ENTRY_WILDCARD if wildcard else wire_layout.ENTRY_RECEIVER
+        return self._add(state=state, name=name, gmd_identity=gmd_identity)
 
     def add_reception(self, advert: SessionAdvert, local: int) -> int:
         """Adds a session received over UDP into the context's ring `local`, and returns the number of its entry."""

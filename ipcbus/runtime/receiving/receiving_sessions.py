@@ -14,6 +14,7 @@ from ipcbus.runtime.loop.deferred_events import DeferredEvents
 from ipcbus.runtime.loop.timerfd import FOREVER_NS
 from ipcbus.runtime.receiving.detached_sessions import DetachedSessions
 from ipcbus.runtime.receiving.failover import Failover
+from ipcbus.runtime.receiving.gmd_receptions import GmdReceptions
 from ipcbus.runtime.receiving.notifier import Notifier
 from ipcbus.runtime.receiving.receiver_channels import ReceiverChannels
 from ipcbus.runtime.receiving.response_sessions import refused
@@ -21,6 +22,8 @@ from ipcbus.runtime.receiving.session_info import sessions_of
 from ipcbus.runtime.receiving.session_joining import SessionJoiner, can_fall_back
 from ipcbus.runtime.receiving.subscriptions import Subscriptions, warn_of_differences
 from ipcbus.runtime.receiving.topic_recoveries import TopicRecoveries, has_past
+from ipcbus.runtime.sending.expected_receivers import gmd_identity
+from ipcbus.wire import gmd_messages
 from ringbuf.ring_errors import RingError
 
 if TYPE_CHECKING:
@@ -79,6 +82,8 @@ class ReceivingSessions:
         self.channels = ReceiverChannels(options, event_loop.hurry)
         self.blocked = False
         self.recoveries = TopicRecoveries(self.channels, self._has, event_loop.hurry)
+        self.receptions = GmdReceptions(domain, event_loop, self.channels, self._has)
+        self.channels.take = self._take_control
         self.responder_of: Callable[[SessionAdvert], Responder] | None = None
         """Returns what takes the responses to the requests of a session."""
 
@@ -93,11 +98,15 @@ class ReceivingSessions:
             ipcbus.TransportError: the registry has no room for the receiver.
         """
         self._subscriptions.check(subscription)
+        self.receptions.open(subscription)
         try:
             subscription.entry = self._registry.add_receiver(
-                subscription.name, wildcard=subscription.pattern is not None
+                subscription.name,
+                wildcard=subscription.pattern is not None,
+                gmd_identity=gmd_identity(subscription.options.gmd_name),
             )
         except RingError as error:
+            self.receptions.remove(subscription)
             raise as_ipcbus_error(error) from error
         subscription.sink.count_into(self._registry.mapping, self._registry.entry_offset(subscription.entry))
         self._subscriptions.add(subscription)
@@ -116,6 +125,7 @@ class ReceivingSessions:
             if subscription.notifications is not None:
                 subscription.notifications.end()
             self._reconcile()
+            self.receptions.remove(subscription)
             subscription.sink.stop_counting()  # first, or the sink might count in the next receiver's entry
             self._registry.remove(subscription.entry)
 
@@ -216,6 +226,7 @@ class ReceivingSessions:
         if session is not None:
             session.delivery.responder = self.responder_of(advert) if self.responder_of is not None else None
             self._sessions[advert] = session
+            session.delivery.gates = self.receptions.of(session)
             session.may_end_topic = functools.partial(self.recoveries.may_end, session)
             self._event_loop.watch(self.sessions())
             if self._detached.joined_again(session, {source.topic_number for source in wanted}):
@@ -284,6 +295,8 @@ class ReceivingSessions:
         return not session.topics() and session.advert not in self._kept and not self.channels.is_unread(session)
 
     def _leave(self, session: ReceivingSession) -> None:
+        if self._has(session):
+            self.receptions.forget(session)
         if self._drop(session):
             session.leave()
             self._peers.ring(session.advert.context_id)
@@ -297,6 +310,7 @@ class ReceivingSessions:
         if not self._has(session):
             return False
         self.recoveries.forget(session)
+        self.receptions.flush(time.monotonic_ns())
         del self._sessions[session.advert]
         self.channels.forget(session)
         self._sources_gone = True
@@ -314,7 +328,8 @@ class ReceivingSessions:
         if self._deferred_events.pending:
             self.check()
             self.check_losses(time.monotonic_ns())
-        if self.recoveries.count and self._event_loop.split:
+        self.receptions.flush(time.monotonic_ns())
+        if (self.recoveries.count or self.receptions.any) and self._event_loop.split:
             self.recover(time.monotonic_ns())
         for session in filter(self._has, self.sessions()):
             demux = session.demux
@@ -343,6 +358,8 @@ class ReceivingSessions:
         self.blocked = self._event_loop.pump.blocked = any(session.demux.blocked for session in self.sessions())
         if any(session.demux.blocked == session.demux.watched for session in self.sessions()):
             self._event_loop.watch(self.sessions())
+        if self.receptions.awaits_flush:
+            return True
         return self.blocked or any(session.demux.ring.evicted for session in self.sessions())
 
     def _cut_short(self, session: ReceivingSession) -> None:
@@ -434,11 +451,18 @@ class ReceivingSessions:
     def recover(self, now_ns: int) -> int:
         """Goes on with recoveries; returns when to call again, in ns of the monotonic clock."""
         if not self._event_loop.quiet:
-            return min(self.channels.turn(now_ns), self.recoveries.turn(now_ns))
-        if not self.recoveries.count:
+            return min(self.channels.turn(now_ns), self.recoveries.turn(now_ns), self.receptions.turn(now_ns))
+        if not (self.recoveries.count or self.receptions.any):
             return self.channels.turn(now_ns)
         self._event_loop.request_attention()  # a thread of the application delivers
         return now_ns + _SOON_NS
+
+    def _take_control(self, session: ReceivingSession, message: bytes, now_ns: int, *, epoch: bool) -> None:
+        """Takes a message of a session's source."""
+        if gmd_messages.is_gmd(message):
+            self.receptions.take(session, message, now_ns)
+        else:
+            self.recoveries.take(session, message, now_ns, epoch=epoch)
 
     def retry(self) -> None:
         """Tries again to join refused sessions, and to go back to rings that were lost."""
@@ -458,6 +482,7 @@ class ReceivingSessions:
             try:
                 session.finish()
             finally:
+                self.receptions.forget(session)
                 session.leave()
         if not for_good:
             self._reconcile()  # the session may still be offered: perhaps it can be joined again
@@ -514,6 +539,7 @@ class ReceivingSessions:
         while time.monotonic() < until:
             with self._event_loop.driver_lock():
                 self._network.read()  # in sequential mode no other thread does
+                self.receptions.flush(time.monotonic_ns())
                 self.channels.turn(time.monotonic_ns())
                 waiting = [session for session in self.sessions() if self.channels.is_unread(session)]
             if not any(session.advert.context_id not in leave_out for session in waiting):
@@ -549,6 +575,8 @@ class ReceivingSessions:
                 subscription.notifications.end()
         for session in self.sessions():
             self._leave(session)
+        for subscription in subscriptions:
+            self.receptions.remove(subscription)
         self._detached.close()
         self._failover.keep(())
         self._peers.forget_all()
@@ -566,6 +594,7 @@ class ReceivingSessions:
     def abandon(self) -> None:
         """Gives up the sessions in the child of a fork."""
         self.channels.abandon()
+        self.receptions.abandon()
         for session in self._sessions.values():
             session.abandon()
         self._peers.forget_all()

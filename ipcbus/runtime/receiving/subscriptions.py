@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Sequence
 
     from ipcbus.config import ReceiverOptions
+    from ipcbus.delivery.gmd_gate import GmdGate
     from ipcbus.delivery.sink import Sink
     from ipcbus.recovery.older_messages import History
     from ipcbus.resolution.local.adverts import SessionAdvert
@@ -43,6 +44,7 @@ class Subscription:
         archive: has what sources of the receiver do not keep any more (option history_archive); None without one.
         pattern: the compiled pattern of a wildcard receiver; otherwise None.
         entry: the number of the receiver's entry in the context's registry.
+        gates: its gates, if it has a `gmd_name`, one for each source topic.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Subscription:
     archive: History | None = None
     pattern: re.Pattern[str] | None = None
     entry: int = field(default=-1, init=False)
+    gates: list[GmdGate] = field(default_factory=list, init=False)
     _serial: int = field(default=0, init=False)
     _scans_without_source: int = field(default=0, init=False)
     _warned: set[str] = field(default_factory=set, init=False)

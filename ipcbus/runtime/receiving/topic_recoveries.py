@@ -79,13 +79,12 @@ class TopicRecoveries:
         """Begins without recoveries.
 
         Args:
-            channels: the control channels to the sources; it takes their messages from now on.
+            channels: the control channels to the sources.
             is_joined: returns whether the context still receives a session.
             hurry: makes the event loop call `turn` soon.
         """
         self._is_joined, self._hurry = is_joined, hurry
         self._channels = channels
-        channels.take = self._take
         self._mains: dict[ReceivingSession, dict[int, _Recovery]] = {}
         self._running: list[_Recovery] = []
         self._numbers = itertools.count(1)
@@ -240,7 +239,7 @@ class TopicRecoveries:
         if recovery.history is not None:
             recovery.history.advance(now_ns)
 
-    def _take(self, session: ReceivingSession, message: bytes, now_ns: int, *, epoch: bool) -> None:
+    def take(self, session: ReceivingSession, message: bytes, now_ns: int, *, epoch: bool) -> None:
         """Takes a message of a session's source."""
         found = control_messages.decode(message)
         if not isinstance(found, Info | Retransmission):

@@ -11,14 +11,15 @@ from ipcbus.recovery.retransmitter import Retransmitter, RetransmitterSettings
 from ipcbus.runtime.loop.timerfd import FOREVER_NS
 from ipcbus.transport.ring.session_pipes import SessionPipes
 from ipcbus.transport.udp.udp_link import UdpLink
-from ipcbus.wire import control_messages
+from ipcbus.wire import control_messages, gmd_messages
 from ipcbus.wire.control_messages import InfoRequest, RangeRequest, TsniRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable
 
     from ipcbus.config import ContextOptions
     from ipcbus.recovery.frame_link import FrameLink
+    from ipcbus.runtime.sending.guaranteed_sources import GuaranteedSources
     from ipcbus.transport.sending_session import SendingSession
     from ringbuf.shared_words import WatchedWord
 
@@ -40,8 +41,10 @@ class SessionChannels:
         options: ContextOptions,
         respond: Callable[[int, bytes | memoryview], object],
         called: Callable[[], object],
+        guaranteed: GuaranteedSources,
     ) -> None:
         """Begins without channels; `called` is called, by any thread, when `look` is due for a client over UDP."""
+        self._guaranteed = guaranteed
         self.pipes = SessionPipes(session, queue_bytes=options.control_channel_size, group=options.shared_memory_group)
         settings = RetransmitterSettings(
             time_share=options.retransmit_time_share / 100, message_max=options.control_channel_message_maximum
@@ -58,6 +61,7 @@ class SessionChannels:
         self._lock = threading.Lock()
         self._closed = False
         self._channels: dict[FrameLink, ControlChannel] = {}
+        self._peers: dict[Hashable, ControlChannel] = {}
         self.malformed = 0
 
     @property
@@ -108,13 +112,15 @@ class SessionChannels:
             )
             if not self._channels:
                 self.pipes.arm(sleeps=False)  # from now on, the context looks without being woken
-            self._channels[link] = channel
+            self._channels[link] = self._peers[id(link)] = channel
             self.retransmitter.add_peer(id(link), channel, epoch=isinstance(link, UdpLink))
         return channel
 
     def _forget(self, link: FrameLink) -> None:
         if self._channels.pop(link, None) is not None:
             self.retransmitter.remove_peer(id(link))
+            del self._peers[id(link)]
+            self._guaranteed.lost(self._session, id(link))
 
     def look_again(self) -> bool:
         """Takes messages of all receivers; returns whether more of them wait."""
@@ -141,6 +147,14 @@ class SessionChannels:
             return now_ns + _FULL_NS if waits else FOREVER_NS
         retransmitter.spent(now_ns, time.monotonic_ns())
         return max(due_ns, retransmitter.due_ns(now_ns) or 0)
+
+    def send(self, peer: Hashable, message: bytes, bulk: bool) -> bool:
+        """Sends a message of guaranteed delivery to a receiver; returns False when that is not possible now."""
+        channel = self._peers.get(peer)
+        if channel is None or not channel.send(message, bulk=bulk):
+            return False
+        channel.flush()
+        return True
 
     def is_recovering(self, topic: int, now_ns: int) -> bool:
         """Returns whether a receiver gets messages of a topic, or may be about to ask for them."""
@@ -171,6 +185,7 @@ class SessionChannels:
         if self._session.udp_sender is not None:
             self._session.udp_sender.close_links()
         self._channels.clear()
+        self._peers.clear()
 
     def _take_all(self, link: FrameLink, channel: ControlChannel) -> bool:
         for _ in range(_MESSAGES_A_TURN):
@@ -180,6 +195,9 @@ class SessionChannels:
             found = control_messages.decode_response(message)
             if found is not None:
                 self._respond(*found)
+                continue
+            if gmd_messages.is_gmd(message):
+                self._guaranteed.take(self._session, id(link), message)
                 continue
             asked = control_messages.decode(message)
             if isinstance(asked, InfoRequest | RangeRequest | TsniRequest):
@@ -198,6 +216,7 @@ class ControlChannels:
         options: ContextOptions,
         respond: Callable[[int, bytes | memoryview], object],
         hurry: Callable[[], object],
+        guaranteed: GuaranteedSources,
     ) -> None:
         """Begins without sessions.
 
@@ -205,7 +224,9 @@ class ControlChannels:
             options: the options of the context.
             respond: gets the number of a request and each response to it.
             hurry: makes the event loop call `turn` soon; any thread calls this.
+            guaranteed: takes the messages of guaranteed delivery.
         """
+        self._guaranteed = guaranteed
         self._options, self._respond, self._hurry = options, respond, hurry
         self.is_called = False
         """Whether clients over UDP have called, so that `look` is due."""
@@ -217,7 +238,9 @@ class ControlChannels:
 
     def add(self, session: SendingSession) -> None:
         """Serves a session from now on."""
-        self._sessions[session] = SessionChannels(session, self._options, self._respond, self._note_call)
+        self._sessions[session] = SessionChannels(
+            session, self._options, self._respond, self._note_call, self._guaranteed
+        )
         self.changes += 1
 
     def _note_call(self) -> None:
@@ -248,6 +271,9 @@ class ControlChannels:
         if self._behind:
             self._behind = any([served.look_again() for served in self._served()])
         due_ns = min((served.retransmit(now_ns) for served in self._served() if served.any), default=FOREVER_NS)
+        if self._guaranteed.any:
+            turns = [self._guaranteed.turn(each, now_ns, served.send) for each, served in list(self._sessions.items())]
+            due_ns = min(due_ns, *turns)
         return now_ns if self._behind else due_ns
 
     def counters(self) -> dict[str, int]:
@@ -261,7 +287,7 @@ class ControlChannels:
     @property
     def has_work(self) -> bool:
         """Whether receivers have asked for messages, so that `turn` is due."""
-        return any(served.retransmitter.recovering for served in self._served())
+        return self._guaranteed.has_work or any(served.retransmitter.recovering for served in self._served())
 
     def retransmitter(self, session: SendingSession) -> Retransmitter | None:
         """Returns what answers the requests for retained messages of a session; None without control channels."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from typing import TYPE_CHECKING
@@ -41,6 +42,30 @@ class ExpectedReceivers:
             if since:
                 found[advert.context_id] = max(since)
         return found
+
+    def names(self, topic: str) -> dict[int, set[int]]:
+        """Returns the contexts with receivers of a topic that have a `gmd_name`: their ids, and hashes of the names."""
+        found: dict[int, set[int]] = {}
+        for advert, trusted in self._contexts:
+            for each in advert.receivers:
+                if each.gmd_identity and (
+                    (trusted and _matches(each.topic, topic)) if each.wildcard else each.topic == topic
+                ):
+                    found.setdefault(advert.context_id, set()).add(each.gmd_identity)
+        return found
+
+    def user_of(self, topic: str, gmd_identity: int) -> int | None:
+        """Returns the process id of a receiver of this topic with this name, no wildcard receiver; None without one."""
+        for advert, _ in self._contexts:
+            for each in advert.receivers:
+                if not each.wildcard and each.topic == topic and each.gmd_identity == gmd_identity:
+                    return advert.pid
+        return None
+
+
+def gmd_identity(name: str) -> int:
+    """Returns the hash of a `gmd_name` as registries show it, 64 bits; 0 for no name."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little") | 1 if name else 0
 
 
 def _contexts(domain: str) -> Iterator[tuple[ContextAdvert, bool]]:

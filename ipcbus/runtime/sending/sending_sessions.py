@@ -16,6 +16,7 @@ from ipcbus.runtime.loop.timerfd import FOREVER_NS
 from ipcbus.runtime.sending.backpressure import Backpressure
 from ipcbus.runtime.sending.control_channels import ControlChannels
 from ipcbus.runtime.sending.expected_receivers import ExpectedReceivers
+from ipcbus.runtime.sending.guaranteed_sources import GuaranteedSources
 from ipcbus.runtime.sending.pending_wakeups import PendingWakeups
 from ipcbus.runtime.sending.requests import Requests
 from ipcbus.runtime.sending.retentions import Retentions
@@ -90,7 +91,8 @@ class SendingSessions:
             expected=lambda topic: bool(ExpectedReceivers(domain, ()).of(topic)),
             reclaim=self.reclaim,
         )
-        self.control_channels = ControlChannels(options, self.requests.responded, self._serve_soon)
+        self.guaranteed = GuaranteedSources(domain, self._serve_soon)
+        self.control_channels = ControlChannels(options, self.requests.responded, self._serve_soon, self.guaranteed)
         self.retentions = Retentions()
 
     def sessions(self) -> list[SendingSession]:
@@ -114,6 +116,8 @@ class SendingSessions:
                 raise ClosedError(f"topic {topic!r}: its context is closed; make a new Context")
             session = self._choose(kind, plan, options)
             number = session.add_topic()
+            if options.gmd_name:
+                self.guaranteed.expect(session, number)
             try:
                 entry = self._registry.add_source(session.local, topic, number, retains=options.late_join)
             except RingError as error:
@@ -252,6 +256,7 @@ class SendingSessions:
 
     def abandon(self) -> None:
         """For a child after a fork."""
+        self.guaranteed.abandon()
         self.control_channels.abandon()
         for session in self._sessions.values():
             session.abandon()

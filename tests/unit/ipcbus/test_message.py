@@ -55,6 +55,7 @@ def test_flags_are_a_word_of_their_own_with_the_numbers_of_ultra_messaging() -> 
         "LATE_JOIN": 0x8,
         "PROPERTIES": 0x10,
         "REQUEST": 0x40,
+        "GUARANTEED": 0x80,
         "OTR": 0x2000,
         "GMD_RESEND": 0x10000,
     }

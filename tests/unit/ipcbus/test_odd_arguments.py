@@ -219,13 +219,15 @@ def test_handles_and_messages_say_what_to_do_instead_of_being_copied(stand: Stan
 
 def test_dir_shows_the_public_face_only() -> None:
     face = {
-        ipcbus.Source: "acquire arequest close closed flush message_max receivers request requests send send_many "
-        "sequence_number source topic unheard wait_for_receivers",
+        ipcbus.Source: "acquire arequest close closed flush gmd_delete gmd_forget gmd_num_pending gmd_receivers "
+        "gmd_resend gmd_sequence_number gmd_set_max_size gmd_status message_max receivers request requests send "
+        "send_many sequence_number source topic unheard wait_durable wait_for_receivers",
         ipcbus.Receiver: "areceive close closed delivered dropped lost receive receive_into receive_many sessions "
         "wait_for_sources",
         ipcbus.WildcardReceiver: "areceive close closed delivered dropped lost pattern receive receive_into "
         "receive_many sessions wait_for_sources",
-        ipcbus.Message: "ack data first_sequence_number flags fragment_info headers properties_block respond "
+        ipcbus.Message: "ack data first_sequence_number flags fragment_info gmd_sequence_number headers nack "
+        "properties_block respond "
         "return_address send_time_ns sequence_number source topic type view",
         ipcbus.Context: "close fileno process_events receiver respond source wildcard_receiver",
         ipcbus.EventQueue: "close closed dispatch dropped statistics",

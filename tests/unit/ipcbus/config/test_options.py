@@ -81,6 +81,17 @@ DEFAULTS: dict[str, dict[str, bool | int | str]] = {
         "resolver_wildcard_query_bps": 1_000_000,
     },
     "source": {
+        "gmd_name": "",
+        "delivery_mode": "best_effort",
+        "delivery_timeout": 0,
+        "ipc_gmd_directory": "",
+        "ipc_gmd_type": "default",
+        "gmd_durability": "process",
+        "gmd_max_size": 0,
+        "gmd_fresh": False,
+        "gmd_zero_receivers": "wait",
+        "gmd_reconnect_timeout": 300,
+        "gmd_confirm_delivery": False,
         "transport": "lbtipc",
         "udp_fallback": "lbtru",
         "transport_lbtipc_id": 0,
@@ -142,6 +153,15 @@ DEFAULTS: dict[str, dict[str, bool | int | str]] = {
         "retransmit_close_timeout": 5000,
     },
     "receiver": {
+        "gmd_name": "",
+        "ipc_gmd_directory": "",
+        "ipc_gmd_type": "default",
+        "gmd_disconnect_mode": "warm",
+        "ipc_gmd_auto_ack": True,
+        "ipc_gmd_auto_ack_policy": "first",
+        "gmd_unrecorded_maximum": 64,
+        "gmd_max_deliveries": 0,
+        "gmd_dead_letter_topic": "",
         "delivery_control_maximum_burst_loss": 1024,
         "delivery_control_loss_check_interval": 250,
         "ordered_delivery": 1,
@@ -257,7 +277,9 @@ def test_limits_are_stated(row: Option[int]) -> None:
 
 @ROWS
 def test_time_and_size_have_units(row: Option[int]) -> None:
-    if row.name.endswith(("_interval", "_timeout")):
+    if row.name in ("delivery_timeout", "gmd_reconnect_timeout"):
+        assert row.unit == "s"  # as in SmartSockets
+    elif row.name.endswith(("_interval", "_timeout")):
         assert row.unit in ("ms", "datagrams")
     if row.name.endswith(("_size", "_length")):
         assert row.unit == "bytes"

@@ -1,0 +1,86 @@
+"""The gate between the delivery controller of a topic and a named receiver, in compiled code."""
+
+from ipcbus.delivery.demux import Controller
+from ipcbus.delivery.received_message import Message
+from ipcbus.delivery.sink import Sink
+from ipcbus.delivery.slow_path import Failures, GateKeeper
+
+class GmdGate:
+    """Lets the messages of a source topic pass to a named receiver, and takes their acknowledgements.
+
+    While it is open, the guaranteed message with exactly `next_number` passes, and so does every message that is not
+    guaranteed. All else goes to the keeper. Acknowledgements come from any thread.
+    """
+
+    sink: Sink
+    """Stands in the controller in the place of the receiver's sink."""
+    target: Sink
+    """The receiver's sink."""
+    is_open: bool
+    """Whether messages may pass."""
+    next_number: int
+    """The number that may pass next; counted up while the gate is open."""
+    delivered: int
+    """Guaranteed messages that the receiver got, also those that it got again."""
+
+    def __init__(
+        self,
+        target: Sink,
+        controller: Controller | None,
+        keeper: GateKeeper,
+        failures: Failures,
+        *,
+        auto_ack: bool = True,
+        acks_at_the_end: bool = False,
+        unrecorded_max: int = 64,
+    ) -> None:
+        """Makes a gate that is not open.
+
+        Args:
+            target: the receiver's sink.
+            controller: of the topic; None if its messages may have other receivers.
+            keeper: does what is not simply the next message.
+            failures: takes the exceptions of callbacks.
+            auto_ack: whether a message is acknowledged without a call.
+            acks_at_the_end: whether that is when nothing refers to it any more, and not when the callback has returned.
+            unrecorded_max: the keeper takes acknowledgements at once when this number of them waits.
+        """
+
+    def take(self, message: Message) -> None:
+        """Takes a message or event of the controller."""
+
+    def put(self, sink: Sink, message: Message) -> None:
+        """Takes a message or event of the controller, for a receiver that keeps messages (`EventStore`)."""
+
+    def is_full(self) -> bool:
+        """Returns whether the receiver has no room (`EventStore`)."""
+
+    def deliver(self, message: Message) -> None:
+        """Gives a message or event to the receiver, whatever its number."""
+
+    def withdraw(self, first: int, last: int) -> None:
+        """Removes messages that wait in the receiver's queue, because their source has deleted them."""
+
+    def take_acks(self) -> list[tuple[int, int]]:
+        """Returns the numbers that were acknowledged since the last call, as ranges."""
+
+    def take_refusals(self) -> list[tuple[Message, int | None]]:
+        """Returns the messages that were refused since the last call, each with a delay in ns; None for a backoff."""
+
+    def acknowledge(self, number: int) -> None:
+        """Takes the acknowledgement of a message; any thread may call this."""
+
+    def refuse(self, message: Message, delay_ns: int | None) -> None:
+        """Takes the refusal of a message; any thread may call this."""
+
+    def dispatched(self, message: Message, failed: bool) -> None:
+        """Notes that an event queue has called back with a message, and whether the callback raised."""
+
+    def acknowledge_rows(self) -> None:
+        """Acknowledges the messages that went into rows of an array; any thread may call this."""
+
+class AckAtTheEnd:
+    """Acknowledges a message when nothing refers to it any more."""
+
+    def cancel(self) -> None:
+        """Leaves the message alone: it is acknowledged or refused."""

@@ -1,0 +1,171 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=True
+"""Stands between the delivery controller of a topic and a named receiver; the stub has the documentation."""
+from libc.stdint cimport uint64_t
+
+cimport cython
+
+import contextlib
+from collections import deque
+
+from ipcbus.delivery.demux cimport Controller
+from ipcbus.delivery.event_merging cimport is_event
+from ipcbus.delivery.received_message cimport Message
+from ipcbus.delivery.sink cimport Sink
+
+
+# A function without a call of Python code cannot be interrupted by another thread: acknowledgements come from any thread.
+
+
+@cython.final
+@cython.no_gc_clear
+cdef class AckAtTheEnd:
+    """Acknowledges a message when nothing refers to it any more."""
+    def __dealloc__(self):
+        if self.gate is not None:
+            self.gate.note_ack(self.number)
+
+    def cancel(self):
+        self.gate = None
+
+
+cdef class GmdGate:
+    def __init__(self, Sink target not None, Controller controller, keeper, failures, *, bint auto_ack=True,
+                 bint acks_at_the_end=False, uint64_t unrecorded_max=64):
+        self.target, self.controller, self.keeper, self.failures = target, controller, keeper, failures
+        self.auto_ack = auto_ack and not acks_at_the_end
+        self.acks_at_the_end = auto_ack and acks_at_the_end
+        self.unrecorded_max = unrecorded_max
+        self.other_acks, self.refusals, self.in_rows = deque(), deque(), deque()
+        # A receiver that pulls gets messages that own their bytes, and stops the session while it has no room.
+        self.sink = Sink(self.take, 1, self if target.pulls else None)
+        self.sink.owner = target.owner
+
+    # ------------------------------------------------------------------ what the controller gives to `sink`
+
+    def take(self, Message message not None):
+        if is_event(message):
+            self.keeper.take_event(message)
+        elif not self.is_open or (message.gmd_number and message.gmd_number != self.next_number):
+            self.keeper.take(message)
+        elif message.gmd_number:
+            self.next_number += 1
+            self.pass_message(message)
+        else:
+            self.target.take(message, self.failures)
+
+    def put(self, Sink sink, Message message):
+        self.take(message)
+
+    def is_full(self):
+        return not self.target.closed and self.target.is_full_now()
+
+    # ------------------------------------------------------------------ what the keeper gives
+
+    def deliver(self, Message message not None):
+        if message.gmd_number:
+            self.pass_message(message)
+        elif is_event(message):
+            self.target.event(message, self.failures)
+        else:
+            self.target.take(message, self.failures)
+
+    def withdraw(self, uint64_t first, uint64_t last):
+        cdef Message message
+        queue, event_queue = self.target.queue, self.target.event_queue
+        for each in list(queue) if event_queue is None else event_queue.waiting_of(self.target):
+            message = <Message>each
+            if message.gate is self and first <= message.gmd_number <= last:
+                message.gate = None
+                if event_queue is None:
+                    with contextlib.suppress(ValueError):   # another thread has taken it
+                        queue.remove(message)
+
+    def take_acks(self):
+        cdef uint64_t first = self.first_acked, last = self.last_acked
+        self.first_acked = self.last_acked = 0
+        self.awaits_flush = False
+        others = self.other_acks
+        found = [(first, last)] if first else []
+        while others:
+            number = others.popleft()
+            found.append((number, number))
+        return found
+
+    def take_refusals(self):
+        found = []
+        while self.refusals:
+            found.append(self.refusals.popleft())
+        return found
+
+    # ------------------------------------------------------------------ to the receiver, and back
+
+    @cython.final
+    cdef int pass_message(self, Message message) except -1:
+        """Gives a guaranteed message to the receiver; acknowledges it after the callback, if the options say so."""
+        cdef Sink target = self.target
+        cdef AckAtTheEnd at_the_end
+        cdef uint64_t errors = target.callback_errors
+        cdef Py_ssize_t rows = target.row_next
+        if target.closed:
+            return 0    # it stays pending
+        if self.controller is None or self.controller.single_sink is not self.sink:
+            message = message.copy()    # other receivers must not acknowledge this one's message
+        message.gate = self
+        if self.acks_at_the_end:
+            at_the_end = AckAtTheEnd.__new__(AckAtTheEnd)
+            at_the_end.gate, at_the_end.number = self, message.gmd_number
+            message.ack_at_the_end = at_the_end
+        self.delivered += 1
+        target.take(message, self.failures)
+        if target.pulls:
+            if target.row_next != rows:
+                message.gate = None
+                self.in_rows.append(message.gmd_number)
+        elif target.callback_errors != errors:
+            message._refuse(None)
+        elif self.auto_ack:
+            message.ack()
+        if self.awaits_flush and self.last_acked - self.first_acked + len(self.other_acks) + 1 >= self.unrecorded_max:
+            self.keeper.flush()
+        return 0
+
+    def acknowledge(self, uint64_t number):
+        self.note_ack(number)
+
+    def refuse(self, Message message not None, delay_ns):
+        self.note_refusal(message, delay_ns)
+
+    def dispatched(self, Message message not None, bint failed):
+        if failed:
+            message._refuse(None)
+        elif self.auto_ack:
+            message.ack()
+
+    def acknowledge_rows(self):
+        if not self.auto_ack and not self.acks_at_the_end:
+            self.in_rows.clear()    # no call acknowledges a row by hand
+            return
+        while self.in_rows:
+            self.note_ack(self.in_rows.popleft())
+
+    @cython.final
+    cdef int note_ack(self, uint64_t number) except -1:
+        if self.first_acked == 0:
+            self.first_acked = self.last_acked = number
+        elif number == self.last_acked + 1:
+            self.last_acked = number
+        else:
+            self.other_acks.append(number)
+        return self.flush_soon()
+
+    @cython.final
+    cdef int note_refusal(self, Message message, delay_ns) except -1:
+        self.refusals.append((message, delay_ns))
+        return self.flush_soon()
+
+    @cython.final
+    cdef int flush_soon(self) except -1:
+        if not self.awaits_flush:
+            self.awaits_flush = True
+            self.keeper.flush_soon()
+        return 0

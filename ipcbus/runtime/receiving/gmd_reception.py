@@ -1,0 +1,246 @@
+"""One named receiver's side of guaranteed delivery, for one source topic of a session."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Protocol, cast
+
+from ipcbus.delivery.gmd_gate import GmdGate
+from ipcbus.delivery.message_types import MessageType
+from ipcbus.delivery.received_message import event, resent_message
+from ipcbus.gmd.gmd_settings import FOREVER_NS
+from ipcbus.gmd.held_messages import LiveMessage, Loss, ResentMessage
+from ipcbus.gmd.receiver_state import GmdReceiver, Verdict
+from ipcbus.wire import gmd_messages
+
+if TYPE_CHECKING:
+    from ipcbus.delivery.received_message import Message
+    from ipcbus.delivery.recovering_controller import RecoveringController
+    from ipcbus.gmd.gmd_settings import ReceiverSettings
+    from ipcbus.gmd.held_messages import ReceivedItem
+    from ipcbus.gmd.received_stream import ReceivedStreams
+    from ipcbus.recovery.control_channel import ControlChannel
+    from ipcbus.runtime.receiving.subscriptions import Subscription
+    from ipcbus.transport.receiving_session import ReceivingSession
+    from ipcbus.wire.gmd_messages import GmdAnswer
+
+_ROOM_NS = 1_000_000
+"""Time in ns after which a receiver without room is tried again."""
+_COST = 200
+"""Bytes of memory that a held message takes beside its value."""
+_REFUSALS = {
+    gmd_messages.NAME_IN_USE: "another live receiver has this gmd_name; close it, or choose another name",
+    gmd_messages.TOO_MANY_NAMES: "it has too many receivers with names; take some off with Source.gmd_forget",
+    gmd_messages.AREA_FAILED: "its GMD area cannot record the name; look at the log of the source",
+}
+_LOSSES = (MessageType.UNRECOVERABLE_LOSS, MessageType.UNRECOVERABLE_LOSS_BURST)
+
+
+class ReceptionOwner(Protocol):
+    """The context, as far as a reception uses it."""
+
+    def channel(self, session: ReceivingSession) -> ControlChannel | None:
+        """Returns the control channel to the source of a session; None while it cannot be opened."""
+
+    def send(self, session: ReceivingSession, message: bytes) -> bool:
+        """Sends a control message to the source of a session; returns False when that is not possible now."""
+
+    def flush_soon(self, reception: GmdReception) -> None:
+        """Calls `turn` soon; any thread may call this."""
+
+    def give_up(self, subscription: Subscription, message: Message) -> bool:
+        """Publishes a message that a receiver gives up; returns False if it has no topic for such messages."""
+
+
+class GmdReception:
+    """Joins the gate of a named receiver with the protocol (delivery.slow_path.GateKeeper). Runs on the driver."""
+
+    def __init__(
+        self,
+        owner: ReceptionOwner,
+        session: ReceivingSession,
+        controller: RecoveringController,
+        subscription: Subscription,
+        streams: ReceivedStreams,
+        settings: ReceiverSettings,
+        instance: int,
+    ) -> None:
+        """Begins with a closed gate.
+
+        Args:
+            owner: the context.
+            session: the session.
+            controller: delivers the topic.
+            subscription: the receiver.
+            streams: its streams of the topic.
+            settings: its options.
+            instance: its random number.
+        """
+        self.session, self.subscription = session, subscription
+        self._owner, self._controller = owner, controller
+        options = subscription.options
+        self.gate = GmdGate(
+            subscription.sink,
+            controller,
+            self,
+            session.delivery,
+            auto_ack=options.ipc_gmd_auto_ack,
+            acks_at_the_end=options.ipc_gmd_auto_ack_policy == "last",
+            unrecorded_max=settings.unrecorded_max,
+        )
+        self.topic: int = controller.topic_number
+        self.machine = GmdReceiver(
+            options.gmd_name, self.topic, instance, streams, settings, self.gate, time.monotonic_ns()
+        )
+        self._channel: ControlChannel | None = None
+        self.due_ns = 0
+        self._delivers = False
+        self.over = False
+
+    # ------------------------------------------------------------------ calls of the gate
+
+    def take(self, message: Message) -> None:
+        """Takes a message that does not simply pass, guaranteed or not."""
+        verdict = self.machine.offer(
+            message.gmd_sequence_number,
+            message.first_sequence_number,
+            message.sequence_number,
+            len(message) + _COST,
+            message,
+        )
+        if verdict is Verdict.DELIVER:
+            self.gate.deliver(message)
+        elif verdict is Verdict.HELD:
+            self._deliver()
+        self.flush_soon()
+
+    def take_event(self, message: Message) -> None:
+        """Takes an event of the source; a loss waits behind resent messages, which may contain what it reports."""
+        if message.type in _LOSSES:
+            if self.machine.loss(message.first_sequence_number, message.sequence_number) is Verdict.HELD:
+                self._deliver()
+                self.flush_soon()
+                return
+        elif message.type is MessageType.EOS:
+            self.end()
+        self.gate.deliver(message)
+
+    def flush_soon(self) -> None:
+        """Has acknowledgements taken soon; any thread may call this."""
+        self.due_ns = 0
+        self._owner.flush_soon(self)
+
+    def flush(self) -> None:
+        """Takes acknowledgements at once: too many are not recorded."""
+        self._take_acks(time.monotonic_ns())
+        if self.machine.stream is not None:
+            self.machine.stream.record()
+
+    # ------------------------------------------------------------------ by time, and by what comes
+
+    def receive(self, message: GmdAnswer, now_ns: int) -> None:
+        """Takes a message of the source."""
+        self.machine.receive(message, now_ns)
+        self._deliver()
+        self.due_ns = 0
+
+    def turn(self, now_ns: int) -> int:
+        """Goes on; returns when to call again, in ns of the monotonic clock."""
+        self._take_acks(now_ns)
+        if self.over:
+            if self.machine.stream is not None:
+                self.machine.stream.record()
+            return FOREVER_NS
+        channel = self._owner.channel(self.session)
+        if channel is not self._channel:
+            self._channel = channel
+            self.machine.channel_lost(now_ns)
+        due_ns = self.machine.turn(now_ns, self._send)
+        if self.machine.refusal:
+            self._warn(self.machine.refusal)
+        return due_ns if self._deliver() else min(due_ns, now_ns + _ROOM_NS)
+
+    def _warn(self, refusal: int) -> None:
+        why = _REFUSALS.get(refusal)
+        if why is not None:
+            self.subscription.warn(
+                f"gmd {refusal} {self.session.source_string}",
+                f"receiver {self.machine.name!r} of topic {self._controller.origin.topic!r} gets nothing of "
+                f"{self.session.source_string} until the source accepts it: {why}",
+            )
+
+    def _send(self, message: bytes) -> bool:
+        return self._channel is not None and self._owner.send(self.session, message)
+
+    def _take_acks(self, now_ns: int) -> None:
+        for first, last in self.gate.take_acks():
+            self.machine.acknowledge(first, last)
+        for message, delay_ns in self.gate.take_refusals():
+            number = message.gmd_sequence_number
+            gives_up = not self.machine.refuse(number, delay_ns or 0, now_ns)
+            stream = self.machine.stream
+            if gives_up and stream is not None and self._owner.give_up(self.subscription, message):
+                stream.to_refuse.remove(number)
+                stream.acknowledge(number, number)
+
+    def _deliver(self, *, without_limit: bool = False) -> bool:
+        """Delivers what is in order; returns whether the receiver had room for all of it."""
+        if self._delivers:
+            return True  # called back from a message: the outer call goes on
+        self._delivers = True
+        try:
+            target = self.gate.target
+            while without_limit or not (target.pulls and not target.closed and target.is_full_now()):
+                item = self.machine.take()
+                if item is None:
+                    return True
+                self._deliver_item(item)
+            return False
+        finally:
+            self._delivers = False
+
+    def _deliver_item(self, item: ReceivedItem) -> None:
+        if isinstance(item, LiveMessage):
+            self.gate.deliver(cast("Message", item.what))
+        elif isinstance(item, ResentMessage):
+            self.session.delivery.count_delivered(1)
+            self.gate.deliver(resent_message(self._controller.origin, *item))
+        elif isinstance(item, Loss):
+            count = item.last - item.first + 1
+            if count > self._controller.rules.burst_loss:
+                self._report(MessageType.UNRECOVERABLE_LOSS_BURST, item.first, item.last)
+            else:
+                for number in range(item.first, item.last + 1):
+                    self._report(MessageType.UNRECOVERABLE_LOSS, number, number)
+
+        else:
+            self.gate.withdraw(item.first, item.last)
+
+    def _report(self, kind: MessageType, first: int, last: int) -> None:
+        self.session.delivery.count_delivered(1)
+        self.gate.deliver(event(self._controller.origin, kind, first, last))
+
+    # ------------------------------------------------------------------ the end
+
+    def end(self) -> None:
+        """The source topic ends: delivers what is in order; the rest comes again when the source sends again."""
+        if not self.over:
+            self._take_acks(time.monotonic_ns())
+            self.machine.end()
+            self._deliver(without_limit=True)
+            self._detach()
+
+    def close(self) -> None:
+        """The receiver is closed: what it has not acknowledged stays pending."""
+        if self.over:
+            return
+        self._take_acks(time.monotonic_ns())
+        self.machine.turn(time.monotonic_ns(), self._send)
+        self._detach()
+        message = self.machine.leave()
+        if message is not None:
+            self._send(message)
+
+    def _detach(self) -> None:
+        self.over = True
+        self.machine.detach()

@@ -1,0 +1,337 @@
+"""The guaranteed messages of one source: its GMD area, the protocol above it, and the lock of both."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from ipcbus.delivery.received_message import Origin, resent_message
+from ipcbus.errors import GmdError
+from ipcbus.gmd.gmd_events import Confirmed, GmdFailure
+from ipcbus.gmd.gmd_settings import FOREVER_NS, GmdErrorNumber, SenderSettings, ZeroReceivers
+from ipcbus.gmd.sender_state import GmdSender
+from ipcbus.gmd.topic_numbers import TopicNumbers
+from ipcbus.message import SourceEvent, SourceEventType
+from ipcbus.topic import send_errors
+from ipcbus.wire.gmd_messages import Ack
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+    from ipcbus.config import SourceOptions
+    from ipcbus.gmd.gmd_events import GmdStatus
+    from ipcbus.gmd.sender_area import SenderArea
+    from ipcbus.message import Message
+    from ipcbus.wire.gmd_messages import GmdRequest
+
+log = logging.getLogger("ipcbus")
+
+_LOOK_NS = 100_000_000
+"""Time in ns between two looks at what a busy source has sent, for the timers of its messages."""
+_EVENTS_A_TURN = 100
+
+
+class _PublishedArea:
+    """The area as the protocol sees it: without the message that a thread is about to send."""
+
+    def __init__(self, area: SenderArea) -> None:
+        self._area = area
+        self.sends = False
+        """Whether the last message is saved, and not in the ring yet."""
+
+    @property
+    def last_number(self) -> int:
+        """The number of the last message that was sent."""
+        return self._area.last_number - self.sends
+
+    @property
+    def checkpoint(self) -> Callable[[], list[bytes]]:
+        """Returns the notes with which a segment of the area begins."""
+        return self._area.checkpoint
+
+    @checkpoint.setter
+    def checkpoint(self, notes: Callable[[], list[bytes]]) -> None:
+        self._area.checkpoint = notes
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the area has
+        return getattr(self._area, name)
+
+
+class GuaranteedSource:
+    """The guaranteed messages of one source (topic.send_policy.MessageSaver).
+
+    A thread that sends calls `save`, then `sent` or `unsave`, and the source keeps other threads out of that time. The
+    driver calls `receive`, `lost`, `turn` and `take_events`; any thread calls the others.
+    """
+
+    def __init__(
+        self,
+        area: SenderArea,
+        topic_number: int,
+        settings: SenderSettings,
+        origin: Origin,
+        hurry: Callable[[], None],
+    ) -> None:
+        """Takes over what the area has.
+
+        Args:
+            area: the source's area, just opened; this object closes it.
+            topic_number: the session's number of the topic.
+            settings: the options of the source.
+            origin: topic and source string.
+            hurry: makes the event loop call `turn` soon; any thread calls this.
+        """
+        self.area, self.origin = area, origin
+        self._hurry = hurry
+        self._lock = threading.Lock()
+        self._sync_lock = threading.Lock()
+        self._published = _PublishedArea(area)
+        self._numbers = TopicNumbers()
+        self._run = (0, 0)  # number and topic number of the last message, whose successor needs no entry
+        self.sender = GmdSender(
+            self._published,
+            topic_number,
+            settings,
+            time.monotonic_ns(),
+            topic_numbers=self._numbers.of,
+        )
+        self._terms = self.sender.current_terms
+        self._watches = False  # whether `turn` is due by itself
+        self._noted_number = area.last_number
+        self._closes = self._closed = False
+        self._syncs: threading.Event | None = None
+
+    # ------------------------------------------------------------------ sending
+
+    def save(self, mode: int, timeout_ns: int, send_time_ns: int, block: bytes, data: bytes) -> int:
+        """Saves a message that is about to be sent, and returns its GMD number; see `MessageSaver`."""
+        with self._lock:
+            if self._closes:
+                raise send_errors.closed(self.origin.topic)
+            if (mode, timeout_ns) != self._terms:
+                self.sender.terms(mode, timeout_ns)
+                self._terms = mode, timeout_ns
+            number = self.area.save(mode, timeout_ns, send_time_ns, block, data)
+            self._published.sends = True
+            return number
+
+    def unsave(self, number: int) -> None:
+        """Takes back the message that was saved last; see `MessageSaver`."""
+        with self._lock:
+            try:
+                self.area.unsave(number)
+                self._published.sends = False
+            except GmdError:
+                # Acknowledgements came meanwhile, so that the number is used; receivers skip it.
+                self._published.sends = False
+                self.sender.delete(number)
+        if self._closes:
+            self._close_area()
+
+    def sent(self, number: int, first: int, last: int) -> None:
+        """Notes the topic numbers of the message that was saved last; see `MessageSaver`."""
+        if self._run != (number - 1, first - 1) or first != last:
+            with self._lock:
+                self._numbers.add(number, first, last)
+        self._run = number, last
+        self._published.sends = False
+        if self._syncs is not None:
+            self._syncs.set()
+        if not self._watches:
+            self._watches = True
+            self._hurry()
+        if self._closes:
+            self._close_area()
+
+    # ------------------------------------------------------------------ on the driver
+
+    def receive(self, peer: Hashable, message: GmdRequest, now_ns: int) -> None:
+        """Takes a message of a receiver, from the channel `peer`."""
+        with self._lock:
+            if isinstance(message, Ack) and message.ranges[-1][1] >= self.area.last_number:
+                # The receiver has the last message before the thread that sent it has said so.
+                self._published.sends = False
+            if not self._closed:
+                self.sender.receive(peer, message, now_ns)
+
+    def lost(self, peer: Hashable, now_ns: int) -> None:
+        """Takes note that a channel has ended."""
+        with self._lock:
+            if not self._closed:
+                self.sender.lost_peer(peer, now_ns)
+
+    def turn(self, now_ns: int, send: Callable[[Hashable, bytes, bool], bool]) -> int:
+        """Sends what receivers wait for; returns when to call again, in ns of the monotonic clock."""
+        with self._lock:
+            if self._closed:
+                return FOREVER_NS
+            due_ns = self.sender.turn(now_ns, send)
+            last_number = self._published.last_number
+            self._watches = last_number > self._noted_number or self._published.sends
+            self._noted_number = last_number
+            timeout_ns = self._terms[1] or _LOOK_NS
+        # While messages are sent, their times are noted by a timer, not by each send.
+        return min(due_ns, now_ns + min(_LOOK_NS, timeout_ns // 10 + 1)) if self._watches else due_ns
+
+    def take_events(self) -> list[SourceEvent]:
+        """Returns the events for the application; `has_events` says whether there are more."""
+        found: list[SourceEvent] = []
+        with self._lock:
+            while len(found) < _EVENTS_A_TURN and not self._closed:
+                event = self.sender.next_event()
+                if event is None:
+                    break
+                if isinstance(event, GmdFailure):
+                    found.append(self._failure(event))
+                elif isinstance(event, Confirmed):
+                    found.append(
+                        SourceEvent(
+                            SourceEventType.GMD_DELIVERED,
+                            gmd_sequence_number=event.last,
+                            first_gmd_sequence_number=event.first,
+                        )
+                    )
+        return found
+
+    def _failure(self, event: GmdFailure) -> SourceEvent:
+        return SourceEvent(
+            SourceEventType.GMD_FAILURE,
+            message=None if event.message is None else self._message(event),
+            receiver=event.receiver,
+            error_number=int(event.error_number),
+            send_time_ns=event.send_time_ns,
+            gmd_sequence_number=event.number,
+            first_gmd_sequence_number=event.number,
+        )
+
+    def _message(self, event: GmdFailure) -> Message | None:
+        copy = event.message
+        if copy is None:
+            return None
+        numbers = self._numbers.of(event.number)
+        return resent_message(self.origin, event.number, copy.send_time_ns, numbers, copy.block, copy.data, 0)
+
+    # ------------------------------------------------------------------ calls of the application
+
+    @property
+    def last_number(self) -> int:
+        """The GMD number of the last message that was sent; 0 before the first."""
+        return self._published.last_number
+
+    @property
+    def pending(self) -> int:
+        """The number of messages whose copies are kept."""
+        with self._lock:
+            return self.sender.pending
+
+    @property
+    def expected(self) -> list[str]:
+        """The names of the receivers that are expected to acknowledge messages to come."""
+        with self._lock:
+            return self.sender.expected
+
+    @property
+    def connected(self) -> list[str]:
+        """The names of the receivers that are connected."""
+        with self._lock:
+            return self.sender.connected
+
+    def status(self, number: int) -> GmdStatus:
+        """Returns which receivers have acknowledged a message."""
+        with self._lock:
+            return self.sender.status(number)
+
+    def resend(self, number: int | None) -> int:
+        """Sends a failed message again, or all of them; returns how many."""
+        with self._lock:
+            count = self.sender.resend(number, time.monotonic_ns())
+        self._hurry()
+        return count
+
+    def delete(self, number: int) -> bool:
+        """Deletes a message; returns whether it was kept."""
+        with self._lock:
+            count = self.sender.delete(number)
+        self._hurry()
+        return count > 0
+
+    def forget(self, name: str) -> bool:
+        """Takes a receiver off; returns whether it was known."""
+        with self._lock:
+            known = self.sender.forget(name, time.monotonic_ns())
+        self._hurry()
+        return known
+
+    def set_max_size(self, size: int) -> None:
+        """Changes the limit of the area, in bytes; 0 for none."""
+        with self._lock:
+            self.area.max_size = size
+
+    def wait_durable(self, number: int, timeout: float | None) -> bool:
+        """Waits until a message survives a power loss; returns False when the time is over."""
+        if self.area.durable_number >= number:
+            return True
+        if not self._sync_lock.acquire(timeout=-1 if timeout is None else max(timeout, 0)):
+            return False
+        try:
+            if self.area.durable_number < number:
+                self.area.sync()
+            return True
+        finally:
+            self._sync_lock.release()
+
+    # ------------------------------------------------------------------ durability `group`
+
+    def start_syncing(self) -> None:
+        """Starts a thread that syncs the files in turns, while there is something to sync."""
+        self._syncs = threading.Event()
+        thread = threading.Thread(target=self._sync_in_turns, name=f"ipcbus gmd {self.origin.topic}", daemon=True)
+        thread.start()
+
+    def _sync_in_turns(self) -> None:
+        syncs = self._syncs
+        while syncs is not None and not self._closes:
+            syncs.wait()
+            syncs.clear()
+            with contextlib.suppress(GmdError), self._sync_lock:  # the next send raises the error
+                while self.area.durable_number < self.area.last_number and not self._closed:
+                    self.area.sync()
+
+    # ------------------------------------------------------------------ the end
+
+    def close(self) -> None:
+        """Closes the area; what is not acknowledged stays in its files.
+
+        If a thread is about to send a message, it closes the area when it has found that the source is closed.
+        """
+        self._closes = True
+        if not self._published.sends:
+            self._close_area()
+
+    def _close_area(self) -> None:
+        if self._syncs is not None:
+            self._syncs.set()
+        with self._sync_lock, self._lock:
+            if not self._closed:
+                self._closed = True
+                self.area.close()
+
+
+def settings_of(options: SourceOptions) -> SenderSettings:
+    """Returns the terms of the protocol for the options of a source."""
+    return SenderSettings(
+        zero_receivers=ZeroReceivers(options.gmd_zero_receivers),
+        reconnect_timeout_ns=options.gmd_reconnect_timeout * 1_000_000_000,
+        confirms=options.gmd_confirm_delivery,
+    )
+
+
+def describe(error_number: int) -> str:
+    """Returns the name of an error number in words."""
+    try:
+        return GmdErrorNumber(error_number).name.lower().replace("_", " ")
+    except ValueError:
+        return f"error {error_number}"

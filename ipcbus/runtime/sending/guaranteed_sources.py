@@ -1,0 +1,206 @@
+"""The guaranteed sources of a context: which areas they have, what receivers send them, and their timers."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from ipcbus.delivery.received_message import Origin
+from ipcbus.gmd.gmd_settings import FOREVER_NS
+from ipcbus.runtime.gmd_areas import open_sender_area
+from ipcbus.runtime.sending.expected_receivers import ExpectedReceivers, gmd_identity
+from ipcbus.runtime.sending.guaranteed_source import GuaranteedSource, settings_of
+from ipcbus.topic.send_modes import MODES
+from ipcbus.wire import gmd_messages
+from ipcbus.wire.gmd_messages import Register
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+    from ipcbus.config import SourceOptions
+    from ipcbus.message import SourceEvent
+    from ipcbus.topic.send_policy import MessageSaver
+    from ipcbus.transport.sending_session import SendingSession
+    from ipcbus.wire.gmd_messages import GmdRequest
+
+Send = "Callable[[Hashable, bytes, bool], bool]"
+
+_SECOND_NS = 1_000_000_000
+
+
+class NotifiedSource(Protocol):
+    """A source, as far as it is guaranteed."""
+
+    topic: str
+
+    @property
+    def source(self) -> str:
+        """The source string of its session."""
+
+    def _guarantee(self, saver: MessageSaver | None, mode: int, timeout_ns: int) -> None:
+        """Lets it send guaranteed messages."""
+
+    def _notify_gmd(self, event: SourceEvent) -> None:
+        """Gives an event to the application."""
+
+
+@dataclass(slots=True, eq=False)
+class _Guaranteed:
+    source: NotifiedSource
+    session: SendingSession
+    number: int
+    state: GuaranteedSource
+    due_ns: int = 0
+
+
+class GuaranteedSources:
+    """The guaranteed sources of a context. Runs on the driver, but for `add` and `close`."""
+
+    def __init__(self, domain: str, hurry: Callable[[], None]) -> None:
+        """Begins without sources.
+
+        Args:
+            domain: the bus domain.
+            hurry: makes the event loop call `turn` soon; any thread calls this.
+        """
+        self._domain, self._hurry_loop = domain, hurry
+        self._all: dict[NotifiedSource, _Guaranteed] = {}
+        self._by_topic: dict[tuple[SendingSession, int], _Guaranteed] = {}
+        self._opening: dict[tuple[SendingSession, int], list[tuple[Hashable, GmdRequest]]] = {}
+        self._refusals: list[tuple[SendingSession, Hashable, bytes]] = []
+        self.malformed = 0
+
+    def expect(self, session: SendingSession, number: int) -> None:
+        """Keeps what receivers send to a topic until `add`: they may find the source before its area is open."""
+        self._opening[session, number] = []
+
+    def add(
+        self, source: NotifiedSource, session: SendingSession, number: int, options: SourceOptions
+    ) -> GuaranteedSource | None:
+        """Opens the GMD area of a new source, if it has a `gmd_name`; what is pending there is sent from now on.
+
+        Raises:
+            ipcbus.GmdError: the area cannot be opened.
+        """
+        if not options.gmd_name:
+            return None
+        try:
+            return self._add(source, session, number, options)
+        finally:
+            self._opening.pop((session, number), None)
+
+    def _add(
+        self, source: NotifiedSource, session: SendingSession, number: int, options: SourceOptions
+    ) -> GuaranteedSource:
+        area = open_sender_area(self._domain, source.topic, options)
+        each: _Guaranteed | None = None
+
+        def hurry() -> None:
+            if each is not None:
+                each.due_ns = 0
+            self._hurry_loop()
+
+        try:
+            state = GuaranteedSource(area, number, settings_of(options), Origin(source.topic, source.source), hurry)
+        except BaseException:
+            area.close()
+            raise
+        each = _Guaranteed(source, session, number, state)
+        source._guarantee(state, MODES[options.delivery_mode], options.delivery_timeout * _SECOND_NS)
+        self._all[source] = self._by_topic[session, number] = each
+        for peer, message in self._opening.pop((session, number), []):
+            state.receive(peer, message, time.monotonic_ns())
+        if options.gmd_durability == "group" and options.ipc_gmd_type != "memory":
+            state.start_syncing()
+        hurry()
+        return state
+
+    def of(self, source: object) -> GuaranteedSource | None:
+        """Returns the guaranteed messages of a source; None for a source without a `gmd_name`."""
+        each = self._all.get(source)  # type: ignore[call-overload]
+        return None if each is None else each.state
+
+    def unregistered(self, source: object) -> int:
+        """Returns how many contexts have joined a source whose named receivers it has not registered yet."""
+        each = self._all.get(source)  # type: ignore[call-overload]
+        if each is None:
+            return 0
+        joined = each.session.joined_contexts(each.number)
+        known = {gmd_identity(name) for name in each.state.connected}
+        names = ExpectedReceivers(self._domain, ()).names(each.source.topic)
+        return sum(bool(names.get(context_id, set()) - known) for context_id in joined)
+
+    def close(self, source: object) -> None:
+        """Closes the area of a source that refuses sends already; any thread may call this."""
+        each = self._all.pop(source, None)  # type: ignore[call-overload]
+        if each is None:
+            return
+        self._by_topic.pop((each.session, each.number), None)
+        each.state.close()
+
+    def abandon(self) -> None:
+        """Gives the areas up in the child of a fork; they belong to the parent."""
+        self._all.clear()
+        self._by_topic.clear()
+
+    # ------------------------------------------------------------------ control channels
+
+    def take(self, session: SendingSession, peer: Hashable, message: bytes) -> None:
+        """Takes a message of guaranteed delivery from a receiver."""
+        found = gmd_messages.decode(message)
+        if found is None or not isinstance(found, gmd_messages.GmdRequest):
+            self.malformed += 1
+            return
+        each = self._by_topic.get((session, found.topic))
+        opening = self._opening.get((session, found.topic)) if each is None else None
+        if opening is not None:
+            opening.append((peer, found))
+        elif each is not None:
+            each.state.receive(peer, found, time.monotonic_ns())
+            each.due_ns = 0
+        elif isinstance(found, Register):
+            refusal = gmd_messages.refused(found.topic, found.instance, gmd_messages.NOT_GUARANTEED)
+            self._refusals.append((session, peer, refusal))
+
+    def lost(self, session: SendingSession, peer: Hashable) -> None:
+        """Takes note that a channel has ended."""
+        now_ns = time.monotonic_ns()
+        for each in self._of(session):
+            each.state.lost(peer, now_ns)
+            each.due_ns = 0
+
+    def turn(self, session: SendingSession, now_ns: int, send: Callable[[Hashable, bytes, bool], bool]) -> int:
+        """Sends what the receivers of a session wait for; returns when to call again, in ns of the monotonic clock."""
+        if self._refusals:
+            mine = [each for each in self._refusals if each[0] is session]
+            self._refusals = [each for each in self._refusals if each[0] is not session]
+            for _, peer, message in mine:
+                send(peer, message, False)  # a receiver that does not get it registers again
+        due_ns = FOREVER_NS
+        for each in self._of(session):
+            if each.due_ns <= now_ns:
+                each.due_ns = each.state.turn(now_ns, send)
+                self._notify(each)
+            due_ns = min(due_ns, each.due_ns)
+        return due_ns
+
+    def _notify(self, each: _Guaranteed) -> None:
+        events = each.state.take_events()
+        for event in events:
+            each.source._notify_gmd(event)
+        if events:
+            each.due_ns = 0
+
+    def _of(self, session: SendingSession) -> list[_Guaranteed]:
+        return [each for each in list(self._all.values()) if each.session is session]
+
+    @property
+    def has_work(self) -> bool:
+        """Whether receivers have sent something, so that `turn` is due."""
+        return bool(self._refusals) or any(not each.due_ns for each in list(self._all.values()))
+
+    @property
+    def any(self) -> bool:
+        """Whether there is a guaranteed source, or an answer to a receiver that took another one for one."""
+        return bool(self._all or self._refusals)
