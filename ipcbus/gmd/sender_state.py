@@ -88,7 +88,6 @@ class GmdSender:
         self.failures = 0
         """Messages that failed, once for each receiver."""
         self._recover(now_ns)
-        area.checkpoint = self.checkpoint
 
     # ------------------------------------------------------------------ what the source does
 
@@ -552,6 +551,8 @@ class GmdSender:
         for first, end in self._kept.without(1, last):
             self.names.release(first, end)
         self.names.begin_again_at(last + 1)
+        # Only now: from the next call on, the area may begin a segment with what `checkpoint` returns.
+        self.area.checkpoint = self.checkpoint
         self._lose(recovered.damage)
         self._settle(recovered.unreleased)
         for name in self.names.all:

@@ -22,7 +22,7 @@ from ipcbus.gmd.gmd_settings import ReceiverSettings, SenderSettings, ZeroReceiv
 from ipcbus.wire import gmd_messages
 from tests.kit.gmd_models import SenderDisk
 from tests.sim.gmd.actors import KilledError, ReceiverProcess, SourceProcess, Wire
-from tests.sim.gmd.ledger import Ledger
+from tests.sim.gmd.ledger import Ledger, Sent
 from tests.sim.world import MS, SECOND
 
 if TYPE_CHECKING:
@@ -287,8 +287,7 @@ class GuaranteedWorld:
         while (event := source.sender.next_event()) is not None:
             if not isinstance(event, GmdFailure):
                 continue
-            sent = self.ledger.sent[event.number]
-            sent.failed = True
+            sent = self._failed(event)
             self.ledger.trace.append(("failure", event.number, event.receiver, event.error_number))
             assert event.message is not None
             assert event.message.data == sent.data
@@ -298,6 +297,13 @@ class GuaranteedWorld:
             elif draw < 0.5:
                 sent.deleted = True
                 source.sender.delete(event.number)
+
+    def _failed(self, event: GmdFailure) -> Sent:
+        sent = self.ledger.sent[event.number]
+        sent.failed = True
+        if not event.receiver:
+            sent.expected.clear()  # it failed before the names were known
+        return sent
 
     def _look_at_area(self) -> None:
         """Compares the area with what it was."""
@@ -373,7 +379,7 @@ class GuaranteedWorld:
             self.step(lambda: source.sender.turn(self.now_ns, source.send))
             while (event := source.sender.next_event()) is not None:
                 if isinstance(event, GmdFailure):
-                    self.ledger.sent[event.number].failed = True
+                    self._failed(event)
             for receiver in self.receivers:
                 for wire in receiver.wires:
                     while wire.to_receiver[0]:

@@ -5,8 +5,10 @@ import pytest
 from ipcbus.gmd.delivery_modes import ALL, SOME
 from ipcbus.gmd.gmd_events import Confirmed, GmdFailure, Registration, Standing
 from ipcbus.gmd.gmd_settings import GmdErrorNumber, ReceiverSettings, SenderSettings, ZeroReceivers
+from ipcbus.gmd.sender_state import GmdSender
 from ipcbus.wire import gmd_messages
-from tests.kit.gmd_pair import SECOND, Receiver, Source
+from tests.kit.gmd_models import ModelSenderArea
+from tests.kit.gmd_pair import SECOND, TOPIC, Receiver, Source
 
 
 def failures(source: Source) -> list[tuple[int, str, int]]:
@@ -314,3 +316,19 @@ def test_names_are_limited_and_must_be_noted() -> None:
     two = Receiver(source, "two", instance=2)
     source.run()
     assert two.machine.refusal == gmd_messages.TOO_MANY_NAMES
+
+
+def test_a_segment_that_begins_while_the_area_is_recovered_has_the_names() -> None:
+    source = Source()
+    Receiver(source, "one")
+    source.run()
+    source.send()
+    copy = source.disk.saved[1]
+    source.run()
+    source.disk.saved[1] = copy  # its process was killed before it released the copy
+    area = ModelSenderArea(source.disk, segment=1)
+    for _ in range(2):
+        area._records = 1
+        sender = GmdSender(area, TOPIC, source.settings, source.now_ns)
+        assert sender.pending == 0
+        assert sender.expected == ["one"]
