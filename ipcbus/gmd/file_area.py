@@ -305,7 +305,7 @@ class FileArea(JournalAppender):
                 self._roll()
             if self._allocate(need):
                 return
-            if self._has_garbage():
+            if self._frees_room():
                 self._roll(urgent=True)
                 if self._allocate(need):
                     return
@@ -322,7 +322,9 @@ class FileArea(JournalAppender):
             elif self.end + need > self._capacity_now + _RESERVE:
                 with contextlib.suppress(GmdAreaFull, StorageFull):
                     self._roll()
-            if self.end + need > self._allocated and not self._grow(need, _STEP_MIN):
+            if self._spare is None:  # notes must not take the room of the segment that ends them
+                self._make_spare()
+            if self.end + need > self._allocated and not self._grow(need, _STEP_MIN) and self._frees_room():
                 with contextlib.suppress(GmdAreaFull, StorageFull):
                     self._roll(urgent=True)
         self.set_room(0, max(self._allocated, self.end + need))
@@ -349,12 +351,20 @@ class FileArea(JournalAppender):
         self._allocated = max(self._allocated, self.end + need + step)
         return True
 
-    def _has_garbage(self) -> bool:
-        """Returns whether a new segment would free anything."""
-        return self._bytes_of_segments() > self.index.bytes + 2 * _RESERVE or not self.index.count
+    def _frees_room(self) -> bool:
+        """Returns whether an urgent new segment would free more than it and the next spare take.
 
-    def _bytes_of_segments(self) -> int:
-        return self.end + sum(segment.end for segment in self._segments.values())
+        Only then the spare is used on a full disk; else the area could never drain.
+        """
+        live = dict(self.index.segment_bytes)
+        live[self.serial] = live.get(self.serial, 0) + self.appended
+        ends = {segment.serial: segment.end for segment in self._segments.values()}
+        ends[self.serial] = self.end
+        budget, freed = _RESERVE, 0
+        for serial in sorted(ends, key=lambda each: live.get(each, 0)):
+            budget -= max(live.get(serial, 0), 0)
+            freed += ends[serial] if budget >= 0 else 0
+        return freed > 4 * _RESERVE
 
     # ------------------------------------------------------------------ the spare: room for the next segment
 
@@ -474,8 +484,8 @@ class FileArea(JournalAppender):
     def _write_segment(self, serial: int, content: bytes) -> File:
         """Makes a segment; it has its name, and is synced, or it does not exist."""
         path = self.folder / name_of(serial)
-        if self._spare is None and not self._make_spare():
-            raise GmdAreaFull(f"{path}: the disk has no room for a new segment; make room on the disk")
+        if self._spare is None:
+            self._make_spare()
         spare = self._spare
         if spare is None:
             raise GmdAreaFull(f"{path}: the disk has no room for a new segment; make room on the disk")

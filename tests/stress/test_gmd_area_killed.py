@@ -252,6 +252,43 @@ def test_a_full_disk_takes_notes_and_drains() -> None:
         first += count + 2
 
 
+def fill_and_release_one_by_one() -> list[int]:
+    """Fills an area until its disk is full; each release is a record of its own, and there are many notes."""
+    if not in_small_shm(SIZE):
+        return []
+    folder = Path("/dev/shm/area")
+    area = opened(Disk(), folder)
+    counts = []
+    for _ in range(3):
+        area.checkpoint = lambda: [b"the state"]
+        first = area.last_number + 1
+        with contextlib.suppress(GmdAreaFull):
+            while True:
+                area.save(ALL, 0, 0, b"", bytes(100))
+        last = area.last_number
+        for start in (first, first + 1):
+            for number in range(start, last + 1, 2):
+                area.release(number, number)
+                with contextlib.suppress(GmdAreaFull):
+                    area.note(b"an acknowledgement")
+        assert area.save(ALL, 0, 0, b"", b"goes on") == last + 1
+        counts.append(last - first)
+        area.close()
+        area = opened(Disk(), folder)
+        assert pending(area) == {last + 1: b"goes on"}
+        area.release(last + 1, last + 1)
+    area.close()
+    return counts
+
+
+def test_a_full_disk_drains_when_the_room_for_notes_is_used_up() -> None:
+    with Children() as children:
+        counts = children.run(fill_and_release_one_by_one).result()
+    if not counts:
+        pytest.skip("a process cannot have a small /dev/shm here")
+    assert min(counts) > 8_000
+
+
 def limited(folder: Path) -> list[Any]:
     """Saves where the system lets no file grow beyond 100 kB: a write that does not fit is done in part."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
