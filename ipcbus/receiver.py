@@ -364,38 +364,50 @@ class Receiver:
         if self._sink.closed and not self._sink.queue:
             raise self._closed_error()
 
-    def _fill(self, timeout: float | None) -> None:
-        """Drives the context, or waits for the thread that drives it, until the queue has a message or an event."""
-        queue = self._sink.queue
-        timeout = bounded(timeout)
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while True:
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            with self._context._driver_for(self._sink, left) as event_loop:
-                if event_loop is not None:
-                    event_loop.drive(FOREVER_NS if left is None else int(left * 1e9), once=True)
-            if queue or self._sink.closed or (deadline is not None and time.monotonic() >= deadline):
-                return
+    def _run_turn(self, deadline: float) -> None:
+        """Runs a turn of the context, or waits for the thread that drives it, until a time in s."""
+        left = None if deadline == math.inf else max(0.0, deadline - time.monotonic())
+        with self._context._driver_for(self._sink, left) as event_loop:
+            if event_loop is not None:
+                event_loop.run_turn_once(FOREVER_NS if left is None else int(left * 1e9))
 
     def _take_slowly(self, timeout: float | None) -> Message | None:
         """Does what `receive` does besides taking messages in compiled code."""
         message = self._take()
-        if message is None:
-            self._check_pull()
-            self._fill(timeout)
+        if message is not None:
+            return message
+        self._check_pull()
+        timeout = bounded(timeout)
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        while True:
+            self._run_turn(deadline)
             message = self._take()
-            if message is None:
-                self._check_pull()  # closed meanwhile
-        return message
+            if message is not None:
+                return message
+            self._check_pull()  # closed meanwhile
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return None
+            found = self._puller.take(left)
+            if not isinstance(found, float):
+                return found
 
     def _take_many_slowly(self, limit: int, timeout: float | None) -> list[Message]:
         """Does what `receive_many` does besides taking messages in compiled code."""
         queue = self._sink.queue
         if len(queue) < limit:
             self._check_pull()
-            self._fill(timeout if not queue else 0)
-            if not queue:
+            timeout = bounded(timeout if not queue else 0)
+            deadline = math.inf if timeout is None else time.monotonic() + timeout
+            self._run_turn(deadline)
+            while not queue and time.monotonic() < deadline:
                 self._check_pull()  # closed meanwhile
+                found = self._puller.take_many(limit, deadline - time.monotonic())
+                if not isinstance(found, float):
+                    return found
+                self._run_turn(deadline)
+            if not queue:
+                self._check_pull()
         taken: list[Message] = []
         # Another thread may pull from the same receiver, so the queue's length promises nothing.
         while len(taken) < limit and (message := self._take()) is not None:

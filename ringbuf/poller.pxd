@@ -16,6 +16,7 @@ cdef class Poller:
     cdef volatile int poked
 
     cdef int watch_words(self, list words) except -1
+    cdef int arm(self, bint sleeps) except -1
     cdef bint any_ready(self) noexcept nogil
     cdef bint any_word_changed(self) noexcept nogil
     cdef bint wait(self, uint64_t loops, uint64_t until_ticks, uint32_t clock) noexcept nogil

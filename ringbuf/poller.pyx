@@ -59,6 +59,11 @@ cdef class Poller:
             ready = self.wait(loops, until, clock)
         return ready
 
+    cdef int arm(self, bint sleeps) except -1:
+        for each in self.readers:
+            (<RingReader>each).arm(sleeps)
+        return 0
+
     cdef bint any_ready(self) noexcept nogil:
         cdef int i
         for i in range(self.count):

@@ -220,4 +220,5 @@ cdef class RingReader:
     cdef readonly Mapping ring, control
     cdef readonly uint64_t capacity
     cdef readonly int slot_index
+    cpdef arm(self, bint mask_on)
     cdef bint owes_event    # `read` found that the writer waits for an event; the next `show` returns that

@@ -491,7 +491,7 @@ cdef class RingReader:
             self.owes_event = True
         return body
 
-    def arm(self, bint mask_on):
+    cpdef arm(self, bint mask_on):
         cdef uint64_t bit = <uint64_t>1 << self.slot_index
         if mask_on:
             _atomics.or64(&self.r.control.parked, bit)

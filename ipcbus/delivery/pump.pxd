@@ -16,6 +16,12 @@ cdef class Pump:
     cdef uint64_t loops                 # polls of the rings before a sleep
     cdef bint spins                     # waits never sleep
     cdef uint64_t due_ticks             # when Python has to run a turn
+    cdef uint64_t timer_ticks           # when a sleep has to end
+    cdef int epoll_fd, bell_fd, kick_fd # what a sleep waits for; -1 where only Python sleeps
+    cdef object arm                     # shows the other sides of control channels whether this context sleeps
+    cdef object answer                  # handles what a sleep has heard besides messages
+    cdef readonly bint asleep                    # sources see that this context sleeps; what it heard is not answered yet
+    cdef bint rung, kicked, readable    # what it heard: the doorbell, a kick, another descriptor
     cdef uint64_t guest_ticks           # when a thread of the application drove last
     cdef long messages_per_pass         # most messages of a session in a pass
     cdef uint64_t long_pass             # ticks; a pass that takes longer was too long
@@ -25,6 +31,8 @@ cdef class Pump:
     cdef bint drives(self) noexcept
     cpdef bint take_if_free(self) noexcept
     cdef bint must_stop(self) noexcept
+    cdef int sleep(self, uint64_t now, uint64_t until) except -1
+    cdef int wake_up(self) except -1
     cdef int leave(self) except -1
     cdef double drive(self, double seconds, Sink sink, long *handled) except? -2
     cdef double wait(self, uint64_t now, double seconds, Sink sink, long *handled) except? -2

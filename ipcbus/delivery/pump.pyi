@@ -38,6 +38,8 @@ class Pump:
     poller: Poller
     attention: bool
     """Whether a session needs attention: it ended, broke, has a full receiver, or its source waits for an event."""
+    asleep: bool
+    """Whether the thread that drives sleeps in compiled code, or has just woken up."""
     blocked: bool
     """Whether a session waits for room in the queue of a receiver that pulls, which has to say when there is room."""
     look: Callable[[], int] | None
@@ -85,8 +87,31 @@ class Pump:
     def ns_since_guest(self) -> int:
         """Returns the time in ns since a thread of the application drove last."""
 
-    def set_timer(self, delay_ns: int) -> None:
-        """Sends turns to Python after this delay."""
+    def set_timer(self, delay_ns: int, look_delay_ns: int = ...) -> None:
+        """Sends turns to Python after the shorter of two delays in ns; the second one does not end a sleep."""
+
+    def sleep_on(
+        self,
+        epoll_fd: int,
+        bell_fd: int,
+        kick_fd: int,
+        arm: Callable[[bool], bool],
+        answer: Callable[[bytes, bool], object],
+    ) -> None:
+        """Lets waits sleep in compiled code, without the interpreter lock; otherwise only Python sleeps.
+
+        Args:
+            epoll_fd: the descriptor that a sleep waits for.
+            bell_fd: the doorbell in it.
+            kick_fd: an eventfd in it that other threads write.
+            arm: shows the other sides of control channels whether this context sleeps; returns whether nothing waits
+                there.
+            answer: gets the bytes of the doorbell, and whether another descriptor is readable, unless only records
+                have come. Like `arm` it is called with the driver lock.
+        """
+
+    def needs_python(self) -> bool:
+        """Returns whether the next call of `turn` would return to Python before it waits."""
 
     def turn(self, timeout: object) -> int | float:
         """Drives without running Python code but callbacks and `look`, until a message is delivered.

@@ -12,6 +12,22 @@ from ipcbus.delivery.sink cimport Sink
 from ringbuf cimport _atomics
 from ringbuf.clock cimport clock_kind, ns_per_tick, read_ticks
 from ringbuf.poller cimport Poller
+from ringbuf.wake cimport barrier
+
+cdef extern from "<sys/epoll.h>":
+    ctypedef union epoll_data_t:
+        int fd
+    cdef struct epoll_event:
+        uint32_t events
+        epoll_data_t data
+    int epoll_wait(int epoll, epoll_event *events, int most, int timeout_ms) nogil
+
+cdef extern from "<unistd.h>":
+    ssize_t read(int fd, void *bytes, size_t count) nogil
+
+cdef extern from "<errno.h>":
+    int errno
+    int EINTR
 
 cdef extern from "math.h":
     const double HUGE_VAL
@@ -39,6 +55,11 @@ cdef enum:
     # The context's own thread waits for a thread that drives, and does not keep others from driving.
     PYTHON_BITS = OWN_THREAD_BIT - 1
     LOCK_BITS = URGENT_BIT | GUESTS_BIT | OWN_THREAD_BIT
+
+    DOORBELL_BYTES = 4096
+    EVENTS_MAX = 8
+    UNFENCED_MS = 1         # longest sleep where a source may not see that this context sleeps
+    LONGEST_MS = 3600_000
 
 cdef double SLICE_S = 0.01
 cdef double LONGEST_S = 1e9
@@ -78,6 +99,7 @@ cdef class Pump:
         self.poller = Poller()
         self.wake_waiters = wake_waiters
         self.loops, self.spins = loops, spins
+        self.epoll_fd = -1
         self.messages_per_pass = MESSAGES_PER_PASS_MIN
         self.long_pass = <uint64_t>(LONG_PASS_NS / ns_per_tick())
 
@@ -122,10 +144,19 @@ cdef class Pump:
     def ns_since_guest(self):
         return <uint64_t>(<double>(read_ticks(clock_kind()) - _atomics.load_relaxed64(&self.guest_ticks)) * ns_per_tick())
 
-    def set_timer(self, uint64_t delay_ns):
-        # A multiplication may exceed 64 bits; a year is as good as for ever.
-        cdef double ticks = min(<double>delay_ns, 3e16) / ns_per_tick()
-        _atomics.store_relaxed64(&self.due_ticks, read_ticks(clock_kind()) + <uint64_t>ticks)
+    def set_timer(self, uint64_t delay_ns, uint64_t look_delay_ns=<uint64_t>-1):
+        cdef uint64_t now = read_ticks(clock_kind())
+        # A product may exceed 64 bits; a year is as good as for ever.
+        _atomics.store_relaxed64(&self.timer_ticks, now + <uint64_t>(min(<double>delay_ns, 3e16) / ns_per_tick()))
+        delay_ns = min(delay_ns, look_delay_ns)
+        _atomics.store_relaxed64(&self.due_ticks, now + <uint64_t>(min(<double>delay_ns, 3e16) / ns_per_tick()))
+
+    def sleep_on(self, int epoll_fd, int bell_fd, int kick_fd, arm, answer):
+        self.epoll_fd, self.bell_fd, self.kick_fd = epoll_fd, bell_fd, kick_fd
+        self.arm, self.answer = arm, answer
+
+    def needs_python(self):
+        return self.must_stop() or (not self.spins and self.epoll_fd < 0)
 
     # ------------------------------------------------------------------ turns
 
@@ -175,7 +206,11 @@ cdef class Pump:
             if self.pending_error is not None:
                 error, self.pending_error = self.pending_error, None
         finally:
-            self.leave()
+            try:
+                if self.asleep:
+                    self.wake_up()
+            finally:
+                self.leave()
         if error is not None:
             raise error
         return left
@@ -197,6 +232,8 @@ cdef class Pump:
             )
             if more == 0 and self.look is not None and self.poller.any_word_changed():
                 more = self.look()
+            if self.asleep:
+                self.wake_up()  # a message first
             handled[0] += more
             if seconds <= 0:
                 # With nothing to report, Python goes on at once.
@@ -205,9 +242,66 @@ cdef class Pump:
             _atomics.store_relaxed64(&self.guest_ticks, now)
             if (more if sink is None else len(sink.queue)) or now >= until:
                 return DONE
-            if self.must_stop() or now >= due or not self.spins:
+            if self.must_stop() or now >= due or (not self.spins and self.epoll_fd < 0):
                 return HUGE_VAL if seconds > LONGEST_S else max(0, seconds - <double>(now - began) * tick_s)
+            if self.spins:
+                PyErr_CheckSignals()
+                continue
+            self.sleep(now, min(until, _atomics.load_relaxed64(&self.timer_ticks)))
+            now = read_ticks(clock)
+            # No descriptor was readable, or it is answered: only the timers are due as before.
+            due = min(_atomics.load_relaxed64(&self.timer_ticks), now + <uint64_t>(SLICE_S / tick_s))
+            _atomics.store_relaxed64(&self.due_ticks, due)
+
+    @cython.final
+    cdef int sleep(self, uint64_t now, uint64_t until) except -1:
+        """Sleeps until a wake-up or a time, unless there is something to do; `wake_up` has to follow."""
+        cdef epoll_event events[EVENTS_MAX]
+        cdef double ms = <double>(until - now) * ns_per_tick() / 1e6 if until > now else 0
+        cdef int i, count, timeout_ms = <int>min(ms + 1, LONGEST_MS)
+        cdef bint calm = True
+        self.asleep = True
+        self.poller.arm(True)
+        if self.poller.words_count:
+            calm = self.arm(True)
+        if not barrier():  # SYNC park
+            timeout_ms = min(timeout_ms, UNFENCED_MS)
+        if not calm or self.poller.any_ready() or self.must_stop():
+            return 0
+        with nogil:
+            count = epoll_wait(self.epoll_fd, events, EVENTS_MAX, timeout_ms)
+        if count < 0 and errno == EINTR:
             PyErr_CheckSignals()
+        for i in range(count):
+            if events[i].data.fd == self.bell_fd:
+                self.rung = True
+            elif events[i].data.fd == self.kick_fd:
+                self.kicked = True
+            else:
+                self.readable = True
+        return 0
+
+    @cython.final
+    cdef int wake_up(self) except -1:
+        """Shows that this context is awake, and answers what it has heard."""
+        cdef char heard[DOORBELL_BYTES]
+        cdef ssize_t length = 0, i
+        cdef bint rare = self.readable
+        self.asleep = False
+        self.poller.arm(False)
+        if self.poller.words_count:
+            self.arm(False)
+        if self.kicked:
+            read(self.kick_fd, heard, 8)
+        if self.rung:
+            length = max(0, read(self.bell_fd, heard, DOORBELL_BYTES))
+            for i in range(length):
+                rare = rare or heard[i] != c"d"     # doorbell.DATA
+        readable = self.readable
+        self.rung = self.kicked = self.readable = False
+        if rare:
+            self.answer(heard[:length], readable)
+        return 0
 
     @cython.final
     cdef bint must_stop(self) noexcept:

@@ -125,6 +125,8 @@ class EventLoop(DriverLock):
         self._resting = False
         """Whether the context's own thread rests with the driver lock; `rouse` ends the rest."""
         self.pump.look = self._look_quickly
+        if not spins and not split:
+            self.pump.sleep_on(self._epoll.fileno(), bell.fd, self._kick_fds[0], self._arm_channels, self._answer_rare)
         self._next_timer_ns = 0
 
     def listen(self, fd: int) -> None:
@@ -156,10 +158,8 @@ class EventLoop(DriverLock):
 
     def _set_timer(self, now: int) -> None:
         """Sets when compiled turns return to Python."""
-        due_ns = self._next_timer_ns
-        if self._network_fd >= 0:
-            due_ns = min(due_ns, self._read_network_at_ns)
-        self.pump.set_timer(max(0, due_ns - now))
+        look_ns = self._read_network_at_ns if self._network_fd >= 0 else FOREVER_NS
+        self.pump.set_timer(max(0, self._next_timer_ns - now), max(0, look_ns - now))
 
     # ------------------------------------------------------------------ driving
 
@@ -352,21 +352,34 @@ class EventLoop(DriverLock):
         """
         timeout = bounded(timeout)
         wait_ns = FOREVER_NS if timeout is None else int(timeout * 1e9)
-        if self.sequential:
-            with self.drive_alone():
-                handled = self.poll() if timeout == 0 else self.drive(wait_ns, once=True)
-                self.rearm()
-            return handled
         deadline = time.monotonic_ns() + wait_ns
         left, handled = wait_ns, 0
         while True:
             with self.guest(lambda: self.closing, None if timeout is None else left / 1e9) as event_loop:
                 if event_loop is not None:
-                    handled = self.poll() if timeout == 0 else self.drive(left, once=True)
+                    handled = self.run_turn_once(left)
             left = deadline - time.monotonic_ns()
             # An urgent change, such as a new receiver, ends the drive early.
             if handled or self.closing or left <= 0:
                 return handled
+            found = self.pump.turn(None if timeout is None else left / 1e9)
+            if isinstance(found, int):
+                return found
+            left = deadline - time.monotonic_ns()
+
+    def run_turn_once(self, timeout_ns: int) -> int:
+        """Runs a turn; waits in it only if a compiled turn cannot wait now. For the driver only.
+
+        Args:
+            timeout_ns: the longest wait.
+
+        Returns:
+            The number of messages and events delivered.
+        """
+        handled = self.poll()
+        if handled or timeout_ns <= 0 or not self.pump.needs_python():
+            return handled
+        return self.drive(timeout_ns, once=True)
 
     @contextlib.contextmanager
     def guest(self, until: Callable[[], object], timeout: float | None) -> Iterator[EventLoop | None]:
@@ -511,18 +524,29 @@ class EventLoop(DriverLock):
         if not self._arm():
             os.eventfd_write(self._ready_fd, 1)
 
+    def _arm_channels(self, sleeps: bool) -> bool:
+        return self._work.arm(sleeps=sleeps)
+
+    def _answer_rare(self, rung: bytes, readable: bool) -> None:
+        """Handles what a compiled sleep has heard besides records."""
+        self._answer_bell(rung)
+        if readable:
+            self._read_network()
+
+    def _answer_bell(self, rung: bytes) -> None:
+        if NEWS in rung:
+            self._work.registry_changed()
+        elif CALL in rung:
+            self._work.peers_changed()
+        if NEWS in rung or CALL in rung:
+            self.hurry()  # FRAMES alone need no timers: a watched word has changed
+
     def _answer(self, woken: list[tuple[int, int]]) -> None:
         for fd, _ in woken:
             if fd in self._kick_fds:
                 _clear(fd)
             elif fd == self._bell.fd:
-                rung = self._bell.drain()
-                if NEWS in rung:
-                    self._work.registry_changed()
-                elif CALL in rung:
-                    self._work.peers_changed()
-                if NEWS in rung or CALL in rung:
-                    self.hurry()  # FRAMES alone need no timers: a watched word has changed
+                self._answer_bell(self._bell.drain())
             elif fd == self._timer_fd:
                 with contextlib.suppress(BlockingIOError):
                     os.read(self._timer_fd, 8)

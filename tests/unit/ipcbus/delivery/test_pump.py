@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import math
+import os
+import select
 import tempfile
 import threading
+from typing import TYPE_CHECKING
 
 import pytest
 
 from ipcbus.delivery import pump as pumps
-from ipcbus.delivery.pump import OWN_THREAD, URGENT, Pump
+from ipcbus.delivery.pump import HURRIED, OWN_THREAD, URGENT, Pump
 from ringbuf.memory import Mapping
 from ringbuf.shared_words import SharedWords
 from tests.kit.bus import GIVE_UP_S
 from tests.kit.sessions import Pair
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 MESSAGES = 600
 
@@ -223,3 +229,112 @@ def test_a_guest_is_noted() -> None:
     pump.turn(0)
     assert first < 1_000_000_000
     assert pump.ns_since_guest() < 1_000_000_000
+
+
+class Sleeper:
+    """A pump that sleeps on a doorbell, a kick and another descriptor."""
+
+    def __init__(self) -> None:
+        self.pump = Pump()
+        self.pump.set_timer(FOREVER_NS)
+        self.epoll = select.epoll()
+        self.bell, self.ringer = os.pipe()
+        self.kick = os.eventfd(0, os.EFD_NONBLOCK)
+        self.other = os.eventfd(0, os.EFD_NONBLOCK)
+        for fd in (self.bell, self.kick, self.other):
+            self.epoll.register(fd, select.EPOLLIN)
+        self.heard: list[tuple[bytes, bool]] = []
+        self.armed: list[bool] = []
+        self.pump.sleep_on(self.epoll.fileno(), self.bell, self.kick, self.arm, self.answer)
+
+    def arm(self, sleeps: bool) -> bool:
+        self.armed.append(sleeps)
+        return True
+
+    def answer(self, rung: bytes, readable: bool) -> None:
+        self.heard.append((rung, readable))
+        if readable:
+            os.eventfd_read(self.other)
+        self.pump.want(HURRIED)
+
+    def close(self) -> None:
+        self.epoll.close()
+        for fd in (self.bell, self.ringer, self.kick, self.other):
+            os.close(fd)
+
+
+@pytest.fixture
+def sleeper() -> Iterator[Sleeper]:
+    made = Sleeper()
+    yield made
+    made.close()
+
+
+def test_a_sleep_ends_with_the_time_of_the_call_or_of_a_timer(sleeper: Sleeper) -> None:
+    pump = sleeper.pump
+    assert not pump.needs_python()
+    assert pump.turn(0.002) == 0
+    pump.set_timer(2_000_000)
+    found = pump.turn(None)
+    assert (type(found), found) == (float, math.inf)
+    assert (pump.owner, pump.asleep, sleeper.heard) == (0, False, [])
+
+
+def test_a_sleep_is_not_ended_by_the_time_to_look_at_descriptors(sleeper: Sleeper) -> None:
+    sleeper.pump.set_timer(FOREVER_NS, 1_000_000)
+    assert type(sleeper.pump.turn(0.005)) is int
+
+
+def test_records_and_kicks_alone_are_not_answered_in_python(sleeper: Sleeper) -> None:
+    os.write(sleeper.ringer, b"dd")
+    os.eventfd_write(sleeper.kick, 1)
+    assert sleeper.pump.turn(0.002) == 0
+    assert not sleeper.heard
+    assert not sleeper.epoll.poll(0)
+
+
+def test_what_else_a_sleep_hears_goes_to_python(sleeper: Sleeper) -> None:
+    os.write(sleeper.ringer, b"dnd")
+    assert sleeper.pump.turn(None) == math.inf
+    sleeper.pump.unwant(HURRIED)
+    os.eventfd_write(sleeper.other, 1)
+    assert sleeper.pump.turn(None) == math.inf
+    assert sleeper.heard == [(b"dnd", False), (b"", True)]
+    assert not sleeper.epoll.poll(0)
+
+
+def test_a_thread_that_sleeps_is_woken_by_a_kick(sleeper: Sleeper) -> None:
+    pump = sleeper.pump
+    found: list[float] = []
+    thread = threading.Thread(target=lambda: found.append(pump.turn(None)))
+    thread.start()
+    while not pump.asleep:
+        pass
+    pump.want(URGENT)
+    os.eventfd_write(sleeper.kick, 1)
+    thread.join(GIVE_UP_S)
+    assert (found, pump.owner, pump.asleep) == ([math.inf], 0, False)
+
+
+def test_control_channels_are_armed_for_each_sleep(sleeper: Sleeper, watching: tuple[Pump, SharedWords]) -> None:
+    _, words = watching
+    sleeper.pump.watch([], [words.watched(0)])
+    assert sleeper.pump.turn(0.001) == 0
+    assert sleeper.armed[:2] == [True, False]
+    assert sleeper.armed.count(True) == sleeper.armed.count(False)
+
+
+def test_an_error_while_it_arms_leaves_the_pump_awake_and_free(
+    sleeper: Sleeper, watching: tuple[Pump, SharedWords]
+) -> None:
+    def fail(sleeps: bool) -> bool:
+        if sleeps:
+            raise KeyboardInterrupt
+        return True
+
+    _, words = watching
+    sleeper.pump.sleep_on(sleeper.epoll.fileno(), sleeper.bell, sleeper.kick, fail, sleeper.answer)
+    sleeper.pump.watch([], [words.watched(0)])
+    with pytest.raises(KeyboardInterrupt):
+        sleeper.pump.turn(None)
+    assert (sleeper.pump.owner, sleeper.pump.asleep) == (0, False)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import signal
+import threading
 import traceback
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
@@ -18,7 +21,7 @@ from ipcbus.runtime.loop.interrupts import shorten
 from ipcbus.spark.identity import Deduplicator
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 
 def frames(error: BaseException) -> list[str]:
@@ -32,6 +35,26 @@ def interrupted(*_: object) -> Any:  # noqa: ANN401
 
 inside = FunctionType(interrupted.__code__, {"__name__": "ipcbus.inside", "KeyboardInterrupt": KeyboardInterrupt})
 """The same as a function of the package."""
+
+
+@contextlib.contextmanager
+def interrupted_asleep(context: ipcbus.Context) -> Iterator[None]:
+    """Sends SIGINT to this thread when it sleeps as the driver of a context."""
+    pump, me, over = context._event_loop.pump, threading.get_ident(), threading.Event()
+
+    def interrupt() -> None:
+        while not over.wait(0.001):
+            if pump.asleep:
+                signal.pthread_kill(me, signal.SIGINT)
+                return
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def iterate(receiver: ipcbus.Receiver) -> None:
@@ -52,18 +75,20 @@ def test_pulling(domain: str, monkeypatch: pytest.MonkeyPatch, form: str) -> Non
     with ipcbus.Context(domain=domain, operational_mode="sequential") as context:
         receiver = context.receiver("t")
         with monkeypatch.context() as patch:
-            patch.setattr(EventLoop, "_sleep", inside)
-            with pytest.raises(KeyboardInterrupt) as caught:
+            if form == "receive_into":  # it sleeps in Python
+                patch.setattr(EventLoop, "_sleep", inside)
+            with pytest.raises(KeyboardInterrupt) as caught, interrupted_asleep(context):
                 PULLS[form](receiver)
+        assert context._event_loop.pump.owner == 0
         assert frames(caught.value) == []
 
 
-def test_process_events(domain: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_events(domain: str) -> None:
     with ipcbus.Context(domain=domain, operational_mode="sequential") as context:
-        with monkeypatch.context() as patch:
-            patch.setattr(EventLoop, "_sleep", inside)
-            with pytest.raises(KeyboardInterrupt) as caught:
-                context.process_events(None)
+        with pytest.raises(KeyboardInterrupt) as caught, interrupted_asleep(context):
+            context.process_events(None)
+        assert context._event_loop.pump.owner == 0
+        assert not context._event_loop.pump.asleep
         assert frames(caught.value) == []
 
 
