@@ -204,7 +204,7 @@ class GmdReception:
             self.gate.deliver(cast("Message", item.what))
         elif isinstance(item, ResentMessage):
             self.session.delivery.count_delivered(1)
-            self.gate.deliver(resent_message(self._controller.origin, *item))
+            self.gate.deliver(resent_message(self._controller.origin, *item[:5]))
         elif isinstance(item, Loss):
             count = item.last - item.first + 1
             if count > self._controller.rules.burst_loss:
