@@ -24,7 +24,7 @@ cdef class Controller:
     cdef public uint64_t _next          # in order: everything below it was delivered or reported
     cdef public dict _order_map         # the messages that wait: flags, bytes and times by number
     cdef public long _delivered         # messages that were delivered outside of the demux
-    cdef public long may_wait           # so many next live messages go into the order map without Python
+    cdef public long may_wait           # how many of the next live messages may go into the order map without Python
     cdef readonly list sinks
     cdef Sink single_sink               # the one sink, when there is exactly one
     cdef bint pulls                     # one of the sinks may be full

@@ -50,7 +50,7 @@ class Controller:
     """When the datagram of a `take_slowly` call was published."""
     sinks: list[Sink]
     may_wait: int
-    """So many next live messages, if they are plain, go into the order map without a call of `take_slowly`."""
+    """How many of the next live messages, if plain, may go into the order map without a call of `take_slowly`."""
     _next: int
     _order_map: dict[int, tuple[int, bytes, tuple[int, int]]]
     _delivered: int
