@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ipcbus.config.option_checks import unknown_option
 from ipcbus.config.option_values import Refused
-from ipcbus.recovery.older_messages import OlderMessage, OlderPiece
+from ipcbus.recovery.older_messages import OlderPiece
 from ipcbus.runtime.error_mapping import check_topic
 from ipcbus.storage.files import Disk, File, FileMissing, Files, Lock, is_name
 from ipcbus.storage.records import Scan, frame, salvage, scan
@@ -32,7 +32,6 @@ __all__ = [
     "FileMissing",
     "Files",
     "Lock",
-    "OlderMessage",
     "OlderPiece",
     "Refused",
     "Scan",

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import itertools
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from ipcbus.archive import log_names as naming
 from ipcbus.archive import removed_offsets
 from ipcbus.archive import watermark as marks
 from ipcbus.archive.archive_layout import ROW, SEGMENT_BYTES_MAX
-from ipcbus.archive.segments import Chunk, ChunkLimits, Damage, OpenSegment, Segment, bases, summary
+from ipcbus.archive.segments import Chunk, ChunkLimits, Damage, OpenSegment, Segment, bases, file_of, summary
 from ipcbus.embedding import FileMissing
 from ipcbus.errors import ArchiveDamaged, OffsetsExpired, StorageError
 
@@ -36,6 +36,8 @@ _HOLE_REASONS: Final = {
     "retention": "retention removed them",
     "unknown": "power was lost, or their segment was removed (this log has no list that says which)",
 }
+
+_Piece = TypeVar("_Piece")
 
 
 class Log:
@@ -252,7 +254,48 @@ class Log:
             raise self._expired(start, end, first, mark.next_offset)
         limits = ChunkLimits(max_rows, max_bytes if messages else SEGMENT_BYTES_MAX, verify, messages, wants)
         reporter = _GapReporter(self, known, on_damage, on_hole)
-        return self._read(start, end, mark, spans, limits, reporter)
+
+        def chunks(opened: OpenSegment, low: int, high: int) -> Iterator[Chunk | Damage]:
+            return opened.chunks(low, high, limits, self.names().kinds())
+
+        return self._read(start, end, mark, spans, chunks, reporter)
+
+    def blocks(
+        self, start: int, end: int, most: int, on_damage: Callable[[int, int, str], None]
+    ) -> list[tuple[int, Block]]:
+        """Returns the base of the segment and the record of each block that holds offsets from `start` up to `end`.
+
+        Args:
+            start: the first offset; those that retention removed are left out.
+            end: the offset after the last; it must be published.
+            most: the most blocks that are returned.
+            on_damage: called with first offset, end and reason for rows whose blocks are not found.
+
+        Raises:
+            ArchiveDamaged: the watermark is damaged.
+            StorageError: the system refuses.
+        """
+        mark = self.watermark()
+        spans = self.spans(mark)
+        known = self.removed_offsets(mark)
+        start = max(start, self._first([base for base, _ in spans], mark, known))
+
+        def located(opened: OpenSegment, low: int, high: int) -> Iterator[tuple[int, Block] | Damage]:
+            for piece in opened.walk(low, high, most):
+                yield piece if isinstance(piece, Damage) else (opened.base, piece)
+
+        reporter = _GapReporter(self, known, on_damage, leave_out)
+        return list(itertools.islice(self._read(start, max(start, end), mark, spans, located, reporter), most))
+
+    def read_bytes(self, base: int, suffix: str, at: int, length: int) -> bytes:
+        """Returns bytes of a file of the segment with this base; fewer where the file ends before.
+
+        Raises:
+            FileMissing: the segment does not exist, or no longer.
+            StorageError: the system refuses.
+        """
+        with contextlib.closing(self._files.open(file_of(self.folder, base, suffix))) as file:
+            return file.read_at(at, length)
 
     def size(self, start: int, end: int) -> int:
         """Returns the bytes of the messages from offset `start` up to `end`, with headers, unchecked.
@@ -300,10 +343,9 @@ class Log:
         end: int,
         mark: Watermark,
         spans: list[tuple[int, int]],
-        limits: ChunkLimits,
+        pieces: Callable[[OpenSegment, int, int], Iterator[_Piece | Damage]],
         reporter: _GapReporter,
-    ) -> Iterator[Chunk]:
-        kinds = self.names().kinds()
+    ) -> Iterator[_Piece]:
         reporter.gap(start, min(end, spans[0][0] if spans else mark.next_offset))
         for base, limit in spans:
             if limit <= start or base >= end:
@@ -319,11 +361,11 @@ class Log:
                 continue
             with opened:
                 last = self._end(opened, mark, limit)
-                for piece in opened.chunks(max(start, base), min(end, last), limits, kinds):
-                    if isinstance(piece, Chunk):
-                        yield piece
-                    else:
+                for piece in pieces(opened, max(start, base), min(end, last)):
+                    if isinstance(piece, Damage):
                         reporter.damage(piece, f"segment {base:020d}")
+                    else:
+                        yield piece
             reporter.gap(max(start, last), min(end, limit))
 
     def _first(self, found: list[int], mark: Watermark, known: RemovedOffsets | None) -> int:

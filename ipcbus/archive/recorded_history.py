@@ -5,36 +5,27 @@ from __future__ import annotations
 import logging
 import time
 from bisect import bisect_right
-from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-import numpy as np
-
-from ipcbus.archive import batch_waits
 from ipcbus.archive.archive import Archive
-from ipcbus.archive.archive_layout import ROW
-from ipcbus.embedding import NUMBER_MAX, OlderMessage, OlderPiece
+from ipcbus.archive.block_steps import BlockSteps
+from ipcbus.archive.row_entries import RowEntries, RowSearch
+from ipcbus.embedding import NUMBER_MAX, OlderPiece
 from ipcbus.errors import IpcBusError
-from ipcbus.message import MessageType
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from numpy.typing import NDArray
+    from typing_extensions import Buffer
 
     from ipcbus.archive.log import Log
-    from ipcbus.archive.segments import Chunk
 
 _log = logging.getLogger("ipcbus")
 
-_ROWS: Final = 8192
-"""Most rows that one call looks at."""
-_BYTES: Final = 1 << 20
-"""About the most bytes of messages that one call reads."""
-_MESSAGES: Final = 1024
+_MESSAGES: Final = 256
 """Most messages that one call returns."""
-_AGAIN_NS: Final = 10_000_000
-"""A lower number was sent by another source of the topic if it was sent this much later than a higher one."""
+_BYTES: Final = 256 << 10
+"""About the most bytes of messages that one call returns."""
 _PATIENCE_S: Final = 0.25
 """How long the first message is waited for, if a recorder writes into the archive."""
 _LOOK_S: Final = 0.01
@@ -60,9 +51,9 @@ class RecordedHistory:
         """The directory of the archive."""
         return str(self._archive.path)
 
-    def of(self, topic: str, source: str) -> RecordedTopic:
-        """Returns the recorded messages of a topic of the session with this source string."""
-        found = RecordedTopic(self._archive, topic, source, self._report)
+    def of(self, topic: str, source: str, number: int) -> RecordedTopic:
+        """Returns the recorded messages of a topic, which has a number in the session with this source string."""
+        found = RecordedTopic(self._archive, topic, source, number, self._report)
         if not found.logs:
             _log.info("archive %s has no message of topic %r on %s", self._archive.path, topic, source)
         return found
@@ -79,12 +70,26 @@ class RecordedHistory:
             )
 
 
+class _Place(NamedTuple):
+    """Where the messages of a topic are, and where they go."""
+
+    topic: int
+    """Its number in the log."""
+    session: int
+    """The number of its session in the log."""
+    number: int
+    """The number of the topic in its session."""
+
+
 class RecordedTopic:
     """The recorded messages of one topic of one session, of all logs that have some (recovery's `OlderMessages`)."""
 
-    def __init__(self, archive: Archive, topic: str, source: str, report: Callable[[str, str], None]) -> None:
+    def __init__(
+        self, archive: Archive, topic: str, source: str, number: int, report: Callable[[str, str], None]
+    ) -> None:
         """Looks up which logs have the topic and the session."""
-        self._archive, self._topic, self._source, self._report = archive, topic, source, report
+        self._archive, self._topic, self._source, self._number = archive, topic, source, number
+        self._report = report
         self.faults = 0
         """How often rows could not be read: damage, a missing segment, or an answer of the system."""
         self._patience_at = time.monotonic() + _PATIENCE_S
@@ -107,7 +112,7 @@ class RecordedTopic:
                 topics = [number for number, name in names.topics.items() if name == self._topic]
                 sessions = [number for number, name in names.sessions.items() if name == self._source]
                 if topics and sessions:
-                    self.logs.append(_TopicLog(archive, log, topics[0], sessions[0], fault))
+                    self.logs.append(_TopicLog(archive, log, _Place(topics[0], sessions[0], self._number), fault))
             except (IpcBusError, OSError) as error:
                 fault(f"log {log.key}", str(error))
 
@@ -119,110 +124,92 @@ class RecordedTopic:
         """Returns the first number that the archive has, or NUMBER_MAX; None while the logs are searched."""
         if any([log.search() for log in self.logs]):
             return None
-        if self._is_written and all(log.last < 0 for log in self.logs) and time.monotonic() < self._patience_at:
+        if self._is_written and all(log.found.last < 0 for log in self.logs) and time.monotonic() < self._patience_at:
             if time.monotonic() >= self._look_at:  # a recorder that has just begun shows its first messages soon
                 self.logs.clear()
                 self._look_up()
             return None
-        self.logs = [log for log in self.logs if log.last < next_sequence]  # others are of an earlier source
+        self.logs = [log for log in self.logs if log.found.last < next_sequence]  # others are of an earlier source
         for log in self.logs:
             log.seek(wanted)
-        return min((log.first for log in self.logs), default=NUMBER_MAX)
+        return min((log.found.first for log in self.logs), default=NUMBER_MAX)
 
-    def read(self, first: int) -> OlderPiece | None:
+    def read(self, first: int, last: int) -> OlderPiece | None:
         """Returns the next messages from a number on; None while they are searched."""
-        found = [(log, log.read(first)) for log in self.logs]
-        if any(messages is None for _, messages in found):
-            return None
-        pieces = [messages for _, messages in found if messages]
-        best = min(pieces, key=lambda messages: (messages[0].first, -messages[-1].last), default=[])
-        return OlderPiece(best, any(log.grows for log in self.logs))
+        begins = [log.begin(first) for log in self.logs]
+        begin, best, grows = NUMBER_MAX, None, any(log.grows for log in self.logs)
+        for log, found in zip(self.logs, begins, strict=True):
+            if found is None:
+                return None
+            if found < begin:
+                begin, best = found, log
+        if best is None or begin != first:
+            return OlderPiece(begin, -1, 0, b"", grows)
+        return OlderPiece(begin, *best.take(last), grows)
 
 
 class _TopicLog:
     """The rows of one topic of one session in one log."""
 
-    def __init__(self, archive: Archive, log: Log, topic: int, session: int, fault: Callable[[str, str], None]) -> None:
-        self._archive, self._log, self._topic, self._session, self._report = archive, log, topic, session, fault
-        self.first, self.last = NUMBER_MAX, -1
-        """The first and the last number that are recorded, of those that were searched."""
-        self._sent_ns = -1  # of the last one
-        self._places: list[tuple[int, int]] = []  # numbers, ascending, and where to begin to read for them
-        self._searched, self._search_end = log.bounds()
-        self._offset = self._end = self._search_end  # without a search, what is recorded from now on is read
+    def __init__(self, archive: Archive, log: Log, place: _Place, fault: Callable[[str, str], None]) -> None:
+        self._archive, self._log, self._place, self._report = archive, log, place, fault
+        self.found = RowSearch(place.topic, place.session)
+        start, self._end = log.bounds()
+        self._search = BlockSteps(log, start, None, None)  # what it cannot read is reported when it is read
+        # Without a search, what is recorded from now on is read.
+        self._reader = BlockSteps(log, self._end, self._wants, self._fault)
+        self._search_end = self._end
+        self._wanted_from = 0
         self._look_at = 0.0
-        self._chunks: deque[tuple[Chunk, NDArray[np.void]]] = deque()  # were read, with the rows that are wanted
-        self._ready: deque[OlderMessage] = deque()
+        self._entries: RowEntries | None = None
         self.grows = False
-
-    # ------------------------------------------------------------------ searching
 
     def search(self) -> bool:
         """Looks at some more rows; returns whether there are more, as of when the object was made."""
-        start, stop = self._searched, min(self._searched + _ROWS, self._search_end)
-        if start < stop:
-            self._searched = stop
-            offsets, rows = self._rows(start, stop)
-            if len(rows):
-                self._note(rows, int(offsets[0]))
-        return stop < self._search_end
-
-    def _note(self, rows: NDArray[np.void], offset: int) -> None:
-        """Notes which numbers rows have; a topic that began again in the same session replaces the one before."""
-        last, sent_ns = rows["sequence"], rows["send_ns"]
-        highest = np.maximum.accumulate(np.concatenate(([self.last], last[:-1])))
-        newest = np.maximum.accumulate(np.concatenate(([self._sent_ns], sent_ns[:-1])))
-        again = np.flatnonzero((last <= highest) & (sent_ns > newest + _AGAIN_NS))
-        if len(again):
-            self.first, self.last, self._sent_ns, self._places = NUMBER_MAX, -1, -1, []
-            self._note(rows[again[-1] :], offset)
-            return
-        first = int(last[0] - batch_waits.numbers(rows[:1])[0] + 1)
-        if first > self.last:
-            self._places.append((first, offset))
-        self.first = min(self.first, first)
-        self.last, self._sent_ns = max(self.last, int(last.max())), max(self._sent_ns, int(sent_ns.max()))
+        if self._search.offset < self._search_end:
+            rows = self._search.step(self._search_end)
+            if rows is not None:
+                self.found.note(rows.rows, rows.offset)
+        return self._search.offset < self._search_end
 
     def seek(self, wanted: int) -> None:
         """Begins to read at a number, or at the first one that is recorded."""
-        at = bisect_right(self._places, wanted, key=lambda place: place[0]) - 1
-        if self._places:
-            self._offset = self._places[max(0, at)][1]
+        places = self.found.places
+        at = bisect_right(places, wanted, key=lambda place: place[0]) - 1
+        if places:
+            self._reader.offset = places[max(0, at)][1]
 
     # ------------------------------------------------------------------ reading
 
-    def read(self, first: int) -> list[OlderMessage] | None:
-        """Returns some messages from a number on; an empty list at the end, None while they are searched."""
-        self._drop_below(first)
-        if not self._ready and not self._chunks:
-            if not self._has_more():
-                return []
-            self._fill(first)
-        if not self._ready and self._chunks:
-            self._decode()
-            self._drop_below(first)
-        return list(self._ready) or None
+    def begin(self, first: int) -> int | None:
+        """Returns the first number of the next message that does not begin below a number.
 
-    def _drop_below(self, first: int) -> None:
-        while self._ready and self._ready[0].first < first:
-            self._ready.popleft()
+        Returns:
+            NUMBER_MAX at the end, None while it is searched.
+        """
+        self._wanted_from = first
+        if self._entries is not None:
+            begin = self._entries.begin(first)
+            if begin is not None:
+                return begin
+            if self._entries.contradicts:
+                self._fault("rows contradict each other")
+            self._entries = None
+        if not self._has_more():
+            return NUMBER_MAX
+        rows = self._reader.step(self._end)
+        if rows is not None:
+            place = self._place
+            self._entries = RowEntries(rows.rows, rows.data, rows.position, place.topic, place.session, place.number)
+        return None
 
-    def _decode(self) -> None:
-        """Takes the next messages out of the rows that were read."""
-        chunk, rows = self._chunks.popleft()
-        if len(rows) > _MESSAGES:
-            self._chunks.appendleft((chunk, rows[_MESSAGES:]))
-            rows = rows[:_MESSAGES]
-        data = chunk.data.data
-        for row, count in zip(rows.tolist(), batch_waits.numbers(rows).tolist(), strict=True):
-            position, length, _, _, _, headers, flags, _, last, send_ns, _ = row
-            begin = position - chunk.data_start
-            value = bytes(data[begin : begin + headers + length])
-            self._ready.append(OlderMessage(last - count + 1, last, flags, headers > 0, value, send_ns))
+    def take(self, last: int) -> tuple[int, int, bytes]:
+        """Returns the messages that `begin` has found, and that do not end behind a number (`RowEntries.take`)."""
+        return self._entries.take(last, _MESSAGES, _BYTES) if self._entries is not None else (-1, 0, b"")
 
     def _has_more(self) -> bool:
         """Returns whether there are rows that were not read."""
-        if self._offset >= self._end and time.monotonic() >= self._look_at:
+        if self._reader.offset >= self._end and time.monotonic() >= self._look_at:
             self._look_at = time.monotonic() + _LOOK_S
             try:
                 self.grows = self._archive.writing(self._log.stream) is not None  # before the end is read
@@ -230,52 +217,11 @@ class _TopicLog:
             except (IpcBusError, OSError) as error:
                 self._fault(str(error))
                 self.grows = False
-        return self._offset < self._end
+        return self._reader.offset < self._end
 
-    def _fill(self, first: int) -> None:
-        """Reads the next rows, and the messages among them that are not below a number."""
-        stop = min(self._offset + _ROWS, self._end)
-        offsets, rows = self._rows(self._offset, stop)
-        offsets = offsets[rows["sequence"] >= first]
-        self._offset = stop
-        if not len(offsets):
-            return
-        # A block is read as a whole, for its checksum, so its rows are read in one go.
-        start, end = int(offsets[0]), int(offsets[-1]) + 1
-        try:
-            end = max(start + 1, self._log.reach(start, end, _BYTES))
-            self._offset = stop if end > offsets[-1] else end
-            for chunk in self._log.read(start, end, on_damage=self._damaged, on_hole=self._hole):
-                self._chunks.append((chunk, chunk.rows[self._wanted(chunk.rows)]))
-        except (IpcBusError, OSError) as error:
-            self._fault(str(error))
-
-    def _rows(self, start: int, stop: int) -> tuple[NDArray[np.int64], NDArray[np.void]]:
-        """Returns offsets and rows of the topic's messages, without the bytes."""
-        offsets, rows = [np.empty(0, np.int64)], [np.empty(0, ROW)]
-        try:
-            begin = max(start, self._log.bounds()[0])  # retention may have removed some
-            for chunk in self._log.read(
-                begin, max(begin, stop), verify=False, messages=False, on_damage=self._damaged, on_hole=self._hole
-            ):
-                found = np.flatnonzero(self._wanted(chunk.rows))
-                offsets.append(chunk.offset + found)
-                rows.append(chunk.rows[found])
-        except (IpcBusError, OSError) as error:
-            self._fault(str(error))
-        return np.concatenate(offsets), np.concatenate(rows)
-
-    def _wanted(self, rows: NDArray[np.void]) -> NDArray[np.bool_]:
-        found: NDArray[np.bool_] = (
-            (rows["topic"] == self._topic) & (rows["session"] == self._session) & (rows["type"] == MessageType.DATA)
-        )
-        return found
-
-    def _damaged(self, first: int, end: int, reason: str) -> None:
-        self._fault(f"rows {first} to {end - 1}: {reason}")
-
-    def _hole(self, first: int, end: int) -> None:
-        """Ignores rows that a power loss or retention took: their numbers are missing."""
+    def _wants(self, rows: Buffer) -> bool:
+        place = self._place
+        return RowEntries(rows, b"", 0, place.topic, place.session, place.number).has(self._wanted_from)
 
     def _fault(self, what: str) -> None:
         self._report(f"log {self._log.key}", what)

@@ -228,12 +228,18 @@ class OpenSegment:
         row = np.frombuffer(raw, ROW)[0]
         return int(row["position"]) + int(row["headers"]) + int(row["length"])
 
-    def walk(self, start: int, end: int) -> Iterator[Block | Damage]:
-        """Yields the blocks that hold the offsets from `start` to `end`, and the damage between them."""
+    def walk(self, start: int, end: int, records: int = _RECORDS) -> Iterator[Block | Damage]:
+        """Yields the blocks that hold the offsets from `start` to `end`, and the damage between them.
+
+        Args:
+            start: the first offset.
+            end: the offset after the last.
+            records: how many records are read at once.
+        """
         index, covered, follows = self.find(start), start, self.base
         behind = index  # the record after the last good one
         while covered < end and index < self.count:
-            found = self.records(index, _RECORDS)
+            found = self.records(index, records)
             for number, block in enumerate(found, index):
                 if block is None or block.end <= covered or block.first_offset < follows:
                     continue

@@ -8,53 +8,31 @@ asked of the source. What the source does not keep either may still be on its wa
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from ipcbus.wire.control_messages import NUMBER_MAX
-from ipcbus.wire.wire_layout import (
-    FLAG_END_BATCH,
-    FLAG_FRAGMENT,
-    FLAG_PROPERTIES,
-    FLAG_START_BATCH,
-    RETAINED_HEADER_BYTES,
-    TOPIC_BITS,
-)
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+from ipcbus.wire.wire_layout import RETAINED_HEADER_BYTES
 
 _ENTRY = struct.Struct("<QIIQ")
-_FRAGMENT = struct.Struct("<QII")
-_ALIGNED = 8
 
 
-class OlderMessage(NamedTuple):
-    """A recorded message."""
-
-    first: int
-    """The number of its first fragment; that of the message if it has no fragments."""
-    last: int
-    flags: int
-    """Flags of `Message.flags`."""
-    has_headers: bool
-    data: bytes
-    """Its header block, if it has one, and its value."""
-    send_ns: int
-    """When it was sent, in ns since the epoch."""
-
-
-@dataclass(frozen=True, slots=True)
-class OlderPiece:
+class OlderPiece(NamedTuple):
     """What a recording has from a number on.
 
-    Attributes:
-        messages: the next messages, ascending; empty: the recording has none yet.
-        grows: whether the recording is still written, so that later messages may come.
+    A recording returns messages only when it has the number; without it, it says where it goes on.
     """
 
-    messages: list[OlderMessage]
+    first: int
+    """The first number; NUMBER_MAX: the recording has none yet."""
+    last: int
+    """The last number of the messages, which follow each other without a missing number; -1 without messages."""
+    messages: int
+    """How many messages there are."""
+    entries: bytes
+    """The messages as the entries of a RETRANSMISSION, whose send times are ns since the epoch. A message with several
+    numbers has as many fragments."""
     grows: bool
+    """Whether the recording is still written, so that later messages may come."""
 
 
 class OlderMessages(Protocol):
@@ -72,43 +50,23 @@ class OlderMessages(Protocol):
             wanted: messages below this number are not needed.
         """
 
-    def read(self, first: int) -> OlderPiece | None:
+    def read(self, first: int, last: int) -> OlderPiece | None:
         """Returns what the recording has from a number on, which is not below those of earlier calls.
 
+        Args:
+            first: the number.
+            last: messages that end behind this number are not returned.
+
         Returns:
-            Some messages, or None while they are searched: call it again soon.
+            Some messages, or None while they are searched: call it again at once.
         """
 
 
 class History(Protocol):
     """A recording of many topics."""
 
-    def of(self, topic: str, source: str) -> OlderMessages:
-        """Returns the recorded messages of a topic of the session with this source string."""
-
-
-def entries_of(topic: int, messages: Iterable[OlderMessage]) -> bytes:
-    """Returns messages as the entries of a RETRANSMISSION; a message with several numbers goes in as many fragments."""
-    return b"".join(entry for message in messages for entry in _entries(topic, message))
-
-
-def _entries(topic: int, message: OlderMessage) -> Iterator[bytes]:
-    first, last, flags, has_headers, data, send_ns = message
-    flags = flags & (FLAG_START_BATCH | FLAG_END_BATCH) | FLAG_PROPERTIES * has_headers
-    if first == last:
-        yield _entry(topic, first, flags, data, send_ns)
-        return
-    # The fragments need not have their old length, but there are as many of them.
-    piece = -(-len(data) // (last - first + 1))
-    for number in range(first, last + 1):
-        offset = (number - first) * piece
-        payload = _FRAGMENT.pack(first, offset, len(data)) + data[offset : offset + piece]
-        yield _entry(topic, number, flags | FLAG_FRAGMENT, payload, send_ns)
-
-
-def _entry(topic: int, number: int, flags: int, payload: bytes, send_ns: int) -> bytes:
-    header = _ENTRY.pack(send_ns, len(payload), topic | flags << TOPIC_BITS, number)
-    return header + payload + bytes(-len(payload) % _ALIGNED)
+    def of(self, topic: str, source: str, number: int) -> OlderMessages:
+        """Returns the recorded messages of a topic, which has a number in the session with this source string."""
 
 
 def first_number(entries: memoryview) -> int | None:
@@ -127,15 +85,14 @@ class Piece(NamedTuple):
 class PastMerger:
     """Merges a recording with what the source keeps. It has no clock: the time is passed in."""
 
-    def __init__(self, topic: int, older: OlderMessages, timeout_ns: int) -> None:
+    def __init__(self, older: OlderMessages, timeout_ns: int) -> None:
         """Begins without a question.
 
         Args:
-            topic: the session's number of the topic.
             older: the recording.
             timeout_ns: how long messages are waited for that only the recording can bring.
         """
-        self._topic, self._older, self._timeout_ns = topic, older, timeout_ns
+        self._older, self._timeout_ns = older, timeout_ns
         self._waits_until_ns: int | None = None
         self.gone_below = 0
         """The source does not keep messages below this number."""
@@ -194,18 +151,20 @@ class PastMerger:
         Returns:
             None when the source has to bring the first missing message, or when it is too early to say (`waits`).
         """
-        found = self._older.read(first)
+        found = self._older.read(first, last)
         self.reading = found is None
         if found is None:
             return None
-        begin = found.messages[0].first if found.messages else NUMBER_MAX
+        begin = found.first
         self.recorded_from = begin
         if begin == first:
             self._waits_until_ns = None
-            messages = [message for message in found.messages if message.last <= last]
-            if messages:
-                return self._piece(messages)
-            begin = last + 1  # a message that is missing in part only: its fragments come from the source, or are lost
+            if found.messages:
+                self.reading = True  # most likely it has the next ones too
+                self.messages += found.messages
+                return Piece(first, found.last, found.entries)
+            # A message that is missing in part only: its fragments come from the source, or are lost.
+            begin = self.recorded_from = last + 1
         only_recorded = min(last + 1, begin, self.gone_below)
         if first >= only_recorded:
             self._waits_until_ns = None
@@ -217,12 +176,3 @@ class PastMerger:
                 return None
         self._waits_until_ns = None
         return Piece(first, only_recorded - 1, b"")
-
-    def _piece(self, messages: list[OlderMessage]) -> Piece:
-        # Behind a hole, or a message of which fragments are missing, another piece begins.
-        count = 1
-        while count < len(messages) and messages[count].first == messages[count - 1].last + 1:
-            count += 1
-        messages = messages[:count]
-        self.messages += count
-        return Piece(messages[0].first, messages[-1].last, entries_of(self._topic, messages))

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from ipcbus.wire.control_messages import Info, Retransmission
 
 
-_PIECES_A_TURN = 4
-"""Most pieces of a recording that one call delivers."""
+_STEPS_A_TURN = 4
+"""Most steps in which one call reads a recording, or delivers a piece of it."""
 
 
 class TopicCatchUp:
@@ -73,7 +73,7 @@ class TopicCatchUp:
         self._range = (0, 0)
         self._delivers = False
         timeout_ns = settings.late_join.timeout_ns
-        self._merger = PastMerger(controller.topic_number, older, timeout_ns) if older is not None else None
+        self._merger = PastMerger(older, timeout_ns) if older is not None else None
         self._past = self._merger  # None after the end
         self._history = settings.history
         self._info: Info | None = None  # waits for the search in the recording
@@ -169,13 +169,15 @@ class TopicCatchUp:
         past = self._past
         if past is None or (self._info is not None and not self._promise(self._info, past, now_ns)):
             return
-        for _ in range(_PIECES_A_TURN):
+        for _ in range(_STEPS_A_TURN):
             if self._feed.busy or self._waiting or not self.controller.is_promised:
                 return
             missing = next(self.controller.missing(), None)
             piece = past.take(*missing, now_ns) if missing else past.rest()
             self.recovery.asks_from, self.recovery.asks_below = past.gone_below, past.recorded_from
             if piece is None:
+                if past.reading:
+                    continue
                 return
             self._waiting.append((*piece, True))
             self._waiting_bytes += len(piece.entries)
@@ -226,6 +228,11 @@ class TopicCatchUp:
     def busy(self) -> bool:
         """Whether retransmitted messages wait for room in a receiver, or come from a recording."""
         return self._feed.busy or bool(self._waiting) or (self._past is not None and self._past.waits)
+
+    @property
+    def hurries(self) -> bool:
+        """Whether `work` has to be called again at once: a recording has, or may have, what the receivers wait for."""
+        return self._past is not None and self._past.reading and self._info is None and not self._feed.busy
 
     @property
     def due_ns(self) -> int | None:

@@ -47,17 +47,17 @@ class _Recovery:
     ) -> None:
         self.session, self.controller, self.options, self.history = session, controller, user.options, history
         self.settings = _settings(user.options)
-        origin = controller.origin
+        origin, archive, topic = controller.origin, user.archive, controller.topic_number
         self.catch_up = TopicCatchUp(
             session.demux,
             controller,
             self.settings,
             asks_at_once=session.datagram_source.recovery_ns == 0,
             number=number,
-            older=user.archive.of(origin.topic, origin.source) if user.archive is not None else None,
+            older=archive.of(origin.topic, origin.source, topic) if archive is not None else None,
         )
         self.channel, self.counted, self.counted_past, self.shown_ns = channel, 0, (0, 0), 0
-        self.topic: int = controller.topic_number
+        self.topic: int = topic
 
     @property
     def runs(self) -> bool:
@@ -224,6 +224,8 @@ class TopicRecoveries:
         if catch_up.busy and now_ns >= recovery.shown_ns:
             recovery.shown_ns = now_ns + _KEEP_ASKING_NS
             send(catch_up.recovery.info_request())
+        if catch_up.hurries:
+            return now_ns
         if catch_up.busy or refused or history is not None:
             return now_ns + _SOON_NS
         due_ns = catch_up.due_ns

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ipcbus.archive import Archive, recorded_history
+from ipcbus.archive import Archive, block_steps, recorded_history
 from ipcbus.archive.recorded_history import RecordedHistory, RecordedTopic
 from ipcbus.embedding import NUMBER_MAX
 from tests.kit.archives import lose_in_power_loss, made
+from tests.kit.retaining import kept
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from ipcbus.archive import LogWriter
 
 SECOND = 1_000_000_000
+NUMBER = 7
 
 
 @pytest.fixture
@@ -53,29 +55,33 @@ def all_from(found: RecordedTopic, first: int) -> list[int]:
     """Reads to the end; returns the numbers, and checks what the messages hold."""
     got: list[int] = []
     while True:
-        piece = found.read(first)
+        piece = found.read(first, NUMBER_MAX)
         if piece is None:
             continue
-        if not piece.messages:
+        if piece.first == NUMBER_MAX:
             return got
-        for each in piece.messages:
-            assert int(each.data) == each.first == each.last
-            got.append(each.last)
-        first = got[-1] + 1
+        for each in kept(piece.entries):
+            assert int(each.payload) == each.sequence
+            assert each.topic == NUMBER
+            got.append(each.sequence)
+        if piece.messages:
+            assert got[-1] == piece.last == piece.first + piece.messages - 1
+        first = max(first, piece.first if not piece.messages else piece.last + 1)
 
 
-@pytest.mark.parametrize("rows", [1, 3, 100])
+@pytest.mark.parametrize("size", [1, 100, 1 << 20])
 def test_only_rows_of_the_topic_and_session_come(
-    writer: LogWriter, tmp_path: Path, rows: int, monkeypatch: pytest.MonkeyPatch
+    writer: LogWriter, tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recorded_history, "_ROWS", rows)
+    monkeypatch.setattr(recorded_history, "_MESSAGES", 2)
+    monkeypatch.setattr(block_steps, "_BYTES", size)
     add(writer, 0, 5, source="other")
     add(writer, 4, 3)
     add(writer, 0, 5, topic="b")
     add(writer, 7, 2)
     writer.roll()
     add(writer, 12, 2)
-    found = RecordedHistory(str(tmp_path)).of("a", "x")
+    found = RecordedHistory(str(tmp_path)).of("a", "x", NUMBER)
     assert begun(found) == 4
     assert all_from(found, 4) == [4, 5, 6, 7, 8, 12, 13]
     assert found.faults == 0
@@ -85,29 +91,30 @@ def test_only_rows_of_the_topic_and_session_come(
 def test_what_is_not_wanted_is_not_read(
     writer: LogWriter, tmp_path: Path, wanted: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recorded_history, "_ROWS", 10)
-    add(writer, 0, 100)
-    found = RecordedHistory(str(tmp_path)).of("a", "x")
+    monkeypatch.setattr(block_steps, "_BYTES", 1)
+    for first in range(0, 100, 10):
+        add(writer, first, 10)
+    found = RecordedHistory(str(tmp_path)).of("a", "x", NUMBER)
     assert begun(found, wanted=wanted) == 0
-    assert found.logs[0]._offset == wanted // 10 * 10
+    assert found.logs[0]._reader.offset == wanted // 10 * 10
     assert all_from(found, wanted) == list(range(wanted, 100))
 
 
 def test_messages_that_come_later_are_found(writer: LogWriter, tmp_path: Path) -> None:
     add(writer, 0, 3)
-    found = RecordedHistory(str(tmp_path)).of("a", "x")
+    found = RecordedHistory(str(tmp_path)).of("a", "x", NUMBER)
     begun(found)
     assert all_from(found, 0) == [0, 1, 2]
     add(writer, 3, 3)
     assert all_from(found, 3) == [3, 4, 5]
-    piece = found.read(6)
+    piece = found.read(6, NUMBER_MAX)
     assert piece is not None
     assert piece.grows
 
 
 def test_without_a_search_only_what_is_recorded_later_is_read(writer: LogWriter, tmp_path: Path) -> None:
     add(writer, 0, 3)
-    found = RecordedHistory(str(tmp_path)).of("a", "x")
+    found = RecordedHistory(str(tmp_path)).of("a", "x", NUMBER)
     assert all_from(found, 0) == []
     add(writer, 3, 3)
     assert all_from(found, 0) == [3, 4, 5]
@@ -116,35 +123,29 @@ def test_without_a_search_only_what_is_recorded_later_is_read(writer: LogWriter,
 def test_rows_that_were_recorded_twice_come_once(writer: LogWriter, tmp_path: Path) -> None:
     add(writer, 0, 5)
     add(writer, 2, 6)
-    found = RecordedHistory(str(tmp_path)).of("a", "x")
+    found = RecordedHistory(str(tmp_path)).of("a", "x", NUMBER)
     assert begun(found) == 0
-    got: list[int] = []
-    first = 0
-    while (piece := found.read(first)) is None or piece.messages:
-        if piece is not None:
-            got.append(piece.messages[0].last)
-            first = got[-1] + 1
-    assert got == list(range(8))
+    assert all_from(found, 0) == list(range(8))
 
 
 def test_a_topic_that_began_again_is_found_alone(writer: LogWriter, tmp_path: Path) -> None:
     add(writer, 0, 50)
     add(writer, 0, 20, sent_ns=SECOND)
-    found = RecordedHistory(str(tmp_path)).of("a", "x")
+    found = RecordedHistory(str(tmp_path)).of("a", "x", NUMBER)
     assert begun(found) == 0
-    assert found.logs[0].last == 19
+    assert found.logs[0].found.last == 19
 
 
 def test_numbers_that_the_source_has_not_reached_are_of_another_source(writer: LogWriter, tmp_path: Path) -> None:
     add(writer, 0, 50)
-    assert begun(RecordedHistory(str(tmp_path)).of("a", "x"), 49) == NUMBER_MAX
-    assert begun(RecordedHistory(str(tmp_path)).of("a", "x"), 50) == 0
+    assert begun(RecordedHistory(str(tmp_path)).of("a", "x", NUMBER), 49) == NUMBER_MAX
+    assert begun(RecordedHistory(str(tmp_path)).of("a", "x", NUMBER), 50) == 0
 
 
 def test_a_session_that_is_not_recorded_has_nothing(writer: LogWriter, tmp_path: Path) -> None:
     add(writer, 0, 50)
     for topic, source in (("a", "y"), ("b", "x")):
-        found = RecordedHistory(str(tmp_path)).of(topic, source)
+        found = RecordedHistory(str(tmp_path)).of(topic, source, NUMBER)
         assert begun(found) == NUMBER_MAX
         assert all_from(found, 0) == []
 
@@ -158,7 +159,7 @@ def test_damage_costs_its_rows_and_is_counted_and_logged(
         writer.roll()
     file = sorted(tmp_path.rglob(f"*.{suffix}"))[1]
     file.write_bytes(b"\xff" * file.stat().st_size)
-    found = RecordedHistory(str(tmp_path)).of("a", "x")
+    found = RecordedHistory(str(tmp_path)).of("a", "x", NUMBER)
     begun(found)
     assert all_from(found, 0) == [*range(10), *range(20, 30)]
     assert found.faults > 0
@@ -170,7 +171,7 @@ def test_a_hole_is_not_a_fault(writer: LogWriter, tmp_path: Path) -> None:
         add(writer, first, 10)
         writer.roll()
     lose_in_power_loss(writer.log.folder, 10, 20)
-    found = RecordedHistory(str(tmp_path)).of("a", "x")
+    found = RecordedHistory(str(tmp_path)).of("a", "x", NUMBER)
     begun(found)
     assert all_from(found, 0) == [*range(10), *range(20, 30)]
     assert found.faults == 0
@@ -178,12 +179,12 @@ def test_a_hole_is_not_a_fault(writer: LogWriter, tmp_path: Path) -> None:
 
 def test_a_watermark_that_is_damaged_ends_it(writer: LogWriter, tmp_path: Path) -> None:
     add(writer, 0, 10)
-    found = RecordedHistory(str(tmp_path)).of("a", "x")
+    found = RecordedHistory(str(tmp_path)).of("a", "x", NUMBER)
     begun(found)
     (file,) = tmp_path.rglob("watermark")
     file.write_bytes(bytes(file.stat().st_size))
     assert all_from(found, 0) == []
     assert found.faults > 0
-    again = RecordedHistory(str(tmp_path)).of("a", "x")
+    again = RecordedHistory(str(tmp_path)).of("a", "x", NUMBER)
     assert begun(again) == NUMBER_MAX
     assert again.faults > 0

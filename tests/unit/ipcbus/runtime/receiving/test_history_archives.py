@@ -20,7 +20,7 @@ def test_an_empty_path_is_no_archive(tmp_path: Path) -> None:
     Archive.create(tmp_path)
     found = open_history(str(tmp_path))
     assert found is not None
-    assert found.of("t", "s").begin(10, 0) is not None
+    assert found.of("t", "s", 0).begin(10, 0) is not None
 
 
 def test_the_error_says_what_to_give(tmp_path: Path) -> None:

@@ -1,0 +1,63 @@
+"""Recorded messages of one topic of one session: which numbers rows have, and messages as a source sends them again."""
+
+from typing_extensions import Buffer
+
+class RowSearch:
+    """Notes which numbers the rows of a log have.
+
+    A topic that began again in the same session replaces the one before: a number that is not higher than the ones
+    before it was sent 10 ms later than these, or more.
+    """
+
+    first: int
+    """The first number of the topic's messages; NUMBER_MAX without one."""
+    last: int
+    """The last number; -1 without one."""
+    places: list[tuple[int, int]]
+    """Numbers, ascending, and at which offset to begin to read for them."""
+
+    def __init__(self, topic: int, session: int) -> None:
+        """Makes a search for the messages of a topic and a session, by their numbers in the log."""
+
+    def note(self, rows: Buffer, offset: int) -> None:
+        """Notes the numbers of consecutive rows; `offset` is that of the first."""
+
+class RowEntries:
+    """Takes messages out of consecutive rows, as the entries of a RETRANSMISSION.
+
+    Positions and lengths are checked before use, whatever the checksum of the rows says.
+    """
+
+    contradicts: bool
+    """Whether rows contradict each other or the data; these and all later ones are left out."""
+
+    def __init__(self, rows: Buffer, data: Buffer, start: int, topic: int, session: int, number: int) -> None:
+        """Begins at the first row.
+
+        Args:
+            rows: the rows.
+            data: the bytes of their messages.
+            start: the position of `data` in the segment.
+            topic: the number of the topic in the log.
+            session: the number of the session in the log.
+            number: the number of the topic in its session.
+        """
+
+    def has(self, first: int) -> bool:
+        """Returns whether a message that ends at a number, or behind it, is left."""
+
+    def begin(self, first: int) -> int | None:
+        """Goes to the next message that does not begin below a number; returns its first number, or None at the end."""
+
+    def take(self, last: int, messages: int, size: int) -> tuple[int, int, bytes]:
+        """Takes the message that `begin` has found, and those that follow it without a missing number.
+
+        Args:
+            last: no message that ends behind this number is taken.
+            messages: the most messages.
+            size: the most bytes of entries; a longer message is taken alone.
+
+        Returns:
+            The last number, how many messages there are, and their entries, whose send times are ns since the epoch.
+            Without a message: -1, 0 and no bytes.
+        """
