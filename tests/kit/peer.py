@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 import ipcbus
 import ipcbus.context  # now: a peer that becomes another user may not be able to read it any more
-from ipcbus import MessageType
+from ipcbus import MessageFlag, MessageType
 from ipcbus.archive import Archive
 from ipcbus.archive.recorder import Recorder
 from ipcbus.resolution.local.stale_cleanup import sweep
 from tests.kit import forking
 from tests.kit.bus import GIVE_UP_S, mode_options
 from tests.kit.look import objects
-from tests.kit.payload import Books, body
+from tests.kit.payload import LOSSES, Books, body, number_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -100,6 +100,40 @@ class Peer:
         if self.recorder is None:
             raise RuntimeError("nothing is recorded")
         return dataclasses.asdict(self.recorder.stop())
+
+    def note_guaranteed(self, topic: str, log: str, **options: object) -> None:
+        """Makes a receiver that appends a line for each guaranteed message to a file: number, content, sent again."""
+        fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+        def on_message(message: Message) -> None:
+            number = message.gmd_sequence_number
+            if message.type is MessageType.DATA:
+                again = int(bool(message.flags & MessageFlag.GMD_RESEND))
+                os.write(fd, b"%d %d %d\n" % (number, number_of(message.data), again))
+            elif message.type in LOSSES:
+                os.write(fd, b"-1 0 0\n")
+
+        self.receivers[topic] = self._opened().receiver(topic, on_message, **options)
+
+    def send_guaranteed(self, topic: str, log: str, count: int, **options: object) -> None:
+        """Sends guaranteed messages up to number `count` in a thread, and notes in a file each send that returned."""
+        source = self.sources[topic] = self._opened().source(topic, **options)
+
+        def run() -> None:
+            fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            while (number := source.gmd_sequence_number + 1) <= count:
+                source.send(body(number), flush=number % 8 == 0)
+                os.write(fd, b"%d\n" % number)
+            source.flush()
+            os.close(fd)
+
+        self._streams.append(threading.Thread(target=run, daemon=True))
+        self._streams[-1].start()
+
+    def await_acknowledged(self, topic: str, count: int) -> None:
+        """Waits until a source has sent message `count`, and nothing is pending."""
+        source = self.sources[topic]
+        self._until(lambda: source.gmd_sequence_number >= count and not source.gmd_num_pending)
 
     def hurry(self, topic: str) -> None:
         """Makes a slow receiver fast."""
