@@ -118,6 +118,11 @@ class GmdSender:
         return self._kept.count(1, self.area.last_number)
 
     @property
+    def lowest(self) -> int:
+        """The lowest number whose copy is in the area; the number after the last one without a copy."""
+        return self._kept.front[0]
+
+    @property
     def expected(self) -> list[str]:
         """The names of the receivers that are expected to acknowledge messages to come."""
         return [name.name for name in self.names if name.is_active]

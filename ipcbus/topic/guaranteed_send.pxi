@@ -43,7 +43,7 @@ cdef uint64_t save_copy(TopicSource source, int mode, int64_t timeout_ns, bytes 
     """Saves a message that has `length` bytes with all headers; returns its GMD number."""
     if length > (source.message_max if source.fragment_max == 0 else <uint64_t>MESSAGE_MAX):
         raise send_errors.too_large(source.topic, length, source.message_max, in_fragments=source.fragment_max != 0)
-    return source.save(mode, timeout_ns, epoch_ns(read_ticks(clock_kind())), b"" if header_block is None else header_block, value)
+    return source.saver.save(mode, timeout_ns, epoch_ns(read_ticks(clock_kind())), b"" if header_block is None else header_block, value)
 
 
 cdef int send_guaranteed(
@@ -76,7 +76,7 @@ cdef int send_guaranteed(
             if source.guaranteed_is_put:
                 source.saver.sent(number, source.guaranteed_first, source.guaranteed_last)
             else:
-                source.saver.unsave(number)
+                source.saver._unsave(number)
     finally:
         end_guaranteed(source)
     return 0

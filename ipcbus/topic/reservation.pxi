@@ -65,7 +65,7 @@ cdef class Reservation:
                         sends = False
                         self.save(place)
                         if batch.reservation is not self:   # another thread closed the source during the copy
-                            self.source.saver.unsave(self.number)
+                            self.source.saver._unsave(self.number)
                             raise send_errors.cancelled(self.source.topic)
                         sends = True
                 finally:

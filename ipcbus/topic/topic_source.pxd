@@ -2,6 +2,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from ipcbus.topic.batch cimport BatchWriter
 from ipcbus.topic.message_retention cimport Retained, Retention
+from ipcbus.topic.message_saver cimport MessageSaver
 from ipcbus.wire._wire_layout cimport TopicLine
 from ringbuf.lending cimport Loan
 
@@ -23,8 +24,7 @@ cdef class TopicSource:
     cdef Retained *retained     # NULL when nothing is retained
     cdef Retention retention    # its owner, or None
     cdef uint64_t fragment_max         # bytes of the message in a fragment; 0 where messages are not fragmented
-    cdef object saver           # keeps the copies of guaranteed messages (topic.send_policy.MessageSaver), or None
-    cdef object save            # its method of that name
+    cdef MessageSaver saver     # keeps the copies of guaranteed messages, or None
     cdef int gmd_waiters                 # threads that wait until that message is sent
     cdef int gmd_mode           # how a message is delivered that does not say how; 0: not guaranteed
     cdef int64_t gmd_timeout_ns

@@ -7,7 +7,7 @@ from typing import Any
 from ipcbus.errors import ClosedError
 from ipcbus.topic.batch import BatchWriter
 from ipcbus.topic.message_retention import Retention
-from ipcbus.topic.send_policy import MessageSaver
+from ipcbus.topic.message_saver import MessageSaver
 from ipcbus.wire.properties import Headers
 
 Buffer = Any

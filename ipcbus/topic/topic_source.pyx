@@ -17,6 +17,7 @@ from ipcbus.topic.batch cimport (
 )
 from ipcbus.topic.message_front cimport copy_part
 from ipcbus.topic.message_retention cimport Retention, retain
+from ipcbus.topic.message_saver cimport MessageSaver
 from ipcbus.wire._wire_layout cimport (
     FLAG_END_BATCH, FLAG_FRAGMENT, FLAG_GUARANTEED, FLAG_PROPERTIES, FLAG_REQUEST, FLAG_STAMPED, FLAG_START_BATCH,
     FLAG_TSNI, FRAGMENT_HEADER_BYTES, GUARANTEED_HEADER_BYTES, MESSAGE_HEADER_BYTES, MESSAGE_MAX, REQUEST_HEADER_BYTES,
@@ -539,8 +540,8 @@ cdef class TopicSource:
             self.pass_session_gate(True)
         self.batch.flush()
 
-    def _guarantee(self, saver, int mode, int64_t timeout_ns):
-        self.saver, self.save = saver, None if saver is None else saver.save
+    def _guarantee(self, MessageSaver saver, int mode, int64_t timeout_ns):
+        self.saver = saver
         self.gmd_mode, self.gmd_timeout_ns = mode, timeout_ns
 
     @property

@@ -84,7 +84,7 @@ class Two:
         """Waits until all is acknowledged, and checks what came."""
         self.sender.do("await_acknowledged", topic="t", count=MESSAGES)
         returned = {number for (number,) in lines(self.sent)}
-        # A source that ends says how many messages it sent. Those that come again from the next one may be reported lost.
+        # When a source ends, messages that come again from the next one may be reported lost.
         got = [each for each in lines(self.got) if each[0] >= 0 or self.who == "receiver"]
         numbers = [number for number, _, _ in got]
         assert [each for each in got if each[0] != each[1]] == []

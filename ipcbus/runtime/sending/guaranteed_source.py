@@ -16,6 +16,7 @@ from ipcbus.gmd.sender_state import GmdSender
 from ipcbus.gmd.topic_numbers import TopicNumbers
 from ipcbus.message import SourceEvent, SourceEventType
 from ipcbus.topic import send_errors
+from ipcbus.topic.message_saver import MessageSaver
 from ipcbus.wire.gmd_messages import Ack
 
 if TYPE_CHECKING:
@@ -37,15 +38,13 @@ _EVENTS_A_TURN = 100
 class _PublishedArea:
     """The area as the protocol sees it: without the message that a thread is about to send."""
 
-    def __init__(self, area: SenderArea) -> None:
-        self._area = area
-        self.sends = False
-        """Whether the last message is saved, and not in the ring yet."""
+    def __init__(self, area: SenderArea, saver: MessageSaver) -> None:
+        self._area, self._saver = area, saver
 
     @property
     def last_number(self) -> int:
         """The number of the last message that was sent."""
-        return self._area.last_number - self.sends
+        return self._area.last_number - self._saver.sends
 
     @property
     def checkpoint(self) -> Callable[[], list[bytes]]:
@@ -60,11 +59,11 @@ class _PublishedArea:
         return getattr(self._area, name)
 
 
-class GuaranteedSource:
-    """The guaranteed messages of one source (topic.send_policy.MessageSaver).
+class GuaranteedSource(MessageSaver):
+    """The guaranteed messages of one source.
 
-    A thread that sends calls `save`, then `sent` or `unsave`, and the source keeps other threads out of that time. The
-    driver calls `receive`, `lost`, `turn` and `take_events`; any thread calls the others.
+    The source calls the methods of `MessageSaver`, the driver calls `receive`, `lost`, `turn` and `take_events`, and
+    any thread calls the others.
     """
 
     def __init__(
@@ -84,13 +83,12 @@ class GuaranteedSource:
             origin: topic and source string.
             hurry: makes the event loop call `turn` soon; any thread calls this.
         """
+        self._lock = threading.Lock()
         self.area, self.origin = area, origin
         self._hurry = hurry
-        self._lock = threading.Lock()
         self._sync_lock = threading.Lock()
-        self._published = _PublishedArea(area)
+        self._published = _PublishedArea(area, self)
         self._numbers = TopicNumbers()
-        self._run = (0, 0)  # number and topic number of the last message, whose successor needs no entry
         self.sender = GmdSender(
             self._published,
             topic_number,
@@ -98,52 +96,44 @@ class GuaranteedSource:
             time.monotonic_ns(),
             topic_numbers=self._numbers.of,
         )
-        self._terms = self.sender.current_terms
-        self._watches = False  # whether `turn` is due by itself
+        mode, self._timeout_ns = self.sender.current_terms
+        super().__init__(area.save, self._lock, mode, self._timeout_ns)
+        self._is_watched = False  # whether `turn` is due by itself
         self._noted_number = area.last_number
-        self._closes = self._closed = False
+        self._closed = False
         self._syncs: threading.Event | None = None
 
     # ------------------------------------------------------------------ sending
 
-    def save(self, mode: int, timeout_ns: int, send_time_ns: int, block: bytes, data: bytes) -> int:
-        """Saves a message that is about to be sent, and returns its GMD number; see `MessageSaver`."""
-        with self._lock:
-            if self._closes:
-                raise send_errors.closed(self.origin.topic)
-            if (mode, timeout_ns) != self._terms:
-                self.sender.terms(mode, timeout_ns)
-                self._terms = mode, timeout_ns
-            number = self.area.save(mode, timeout_ns, send_time_ns, block, data)
-            self._published.sends = True
-            return number
+    def _change_terms(self, mode: int, timeout_ns: int) -> None:
+        if self.closes:
+            raise send_errors.closed(self.origin.topic)
+        self.sender.terms(mode, timeout_ns)
+        self._timeout_ns = timeout_ns
 
-    def unsave(self, number: int) -> None:
-        """Takes back the message that was saved last; see `MessageSaver`."""
+    def _unsave(self, number: int) -> None:
         with self._lock:
             try:
                 self.area.unsave(number)
-                self._published.sends = False
+                self.sends = False
             except GmdError:
                 # Acknowledgements came meanwhile, so that the number is used; receivers skip it.
-                self._published.sends = False
+                self.sends = False
                 self.sender.delete(number)
-        if self._closes:
+        if self.closes:
             self._close_area()
 
-    def sent(self, number: int, first: int, last: int) -> None:
-        """Notes the topic numbers of the message that was saved last; see `MessageSaver`."""
-        if self._run != (number - 1, first - 1) or first != last:
-            with self._lock:
-                self._numbers.add(number, first, last)
-        self._run = number, last
-        self._published.sends = False
+    def _note_numbers(self, number: int, first: int, last: int) -> None:
+        with self._lock:
+            self._numbers.add(number, first, last)
+
+    def _after_send(self) -> None:
         if self._syncs is not None:
             self._syncs.set()
-        if not self._watches:
-            self._watches = True
+        if not self._is_watched:
+            self._is_watched, self.watches = True, self._syncs is None
             self._hurry()
-        if self._closes:
+        if self.closes:
             self._close_area()
 
     # ------------------------------------------------------------------ on the driver
@@ -153,7 +143,7 @@ class GuaranteedSource:
         with self._lock:
             if isinstance(message, Ack) and message.ranges[-1][1] >= self.area.last_number:
                 # The receiver has the last message before the thread that sent it has said so.
-                self._published.sends = False
+                self.sends = False
             if not self._closed:
                 self.sender.receive(peer, message, now_ns)
 
@@ -170,11 +160,13 @@ class GuaranteedSource:
                 return FOREVER_NS
             due_ns = self.sender.turn(now_ns, send)
             last_number = self._published.last_number
-            self._watches = last_number > self._noted_number or self._published.sends
+            self._is_watched = last_number > self._noted_number or self.sends
+            self.watches = self._is_watched and self._syncs is None
             self._noted_number = last_number
-            timeout_ns = self._terms[1] or _LOOK_NS
+            self._numbers.drop_below(self.sender.lowest)
+            timeout_ns = self._timeout_ns or 10 * _LOOK_NS
         # While messages are sent, their times are noted by a timer, not by each send.
-        return min(due_ns, now_ns + min(_LOOK_NS, timeout_ns // 10 + 1)) if self._watches else due_ns
+        return min(due_ns, now_ns + min(_LOOK_NS, timeout_ns // 10 + 1)) if self._is_watched else due_ns
 
     def take_events(self) -> list[SourceEvent]:
         """Returns the events for the application; `has_events` says whether there are more."""
@@ -293,7 +285,7 @@ class GuaranteedSource:
 
     def _sync_in_turns(self) -> None:
         syncs = self._syncs
-        while syncs is not None and not self._closes:
+        while syncs is not None and not self.closes:
             syncs.wait()
             syncs.clear()
             with contextlib.suppress(GmdError), self._sync_lock:  # the next send raises the error
@@ -307,8 +299,8 @@ class GuaranteedSource:
 
         If a thread is about to send a message, it closes the area when it has found that the source is closed.
         """
-        self._closes = True
-        if not self._published.sends:
+        self.closes = True
+        if not self.sends:
             self._close_area()
 
     def _close_area(self) -> None:

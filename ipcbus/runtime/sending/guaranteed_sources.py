@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ipcbus.config import SourceOptions
     from ipcbus.message import SourceEvent
-    from ipcbus.topic.send_policy import MessageSaver
+    from ipcbus.topic.message_saver import MessageSaver
     from ipcbus.transport.sending_session import SendingSession
     from ipcbus.wire.gmd_messages import GmdRequest
 

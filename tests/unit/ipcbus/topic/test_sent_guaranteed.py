@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,8 @@ import numpy as np
 import pytest
 
 import ipcbus
+from ipcbus.gmd.topic_numbers import TopicNumbers
+from ipcbus.topic.message_saver import MessageSaver
 from ipcbus.wire.properties import pack
 from ipcbus.wire.wire_layout import (
     FLAG_END_BATCH,
@@ -28,18 +31,20 @@ if TYPE_CHECKING:
 BLOCK = pack({"key": b"k"})
 
 
-class Area:
+class Area(MessageSaver):
     """A GMD area that keeps everything it is told."""
 
     def __init__(self, first: int = 1) -> None:
+        super().__init__(self._save, threading.Lock())
         self.next = first
         self.saved: dict[int, tuple[int, int, bytes, bytes]] = {}
         self.times: list[int] = []
-        self.numbers: dict[int, tuple[int, int]] = {}
+        self.terms: list[tuple[int, int]] = []
+        self.after = 0
         self.full = False
+        self._runs = TopicNumbers()
 
-    def save(self, mode: int, timeout_ns: int, send_time_ns: int, block: bytes, data: bytes) -> int:
-        """Keeps a copy."""
+    def _save(self, mode: int, timeout_ns: int, send_time_ns: int, block: bytes, data: bytes) -> int:
         if self.full:
             raise ipcbus.GmdAreaFull("as in the test")
         number, self.next = self.next, self.next + 1
@@ -47,15 +52,27 @@ class Area:
         self.times.append(send_time_ns)
         return number
 
-    def unsave(self, number: int) -> None:
-        """Drops the last copy."""
+    def _unsave(self, number: int) -> None:
         assert number == self.next - 1
+        assert self.sends
+        self.sends = False
         del self.saved[number]
         self.next = number
 
-    def sent(self, number: int, first: int, last: int) -> None:
-        """Keeps the numbers."""
-        self.numbers[number] = first, last
+    def _change_terms(self, mode: int, timeout_ns: int) -> None:
+        self.terms.append((mode, timeout_ns))
+
+    def _note_numbers(self, number: int, first: int, last: int) -> None:
+        self._runs.add(number, first, last)
+
+    def _after_send(self) -> None:
+        assert not self.sends
+        self.after += 1
+
+    @property
+    def numbers(self) -> dict[int, tuple[int, int] | None]:
+        """The sequence numbers of each message."""
+        return {number: self._runs.of(number) for number in self.saved}
 
 
 @pytest.fixture
@@ -233,3 +250,13 @@ def test_what_is_wrong_is_refused(stand: Stand, area: Area) -> None:
         stand.one.send("text", delivery_mode="all")
     stand.two.send(b"x", delivery_mode="ordered")
     assert (area.saved, stand.one.sequence_number, stand.two.sequence_number) == ({}, -1, 0)
+
+
+def test_the_saver_is_told_of_changes_only(stand: Stand, area: Area) -> None:
+    area.watches = True
+    for timeout in (0, 0, 1, 1, 0):
+        stand.one.send(b"x", delivery_mode="all", delivery_timeout=timeout)
+    assert (area.terms, area.after) == ([(2, 0), (2, 10**9), (2, 0)], 0)
+    area.watches = False
+    stand.one.send(b"x", delivery_mode="some")
+    assert (area.terms[-1], area.after) == ((1, 0), 1)
