@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 every_kind = pytest.mark.parametrize(
     "kind", [LBTIPC, LBTIPC_SOURCE_PACED, LBTSMX, LBTRU], ids=lambda kind: str(kind.name)
 )
-MESSAGES = 20_000
+MESSAGES = 5_000
 UNRECORDED = 64
 
 
