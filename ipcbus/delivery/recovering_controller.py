@@ -10,6 +10,7 @@ missing until the source sends them again. Not in order, live messages are deliv
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ipcbus.delivery.delivery_controller import DeliveryController
@@ -19,6 +20,20 @@ from ipcbus.delivery.message_types import MessageFlag
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOff:
+    """Where the controller of an earlier stay in the session stopped, for that of the next stay."""
+
+    first: int
+    """The first number that the receivers have not got; in a late join without promise, the first live number."""
+    expected: int
+    """The number after all that are known to be published."""
+    got: tuple[tuple[int, int], ...]
+    """The ranges of numbers between both that the receivers have got; none in order."""
+    resumes: bool
+    """Whether the next stay goes on at `first`, instead of a new late join."""
 
 
 class RecoveringController(DeliveryController):
@@ -99,6 +114,52 @@ class RecoveringController(DeliveryController):
                 self._gaps.drop(first, last)
             self.check(now_ns)  # more gaps may be more than the context may buffer
 
+    def leave_off(self) -> LeftOff | None:
+        """Gives up nothing and delivers nothing more; returns where the next stay goes on, None if that is not known.
+
+        Messages and fragments that waited here are missing again.
+        """
+        self._sync()
+        resumes = self.is_promised
+        first = self.stopped_before if resumes else self._live_floor
+        if first is None:
+            return None
+        missing: list[tuple[int, int]] = []
+        if self.started and self.rules.ordered == IN_ORDER:
+            missing = [(self.boundary, self.expected - 1)]
+        elif self.started:
+            spans = [(partial.span.first, partial.span.last) for partial in self._partials.values()]
+            missing = sorted([*self._gaps.ranges(), *spans])
+        if resumes and missing:
+            first = min(first, missing[0][0])
+        expected = max(first, self.expected) if self.started else first
+        got, at = [], first
+        for begin, last in [*missing, (expected, expected)]:
+            if begin > at:
+                got.append((at, min(begin, expected) - 1))
+            at = max(at, last + 1)
+        self.forget()
+        if self.rules.ordered == IN_ORDER and self.started:
+            self.expected = self._next = missing[0][0]
+        return LeftOff(first, expected, tuple(got), resumes)
+
+    def go_on(self, left_off: LeftOff) -> None:
+        """Goes on where an earlier stay stopped; call it before the first message, and `miss_again` next."""
+        if left_off.resumes:
+            self.resume_at(left_off.first)
+        else:
+            self.floor = left_off.first
+
+    def miss_again(self, left_off: LeftOff) -> None:
+        """Misses what an earlier stay did not get; call it when the recovery of this stay is ready."""
+        self._sync()
+        try:
+            self._note_next_sequence(left_off.expected, 0)
+            for first, last in left_off.got:
+                self._gaps.drop(first, last)
+        finally:
+            self._finish_call()
+
     @property
     def recovering(self) -> bool:
         """Whether it waits for a recovery: for numbers, or for what the source keeps."""
@@ -171,7 +232,7 @@ class RecoveringController(DeliveryController):
         """Reports all missing messages below `next_sequence`; what the source has not promised is not missing."""
         self._sync()
         self._settle_history(None)
-        self.joins_late = False
+        self.recovers = self.joins_late = False
         super().finish(next_sequence)
 
     def _settle_history(self, first: int | None) -> None:

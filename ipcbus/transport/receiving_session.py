@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ipcbus.config import ReceiverOptions
     from ipcbus.delivery.reassembly_budget import ReassemblyBudget
-    from ipcbus.delivery.recovering_controller import RecoveringController
+    from ipcbus.delivery.recovering_controller import LeftOff, RecoveringController
     from ipcbus.delivery.sink import Sink
     from ipcbus.resolution.local.adverts import SessionAdvert, SourceAdvert
     from ipcbus.transport.datagram_source import DatagramSource
@@ -120,7 +120,7 @@ class ReceivingSession:
         self.demux.set_upstream(datagram_source)
         self._delivered = delivered
         self._draining: dict[int, Callable[[], bool]] = {}
-        self._resume_at: dict[int, int] = {}
+        self._left_off: dict[int, LeftOff] = {}
         self.may_end_topic: Callable[[int], bool] = lambda number: True
         """Returns whether the receivers of a topic that is read out have got what its source has sent again."""
         self._counters_before: dict[str, int] = {}
@@ -166,10 +166,10 @@ class ReceivingSession:
         known = self.delivery.topic(number) is not None
         rules = rules_of(options, self.datagram_source.recovery_ns)
         self.delivery.receive(number, source.topic, sinks, rules, self.datagram_source.floor(number))
-        resume_at = self._resume_at.pop(number, None)
+        left_off = self._left_off.pop(number, None)
         controller = self.delivery.topic(number)
-        if resume_at is not None and controller is not None:
-            controller.resume_at(resume_at)
+        if left_off is not None and controller is not None:
+            controller.go_on(left_off)
         begins = controller.set_floor if controller is not None else None
         if not known and not self.datagram_source.join_topic(number, begins):
             # The registry that was read is old: another topic has this line now, which no receiver here wants.
@@ -177,12 +177,14 @@ class ReceivingSession:
             return
         if controller is not None:
             joined(controller)
+            if left_off is not None:
+                controller.miss_again(left_off)
         if begin:
             self.delivery.begin_topic(number)
 
     def resumes(self, number: int) -> bool:
         """Returns whether the session continues a topic where an earlier stay has stopped."""
-        return number in self._resume_at
+        return number in self._left_off and self._left_off[number].resumes
 
     def begin_topics(self) -> None:
         """Delivers the beginning of the stream to receivers that have not got it yet."""
@@ -310,15 +312,15 @@ class ReceivingSession:
         return self.activity_timeout.broken_by(self.datagram_source.life_signs())
 
     def note_eviction(self) -> None:
-        """Reports what is lost, because the source has evicted this context."""
+        """Takes note that the source has evicted this context, and reports what is lost."""
         self.evictions += 1
         self.report_losses()
 
     def report_losses(self) -> None:
-        """Reports all messages that are published and were not delivered as lost."""
+        """Reports all messages that are published and were not delivered as lost, of topics without recovery."""
         for controller in self.topics():
             # A callback may have joined the session again, which then reports the rest.
-            if not self.over:
+            if not (self.over or controller.recovers):
                 controller.finish(self.datagram_source.published(controller.topic_number))
         self.demux.show_tally()
 
@@ -336,13 +338,13 @@ class ReceivingSession:
 
         Args:
             previous: the session as it was joined before; its receivers get the end.
-            numbers: the topics that the source still offers; their missing messages are found here.
+            numbers: the topics that the source still offers; their missing messages are found, or recovered, here.
         """
         self._rejoined = previous.over = True
         self.evictions = previous.evictions
         for each in previous.topics():
-            if each.topic_number in numbers and each.stopped_before is not None:
-                self._resume_at[each.topic_number] = each.stopped_before
+            if each.topic_number in numbers and (left_off := each.leave_off()) is not None:
+                self._left_off[each.topic_number] = left_off
         for each in previous.topics():
             until = 0 if each.topic_number in numbers else previous.datagram_source.at_end(each.topic_number)
             previous.delivery.end_topic(each, until)

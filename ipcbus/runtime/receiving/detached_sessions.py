@@ -28,11 +28,12 @@ class DetachedSessions:
         self._interrupted: dict[SessionAdvert, ReceivingSession] = {}
 
     def add_evicted(self, session: ReceivingSession) -> None:
-        """Adds a session that evicted this context, and reports the loss so far to its receivers."""
+        """Adds a session that evicted this context, and reports the loss so far to receivers without recovery."""
         self._sessions[session.advert] = session
         log.warning(
-            "%s (pid %d) has evicted this context, which kept it waiting; its messages are lost, and counted, until "
-            "this context joins again. Receive faster, or raise slow_receiver_timeout or the window of the source",
+            "%s (pid %d) has evicted this context, which kept it waiting; messages that its source does not "
+            "keep are lost until this context joins again. Receive faster, or raise slow_receiver_timeout or the "
+            "window of the source",
             session.source_string,
             session.owner_pid,
         )
@@ -128,7 +129,7 @@ class DetachedSessions:
         return any(not session.over or advert not in offered for advert, session in self._sessions.items())
 
     def tell_lost(self) -> None:
-        """Reports, by timer, messages published meanwhile by sessions that evicted this context."""
+        """Reports, by timer, messages published meanwhile by sessions that evicted this context, unless recovered."""
         for session in self.sessions():
             session.report_losses()
 
