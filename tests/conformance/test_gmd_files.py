@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 import ipcbus
 from tests.kit.bus import LBTIPC, LBTRU, LBTSMX, Bus, Kind
 from tests.kit.guaranteed import Named, acknowledged, expected, send, source
+from tests.kit.payload import body
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -146,3 +149,45 @@ def test_failed_messages_are_failed_after_a_restart_too(bus: Bus, files: dict[st
     assert again.gmd_resend() == 2
     named.until(2)
     acknowledged(bus, again)
+
+
+@embedded
+def test_a_source_in_memory_that_closes_says_what_is_gone(bus: Bus, caplog: pytest.LogCaptureFixture) -> None:
+    sending = source(bus)
+    send(bus, sending, 3)
+    sending.close()
+    assert "closes with 3 guaranteed messages that are not acknowledged" in caplog.text
+
+
+@embedded
+def test_rows_and_places_in_the_ring_are_guaranteed_too(bus: Bus, files: dict[str, object]) -> None:
+    named, sending = Named(bus, **files), source(bus, **files)
+    expected(bus, sending, "receiver")
+    sending.send_many([body(1), body(2)])
+    sending.send_many(np.frombuffer(body(3) + body(4), np.uint8).reshape(2, 64), delivery_mode="some")
+    with sending.acquire(64) as buf:
+        buf[:] = body(5)
+    named.until(5)
+    acknowledged(bus, sending)
+    named.ledger.balanced(1, 5)
+
+
+@embedded
+def test_a_fork_leaves_the_area_to_the_parent(bus: Bus, files: dict[str, object]) -> None:
+    named, sending = Named(bus, **files), source(bus, **files)
+    expected(bus, sending, "receiver")
+    send(bus, sending, 5)
+    named.until(5)
+    child = os.fork()
+    if child == 0:
+        refused = 1
+        try:
+            sending.send(b"x")
+        except ipcbus.WrongProcess:
+            refused = 0
+        os._exit(refused)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    send(bus, sending, 5)
+    named.until(10)
+    acknowledged(bus, sending)
+    named.ledger.balanced(1, 10)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from ipcbus.wire.gmd_messages import GmdRequest
 
 Send = "Callable[[Hashable, bytes, bool], bool]"
+
+log = logging.getLogger("ipcbus")
 
 _SECOND_NS = 1_000_000_000
 
@@ -51,6 +54,7 @@ class _Guaranteed:
     session: SendingSession
     number: int
     state: GuaranteedSource
+    in_memory: bool
     due_ns: int = 0
 
 
@@ -106,7 +110,7 @@ class GuaranteedSources:
         except BaseException:
             area.close()
             raise
-        each = _Guaranteed(source, session, number, state)
+        each = _Guaranteed(source, session, number, state, options.ipc_gmd_type == "memory")
         source._guarantee(state, MODES[options.delivery_mode], options.delivery_timeout * _SECOND_NS)
         self._all[source] = self._by_topic[session, number] = each
         for peer, message in self._opening.pop((session, number), []):
@@ -137,6 +141,14 @@ class GuaranteedSources:
         if each is None:
             return
         self._by_topic.pop((each.session, each.number), None)
+        if each.in_memory and (pending := each.state.pending):
+            log.warning(
+                "topic %r: the source closes with %d guaranteed messages that are not acknowledged; its GMD area is in "
+                "memory, so that they are gone. Wait until gmd_num_pending is 0, or keep the area in files "
+                "(ipc_gmd_type)",
+                each.source.topic,
+                pending,
+            )
         each.state.close()
 
     def abandon(self) -> None:
