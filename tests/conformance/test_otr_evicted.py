@@ -228,6 +228,21 @@ def test_a_request_among_them_is_answered(bus: Bus) -> None:
     assert stopping.ledger.lost == 0
 
 
+@embedded
+def test_who_goes_on_over_udp_gets_what_udp_does_not_hold_any_more(bus: Bus) -> None:
+    window = {"transport_lbtru_transmission_window_size": 65536}
+    evicting, stopping = Evicting(bus, udp_fallback="lbtru", **window), Stopping(bus, [3])
+    meet(bus, evicting, stopping)
+    sent = evicting.evict(5000)
+    stopping.go.set()
+    stopping.account(sent)
+    sent = evicting.send(10)
+    ledger = stopping.account(sent)
+    balanced(ledger, sent)
+    assert ledger.lost == 0
+    assert len(stopping.recovered) > 1000
+
+
 @sequential
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: str(form.name))
 def test_every_form_of_receiving_gets_it(bus: Bus, form: type[Taker]) -> None:
