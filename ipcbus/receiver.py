@@ -71,11 +71,8 @@ class Receiver:
         acks = options.gmd_name and options.ipc_gmd_auto_ack and options.ipc_gmd_auto_ack_policy == "first"
         # The guaranteed messages that each thread has pulled, until its next pull.
         self._pulled: dict[int, list[Message]] | None = {} if acks and on_message is None else None
-        self._puller: Puller | _AcknowledgingPuller = (
-            Puller(context._event_loop.pump, self._sink)
-            if self._pulled is None
-            else _AcknowledgingPuller(self._acknowledge_pulled)
-        )
+        self._filler = Puller(context._event_loop.pump, self._sink, self._take_slowly, self._take_many_slowly)
+        self._puller = self._filler if self._pulled is None else _AcknowledgingPuller(self)
 
     @property
     def sessions(self) -> list[SessionInfo]:
@@ -146,10 +143,7 @@ class Receiver:
             TypeError, ValueError: `timeout` is not a number, or NaN; not checked when a message is there already.
         """
         try:
-            found = self._puller.take(timeout)
-            if not isinstance(found, float):
-                return found
-            return self._take_slowly(timeout if found != found else found)
+            return self._puller.take(timeout)
         except KeyboardInterrupt as error:
             shorten(error)
             raise
@@ -171,10 +165,7 @@ class Receiver:
         if type(limit) is not int or limit < 0:
             check_count("limit", limit)
         try:
-            found = self._puller.take_many(limit, timeout)
-            if not isinstance(found, float):
-                return found
-            return self._take_many_slowly(limit, timeout if found != found else found)
+            return self._puller.take_many(limit, timeout)
         except KeyboardInterrupt as error:
             shorten(error)
             raise
@@ -287,9 +278,10 @@ class Receiver:
 
     def __iter__(self) -> Iterator[Message]:
         """Yields messages and events until the receiver is closed."""
+        take = self._puller.take
         while True:
             try:
-                message = self.receive()
+                message = take(None)
             except ClosedError:
                 return
             except KeyboardInterrupt as error:
@@ -300,14 +292,21 @@ class Receiver:
 
     async def __aiter__(self) -> AsyncIterator[Message]:
         """Yields messages and events until the receiver is closed, in asyncio."""
+        import asyncio
+
+        take = self._filler.take_queued if self._pulled is None else _nothing
         while True:
-            try:
-                message = await self.areceive()
-            except ClosedError:
-                return
-            except BaseException as error:
-                shorten(error)
-                raise
+            message = take()
+            if message is None:
+                try:
+                    if self._sink.queue:
+                        await asyncio.sleep(0)  # other tasks run between messages that never end
+                    message = await self.areceive()
+                except ClosedError:
+                    return
+                except BaseException as error:
+                    shorten(error)
+                    raise
             yield message
 
     def close(self) -> None:
@@ -382,15 +381,14 @@ class Receiver:
         while True:
             self._run_turn(deadline)
             message = self._take()
+            if message is None and time.monotonic() < deadline:
+                self._filler.wait(deadline - time.monotonic())
+                message = self._take()
             if message is not None:
                 return message
             self._check_pull()  # closed meanwhile
-            left = deadline - time.monotonic()
-            if left <= 0:
+            if time.monotonic() >= deadline:
                 return None
-            found = self._puller.take(left)
-            if not isinstance(found, float):
-                return found
 
     def _take_many_slowly(self, limit: int, timeout: float | None) -> list[Message]:
         """Does what `receive_many` does besides taking messages in compiled code."""
@@ -402,10 +400,8 @@ class Receiver:
             self._run_turn(deadline)
             while not queue and time.monotonic() < deadline:
                 self._check_pull()  # closed meanwhile
-                found = self._puller.take_many(limit, deadline - time.monotonic())
-                if not isinstance(found, float):
-                    return found
-                self._run_turn(deadline)
+                if self._filler.wait(deadline - time.monotonic()) >= 0:
+                    self._run_turn(deadline)
             if not queue:
                 self._check_pull()
         taken: list[Message] = []
@@ -442,19 +438,23 @@ class Receiver:
             self._context._event_loop.kick()
 
 
+def _nothing() -> None:
+    """Stands in the place of `Puller.take_queued` of a named receiver."""
+
+
 class _AcknowledgingPuller:
     """Stands in the place of the compiled puller of a named receiver: each pull acknowledges those before it."""
 
-    def __init__(self, acknowledge: Callable[[], None]) -> None:
-        self._acknowledge = acknowledge
+    def __init__(self, receiver: Receiver) -> None:
+        self._receiver = receiver
         self.error: BaseException | None = None
 
-    def take(self, timeout: float | None) -> float:
-        """Returns NaN, so that the receiver takes the message itself."""
-        self._acknowledge()
-        return math.nan
+    def take(self, timeout: float | None) -> Message | None:
+        """Takes the next message or event as `Puller.take` does."""
+        self._receiver._acknowledge_pulled()
+        return self._receiver._take_slowly(timeout)
 
-    def take_many(self, limit: int, timeout: float | None) -> float:
-        """Returns NaN, so that the receiver takes the messages itself."""
-        self._acknowledge()
-        return math.nan
+    def take_many(self, limit: int, timeout: float | None) -> list[Message]:
+        """Takes messages and events as `Puller.take_many` does."""
+        self._receiver._acknowledge_pulled()
+        return self._receiver._take_many_slowly(limit, timeout)

@@ -12,6 +12,7 @@ cdef class Sink:
     cdef public object owner
     cdef object callback
     cdef readonly object queue          # a deque: the messages and events of a receiver that pulls
+    cdef object append                  # of the queue
     cdef uint64_t queue_max
     cdef readonly object event_queue    # takes the messages of a receiver whose callback another thread calls
     cdef readonly bint pulls            # messages wait in a queue or in rows

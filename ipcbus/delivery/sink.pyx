@@ -26,6 +26,7 @@ cdef class Sink:
         self.event_queue = event_queue
         self.pulls = callback is None or event_queue is not None
         self.queue = deque()
+        self.append = self.queue.append
         self.queue_max = queue_max
 
     def count_into(self, Mapping mapping, size_t offset):
@@ -53,7 +54,7 @@ cdef class Sink:
         if self.event_queue is not None:
             self.event_queue.put(self, message)
         elif not (is_event(message) and <uint64_t>len(self.queue) >= self.queue_max and self.merges_event(message)):
-            self.queue.append(message)
+            self.append(message)
         return 0
 
     @cython.final

@@ -10,6 +10,7 @@ import pytest
 
 import ipcbus
 from ipcbus import MessageType
+from ipcbus.runtime.loop.event_loop import EventLoop
 from tests.kit.bus import GIVE_UP_S, LBTIPC, LBTIPC_SOURCE_PACED, MODES, Bus
 from tests.kit.look import advert
 from tests.kit.payload import body
@@ -222,3 +223,23 @@ def test_a_receiver_keeps_its_option_for_bursts(domain: str) -> None:
     with ipcbus.Context(domain=domain, operational_mode="sequential") as context:
         receiver = context.receiver("t", delivery_control_maximum_burst_loss=7)
         assert receiver._subscription.options.delivery_control_maximum_burst_loss == 7
+
+
+@pytest.mark.parametrize("pull", ["receive", "receive_many"])
+def test_a_named_receiver_sleeps_while_it_waits(domain: str, monkeypatch: pytest.MonkeyPatch, pull: str) -> None:
+    turns = 0
+    poll = EventLoop.poll
+
+    def counted(event_loop: EventLoop) -> int:
+        nonlocal turns
+        turns += 1
+        return poll(event_loop)
+
+    monkeypatch.setattr(EventLoop, "poll", counted)
+    with ipcbus.Context(domain=domain, operational_mode="sequential") as context:
+        receiver = context.receiver("t", gmd_name="r", ipc_gmd_type="memory")
+        if pull == "receive":
+            assert receiver.receive(0.05) is None
+        else:
+            assert receiver.receive_many(9, 0.05) == []
+        assert 0 < turns < 20

@@ -151,7 +151,8 @@ def test_errors_keep_their_tracebacks(domain: str) -> None:
         receiver = context.receiver("t", lambda _: None)
         with pytest.raises(ipcbus.IpcBusError) as caught:
             receiver.receive()
-        assert frames(caught.value) == ["receive", "_take_slowly", "_check_pull"]
+        assert frames(caught.value)[:1] == ["receive"]
+        assert frames(caught.value)[-2:] == ["_take_slowly", "_check_pull"]
 
 
 @pytest.mark.parametrize(
