@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ipcbus.errors import GmdAreaDamaged, GmdError
 from ipcbus.gmd import area_identity as identities
+from ipcbus.gmd.area_yielding import WANTED
 from ipcbus.gmd.journal_recovery import Recovery, incarnation_of, recover
 from ipcbus.gmd.journal_segments import SPARE, name_of, serials, text_of
 
@@ -109,7 +110,7 @@ def remove_files(files: Files, folder: Path) -> None:
     """
     for serial in serials(files.names(folder)):
         files.remove(folder / name_of(serial))
-    for name in (SPARE, identities.NAME):
+    for name in (SPARE, WANTED, identities.NAME):
         files.remove(folder / name)
     files.sync_dir(folder)
 

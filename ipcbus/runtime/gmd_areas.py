@@ -5,10 +5,14 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
+import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
+from ipcbus.errors import GmdAreaLocked
+from ipcbus.gmd import area_yielding
 from ipcbus.gmd.acknowledgement_file import FileReceiverArea
 from ipcbus.gmd.area_identity import AreaIdentity
 from ipcbus.gmd.file_area import FileArea
@@ -17,12 +21,27 @@ from ipcbus.gmd.receiver_area import MemoryReceiverArea
 from ipcbus.storage.files import Disk
 
 if TYPE_CHECKING:
-    from ipcbus.config import ReceiverOptions, SourceOptions
+    from collections.abc import Callable
+
+    from ipcbus.config import ContextOptions, ReceiverOptions, SourceOptions
+    from ipcbus.config.option_values import OptionValues
     from ipcbus.gmd.receiver_area import ReceiverArea
     from ipcbus.gmd.sender_area import SenderArea
 
 _LONGEST: Final = 200
 """Longest name of a directory in bytes; the system has a limit of 255."""
+_YIELD_S: Final = 5.0
+"""Time in which an agent closes an area that its owner wants; it takes less than a second where it can run."""
+_LOOK_S: Final = 0.01
+_ONLY_THE_OWNERS: Final = frozenset(
+    {
+        *("context_name", "operational_mode", "thread_cpu", "transport_lbtipc_receiver_operational_mode"),
+        *("transport_lbtipc_receiver_thread_behavior", "transport_lbtsmx_receiver_thread_behavior"),
+        *("gmd_name", "gmd_fresh", "gmd_reconnect_timeout", "ipc_gmd_directory", "ipc_gmd_type"),
+    }
+)
+"""Options that an agent does not take over: how the owner's process runs, and where the area is. An agent waits for a
+receiver that went away for ever, because no application hears of a failure."""
 
 
 def directory_of(option: str) -> Path:
@@ -52,8 +71,8 @@ def folder_of(directory: str, gmd_name: str, topic: str, role: str) -> Path:
     return directory_of(directory) / escaped(gmd_name) / escaped(topic) / role
 
 
-def open_sender_area(domain: str, topic: str, options: SourceOptions) -> SenderArea:
-    """Opens the GMD area of a source.
+def open_sender_area(domain: str, topic: str, options: SourceOptions, context: ContextOptions) -> SenderArea:
+    """Opens the GMD area of a source; waits for an agent that has it.
 
     Raises:
         ipcbus.GmdError: it cannot be opened: a live source has it, it is damaged, or the system refuses.
@@ -61,15 +80,59 @@ def open_sender_area(domain: str, topic: str, options: SourceOptions) -> SenderA
     incarnation = secrets.randbits(64) | 1
     if options.ipc_gmd_type == "memory":
         return MemoryArea(options.gmd_name, topic, incarnation, options.gmd_max_size)
-    given = {name: value for name, value in options.items() if value != options.rows[name].default}
-    return FileArea.open(
-        Disk(),
-        folder_of(options.ipc_gmd_directory, options.gmd_name, topic, "source"),
-        AreaIdentity(options.gmd_name, topic, domain, incarnation, given),
-        durability=options.gmd_durability,
-        max_size=options.gmd_max_size,
-        fresh=options.gmd_fresh,
-    )
+    directory = directory_of(options.ipc_gmd_directory)
+    folder = folder_of(options.ipc_gmd_directory, options.gmd_name, topic, "source")
+    given = {"context": _for_agents(context), "source": _for_agents(options)}
+
+    def opened() -> FileArea:
+        return FileArea.open(
+            Disk(),
+            folder,
+            AreaIdentity(options.gmd_name, topic, domain, incarnation, given),
+            durability=options.gmd_durability,
+            max_size=options.gmd_max_size,
+            fresh=options.gmd_fresh,
+        )
+
+    try:
+        return opened()
+    except GmdAreaLocked:
+        if not area_yielding.is_with_agent(Disk(), directory, folder):
+            raise
+        return _wait_for_agent(folder, opened)
+
+
+def _wait_for_agent(folder: Path, opened: Callable[[], FileArea]) -> FileArea:
+    """Opens an area when the agent that has it has closed it.
+
+    Raises:
+        ipcbus.GmdError: the agent does not close it, or the area cannot be opened.
+    """
+    wish, pause = area_yielding.want(Disk(), folder), threading.Event()
+    deadline = time.monotonic() + _YIELD_S
+    try:
+        while True:
+            pause.wait(_LOOK_S)
+            try:
+                return opened()
+            except GmdAreaLocked:
+                if time.monotonic() > deadline:
+                    raise
+    finally:
+        if wish is not None:
+            wish.release()
+
+
+def _for_agents(options: OptionValues) -> dict[str, object]:
+    """Returns the options with which an agent sends in the place of an owner."""
+    given: dict[str, object] = {
+        name: value
+        for name, value in options.items()
+        if value != options.rows[name].default and name not in _ONLY_THE_OWNERS
+    }
+    if given.get("network_key_file"):
+        given["network_key_file"] = str(Path(str(given["network_key_file"])).absolute())
+    return given
 
 
 def open_receiver_area(domain: str, topic: str, options: ReceiverOptions) -> ReceiverArea:

@@ -11,6 +11,8 @@ from ringbuf import liveness
 
 _BYTE: Final = 0
 _HOLDER_MAX: Final = 200
+UNKNOWN: Final = "an unknown process"
+"""What `holder` returns for a holder that has not written its text yet."""
 
 
 class FileLock:
@@ -76,4 +78,4 @@ def holder(fd: int) -> str | None:
     if not liveness.held_by_other(fd, _BYTE):
         return None
     text = os.pread(fd, _HOLDER_MAX, 0).decode(errors="replace")
-    return "".join(c for c in text if c.isprintable()) or "an unknown process"
+    return "".join(c for c in text if c.isprintable()) or UNKNOWN

@@ -163,6 +163,23 @@ class Peer:
         source.flush()
         return source.sequence_number + 1
 
+    def send_numbered(self, topic: str, count: int, size: int = 64) -> int:
+        """Sends so many guaranteed messages, each with its GMD number; returns the last number."""
+        source = self.sources[topic]
+        for _ in range(count):
+            source.send(body(source.gmd_sequence_number + 1, size))
+        source.flush()
+        return source.gmd_sequence_number
+
+    def pending(self, topic: str, count: int = 0) -> int:
+        """Waits until at most so many guaranteed messages are pending; returns how many are."""
+        self._until(lambda: self.sources[topic].gmd_num_pending <= count)
+        return self.sources[topic].gmd_num_pending
+
+    def expected(self, topic: str, name: str) -> None:
+        """Waits until a named receiver is registered."""
+        self._until(lambda: name in self.sources[topic].gmd_receivers)
+
     def used(self, topic: str) -> int:
         """Returns how many numbers a source has used."""
         return self.sources[topic].sequence_number + 1

@@ -67,6 +67,7 @@ TESTED_ELSEWHERE: dict[str, str] = {
         "tools/doctor/kernel_checks.py"
     ),
     "system/test_export.py": "tools/commands/export_command.py tools/metrics/metrics_server.py",
+    "system/test_gmd_agent.py": "tools/commands/gmd_agent_command.py tools/gmd_agent.py",
     "system/test_feeds.py": "tools/commands/replay_command.py",
     "system/test_monitor.py": "tools/commands/monitor_command.py",
     "system/test_recording_feeds.py": "tools/replay/replay_archive.py",

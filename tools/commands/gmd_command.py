@@ -1,4 +1,4 @@
-"""`ipcbus gmd`: shows the areas of guaranteed message delivery, verifies, repairs and empties them."""
+"""`ipcbus gmd`: shows the areas of guaranteed message delivery, verifies, repairs, delivers and empties them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ipcbus_tools.commands.gmd_agent_command import agent_command, resend_command
 from ipcbus_tools.common import Failure, json_option, number, output, plural, print_json, safe
 from ipcbus_tools.completion import candidates
 
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
 
 @click.group("gmd")
 def command() -> None:
-    """Shows, verifies, repairs and empties GMD areas: the copies of guaranteed messages, and their acknowledgements.
+    """Shows, verifies, repairs and empties GMD areas, and delivers what is pending in areas whose senders are gone.
+
+    A GMD area has the copies of guaranteed messages, or the acknowledgements of a receiver.
 
     AREA is the directory of an area, as 'ipcbus gmd list' shows it.
 
@@ -30,6 +33,9 @@ def command() -> None:
     The file format is in docs/reference/gmd-journal.md.
     """
 
+
+command.add_command(agent_command)
+command.add_command(resend_command)
 
 _area = click.argument("area", shell_complete=candidates.directories)
 

@@ -249,7 +249,7 @@ def show_list(console: Console, found: AreaList) -> None:
             "topic": area.topic,
             "role": area.role,
             "pending": number(area.pending) if area.role == "source" else "",
-            "oldest": age(now - area.oldest_ns) if area.oldest_ns is not None else "",
+            "oldest": age((now - area.oldest_ns) / 1e9) if area.oldest_ns is not None else "",
             "bytes": size(area.bytes) if area.role == "source" else "",
             "disk": size(area.disk_bytes),
             "in use by": area.in_use_by or "-",

@@ -19,7 +19,7 @@ from ipcbus.wire.gmd_messages import Register
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
-    from ipcbus.config import SourceOptions
+    from ipcbus.config import ContextOptions, SourceOptions
     from ipcbus.message import SourceEvent
     from ipcbus.topic.message_saver import MessageSaver
     from ipcbus.transport.sending_session import SendingSession
@@ -61,14 +61,15 @@ class _Guaranteed:
 class GuaranteedSources:
     """The guaranteed sources of a context. Runs on the driver, but for `add` and `close`."""
 
-    def __init__(self, domain: str, hurry: Callable[[], None]) -> None:
+    def __init__(self, domain: str, hurry: Callable[[], None], context: ContextOptions) -> None:
         """Begins without sources.
 
         Args:
             domain: the bus domain.
             hurry: makes the event loop call `turn` soon; any thread calls this.
+            context: the options of the context, for the areas.
         """
-        self._domain, self._hurry_loop = domain, hurry
+        self._domain, self._hurry_loop, self._context = domain, hurry, context
         self._all: dict[NotifiedSource, _Guaranteed] = {}
         self._by_topic: dict[tuple[SendingSession, int], _Guaranteed] = {}
         self._opening: dict[tuple[SendingSession, int], list[tuple[Hashable, GmdRequest]]] = {}
@@ -97,7 +98,7 @@ class GuaranteedSources:
     def _add(
         self, source: NotifiedSource, session: SendingSession, number: int, options: SourceOptions
     ) -> GuaranteedSource:
-        area = open_sender_area(self._domain, source.topic, options)
+        area = open_sender_area(self._domain, source.topic, options, self._context)
         each: _Guaranteed | None = None
 
         def hurry() -> None:

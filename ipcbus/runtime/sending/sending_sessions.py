@@ -91,7 +91,7 @@ class SendingSessions:
             expected=lambda topic: bool(ExpectedReceivers(domain, ()).of(topic)),
             reclaim=self.reclaim,
         )
-        self.guaranteed = GuaranteedSources(domain, self._serve_soon)
+        self.guaranteed = GuaranteedSources(domain, self._serve_soon, options)
         self.control_channels = ControlChannels(options, self.requests.responded, self._serve_soon, self.guaranteed)
         self.retentions = Retentions()
 

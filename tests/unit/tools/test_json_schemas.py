@@ -16,7 +16,9 @@ from ipcbus.stats.serialization import to_plain
 from ipcbus_tools import json_schemas
 from ipcbus_tools.commands import delay_command, info_command, stats_command
 from ipcbus_tools.commands.archive_export_command import Export
+from ipcbus_tools.commands.gmd_agent_command import ResendResult
 from ipcbus_tools.doctor.diagnosis import Check, Diagnosis, Leftover, OtherLayout, Unreadable
+from ipcbus_tools.gmd_agent import AgentEvent
 from ipcbus_tools.pipeline.pipeline_output import (
     AuditLine,
     AuditSummary,
@@ -113,6 +115,8 @@ RECORDED: dict[str, Any] = {
     "gmd-tail": to_plain(MESSAGE),
     "gmd-verify": to_plain(AreaVerification("/gmd", (NumberRange(1, 2),), (AreaDamage("/gmd/area", 1, 2, "why"),))),
     "gmd-repair": to_plain(AreaRepair("/gmd", 1, 2, (NumberRange(1, 2),))),
+    "gmd-agent": to_plain(AgentEvent(1, "opened", "/gmd", 2, 0, "2 pending")),
+    "gmd-resend": to_plain(ResendResult("/gmd", 1, 2, 0)),
     "gmd-purge": to_plain(AREA),
     "pipeline": to_plain(
         PipelineRun(

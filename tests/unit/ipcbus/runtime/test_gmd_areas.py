@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from ipcbus.config import Config
+from ipcbus.gmd.area_identity import read_identity
 from ipcbus.runtime import gmd_areas
+from ipcbus.storage.files import Disk
 
 
 def test_without_a_directory_it_is_that_of_the_users_state(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,3 +42,17 @@ def test_long_names_stay_apart() -> None:
     found = {gmd_areas.escaped(name) for name in names}
     assert len(found) == 3
     assert all(len(each) <= 200 for each in found)
+
+
+def test_an_area_keeps_what_an_agent_needs(tmp_path: Path) -> None:
+    context = Config({"context": {"context_name": "me", "shared_memory_group": "users"}}).values("context")
+    given: dict[str, object] = {"gmd_name": "gateway", "transport": "lbtsmx", "ipc_gmd_directory": str(tmp_path)}
+    options = Config({}).values("source", "t", gmd_reconnect_timeout=7, delivery_mode="all", **given)
+    gmd_areas.open_sender_area("d", "t", options, context).close()
+    found = read_identity(Disk(), gmd_areas.folder_of(str(tmp_path), "gateway", "t", "source"))
+    assert found is not None
+    assert (found.name, found.topic, found.domain) == ("gateway", "t", "d")
+    assert found.options == {
+        "context": {"shared_memory_group": "users"},
+        "source": {"transport": options.transport, "delivery_mode": "all"},
+    }

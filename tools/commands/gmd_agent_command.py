@@ -1,0 +1,142 @@
+"""`ipcbus gmd agent` and `ipcbus gmd resend`: send what is pending in the place of senders that are gone."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from ipcbus_tools.common import Seconds, json_option, output, plural, print_json, safe
+from ipcbus_tools.completion import candidates
+from ipcbus_tools.signals import SignalHandler, Stopped
+
+if TYPE_CHECKING:
+    from ipcbus_tools.gmd_agent import AgentEvent
+
+_LOOK_S: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class ResendResult:
+    """The result of `ipcbus gmd resend`.
+
+    Attributes:
+        path: the directory of the area.
+        resent: number of failed messages that are sent again.
+        pending: messages that are not acknowledged.
+        failed: those of them that have failed.
+    """
+
+    path: str
+    resent: int
+    pending: int
+    failed: int
+
+
+@click.command("agent", short_help="Delivers what is pending in areas whose senders are gone.")
+@click.option(
+    "--directory",
+    metavar="DIR",
+    shell_complete=candidates.directories,
+    help="The directory of the areas (ipc_gmd_directory); default: the state directory of the user.",
+)
+@click.option("--once", is_flag=True, help="End when nothing is pending; exit code 1 when messages have failed.")
+@json_option
+@click.pass_context
+def agent_command(context: click.Context, directory: str | None, once: bool, as_json: bool) -> None:
+    """Delivers the pending messages of senders whose processes are gone, until SIGTERM or Ctrl-C.
+
+    The agent opens their areas with the domain and the transport options that the areas keep, and sends under the
+    sender's name, incarnation and numbers until the receivers have acknowledged. It gives an area back when its sender
+    returns. It waits for ever for receivers that are away. Run one agent for each directory, as the senders' user.
+
+    \b
+    Examples:
+      ipcbus gmd agent
+      ipcbus gmd agent --directory /var/lib/orders --once
+      ipcbus gmd agent --json | jq 'select(.event == "failed")'
+    """
+    from ipcbus.gmd.area_folders import default_directory
+    from ipcbus.storage.files import Disk
+    from ipcbus_tools.gmd_agent import Agent
+
+    there = Path(directory) if directory else default_directory(os.environ, Path.home())
+    with SignalHandler() as signals:
+        agent = Agent(Disk(), there, _print_json if as_json else _print)
+        try:
+            while True:
+                agent.look()
+                if once and agent.rests:
+                    break
+                with signals.interruptible():
+                    signals.wait(_LOOK_S)
+            troubles = agent.troubles
+        except Stopped:
+            if signals.signum != signal.SIGTERM:
+                raise
+            troubles = 0
+        finally:
+            agent.close()
+    context.exit(1 if troubles else 0)
+
+
+@click.command("resend", short_help="Sends failed messages of an area again.")
+@click.argument("area", shell_complete=candidates.directories)
+@click.option("--seconds", type=Seconds(), help="End after SECONDS (default: when nothing is pending any more).")
+@json_option
+@click.pass_context
+def resend_command(context: click.Context, area: str, seconds: float | None, as_json: bool) -> None:
+    """Sends the failed messages of AREA again, whose sender is gone, and waits until they are acknowledged.
+
+    What is not acknowledged in the end stays pending, without a failure, for the sender or the agent. With --seconds 0
+    the command does not wait. The exit code is 1 when messages have failed again. A sender that runs calls gmd_resend.
+
+    \b
+    Examples:
+      ipcbus gmd resend ~/.local/state/ipcbus/gmd/gateway/orders/source
+      ipcbus gmd resend AREA --seconds 0 --json | jq .resent
+    """
+    from ipcbus.storage.files import Disk
+    from ipcbus_tools.gmd_agent import LeftArea, left_identity, open_context
+
+    folder = Path(area).absolute()
+    identity = left_identity(Disk(), folder)
+    with SignalHandler() as signals, open_context(identity) as bus:
+        left = LeftArea(bus, folder, identity)
+        resent = left.source.gmd_resend()
+        deadline = None if seconds is None else time.monotonic() + seconds
+        try:
+            with signals.interruptible():
+                while not left.rests and (deadline is None or time.monotonic() < deadline):
+                    signals.wait(_LOOK_S)
+        finally:
+            found = ResendResult(area, resent, left.pending, left.failed())
+            left.close()
+            with contextlib.suppress(BrokenPipeError):
+                _show(found, as_json=as_json)
+    context.exit(1 if found.failed else 0)
+
+
+def _show(found: ResendResult, *, as_json: bool) -> None:
+    if as_json:
+        print_json(found)
+        return
+    output().print(
+        f"{plural(found.resent, 'failed message')} sent again; {found.pending:,} pending, {found.failed:,} failed",
+        soft_wrap=True,
+    )
+
+
+def _print_json(event: AgentEvent) -> None:
+    print_json(event)
+
+
+def _print(event: AgentEvent) -> None:
+    counts = f"; {event.pending:,} pending, {event.failed:,} failed" if event.event != "refused" else ""
+    click.echo(safe(f"{event.area}: {event.text}{counts}").plain)
