@@ -14,6 +14,7 @@ import select
 import sys
 import threading
 import time
+import zlib
 from typing import TYPE_CHECKING, Any
 
 import ipcbus
@@ -25,7 +26,7 @@ from ipcbus.resolution.local.stale_cleanup import sweep
 from tests.kit import forking
 from tests.kit.bus import GIVE_UP_S, mode_options
 from tests.kit.look import objects
-from tests.kit.payload import LOSSES, Books, body, number_of
+from tests.kit.payload import LOSSES, Books, body
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -102,38 +103,42 @@ class Peer:
         return dataclasses.asdict(self.recorder.stop())
 
     def note_guaranteed(self, topic: str, log: str, **options: object) -> None:
-        """Makes a receiver that appends a line for each guaranteed message to a file: number, content, sent again."""
+        """Makes a receiver that appends a line for each guaranteed message to a file: number, checksum, sent again."""
         fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
         def on_message(message: Message) -> None:
             number = message.gmd_sequence_number
             if message.type is MessageType.DATA:
                 again = int(bool(message.flags & MessageFlag.GMD_RESEND))
-                os.write(fd, b"%d %d %d\n" % (number, number_of(message.data), again))
+                os.write(fd, b"%d %d %d\n" % (number, zlib.crc32(message.data), again))
             elif message.type in LOSSES:
                 os.write(fd, b"-1 0 0\n")
 
         self.receivers[topic] = self._opened().receiver(topic, on_message, **options)
 
-    def send_guaranteed(self, topic: str, log: str, count: int, **options: object) -> None:
-        """Sends guaranteed messages up to number `count` in a thread, and notes in a file each send that returned."""
+    def send_guaranteed(self, topic: str, log: str, **options: object) -> None:
+        """Sends guaranteed messages in a thread until `halt`, and notes in a file each send that returned."""
         source = self.sources[topic] = self._opened().source(topic, **options)
 
         def run() -> None:
             fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-            while (number := source.gmd_sequence_number + 1) <= count:
+            while not self._stop_streams.is_set():
+                number = source.gmd_sequence_number + 1
                 source.send(body(number), flush=number % 8 == 0)
                 os.write(fd, b"%d\n" % number)
+                if number % 8 == 0:
+                    self._stop_streams.wait(0.002)
             source.flush()
             os.close(fd)
 
         self._streams.append(threading.Thread(target=run, daemon=True))
         self._streams[-1].start()
 
-    def await_acknowledged(self, topic: str, count: int) -> None:
-        """Waits until a source has sent message `count`, and nothing is pending."""
+    def await_acknowledged(self, topic: str) -> int:
+        """Waits until nothing is pending; returns the number of the last message."""
         source = self.sources[topic]
-        self._until(lambda: source.gmd_sequence_number >= count and not source.gmd_num_pending)
+        self._until(lambda: not source.gmd_num_pending)
+        return source.gmd_sequence_number
 
     def hurry(self, topic: str) -> None:
         """Makes a slow receiver fast."""

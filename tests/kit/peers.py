@@ -131,6 +131,13 @@ class Peers:
         """So many processes."""
         return [self.start(mode, f"peer {number}") for number in range(count)]
 
+    def kill(self, peer: PeerProcess) -> None:
+        """Kills one for good."""
+        peer.kill()
+        peer.hang_up()
+        peer.clear()
+        self._all.remove(peer)
+
     def clear(self) -> None:
         """Ends them all; each leaves nothing behind unless it was killed."""
         for peer in self._all:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING
 
 import pytest
@@ -207,6 +208,41 @@ def test_after_a_power_loss_no_number_is_given_twice() -> None:
         assert not lost & there.keys()
         assert lost >= set(range(1, max(there, default=0))) - there.keys()
         assert save(area, 50) > 29
+        area.close()
+
+
+@pytest.mark.parametrize("durability", ["process", "group", "each"])
+def test_no_number_comes_again_after_lives_that_took_messages_back(durability: str) -> None:
+    """Lives that end in order or by a kill, with messages that were taken back; then power is lost.
+
+    In durability `process`, a message that was taken back may be on the disk instead of the next one with its number.
+    """
+    for seed in range(40):
+        draw = random.Random(seed)
+        files = disk(seed)
+        area = opened(files, durability=durability, capacity=1 << 12)
+        given: dict[int, bytes] = {}
+        taken_back: dict[int, set[bytes]] = {}
+        for content in range(draw.randrange(1, 60)):
+            number = save(area, content)
+            given[number] = value(content)
+            what = draw.randrange(8)
+            if what < 2:
+                area.unsave(number)
+                taken_back.setdefault(number, set()).add(given.pop(number))
+            elif what == 2:
+                area.sync()
+            elif what < 5:
+                if what == 3:
+                    area.close()
+                else:
+                    files = files.killed()
+                area = opened(files, durability=durability, capacity=1 << 12)
+        area = opened(files.lost_power(), durability=durability, capacity=1 << 12)
+        for number, data in pending(area).items():
+            if durability != "process" or data not in taken_back.get(number, ()):
+                assert data == given[number]
+        assert save(area, 99) > max(given, default=0)
         area.close()
 
 
