@@ -198,6 +198,8 @@ class FileArea(JournalAppender):
             return
         self._closed = True
         try:
+            if self.refusal is None:
+                self.write_releases()  # into a new segment, if nothing else was written since the area was opened
             if self.current is not None and self.refusal is None:
                 self.note_closed()
                 if self._durability != "process":

@@ -65,6 +65,9 @@ class JournalAppender(CopyArea):
     def note(self, payload: bytes) -> None:
         """See `SenderArea`."""
 
+    def write_releases(self) -> None:
+        """Appends the releases that wait to be joined with later ones."""
+
     def note_closed(self) -> None:
         """Appends a record which says that none follows it."""
 

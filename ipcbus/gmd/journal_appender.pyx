@@ -131,8 +131,10 @@ cdef class JournalAppender(CopyArea):
         self.write_run()
         self.append_other(KIND_NOTE, 0, 0, payload)
 
-    def note_closed(self):
+    def write_releases(self):
         self.write_run()
+
+    def note_closed(self):
         self.append_other(KIND_SYNCED, self.mark, 1, b"")
 
     cdef int append_other(self, int kind, uint64_t first, uint64_t second, bytes payload) except -1:

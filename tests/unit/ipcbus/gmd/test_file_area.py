@@ -73,6 +73,20 @@ def test_the_state_of_the_machine_begins_each_segment(place: tuple[Disk | Faulty
     area.close()
 
 
+def test_releases_of_an_area_that_nothing_else_was_written_to_survive_its_close(
+    place: tuple[Disk | FaultyDisk, Path],
+) -> None:
+    area = opened(*place)
+    save(area, 1)
+    area.close()
+    area = opened(*place)
+    area.release(1, 1)
+    area.close()
+    area = opened(*place)
+    assert (pending(area), area.last_number) == ({}, 1)
+    area.close()
+
+
 def test_what_was_taken_back_is_gone(place: tuple[Disk | FaultyDisk, Path]) -> None:
     area = opened(*place)
     save(area, 1)
