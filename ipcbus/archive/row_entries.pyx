@@ -45,11 +45,6 @@ cdef inline uint64_t entries_size(const Row *row) noexcept:
 
 
 cdef class RowSearch:
-    cdef uint32_t topic, session
-    cdef readonly int64_t first, last
-    cdef readonly list places
-    cdef int64_t sent_ns
-
     def __init__(self, uint32_t topic, uint32_t session):
         self.topic, self.session = topic, session
         self.forget()
@@ -81,13 +76,6 @@ cdef class RowSearch:
 
 
 cdef class RowEntries:
-    cdef const unsigned char[::1] rows, data
-    cdef const Row *row
-    cdef const Row *end
-    cdef uint64_t start, expected, stop
-    cdef uint32_t topic, session, number
-    cdef readonly bint contradicts
-
     def __init__(self, const unsigned char[::1] rows not None, const unsigned char[::1] data not None, uint64_t start,
                  uint32_t topic, uint32_t session, uint32_t number):
         self.rows, self.data = rows, data
@@ -97,7 +85,7 @@ cdef class RowEntries:
         self.stop = start + <uint64_t>data.shape[0]
         self.topic, self.session, self.number = topic, session, number
 
-    cdef inline bint wanted(self, const Row *row) noexcept:
+    cdef bint wanted(self, const Row *row) noexcept:
         return row.topic == self.topic and row.session == self.session and row.type == TYPE_DATA
 
     cdef bint possible(self) noexcept:
@@ -116,7 +104,7 @@ cdef class RowEntries:
         self.row = self.end
         return False
 
-    cdef inline void step(self) noexcept:
+    cdef void step(self) noexcept:
         self.expected += <uint64_t>self.row.length + self.row.headers
         self.row += 1
 
