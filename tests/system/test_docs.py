@@ -1,9 +1,14 @@
-"""Every example in docs/ runs: a page's config files are loaded, its Python runs in the order of the page."""
+"""Every example in docs/ runs: a page's config files are loaded, its Python runs in the order of the page.
+
+A tutorial has programs, written under the names in their first lines, and console sessions that run them.
+"""
 
 from __future__ import annotations
 
 import inspect
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,8 +29,9 @@ OF_SPARK = [name for name, text in PAGES.items() if "from ipcbus.spark" in text]
 WITH_EXAMPLES = [
     name
     for name, text in PAGES.items()
-    if re.search(r"^```(python|toml|cfg)$", text, re.MULTILINE) and name not in OF_SPARK
+    if re.search(r"^```(python|toml|cfg)$", text, re.MULTILINE) and name not in OF_SPARK and "tutorial/" not in name
 ]
+TUTORIALS = [name for name in PAGES if name.startswith("tutorial/")]
 
 CONFIGURE = "how-to/configure.md"
 
@@ -62,6 +68,20 @@ def test_examples_run(page: str) -> None:
     names: dict[str, object] = {}
     for number, text in enumerate(blocks(page, "python"), 1):
         exec(compile(text, f"{page}, example {number}", "exec"), names)
+
+
+@pytest.mark.parametrize("page", TUTORIALS)
+def test_tutorials_print_what_they_show(page: str, domain: str) -> None:
+    for text in blocks(page, "python"):
+        name = re.match(r"# ([\w.-]+)\n", text)
+        assert name, f"{page}: the first line of a program is '# NAME'"
+        Path(name[1]).write_text(text.replace("ipcbus.Context()", f"ipcbus.Context(domain={domain!r})"))
+    for session in blocks(page, "console"):
+        lines = session.splitlines()
+        commands = [line[2:].replace("python ", f"{sys.executable} ") for line in lines if line.startswith("$ ")]
+        ran = subprocess.run(["bash", "-c", "\n".join(commands)], capture_output=True, text=True, check=False)
+        shown = [line for line in lines if not line.startswith("$ ")]
+        assert ran.stdout.splitlines() == shown, ran.stderr
 
 
 @pytest.mark.parametrize("page", PAGES)
