@@ -92,7 +92,12 @@ class SessionChannels:
             links += [link for link in self._udp_links if link.ready()]
         behind = False
         for link in links:
-            behind |= self._take_all(link, self._channel(link))
+            channel = self._channel(link)
+            behind |= self._take_all(link, channel)
+            if channel.queued and self._guaranteed.any:
+                # The receiver may have called because it has made room.
+                channel.flush()
+                self._guaranteed.has_room(self._session)
         self._forget_broken()
         return behind
 

@@ -176,6 +176,11 @@ class GuaranteedSources:
             refusal = gmd_messages.refused(found.topic, found.instance, gmd_messages.NOT_GUARANTEED)
             self._refusals.append((session, peer, refusal))
 
+    def has_room(self, session: SendingSession) -> None:
+        """Takes note that a channel that had no room has some."""
+        for each in self._of(session):
+            each.due_ns = 0
+
     def lost(self, session: SendingSession, peer: Hashable) -> None:
         """Takes note that a channel has ended."""
         now_ns = time.monotonic_ns()

@@ -1,0 +1,51 @@
+"""What the channels of a session do when a receiver calls; the conformance suites have the rest."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
+
+from ipcbus.config import Config
+from ipcbus.recovery.control_channel import ControlChannel
+from ipcbus.runtime.sending.control_channels import SessionChannels
+from tests.kit.pipe_stage import PipeStage
+
+if TYPE_CHECKING:
+    from ipcbus.runtime.sending.guaranteed_sources import GuaranteedSources
+
+MESSAGE = bytes(16_384)
+MANY = 40
+"""Messages that fill the queue of the pipe and then wait in the channel."""
+
+
+def test_a_call_for_room_sends_what_waits_and_tells_the_guaranteed_sources(domain: str) -> None:
+    stage = PipeStage(domain)
+    with_room: list[object] = []
+    guaranteed = cast("GuaranteedSources", SimpleNamespace(any=True, has_room=with_room.append, lost=lambda *_: None))
+    options = Config({"context": {"control_channel_size": 65_536}}).values("context")
+    session = stage.pair.sending
+    served = SessionChannels(session, options, lambda *_: None, lambda: None, guaranteed)
+    try:
+        _, link = stage.join()
+        receiver = ControlChannel(link, queue_max=1 << 20, message_max=1 << 20)
+        link.request()
+        served.look()
+        assert link.attend()
+        served.look()
+        link.put(b"?")
+        served.look()
+        (peer,) = served._peers
+        for _ in range(MANY):
+            assert served.send(peer, MESSAGE, bulk=True)
+        got = 0
+        while got < MANY:
+            before = got
+            while receiver.receive() is not None:
+                got += 1
+            assert got > before, f"the source has not gone on after {got} of {MANY} messages"
+            served.look()
+        assert with_room
+        assert set(map(id, with_room)) == {id(session)}
+    finally:
+        served.close()
+        stage.close()
