@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ipcbus.errors import GmdAreaFull, GmdAreaLocked, GmdError, StorageError, StorageFull
+from ipcbus.errors import GmdAreaDamaged, GmdAreaFull, GmdAreaLocked, GmdError, StorageError, StorageFull
 from ipcbus.gmd.area_identity import AreaIdentity
 from ipcbus.gmd.delivery_modes import ALL, SOME
 from ipcbus.gmd.file_area import FileArea
 from ipcbus.gmd.sender_area import SavedMessage
 from ipcbus.storage.files import Disk
+from tests.kit.disks import CutOff
 from tests.kit.gmd_areas import FOLDER, INCARNATION, disk, opened, pending, save, value
 
 if TYPE_CHECKING:
@@ -261,3 +262,28 @@ def test_a_closed_area_refuses(place: tuple[Disk | FaultyDisk, Path]) -> None:
     with pytest.raises(GmdError, match="closed"):
         area.note(b"")
     area.release(1, 1)
+
+
+@pytest.mark.parametrize("power", [False, True])
+def test_a_start_afresh_that_is_cut_leaves_all_or_nothing(power: bool) -> None:
+    """At each operation, by a kill and by a power loss: no number is given twice in one incarnation."""
+    for cut_at in range(1, 60):
+        files = disk(cut_at)
+        area = opened(files, capacity=1 << 10)
+        while len(files.names(FOLDER)) < 6:
+            save(area, area.last_number + 1)
+        area.sync()
+        area.close()
+        before = area.last_number
+        files.cut_at = files.operations + cut_at
+        with contextlib.suppress(CutOff):
+            FileArea.open(files, FOLDER, AreaIdentity("gateway", "orders", "default", 77), fresh=True).close()
+        left = files.lost_power() if power else files.killed()
+        with contextlib.suppress(GmdAreaDamaged):
+            area = FileArea.open(left, FOLDER, AreaIdentity("gateway", "orders", "default", 79))
+            assert area.incarnation != INCARNATION or area.last_number >= before
+            area.close()
+        area = FileArea.open(left, FOLDER, AreaIdentity("gateway", "orders", "default", 78), fresh=True)
+        assert (area.incarnation, area.last_number, pending(area)) == (78, 0, {})
+        assert save(area, 1) == 1
+        area.close()
