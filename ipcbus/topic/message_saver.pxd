@@ -6,6 +6,7 @@ cdef class MessageSaver:
     cdef public bint sends              # the last message is saved, and not in the ring yet
     cdef public bint closes             # the area is about to be closed
     cdef public bint watches            # `_after_send` need not be called
+    cdef public uint64_t length_max     # bytes of the longest message with its headers
     cdef int mode                       # mode and timeout of the last message
     cdef int64_t timeout_ns
     cdef uint64_t run_number            # number and sequence number of the last message, whose successor needs no note

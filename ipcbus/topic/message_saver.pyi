@@ -16,6 +16,8 @@ class MessageSaver:
     """Whether the area is about to be closed: the next message calls `_change_terms`, which raises."""
     watches: bool
     """Whether `_after_send` need not be called after each message."""
+    length_max: int
+    """Bytes of the longest message, with its headers, that can be sent again; without a limit at first."""
 
     def __init__(
         self,

@@ -8,6 +8,7 @@ cdef class MessageSaver:
     def __init__(self, area_save, lock, int mode=0, int64_t timeout_ns=0):
         self.area_save, self.acquire, self.release = area_save, lock.acquire, lock.release
         self.mode, self.timeout_ns = mode, timeout_ns
+        self.length_max = <uint64_t>-1
         self.run_number = <uint64_t>-2     # no message goes on with it
 
     @cython.final

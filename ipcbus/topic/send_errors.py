@@ -64,6 +64,15 @@ def too_large(topic: str, length: int, message_max: int, *, in_fragments: bool) 
     )
 
 
+def too_large_to_send_again(topic: str, length: int, length_max: int) -> MessageTooLarge:
+    """Returns the error for a guaranteed message that is too long for the control channel, which sends it again."""
+    return MessageTooLarge(
+        f"topic {topic!r}: a guaranteed message of {length} bytes with its headers exceeds {length_max}, which is "
+        "control_channel_message_maximum minus the headers of a message that is sent again; raise this option in the "
+        "contexts of the source and of its receivers, or split the message"
+    )
+
+
 def too_large_in_place(topic: str, length: int, message_max: int) -> MessageTooLarge:
     """Returns the error for a reservation that is too long."""
     return MessageTooLarge(

@@ -96,6 +96,8 @@ RESENT_HEADER: Final = _HEAD.size + _THREE.size
 """Bytes of a GMD_RESENT before its entries."""
 ENTRY_HEADER: Final = _ENTRY.size
 """Bytes of an entry before its header block."""
+RESENT_OVERHEAD: Final = RESENT_HEADER + ENTRY_HEADER + 8
+"""Most bytes of a GMD_RESENT with one message beside the message: the headers, and zeros up to a multiple of 8."""
 
 
 @dataclass(frozen=True, slots=True)

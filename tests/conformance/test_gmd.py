@@ -9,7 +9,7 @@ import pytest
 
 import ipcbus
 from ipcbus import MessageFlag, MessageType
-from tests.kit.bus import LBTIPC, LBTIPC_SOURCE_PACED, LBTSMX, Bus
+from tests.kit.bus import LBTIPC, LBTIPC_SOURCE_PACED, LBTSMX, Bus, on_all
 from tests.kit.forms import FORMS, Taker
 from tests.kit.guaranteed import MEMORY, Named, acknowledged, expected, send, source
 from tests.kit.payload import body
@@ -21,6 +21,7 @@ embedded = pytest.mark.parametrize("mode", ["embedded"])
 only_ipc = pytest.mark.parametrize("kind", [LBTIPC], ids=lambda kind: str(kind.name))
 
 
+@on_all
 @pytest.mark.parametrize("mode_of_delivery", ["some", "all"])
 def test_what_is_sent_comes_once_and_is_acknowledged(bus: Bus, mode_of_delivery: str) -> None:
     named, sending = Named(bus), source(bus, delivery_mode=mode_of_delivery)
@@ -93,6 +94,7 @@ def test_an_event_queue_acknowledges_after_the_dispatch(bus: Bus) -> None:
     queue.close()
 
 
+@on_all
 def test_what_was_sent_before_a_first_receiver_comes_first(bus: Bus) -> None:
     sending = source(bus)
     send(bus, sending, 200)
@@ -117,6 +119,7 @@ def test_messages_and_receivers_at_once(bus: Bus) -> None:
     named.ledger.balanced(1, 600)
 
 
+@on_all
 def test_two_names_and_one_without(bus: Bus) -> None:
     first, second = Named(bus, "first"), Named(bus, "second")
     plain: list[int] = []
@@ -356,3 +359,19 @@ def test_one_name_has_one_live_receiver(bus: Bus) -> None:
     context.receiver("other", gmd_name="receiver", **MEMORY)
     named.receiver.close()
     context.receiver("t", gmd_name="receiver", **MEMORY)
+
+
+@embedded
+@only_ipc
+def test_a_message_that_cannot_be_sent_again_is_refused(bus: Bus) -> None:
+    limit = 128 << 10
+    sending = source(bus, context=bus.context("sending", control_channel_message_maximum=limit))
+    with pytest.raises(ipcbus.MessageTooLarge, match="control_channel_message_maximum"):
+        sending.send(bytes(limit - 95))
+    assert (sending.gmd_sequence_number, sending.gmd_num_pending) == (0, 0)
+    sending.send(body(1, limit - 96))
+    sending.send(bytes(limit), delivery_mode="best_effort", flush=True)
+    named = Named(bus, context=bus.context(control_channel_message_maximum=limit))
+    named.until(1)
+    acknowledged(bus, sending)
+    named.ledger.balanced(1, 1)

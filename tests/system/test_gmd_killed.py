@@ -57,7 +57,8 @@ class Pair:
             each.finish()
         self.processes[SENDER].do("halt")
         last = self.processes[SENDER].do("await_acknowledged", topic="t")
-        self.got.check(body, last)
+        # A killed source over UDP leaves gaps that nobody fills: the messages come again from the next source.
+        self.got.check(body, last, losses_at_ends=self.kind.over_udp)
         assert {number for (number,) in lines(self.sent)} <= set(range(1, last + 1))
 
 

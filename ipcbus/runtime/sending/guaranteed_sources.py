@@ -111,6 +111,7 @@ class GuaranteedSources:
         except BaseException:
             area.close()
             raise
+        state.length_max = self._context.control_channel_message_maximum - gmd_messages.RESENT_OVERHEAD
         each = _Guaranteed(source, session, number, state, options.ipc_gmd_type == "memory")
         source._guarantee(state, MODES[options.delivery_mode], options.delivery_timeout * _SECOND_NS)
         self._all[source] = self._by_topic[session, number] = each
