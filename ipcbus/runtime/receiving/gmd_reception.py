@@ -201,6 +201,7 @@ class GmdReception:
 
     def _deliver_item(self, item: ReceivedItem) -> None:
         if isinstance(item, LiveMessage):
+            self.session.delivery.count_delivered(1)  # a wait ends with it, though the demux took it before
             self.gate.deliver(cast("Message", item.what))
         elif isinstance(item, ResentMessage):
             self.session.delivery.count_delivered(1)
