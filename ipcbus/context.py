@@ -516,10 +516,11 @@ class Context:
             raise ClosedError(f"the context {self.name!r} of domain {self.domain!r} is closed; make a new one")
 
     def _show_counters(self) -> None:
-        """Shows the counters of requests, responses and recoveries to other processes."""
+        """Shows the counters of requests, recoveries and guaranteed messages to other processes."""
         sending, receiving = self._sending_sessions, self._receiving_sessions
         recovery = sending.control_channels.counters() | sending.retentions.counters() | receiving.recoveries.counters()
-        self._registry.show_counters(sending.requests.counters() | self._responses.counters() | recovery)
+        asked = sending.requests.counters() | self._responses.counters()
+        self._registry.show_counters(asked | recovery | sending.guaranteed.counters())
 
     def _sessions_of(self, subscription: Subscription) -> list[SessionInfo]:
         self._check()

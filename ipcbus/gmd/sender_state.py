@@ -123,6 +123,12 @@ class GmdSender:
         return self._kept.front[0]
 
     @property
+    def oldest(self) -> int:
+        """The lowest number of these messages; 0 without one."""
+        number = self._kept.front[0]
+        return number if number <= self.area.last_number else 0
+
+    @property
     def expected(self) -> list[str]:
         """The names of the receivers that are expected to acknowledge messages to come."""
         return [name.name for name in self.names if name.is_active]

@@ -103,8 +103,14 @@ typedef struct {
     uint64_t retransmissions_missing;
     uint64_t archived_rcved;
     uint64_t archive_faults;
+    uint64_t gmd_pending;
+    uint64_t gmd_oldest_ns;
+    uint64_t gmd_area_bytes;
+    uint64_t gmd_acks_rcved;
+    uint64_t gmd_failures;
+    uint8_t pad_552[24];
 } ipcbus_RegistryHeader;
-_Static_assert(sizeof(ipcbus_RegistryHeader) == 512, "RegistryHeader size");
+_Static_assert(sizeof(ipcbus_RegistryHeader) == 576, "RegistryHeader size");
 _Static_assert(offsetof(ipcbus_RegistryHeader, magic) == 0, "RegistryHeader.magic");
 _Static_assert(offsetof(ipcbus_RegistryHeader, layout_id) == 8, "RegistryHeader.layout_id");
 _Static_assert(offsetof(ipcbus_RegistryHeader, kind) == 12, "RegistryHeader.kind");
@@ -149,6 +155,11 @@ _Static_assert(offsetof(ipcbus_RegistryHeader, recoveries_running) == 480, "Regi
 _Static_assert(offsetof(ipcbus_RegistryHeader, retransmissions_missing) == 488, "RegistryHeader.retransmissions_missing");
 _Static_assert(offsetof(ipcbus_RegistryHeader, archived_rcved) == 496, "RegistryHeader.archived_rcved");
 _Static_assert(offsetof(ipcbus_RegistryHeader, archive_faults) == 504, "RegistryHeader.archive_faults");
+_Static_assert(offsetof(ipcbus_RegistryHeader, gmd_pending) == 512, "RegistryHeader.gmd_pending");
+_Static_assert(offsetof(ipcbus_RegistryHeader, gmd_oldest_ns) == 520, "RegistryHeader.gmd_oldest_ns");
+_Static_assert(offsetof(ipcbus_RegistryHeader, gmd_area_bytes) == 528, "RegistryHeader.gmd_area_bytes");
+_Static_assert(offsetof(ipcbus_RegistryHeader, gmd_acks_rcved) == 536, "RegistryHeader.gmd_acks_rcved");
+_Static_assert(offsetof(ipcbus_RegistryHeader, gmd_failures) == 544, "RegistryHeader.gmd_failures");
 typedef struct {
     uint32_t state;
     uint32_t transport;
@@ -532,6 +543,11 @@ _Static_assert(offsetof(ipcbus_ReceptionBoard, reason) == 512, "ReceptionBoard.r
         uint64_t retransmissions_missing
         uint64_t archived_rcved
         uint64_t archive_faults
+        uint64_t gmd_pending
+        uint64_t gmd_oldest_ns
+        uint64_t gmd_area_bytes
+        uint64_t gmd_acks_rcved
+        uint64_t gmd_failures
 
     ctypedef struct RegistryEntry "ipcbus_RegistryEntry":
         uint32_t state

@@ -221,6 +221,14 @@ RECOVERY_COUNTERS = (
     "archive_faults",
 )
 
+GMD_COUNTERS = (
+    "gmd_pending",
+    "gmd_oldest_ns",
+    "gmd_area_bytes",
+    "gmd_acks_rcved",
+    "gmd_failures",
+)
+
 
 def _words(offset: int, *names: str) -> list[tuple[str, str | tuple[Any, ...], int]]:
     """64-bit words, one after the other."""
@@ -228,7 +236,7 @@ def _words(offset: int, *names: str) -> list[tuple[str, str | tuple[Any, ...], i
 
 
 REGISTRY_HEADER = struct(
-    8 * CACHE_LINE,
+    9 * CACHE_LINE,
     [
         ("magic", "<u8", 0),
         ("layout_id", "<u4", 8),
@@ -249,6 +257,8 @@ REGISTRY_HEADER = struct(
         *_words(384, *REQUEST_COUNTERS),
         # its counters of late join and off-transport recovery, written once a second
         *_words(448, *RECOVERY_COUNTERS),
+        # its counters of guaranteed sources, written once a second
+        *_words(512, *GMD_COUNTERS),
     ],
 )
 

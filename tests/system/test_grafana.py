@@ -125,7 +125,8 @@ def test_dashboard_can_be_imported() -> None:
     rows = [panel["title"] for panel in panels() if panel["type"] == "row"]
     held_up = "Who is held up, and by whom"
     recovery = "Late join, recovery and requests"
-    assert rows == ["Overview", "Sessions", "Receivers", "Topics", held_up, "Over UDP", "Recorders", recovery]
+    more = ["Over UDP", "Recorders", recovery, "Guaranteed delivery"]
+    assert rows == ["Overview", "Sessions", "Receivers", "Topics", held_up, *more]
 
 
 def test_brackets_of_queries_close() -> None:

@@ -183,8 +183,14 @@ def _of_context(name: str) -> Callable[[Row], float | None]:
     return lambda row: row.counters.get(name) if _is_live(row) else None
 
 
+_OLD_NS = 60e9
+"""Age from which a message that is not acknowledged is marked, in ns."""
 _OF_CONTEXT: tuple[tuple[Column[Row], str], ...] = (
     (number("kept", 6, 6, figures.size, _of_context("retained_bytes")), "retained_bytes"),
+    (number("pend", 6, 6, figures.whole, _of_context("gmd_pending")), "gmd_pending"),
+    (number("oldest", 6, 7, figures.time, _of_context("gmd_oldest_ns"), WARN, above=_OLD_NS), "gmd_oldest_ns"),
+    (number("area", 7, 7, figures.size, _of_context("gmd_area_bytes")), "gmd_area_bytes"),
+    (number("failed", 6, 6, figures.whole, _of_context("gmd_failures"), BAD), "gmd_failures"),
     (number("reqs", 5, 6, figures.whole, _of_context("reqs_pending")), "reqs_pending"),
 )
 

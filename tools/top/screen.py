@@ -234,6 +234,9 @@ def _append_recoveries(text: Text, found: DomainSnapshot) -> None:
     text.append(f"  kept {figures.size(kept)}" if kept else "")
     text.append(f"  recovering {recovering}, missing {figures.whole(missing)}" if recovering else "", panes.WARN)
     text.append(f"  requests {figures.whole(pending)}" if pending else "")
+    unacknowledged, failures = (sum(each.get(name, 0) for each in alive) for name in ("gmd_pending", "gmd_failures"))
+    text.append(f"  pending {figures.whole(unacknowledged)}" if unacknowledged else "")
+    text.append(f"  failed {figures.whole(failures)}" if failures else "", panes.BAD)
 
 
 def _unrecovered(slot: SlotStats) -> int:

@@ -72,6 +72,7 @@ _CONTEXT_COUNTERS = (
     *wire_layout.RESOLUTION_COUNTERS,
     *wire_layout.REQUEST_COUNTERS,
     *wire_layout.RECOVERY_COUNTERS,
+    *wire_layout.GMD_COUNTERS,
 )
 _RECEIVER_COUNTERS = ("lbm_msgs_rcved", "bytes_rcved", "lost", "events", "callback_errors", "fragments_rcved")
 

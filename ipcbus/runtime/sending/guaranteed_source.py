@@ -100,6 +100,7 @@ class GuaranteedSource(MessageSaver):
         super().__init__(area.save, self._lock, mode, self._timeout_ns)
         self._is_watched = False  # whether `turn` is due by itself
         self._noted_number = area.last_number
+        self._oldest = (0, 0)  # number and send time of the oldest pending message
         self._closed = False
         self._syncs: threading.Event | None = None
 
@@ -218,6 +219,30 @@ class GuaranteedSource(MessageSaver):
         """The number of messages whose copies are kept."""
         with self._lock:
             return self.sender.pending
+
+    def counters(self) -> dict[str, int]:
+        """Returns the counters, by their names in the layout."""
+        found = self.ended_counters()
+        with self._lock:
+            sender = self.sender
+            if self._closed:
+                return found
+            if sender.oldest != self._oldest[0]:
+                self._oldest = sender.oldest, self._send_time(sender.oldest)
+            age_ns = time.time_ns() - self._oldest[1] if self._oldest[1] else 0
+            found["gmd_oldest_ns"] = max(age_ns, 0)  # the clock may have been set back
+            return found | {"gmd_pending": sender.pending, "gmd_area_bytes": self.area.size}
+
+    def ended_counters(self) -> dict[str, int]:
+        """Returns the counters that stay when the source is closed."""
+        return {"gmd_acks_rcved": self.sender.acknowledgements, "gmd_failures": self.sender.failures}
+
+    def _send_time(self, number: int) -> int:
+        """Returns when a message was sent, in ns since the epoch; 0 without a copy."""
+        with contextlib.suppress(GmdError):
+            copy = self.area.load(number) if number else None
+            return copy.send_time_ns if copy is not None else 0
+        return 0
 
     @property
     def expected(self) -> list[str]:

@@ -15,6 +15,7 @@ from ipcbus.runtime.sending.guaranteed_source import GuaranteedSource, settings_
 from ipcbus.topic.send_modes import MODES
 from ipcbus.wire import gmd_messages
 from ipcbus.wire.gmd_messages import Register
+from ipcbus.wire.wire_layout import GMD_COUNTERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -74,6 +75,7 @@ class GuaranteedSources:
         self._by_topic: dict[tuple[SendingSession, int], _Guaranteed] = {}
         self._opening: dict[tuple[SendingSession, int], list[tuple[Hashable, GmdRequest]]] = {}
         self._refusals: list[tuple[SendingSession, Hashable, bytes]] = []
+        self._ended = dict.fromkeys(GMD_COUNTERS, 0)
         self.malformed = 0
 
     def expect(self, session: SendingSession, number: int) -> None:
@@ -152,6 +154,14 @@ class GuaranteedSources:
                 pending,
             )
         each.state.close()
+        self._ended = _joined(self._ended, each.state.ended_counters())
+
+    def counters(self) -> dict[str, int]:
+        """Returns the counters of all sources, by their names in the layout."""
+        found = self._ended
+        for each in list(self._all.values()):
+            found = _joined(found, each.state.counters())
+        return found
 
     def abandon(self) -> None:
         """Gives the areas up in the child of a fork; they belong to the parent."""
@@ -223,3 +233,9 @@ class GuaranteedSources:
     def any(self) -> bool:
         """Whether there is a guaranteed source, or an answer to a receiver that took another one for one."""
         return bool(self._all or self._refusals)
+
+
+def _joined(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
+    """Returns the counters of two groups of sources together; the oldest message of both counts."""
+    found = {name: one[name] + other.get(name, 0) for name in GMD_COUNTERS}
+    return found | {"gmd_oldest_ns": max(one["gmd_oldest_ns"], other.get("gmd_oldest_ns", 0))}

@@ -334,6 +334,23 @@ def requests_and_responses(domain: str) -> Iterator[Found]:
         yield {"context": context_of(bus, "both").counters}
 
 
+@moves(context="gmd_pending gmd_oldest_ns gmd_area_bytes gmd_acks_rcved gmd_failures")
+def guaranteed(domain: str) -> Iterator[Found]:
+    with bus_of(domain) as bus:
+        context = bus.context("both")
+        given = {"gmd_name": "gateway", "delivery_mode": "all", "ipc_gmd_type": "memory"}
+        bus.receiver("t", lambda _: None, context, gmd_name="receiver", ipc_gmd_type="memory")
+        acknowledged = bus.source("t", context, **given)
+        failed = bus.source("u", context, gmd_zero_receivers="failure", **given)
+        for source in (acknowledged, failed):
+            source.send(b"x", flush=True)
+        names = ("gmd_pending", "gmd_oldest_ns", "gmd_area_bytes", "gmd_acks_rcved", "gmd_failures")
+        bus.until(lambda: all(context_of(bus, "both").counters[name] for name in names), "the counters to be shown")
+        found = context_of(bus, "both").counters
+        assert (found["gmd_pending"], found["gmd_acks_rcved"], found["gmd_failures"]) == (1, 1, 1)
+        yield {"context": found}
+
+
 @moves(slot="views_kept")
 def an_array_that_is_kept(domain: str) -> Iterator[Found]:
     with bus_of(domain, mode="sequential") as bus:

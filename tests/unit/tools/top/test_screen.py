@@ -91,6 +91,18 @@ def test_recoveries_kept_bytes_and_requests_are_shown_while_there_are_some() -> 
         assert name not in text(frame(), SLOW_CHOSEN, 260, 40)
 
 
+def test_guaranteed_messages_are_shown_while_some_are_pending() -> None:
+    busy = with_counters(gmd_pending=12, gmd_oldest_ns=90_000_000_000, gmd_area_bytes=5 << 20, gmd_failures=3)
+    contexts = sum(context.alive for context in busy.contexts)
+    found = text(frame(busy), SLOW_CHOSEN, 260, 40)
+    head = found.split("\n")[2]
+    assert f"pending {12 * contexts}  failed {3 * contexts}" in head
+    assert re.search(r"lost +pend +oldest +area +failed +last minute", found)
+    assert re.search(rf"{SLOW} .* 12 +{figures.time(90e9)} +{figures.size(5 << 20)} +3 ", found)
+    for name in ("pend", "oldest", "failed"):
+        assert name not in text(frame(), SLOW_CHOSEN, 260, 40)
+
+
 def test_sparklines() -> None:
     assert "▁▆█" in text(frame(trail=(0.0, 5.0, 10.0)), width=200)
 
