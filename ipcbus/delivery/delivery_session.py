@@ -126,8 +126,14 @@ class DeliverySession:
             if self._targets.pop(entry, None) is not None and self.gates is not None:
                 self.gates.leave(entry)
 
-    def receive_later(self, number: int, sink: Sink, now_ns: int) -> OwnHistory | None:
+    def receive_later(self, number: int, sink: Sink, now_ns: int, *, limited: bool = False) -> OwnHistory | None:
         """Gives a topic that is received already to another sink, with what was sent before; call `begin_topic` next.
+
+        Args:
+            number: the session's number of the topic.
+            sink: gets the messages.
+            now_ns: the time.
+            limited: whether it does not want all of a late join that the others still wait for.
 
         Returns:
             The sink's own history, which a recovery has to bring; None when the sink simply joined the others, because
@@ -137,14 +143,15 @@ class DeliverySession:
         entry = None if main is None else self._enter(main, sink)
         if main is None or entry is None:
             return None
-        if main.untouched and not main.has_past:
+        apart = limited and main.catches_up
+        if main.untouched and not main.has_past and not apart:
             main.set_sinks([*main.sinks, entry])
             return None
         own = RecoveringController(
             main.origin, number, main.rules, self, tally=self.demux.tally, budget=self._budget, floor=None
         )
         own.set_sinks([entry])
-        history = OwnHistory(main, own, entry, self, now_ns)
+        history = OwnHistory(main, own, entry, self, now_ns, limited=apart)
         if self.topic(number) is not main:  # a callback has closed the receivers of the topic meanwhile
             history.forget()
             self._leave([entry])

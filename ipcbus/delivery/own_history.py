@@ -3,7 +3,8 @@
 The receiver has a controller of its own, which a recovery fills (`transport.topic_catch_up`) and which never sees a
 live message. Not in order, the receiver gets live messages from the topic's controller at once. In order, its own
 controller runs after the topic's. When it is near, what the others get is kept for the receiver, within bounds;
-when the history is complete, the receiver gets what was kept, and joins the others.
+when the history is complete, the receiver gets what was kept, and joins the others. A receiver that wants less than
+the others, whose late join runs, joins them when they have come to the messages that are live for it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from ipcbus.delivery.recovering_controller import RecoveringController
     from ipcbus.delivery.slow_path import Failures
 
+_LOSSES = (MessageType.UNRECOVERABLE_LOSS, MessageType.UNRECOVERABLE_LOSS_BURST)
+
 
 class OwnHistory:
     """One later receiver, until it has its history.
@@ -30,7 +33,14 @@ class OwnHistory:
     """
 
     def __init__(
-        self, main: RecoveringController, controller: RecoveringController, sink: Sink, failures: Failures, now_ns: int
+        self,
+        main: RecoveringController,
+        controller: RecoveringController,
+        sink: Sink,
+        failures: Failures,
+        now_ns: int,
+        *,
+        limited: bool = False,
     ) -> None:
         """Begins the history.
 
@@ -40,6 +50,7 @@ class OwnHistory:
             sink: the receiver's.
             failures: takes the exceptions of its callback.
             now_ns: the time.
+            limited: see `RecoveringController.begin_history`.
         """
         self.controller, self.sink = controller, sink
         self._main, self._failures = main, failures
@@ -48,7 +59,8 @@ class OwnHistory:
         self._kept: list[Message] = []
         self._tapping = False
         self.over = False
-        controller.begin_history(main, now_ns)
+        controller.begin_history(main, now_ns, limited=limited)
+        self._live_from = controller.live_floor or 0
         if not self._in_order:
             main.set_sinks([*main.sinks, sink])
 
@@ -64,13 +76,15 @@ class OwnHistory:
             self._stop_tapping()
         if not self._tapping:
             self._follow(now_ns)
-            if own.settled:
-                self._join()
-            elif sum(last - first + 1 for first, last in own.missing()) <= main.rules.proximity:
+        ahead = max(0, self._live_from - main.boundary)  # what the others still get, and this receiver does not want
+        if own.settled and not ahead:
+            self._join()
+        elif not self._tapping:
+            if ahead + sum(last - first + 1 for first, last in own.missing()) <= main.rules.proximity:
                 main.set_sinks([*main.sinks, self.tap])
                 self._tapping = True
-        elif own.settled:
-            self._join()
+        elif not (ahead or own.recovering):
+            self._stop_tapping()  # the message that was being sent when the receiver came is asked for
         return self.over
 
     def finish(self) -> None:
@@ -99,7 +113,12 @@ class OwnHistory:
             self.controller.note_next_sequence(boundary, now_ns)
 
     def _keep(self, message: Message) -> None:
-        if message.type is not MessageType.BOS:
+        first, last = message.first_sequence_number, message.sequence_number
+        if message.type is MessageType.BOS or last < self._live_from:
+            return
+        if message.type in _LOSSES and first < self._live_from:
+            self.controller.note_next_sequence(last + 1, 0)  # which reports its part of the loss itself
+        else:
             self._kept.append(message)
 
     def _stop_tapping(self) -> None:

@@ -95,18 +95,25 @@ class RecoveringController(DeliveryController):
         """Whether messages were sent that its sinks do not get, as they begin with live ones."""
         return not self.joins_late and bool(self.stopped_before)
 
-    def begin_history(self, main: RecoveringController, now_ns: int) -> None:
+    @property
+    def catches_up(self) -> bool:
+        """Whether, in order, a late join runs, and it is known where live messages begin."""
+        return self.joins_late and self.rules.ordered == IN_ORDER and bool(self.stopped_before)
+
+    def begin_history(self, main: RecoveringController, now_ns: int, *, limited: bool = False) -> None:
         """Waits for what another controller of the topic has already given to other receivers, and for that only.
 
         Args:
             main: gets the live messages. Not in order, it gives what it still misses to the new receiver too.
             now_ns: the time.
+            limited: whether the receiver does not want all that `main` still waits for: its live messages begin, in
+                order, with the next one that the source sends.
         """
         in_order = self.rules.ordered == IN_ORDER
         if not main.started and main.floor is not None:
             main._start_at(main.floor)  # an older message, which may still come, belongs to the history
         self.only_history = self.recovers = True
-        self.floor = main.boundary if in_order else main.stopped_before or 0
+        self.floor = main.boundary if in_order and not limited else main.stopped_before or 0
         self.begin_late_join(now_ns)
         if not in_order:
             spans = [(partial.span.first, partial.span.last) for partial in main._partials.values()]

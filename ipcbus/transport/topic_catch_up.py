@@ -111,6 +111,8 @@ class TopicCatchUp:
             now_ns: the time.
             epoch: whether their send times are ns since the epoch (over UDP) instead of clock ticks.
         """
+        if not self.controller.is_promised:
+            return  # an answer to another receiver: it is not known yet which of these messages this one wants
         # What is gone at the source, and was not asked for, may still come over the transport.
         last = message.last if message.entries else min(message.last, self.recovery.askable_last)
         if self._past is not None:

@@ -214,6 +214,24 @@ def test_receivers_that_wait_together_get_the_amount_that_each_wants(bus: Bus) -
 
 
 @sequential
+@pytest.mark.parametrize("got", [0, 1])
+def test_a_receiver_beside_a_late_join_that_runs_gets_no_more_than_it_wants(bus: Bus, got: int) -> None:
+    source = keeping(bus)
+    sent = send(bus, source, 3000)
+    everything = Reader(bus)
+    bus.joined(source)  # over UDP it is known then where live messages begin
+    bus.until(lambda: everything.ledger.delivered >= got, "the first messages of the late join")
+    some, live = Reader(bus, everything.context, history=10), Reader(bus, everything.context, history=0)
+    never = Reader(bus, everything.context, use_late_join=0)
+    everything.account(sent)
+    some.account(sent, first=2990)
+    sent = send(bus, source, 50)
+    for reader, first in (everything, 0), (some, 2990), (live, 3000), (never, 3000):
+        reader.account(sent, first=first)
+        assert reader.ledger.lost == 0
+
+
+@sequential
 def test_history_counts_what_was_sent_before_the_receiver_joined(bus: Bus) -> None:
     """Messages that are sent until the source answers are live ones."""
     source = keeping(bus)

@@ -107,10 +107,13 @@ class TopicRecoveries:
             return []
         if self._channels.of(session) is None:
             return []
+        main = session.delivery.topic(source.topic_number)
+        if main is not None and main.catches_up and source.retains:
+            return list(users)  # also those that want nothing of it
         wanting = [user for user in users if _wants_past(source, user)]
         kinds = {(_most(user.options), user.options.history_archive) for user in users}
         alike = len(wanting) == len(users) and len(kinds) == 1
-        return [] if alike and session.delivery.topic(source.topic_number) is None else wanting
+        return [] if alike and main is None else wanting
 
     def begin(
         self,
@@ -148,12 +151,17 @@ class TopicRecoveries:
                 main.catch_up.begin_late_join(now_ns, has_sent=begins_at is not None)
                 self._run(main)
         for user in late:
-            history = session.delivery.receive_later(source.topic_number, user.sink, now_ns)
+            wants = _wants_past(source, user)
+            limited = not wants or _most(user.options) is not None
+            history = session.delivery.receive_later(source.topic_number, user.sink, now_ns, limited=limited)
             if history is not None:
                 own = self._recovery(
                     _Recovery(session, history.controller, user, channel, next(self._numbers), history)
                 )
-                own.catch_up.begin_own_history(now_ns)
+                if wants:
+                    own.catch_up.begin_own_history(now_ns)
+                else:
+                    history.controller.end_recovery(now_ns)
                 self._run(own)
 
     def switched(self, session: ReceivingSession) -> None:
