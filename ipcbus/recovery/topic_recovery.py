@@ -82,7 +82,14 @@ class TopicRecovery:
     """Asks for the missing messages of one topic. Bytes and times in, bytes out."""
 
     def __init__(
-        self, topic: int, target: Target, settings: RecoverySettings, *, asks_at_once: bool, number: int = 0
+        self,
+        topic: int,
+        target: Target,
+        settings: RecoverySettings,
+        *,
+        asks_at_once: bool,
+        number: int = 0,
+        give_up: Callable[[int], None] | None = None,
     ) -> None:
         """Makes a recovery that asks for nothing yet.
 
@@ -93,8 +100,11 @@ class TopicRecovery:
             asks_at_once: whether there is no reason to wait before the first request for a gap: the transport itself
                 sends nothing again (rings).
             number: tells the source's answer to this recovery from those to others on the same channel.
+            give_up: called with the time when the source answers nothing; None: the target goes on without what is
+                missing.
         """
         self.topic, self._number = topic, number
+        self._give_up = target.end_recovery if give_up is None else give_up
         self._target, self._settings = target, settings
         self.asks_at_once = asks_at_once
         self._requests: list[_Request] = []
@@ -202,7 +212,7 @@ class TopicRecovery:
             self._idle, self._answered_ns = False, max(self._answered_ns, now_ns)
         if now_ns >= self._answered_ns + self._terms.timeout_ns:
             self._requests.clear()
-            self._target.end_recovery(now_ns)
+            self._give_up(now_ns)
             return
         if self._ask_again(now_ns, send):
             self._ask_for_more(first[0], now_ns, send)
@@ -266,7 +276,7 @@ class TopicRecovery:
 
     def _ask_for_info(self, now_ns: int, send: Callable[[bytes], bool]) -> None:
         if now_ns >= self._info_until_ns:
-            self._target.end_recovery(now_ns)
+            self._give_up(now_ns)
         elif now_ns < self._floor_until_ns and self._target.live_floor is None:
             self._info_due_ns = now_ns + _FLOOR_NS  # a number of messages is counted from there
         elif now_ns >= self._info_due_ns and self._send(self.info_request(), send):

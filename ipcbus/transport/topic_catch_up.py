@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ipcbus.delivery.retransmitted_feed import RetransmittedFeed
 from ipcbus.recovery.older_messages import PastMerger, first_number
 from ipcbus.recovery.topic_recovery import TopicRecovery
-from ipcbus.wire.control_messages import NUMBER_MAX
+from ipcbus.wire.control_messages import NUMBER_MAX, Info
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ipcbus.delivery.recovering_controller import RecoveringController
     from ipcbus.recovery.older_messages import OlderMessages
     from ipcbus.recovery.recovery_settings import RecoverySettings
-    from ipcbus.wire.control_messages import Info, Retransmission
+    from ipcbus.wire.control_messages import Retransmission
 
 
 _STEPS_A_TURN = 4
@@ -64,9 +64,14 @@ class TopicCatchUp:
         """
         self.controller = controller
         self.recovery = TopicRecovery(
-            controller.topic_number, controller, settings, asks_at_once=asks_at_once, number=number
+            controller.topic_number,
+            controller,
+            settings,
+            asks_at_once=asks_at_once,
+            number=number,
+            give_up=self._go_on_without_source,
         )
-        self._demux = demux
+        self._demux, self._number = demux, number
         self._feed = RetransmittedFeed(demux, controller)
         self._waiting: deque[tuple[int, int, bytes, bool]] = deque()
         self._waiting_bytes, self._waiting_bytes_max = 0, waiting_bytes_max
@@ -157,6 +162,19 @@ class TopicCatchUp:
             self._past.gone(NUMBER_MAX)
             self._take_past(now_ns)
 
+    def _go_on_without_source(self, now_ns: int) -> None:
+        """The source answers nothing: what a recording has is taken from there, and the rest is lost."""
+        past, controller = self._past, self.controller
+        floor = controller.live_floor
+        if past is not None and controller.is_promised:
+            last = max((last for _, last in controller.missing()), default=-1)
+            past.gone(last + 1)
+            self.recovery.asks_from = past.gone_below
+        elif past is not None and floor is not None:
+            self._info = self._info or Info(controller.topic_number, floor, 0, self._number)
+        else:
+            controller.end_recovery(now_ns)
+
     def _without_gone(self, message: Retransmission, now_ns: int) -> Retransmission:
         """Returns an answer of the source without the numbers that it does not keep any more."""
         begin = first_number(message.entries)
@@ -230,6 +248,11 @@ class TopicCatchUp:
     def busy(self) -> bool:
         """Whether retransmitted messages wait for room in a receiver, or come from a recording."""
         return self._feed.busy or bool(self._waiting) or (self._past is not None and self._past.waits)
+
+    @property
+    def reads_past(self) -> bool:
+        """Whether it takes messages from a recording, or waits for one."""
+        return self._past is not None and self._past.waits
 
     @property
     def hurries(self) -> bool:

@@ -28,6 +28,7 @@ class LaterReceiver:
         self.sink = Sink(self._called, 1)
         now_ns = member.world.now_ns
         self._floor: int | None = None
+        self._low: int | None = None
         self._history = member.delivery.receive_later(topic.number, self.sink, now_ns)
         if self._history is not None:
             settings = replace(member.settings, history=random.choice([None, None, 0, 1, 5, 50]))
@@ -37,6 +38,7 @@ class LaterReceiver:
                 settings,
                 asks_at_once=member.ring,
                 number=number,
+                older=main.recording(),
                 waiting_bytes_max=random.choice([0, 500, 1 << 30]),
             )
             self.catch_up.begin_own_history(now_ns)
@@ -50,13 +52,16 @@ class LaterReceiver:
     def info(self, found: Info) -> None:
         """The source says what it keeps."""
         assert self._history is not None
-        was_promised = self._history.controller.is_promised
+        self._low = found.low
         self.catch_up.info(found, self._now_ns)
-        first = self._history.controller._promised_from
-        if not was_promised and first is not None:
-            assert first <= found.low
-            self._floor = first
+        self._note_promise()
         self._history.advance(self._now_ns)
+
+    def _note_promise(self) -> None:
+        first = self._history.controller._promised_from if self._history is not None else None
+        if first is not None and self._floor is None and self._low is not None:
+            assert first <= self._low or self._main.recorded
+            self._floor = first
 
     def retransmission(self, found: Retransmission) -> None:
         """The source sends messages again."""
@@ -67,6 +72,7 @@ class LaterReceiver:
     def advance(self) -> None:
         """Goes on with the history."""
         if self._history is not None:
+            self._note_promise()
             self._history.advance(self._now_ns)
 
     def close(self, upto: int | None) -> None:

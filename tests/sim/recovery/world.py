@@ -28,11 +28,14 @@ from tests.sim.accounts import Account
 from tests.sim.recovery.answers import Answers
 from tests.sim.recovery.later import LaterReceiver
 from tests.sim.recovery.links import LinkTerms, link
+from tests.sim.recovery.recording import SimulatedRecorder, SimulatedRecording
 from tests.sim.storm import UNLIMITED, Member, Reception, Storm, Topic
 from tests.sim.wire import Wire
 from tests.sim.world import MS, SECOND, TOPICS_MAX, Sender, Terms, World
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ipcbus import Message
 
 MESSAGE_MAX = 1 << 20
@@ -56,16 +59,21 @@ class LateReception(Reception):
         self.later: list[LaterReceiver] = []
         self.live_floor = topic.upcoming if member.ring or random.random() < 0.7 else None
         self.floor = self.live_floor
+        self.low: int | None = None
+        self.kept_nothing = False
         delivery = member.delivery
         delivery.receive(topic.number, topic.source.topic, self.sinks, member.rules, self.floor)
         controller = delivery.topic(topic.number)
         assert controller is not None
         self.controller = controller
+        recording = self.recording()
+        self.recorded = recording is not None
         self.catch_up = TopicCatchUp(
             delivery.demux,
             controller,
             member.settings,
             asks_at_once=member.ring,
+            older=recording,
             waiting_bytes_max=random.choice([0, 500, UNLIMITED]),
         )
         now_ns = member.world.now_ns
@@ -75,20 +83,39 @@ class LateReception(Reception):
             self.catch_up.begin_otr()
         delivery.begin_topic(topic.number)
 
+    def recording(self) -> SimulatedRecording | None:
+        """What a receiver of the context reads of an archive."""
+        recorder = self.member.storm.recorder if self.member.reads_archive else None
+        return SimulatedRecording(recorder, self.topic.number, self.random) if recorder is not None else None
+
     def info(self, found: control_messages.Info) -> None:
-        """The source says what it keeps; what this receiver was promised is known from now on."""
+        """The source says what it keeps."""
         was_promised = self.controller.is_promised
+        # A source that has published nothing looks like one that keeps nothing.
+        self.low = self.live_floor if not found.next and self.recorded and self.live_floor is not None else found.low
+        self.kept_nothing = found.low == found.next
         self.catch_up.info(found, self.member.world.now_ns)
+        self.note_promise(was_promised)
+
+    def note_promise(self, was_promised: bool) -> None:
+        """What this receiver was promised is known from now on."""
         if was_promised or self.controller._promised_from is None:
             return
         first = self.controller._promised_from
-        assert first <= found.low
+        assert self.low is None or first <= self.low
         if self.live_floor is not None:
             assert first <= self.live_floor
         sent = self.topic.sent.get(first)
         # Where nothing is kept, what comes first may be the rest of a message that began before.
-        rest = sent is not None and found.low == found.next and sent.first < first
+        rest = sent is not None and self.kept_nothing and sent.first < first
         self.floor = sent.last + 1 if sent is not None and rest else first
+
+    def work(self, send: Callable[[bytes], bool], now_ns: int | None = None) -> None:
+        """Goes on with the recovery."""
+        was_promised = self.controller.is_promised
+        self.catch_up.work(self.member.world.now_ns if now_ns is None else now_ns, send)
+        if self.low is not None:
+            self.note_promise(was_promised)
 
     def end(self, upto: int | None) -> None:
         """Nothing more comes."""
@@ -124,6 +151,7 @@ class LateMember(Member):
         self.joins_late = random.random() < 0.8
         self.recovers = random.random() < 0.6
         tiny = random.random() < 0.5
+        self.reads_archive = random.random() < 0.8
         self.limits = (random.choice([0, 1, 4, 20]), random.choice([40, 700, 3000])) if tiny else (0, UNLIMITED)
         recovery_ns = 0 if self.ring else random.choice([0, 5 * MS, 60 * MS])
         self.rules = DeliveryRules(
@@ -250,7 +278,7 @@ class LateMember(Member):
         for reception in self._open_receptions():
             before = reception.catch_up.busy
             send = channel.send if channel is not None else self._no_room
-            reception.catch_up.work(now_ns, send)
+            reception.work(send)
             for later in self._later(reception):
                 later.catch_up.work(now_ns, send)
                 later.advance()
@@ -262,6 +290,7 @@ class LateMember(Member):
         self._attending = False
         due = [each.due_ns for each in self._catch_ups()]
         due += [now_ns + MS for each in self._open_receptions() if self._later(each)]
+        due += [now_ns if each.hurries else now_ns + MS for each in self._catch_ups() if each.busy and each.reads_past]
         due_ns = min((each for each in due if each is not None), default=None)
         if due_ns is not None and not now_ns <= self._timer_ns <= due_ns:
             self._timer_ns = max(due_ns, now_ns + MS // 1000)
@@ -305,14 +334,24 @@ class LateMember(Member):
         return False
 
     def work_off(self, reception: LateReception) -> None:
-        """The session ends: what has come is delivered."""
+        """The session ends: what has come is delivered, and what an archive has."""
+        if not reception.closed:
+            was_promised = reception.controller.is_promised
+            reception.catch_up.source_ended(self.world.now_ns)
+            if reception.low is not None:
+                reception.note_promise(was_promised)
+        for later in self._later(reception):
+            later.catch_up.source_ended(self.world.now_ns)
+        now_ns = self.world.now_ns
         while reception.catch_up.busy and not reception.closed:
+            now_ns += MS  # the session waits for a recorder
             while reception.pulled and reception.pull(UNLIMITED):
                 pass
-            reception.catch_up.work(self.world.now_ns, self._no_room)
+            reception.work(self._no_room, now_ns)
         for later in self._later(reception):
             while later.recovers and later.catch_up.busy:
-                later.catch_up.work(self.world.now_ns, self._no_room)
+                now_ns += MS
+                later.catch_up.work(now_ns, self._no_room)
                 later.advance()
         self._inspect()
 
@@ -381,11 +420,14 @@ class RecoveryStorm(Storm):
         self.topics = [Topic(n, self.sender.topic(f"topic {n}"), {}) for n in range(random.randint(1, 2))]
         size_limit = UNLIMITED if self.keeps_all else random.choice([100, 2000, 10_000])
         self.answers = Answers(world, random)
+        self.retentions: list[Retention] = []
         for topic in self.topics:
             thresholds = (0, 0) if self.keeps_all else (random.choice([0, 0, 500]), random.choice([0, 0, 50 * MS]))
             retention = Retention(*thresholds, size_limit)
             topic.source._retain(retention)
+            self.retentions.append(retention)
             self.answers.retransmitter.add_topic(topic.number, retention)
+        self.recorder = SimulatedRecorder(self, random) if random.random() < 0.6 else None
         self.late_members: list[LateMember] = []
         for _ in range(random.choice([1, 2, 2, 3])):
             world.after(random.randint(0, 300) * MS, self._join)
@@ -413,6 +455,8 @@ class RecoveryStorm(Storm):
             world.run(world.now_ns + 50 * MS)
             if not any(member.recovering for member in self.late_members):
                 break
+        if self.recorder is not None:
+            self.recorder.finish()
         self.over = self.answers.over = True
         for member in self.members:
             member.finish()

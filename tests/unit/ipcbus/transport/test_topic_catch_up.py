@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+import pytest
+
 from ipcbus.delivery.sink import Sink
 from ipcbus.recovery.recovery_settings import RecoverySettings
 from ipcbus.topic.message_retention import Retention
@@ -9,7 +13,11 @@ from ipcbus.transport.topic_catch_up import TopicCatchUp
 from ipcbus.wire import control_messages
 from ipcbus.wire.control_messages import Info, InfoRequest, RangeRequest, Retransmission
 from tests.kit.desk import Desk, data, whole
+from tests.kit.older_messages import OlderMessage, piece_of
 from tests.kit.retaining import message
+
+if TYPE_CHECKING:
+    from ipcbus.recovery.older_messages import OlderPiece
 
 
 class Source:
@@ -128,3 +136,36 @@ def test_without_a_way_to_the_source_losses_are_reported() -> None:
     catch_up.end(5)
     assert desk._since(before) == [("lost", 1), ("lost", 2), *data(3)]
     assert desk.feed(whole(5)) == [("lost", 4), *data(5)]
+
+
+class Recorded:
+    """A recording of the first messages of topic 1."""
+
+    faults = 0
+
+    def __init__(self, count: int) -> None:
+        self._messages = [OlderMessage(number, number, 0, False, b"%d" % number, 7) for number in range(count)]
+
+    def begin(self, next_sequence: int, wanted: int) -> int | None:
+        """The first number."""
+        del next_sequence, wanted
+        return 0
+
+    def read(self, first: int, last: int) -> OlderPiece | None:
+        """The next messages."""
+        return piece_of(1, self._messages, first, last, 10)
+
+
+@pytest.mark.parametrize("promised", [False, True])
+def test_a_source_that_answers_nothing_costs_nothing_that_a_recording_has(promised: bool) -> None:
+    desk = Desk(floor=50)
+    catch_up = TopicCatchUp(desk.demux, desk.topic, RecoverySettings(), asks_at_once=True, number=3, older=Recorded(30))
+    catch_up.begin_late_join(0)
+    if promised:
+        catch_up.info(Info(1, 20, 50, 3), 0)
+    for turn in range(1000):
+        catch_up.work(turn * 100_000_000, lambda message: True)
+    assert desk._since(0)[:30] == data(*range(30))
+    assert len(desk._since(0)) > 30  # the rest is lost
+    assert catch_up.due_ns is None
+    assert not catch_up.busy
