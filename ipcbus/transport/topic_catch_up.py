@@ -49,6 +49,7 @@ class TopicCatchUp:
         asks_at_once: bool,
         number: int = 0,
         older: OlderMessages | None = None,
+        retains: bool = True,
         waiting_bytes_max: int = 1 << 20,
     ) -> None:
         """Makes a recovery that waits for nothing yet.
@@ -60,6 +61,8 @@ class TopicCatchUp:
             asks_at_once: whether a gap is asked for without delay (rings).
             number: tells the source's answer to this recovery from those to others of the same context.
             older: recorded messages, for those that the source does not keep any more.
+            retains: whether the source keeps what it sends. A source that does not, answers as one that has published
+                nothing; then only the recording has what came before the live messages.
             waiting_bytes_max: most bytes of retransmissions that wait for room in a receiver.
         """
         self.controller = controller
@@ -80,7 +83,7 @@ class TopicCatchUp:
         timeout_ns = settings.late_join.timeout_ns
         self._merger = PastMerger(older, timeout_ns) if older is not None else None
         self._past = self._merger  # None after the end
-        self._history = settings.history
+        self._history, self._retains = settings.history, retains
         self._info: Info | None = None  # waits for the search in the recording
         controller.on_missing = self.missing
 
@@ -206,7 +209,8 @@ class TopicCatchUp:
     def _promise(self, info: Info, past: PastMerger, now_ns: int) -> bool:
         """Begins with what the recording and the source have; returns whether the search in the recording is over."""
         floor = self.controller.live_floor
-        low = info.low if info.next or floor is None else floor  # next is 0: the source keeps nothing
+        # What a source that retains has not published may still be below the first live number.
+        low = info.low if self._retains or floor is None else floor
         begin = past.begin(low, info.next or NUMBER_MAX, floor or info.next, self._history)
         if begin is not None:
             self._info = None

@@ -43,6 +43,7 @@ class _Recovery:
         user: Subscription,
         channel: ControlChannel,
         number: int,
+        retains: bool,
         history: OwnHistory | None = None,
     ) -> None:
         self.session, self.controller, self.options, self.history = session, controller, user.options, history
@@ -54,6 +55,7 @@ class _Recovery:
             self.settings,
             asks_at_once=session.datagram_source.recovery_ns == 0,
             number=number,
+            retains=retains,
             older=archive.of(origin.topic, origin.source, topic) if archive is not None else None,
         )
         self.channel, self.counted, self.counted_past, self.shown_ns = channel, 0, (0, 0), 0
@@ -142,7 +144,7 @@ class TopicRecoveries:
         if known is None or known.controller is not controller:
             user = next(iter(users))
             main = mains[source.topic_number] = self._recovery(
-                _Recovery(session, controller, user, channel, next(self._numbers))
+                _Recovery(session, controller, user, channel, next(self._numbers), source.retains)
             )
             if source.retains and user.options.use_otr:
                 main.catch_up.begin_otr()
@@ -156,7 +158,7 @@ class TopicRecoveries:
             history = session.delivery.receive_later(source.topic_number, user.sink, now_ns, limited=limited)
             if history is not None:
                 own = self._recovery(
-                    _Recovery(session, history.controller, user, channel, next(self._numbers), history)
+                    _Recovery(session, history.controller, user, channel, next(self._numbers), source.retains, history)
                 )
                 if wants:
                     own.catch_up.begin_own_history(now_ns)

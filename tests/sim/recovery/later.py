@@ -60,7 +60,7 @@ class LaterReceiver:
     def _note_promise(self) -> None:
         first = self._history.controller._promised_from if self._history is not None else None
         if first is not None and self._floor is None and self._low is not None:
-            assert first <= self._low or self._main.recorded
+            assert first <= self._low
             self._floor = first
 
     def retransmission(self, found: Retransmission) -> None:

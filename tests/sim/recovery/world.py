@@ -66,14 +66,12 @@ class LateReception(Reception):
         controller = delivery.topic(topic.number)
         assert controller is not None
         self.controller = controller
-        recording = self.recording()
-        self.recorded = recording is not None
         self.catch_up = TopicCatchUp(
             delivery.demux,
             controller,
             member.settings,
             asks_at_once=member.ring,
-            older=recording,
+            older=self.recording(),
             waiting_bytes_max=random.choice([0, 500, UNLIMITED]),
         )
         now_ns = member.world.now_ns
@@ -91,8 +89,7 @@ class LateReception(Reception):
     def info(self, found: control_messages.Info) -> None:
         """The source says what it keeps."""
         was_promised = self.controller.is_promised
-        # A source that has published nothing looks like one that keeps nothing.
-        self.low = self.live_floor if not found.next and self.recorded and self.live_floor is not None else found.low
+        self.low = found.low
         self.kept_nothing = found.low == found.next
         self.catch_up.info(found, self.member.world.now_ns)
         self.note_promise(was_promised)

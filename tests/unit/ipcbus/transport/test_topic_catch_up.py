@@ -11,7 +11,7 @@ from ipcbus.recovery.recovery_settings import RecoverySettings
 from ipcbus.topic.message_retention import Retention
 from ipcbus.transport.topic_catch_up import TopicCatchUp
 from ipcbus.wire import control_messages
-from ipcbus.wire.control_messages import Info, InfoRequest, RangeRequest, Retransmission
+from ipcbus.wire.control_messages import NUMBER_MAX, Info, InfoRequest, RangeRequest, Retransmission
 from tests.kit.desk import Desk, data, whole
 from tests.kit.older_messages import OlderMessage, piece_of
 from tests.kit.retaining import message
@@ -149,7 +149,7 @@ class Recorded:
     def begin(self, next_sequence: int, wanted: int) -> int | None:
         """The first number."""
         del next_sequence, wanted
-        return 0
+        return 0 if self._messages else NUMBER_MAX
 
     def read(self, first: int, last: int) -> OlderPiece | None:
         """The next messages."""
@@ -169,3 +169,15 @@ def test_a_source_that_answers_nothing_costs_nothing_that_a_recording_has(promis
     assert len(desk._since(0)) > 30  # the rest is lost
     assert catch_up.due_ns is None
     assert not catch_up.busy
+
+
+@pytest.mark.parametrize("retains", [False, True])
+def test_a_source_that_has_published_nothing_promises_its_open_batch(retains: bool) -> None:
+    desk = Desk(floor=5)
+    catch_up = TopicCatchUp(
+        desk.demux, desk.topic, RecoverySettings(), asks_at_once=True, number=3, older=Recorded(0), retains=retains
+    )
+    catch_up.begin_late_join(0)
+    catch_up.info(Info(1, 0, 0, 3), 0)  # a source that retains nothing answers the same
+    assert desk.topic.is_promised
+    assert desk.topic.floor == (0 if retains else 5)
