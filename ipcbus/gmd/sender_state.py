@@ -386,6 +386,7 @@ class GmdSender:
             for name in list(self.names.all):
                 parts = [part for each in self._kept.within(first, last) for part in name.owed.within(*each)]
                 self._fail(name, parts, GmdErrorNumber.SENDER_TIMEOUT)
+        self._treat_unexpected()  # of an area whose owner died before it did
         self._check_ns = self._deadlines.next_ns
         timeout_ns = self.settings.reconnect_timeout_ns
         for name in [each for each in self.names if not each.is_connected] if timeout_ns else ():

@@ -18,7 +18,7 @@ from ringbuf.ring_errors import RingError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-HEADER: Final = struct.Struct("<Q4xI56x64s16s48xI308x")
+HEADER: Final = struct.Struct("<Q4xI56x64s16s48xI372x")
 """Magic number, kind, domain, release, number of entries."""
 ENTRY: Final = struct.Struct("<5I44x256s64x")
 """State, transport, session id, transport id, local number, name."""

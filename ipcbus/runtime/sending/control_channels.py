@@ -85,6 +85,7 @@ class SessionChannels:
             if self.pipes.take_responses(self._respond):
                 with self._lock:
                     links += [] if self._closed else self.pipes.look()
+                self._forget_replaced()
         if self._udp_called:
             self._udp_called = False  # first: another thread may set it meanwhile
             udp_sender = self._session.udp_sender
@@ -105,6 +106,13 @@ class SessionChannels:
         for link in [link for link in self._udp_links if link.broken]:
             self._udp_links.remove(link)
             self._forget(link)
+
+    def _forget_replaced(self) -> None:
+        """Forgets receivers that died and whose slot another one took before a liveness check found it free."""
+        served = self.pipes.links
+        for link in [link for link in self._channels if link.broken and link not in served]:
+            if link not in self._udp_links:
+                self._forget(link)
 
     def _channel(self, link: FrameLink) -> ControlChannel:
         channel = self._channels.get(link)

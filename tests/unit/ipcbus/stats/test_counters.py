@@ -22,7 +22,7 @@ FACTS = {
     "Slot": {"position", "context_id", "joined_ns", "channel"},
     "UplinkBoard": {"version", "clients_max", "data_rate", "retransmit_rate", "limited_since"},
     "ReceptionBoard": {"version"},
-    "RegistryEntry": {"window", "since_ns", "context_id"},
+    "RegistryEntry": {"window", "since_ns", "context_id", "gmd_identity"},
     "RecorderEntry": {"since_ns", "shown_ns", "behind_ns"},  # the counter behind_ns is reckoned from both
 }
 
