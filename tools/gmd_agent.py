@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 import ipcbus
 from ipcbus.errors import GmdAreaLocked, GmdError, IpcBusError
 from ipcbus.gmd import area_yielding
-from ipcbus.gmd.area_folders import SOURCE, area_folders
+from ipcbus.gmd.area_folders import SOURCE, area_folder, area_folders
 from ipcbus.gmd.area_identity import LOCK
 from ipcbus.gmd.area_inspection import inspect
-from ipcbus.runtime.gmd_areas import folder_of
 from ipcbus_tools.common import Failure
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ class LeftArea:
             IpcBusError: it cannot be opened.
         """
         directory = folder.parents[2]
-        if folder_of(str(directory), identity.name, identity.topic, SOURCE) != folder:
+        if area_folder(directory, identity.name, identity.topic, SOURCE) != folder:
             raise GmdError(
                 f"{folder}: this is the area of sender {identity.name} and topic {identity.topic}, but in another "
                 "place; move it to directory/gmd_name/topic/source"

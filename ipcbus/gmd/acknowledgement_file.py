@@ -84,7 +84,7 @@ class FileReceiverArea(AcknowledgementAppender):
         lock = lock_area(files, folder)
         try:
             with gmd_errors():
-                stored = _stored_identity(files, folder, repair=repair)
+                stored = identities.stored_identity(files, folder, repair=repair)
                 same = stored is None or (stored.name, stored.domain) == (identity.name, identity.domain)
                 if stored is not None and not same:
                     raise GmdError(
@@ -240,12 +240,3 @@ def _unpacked(payload: bytes) -> tuple[Stream, State] | None:
     numbers = struct.unpack_from(f"<{2 * count}Q", payload, _HEAD.size)
     sender = payload[_HEAD.size + 16 * count :].decode(errors="replace")
     return (sender, incarnation), (floor, tuple(zip(numbers[::2], numbers[1::2], strict=True)))
-
-
-def _stored_identity(files: Files, folder: Path, *, repair: bool) -> AreaIdentity | None:
-    try:
-        return identities.read_identity(files, folder)
-    except GmdAreaDamaged:
-        if not repair:
-            raise
-        return None

@@ -72,6 +72,16 @@ def read_identity(files: Files, folder: Path) -> AreaIdentity | None:
         ) from error
 
 
+def stored_identity(files: Files, folder: Path, *, repair: bool) -> AreaIdentity | None:
+    """Returns who the area of a directory belongs to, as `read_identity`; with `repair` also None if it is damaged."""
+    try:
+        return read_identity(files, folder)
+    except GmdAreaDamaged:
+        if not repair:
+            raise
+        return None
+
+
 @contextlib.contextmanager
 def gmd_errors() -> Iterator[None]:
     """Turns errors of storage into errors of guaranteed delivery.

@@ -43,7 +43,7 @@ def read(files: Files, folder: Path, wanted: AreaIdentity, *, repair: bool) -> O
         StorageError: the system refuses.
     """
     there = serials(files.names(folder))
-    stored = _stored(files, folder, repair=repair)
+    stored = identities.stored_identity(files, folder, repair=repair)
     if stored is not None and (stored.name, stored.topic, stored.domain) != (wanted.name, wanted.topic, wanted.domain):
         raise GmdError(
             f"{folder}: the area belongs to sender {stored.name} of topic {stored.topic} in domain {stored.domain}, "
@@ -113,12 +113,3 @@ def remove_files(files: Files, folder: Path) -> None:
     for name in (SPARE, WANTED, identities.NAME):
         files.remove(folder / name)
     files.sync_dir(folder)
-
-
-def _stored(files: Files, folder: Path, *, repair: bool) -> AreaIdentity | None:
-    try:
-        return identities.read_identity(files, folder)
-    except GmdAreaDamaged:
-        if not repair:
-            raise
-        return None

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import secrets
 import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
-from urllib.parse import quote
 
 from ipcbus.errors import GmdAreaLocked
 from ipcbus.gmd import area_yielding
 from ipcbus.gmd.acknowledgement_file import FileReceiverArea
+from ipcbus.gmd.area_folders import RECEIVER, SOURCE, area_folder, default_directory
 from ipcbus.gmd.area_identity import AreaIdentity
 from ipcbus.gmd.file_area import FileArea
 from ipcbus.gmd.memory_area import MemoryArea
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
     from ipcbus.gmd.receiver_area import ReceiverArea
     from ipcbus.gmd.sender_area import SenderArea
 
-_LONGEST: Final = 200
-"""Longest name of a directory in bytes; the system has a limit of 255."""
 _YIELD_S: Final = 5.0
 """Time in which an agent closes an area that its owner wants; it takes less than a second where it can run."""
 _LOOK_S: Final = 0.01
@@ -46,29 +43,7 @@ receiver that went away for ever, because no application hears of a failure."""
 
 def directory_of(option: str) -> Path:
     """Returns the directory of GMD areas: that of option ipc_gmd_directory, or the user's."""
-    if option:
-        return Path(option).absolute()
-    state = os.environ.get("XDG_STATE_HOME", "")
-    return (Path(state) if state else Path.home() / ".local" / "state") / "ipcbus" / "gmd"
-
-
-def escaped(name: str) -> str:
-    """Returns the name of a directory for the name of a sender, a receiver or a topic.
-
-    Other characters than letters, digits and `_.-~` become their bytes as %XX. A long name is cut, and ends in a hash
-    of the whole.
-    """
-    found = quote(name, safe="")
-    if found[:1] == ".":
-        found = "%2E" + found[1:]
-    if len(found) > _LONGEST:
-        found = found[: _LONGEST - 33].rstrip("%") + "%" + hashlib.sha256(name.encode()).hexdigest()[:32]
-    return found
-
-
-def folder_of(directory: str, gmd_name: str, topic: str, role: str) -> Path:
-    """Returns the directory of one area; `role` is `source` or `receiver`."""
-    return directory_of(directory) / escaped(gmd_name) / escaped(topic) / role
+    return Path(option).absolute() if option else default_directory(os.environ, Path.home())
 
 
 def open_sender_area(domain: str, topic: str, options: SourceOptions, context: ContextOptions) -> SenderArea:
@@ -81,7 +56,7 @@ def open_sender_area(domain: str, topic: str, options: SourceOptions, context: C
     if options.ipc_gmd_type == "memory":
         return MemoryArea(options.gmd_name, topic, incarnation, options.gmd_max_size)
     directory = directory_of(options.ipc_gmd_directory)
-    folder = folder_of(options.ipc_gmd_directory, options.gmd_name, topic, "source")
+    folder = area_folder(directory, options.gmd_name, topic, SOURCE)
     given = {"context": _for_agents(context), "source": _for_agents(options)}
 
     def opened() -> FileArea:
@@ -141,6 +116,6 @@ def open_receiver_area(domain: str, topic: str, options: ReceiverOptions) -> Rec
         return MemoryReceiverArea()
     return FileReceiverArea.open(
         Disk(),
-        folder_of(options.ipc_gmd_directory, options.gmd_name, topic, "receiver"),
+        area_folder(directory_of(options.ipc_gmd_directory), options.gmd_name, topic, RECEIVER),
         AreaIdentity(options.gmd_name, topic, domain),
     )

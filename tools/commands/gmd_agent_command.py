@@ -39,13 +39,23 @@ class ResendResult:
     failed: int
 
 
-@click.command("agent", short_help="Delivers what is pending in areas whose senders are gone.")
-@click.option(
+directory_option = click.option(
     "--directory",
     metavar="DIR",
     shell_complete=candidates.directories,
     help="The directory of the areas (ipc_gmd_directory); default: the state directory of the user.",
 )
+
+
+def areas_directory(option: str | None) -> Path:
+    """Returns the directory that option --directory names, or the user's."""
+    from ipcbus.gmd.area_folders import default_directory
+
+    return Path(option) if option else default_directory(os.environ, Path.home())
+
+
+@click.command("agent", short_help="Delivers what is pending in areas whose senders are gone.")
+@directory_option
 @click.option("--once", is_flag=True, help="End when nothing is pending; exit code 1 when messages have failed.")
 @json_option
 @click.pass_context
@@ -62,13 +72,11 @@ def agent_command(context: click.Context, directory: str | None, once: bool, as_
       ipcbus gmd agent --directory /var/lib/orders --once
       ipcbus gmd agent --json | jq 'select(.event == "failed")'
     """
-    from ipcbus.gmd.area_folders import default_directory
     from ipcbus.storage.files import Disk
     from ipcbus_tools.gmd_agent import Agent
 
-    there = Path(directory) if directory else default_directory(os.environ, Path.home())
     with SignalHandler() as signals:
-        agent = Agent(Disk(), there, _print_json if as_json else _print)
+        agent = Agent(Disk(), areas_directory(directory), _print_json if as_json else _print)
         try:
             while True:
                 agent.look()

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from ipcbus_tools.commands.gmd_agent_command import agent_command, resend_command
+from ipcbus_tools.commands.gmd_agent_command import (
+    agent_command,
+    areas_directory,
+    directory_option,
+    resend_command,
+)
 from ipcbus_tools.common import Failure, json_option, number, output, plural, print_json, safe
 from ipcbus_tools.completion import candidates
 
@@ -41,12 +45,7 @@ _area = click.argument("area", shell_complete=candidates.directories)
 
 
 @command.command("list", short_help="Lists the areas of a directory.")
-@click.option(
-    "--directory",
-    metavar="DIR",
-    shell_complete=candidates.directories,
-    help="The directory of the areas (ipc_gmd_directory); default: the state directory of the user.",
-)
+@directory_option
 @json_option
 def list_areas(directory: str | None, as_json: bool) -> None:
     """Lists the areas of a directory, with what is pending in them; their owners may use them meanwhile.
@@ -56,13 +55,13 @@ def list_areas(directory: str | None, as_json: bool) -> None:
       ipcbus gmd list
       ipcbus gmd list --directory /var/lib/orders --json | jq '.areas[] | {name, topic, pending}'
     """
-    from ipcbus.gmd.area_folders import area_folders, default_directory
+    from ipcbus.gmd.area_folders import area_folders
     from ipcbus.gmd.area_inspection import inspect
     from ipcbus.storage.files import Disk
     from ipcbus_tools.render.gmd_output import AreaInfo, AreaList, show_list
 
     files = Disk()
-    there = Path(directory) if directory else default_directory(os.environ, Path.home())
+    there = areas_directory(directory)
     areas = tuple(AreaInfo.of(files, inspect(files, folder)) for folder in area_folders(files, there))
     found = AreaList(str(there), areas)
     if as_json:

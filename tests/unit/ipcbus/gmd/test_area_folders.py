@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ipcbus.gmd.area_folders import area_folder, area_folders, default_directory, escaped
+from ipcbus.gmd.area_folders import SOURCE, area_folder, area_folders, default_directory, escaped
 from ipcbus.storage.files import Disk
 from tests.kit.gmd_areas import opened
 
@@ -28,6 +28,30 @@ def test_long_names_are_cut_and_stay_different() -> None:
     found = {escaped(name) for name in names}
     assert len(found) == len(names)
     assert all(len(each) <= 201 for each in found)
+
+
+@pytest.mark.parametrize(
+    ("name", "directory"),
+    [
+        ("orders", "orders"),
+        ("quotes.AAPL", "quotes.AAPL"),
+        ("..", "%2E."),
+        (".", "%2E"),
+        ("a/b", "a%2Fb"),
+        ("ä b", "%C3%A4%20b"),
+        ("100%", "100%25"),
+    ],
+)
+def test_a_name_is_one_directory(name: str, directory: str) -> None:
+    assert escaped(name) == directory
+    assert area_folder(Path("/d"), name, name, SOURCE) == Path("/d") / directory / directory / "source"
+
+
+def test_long_names_stay_apart() -> None:
+    names = ["ä" * 100 + tail for tail in ("a", "b", "")]
+    found = {escaped(name) for name in names}
+    assert len(found) == 3
+    assert all(len(each) <= 200 for each in found)
 
 
 def test_the_default_is_the_state_directory_of_the_user() -> None:
