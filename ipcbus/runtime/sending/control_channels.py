@@ -85,7 +85,7 @@ class SessionChannels:
             if self.pipes.take_responses(self._respond):
                 with self._lock:
                     links += [] if self._closed else self.pipes.look()
-                self._forget_replaced()
+                self._forget_ended()  # before what a new receiver in the same slot has sent
         if self._udp_called:
             self._udp_called = False  # first: another thread may set it meanwhile
             udp_sender = self._session.udp_sender
@@ -99,20 +99,19 @@ class SessionChannels:
                 # The receiver may have called because it has made room.
                 channel.flush()
                 self._guaranteed.has_room(self._session)
-        self._forget_broken()
+        if self._udp_links:
+            self._forget_ended()
         return behind
 
-    def _forget_broken(self) -> None:
-        for link in [link for link in self._udp_links if link.broken]:
-            self._udp_links.remove(link)
-            self._forget(link)
-
-    def _forget_replaced(self) -> None:
-        """Forgets receivers that died and whose slot another one took before a liveness check found it free."""
-        served = self.pipes.links
-        for link in [link for link in self._channels if link.broken and link not in served]:
-            if link not in self._udp_links:
-                self._forget(link)
+    def _forget_ended(self) -> None:
+        """Forgets the receivers that have gone, also one whose slot has another receiver already."""
+        self._udp_links = [link for link in self._udp_links if not link.broken]
+        served = {*self.pipes.links, *self._udp_links}
+        for link in [link for link in list(self._channels) if link not in served]:
+            if self._channels.pop(link, None) is not None:  # else another thread closes the session
+                self._peers.pop(id(link), None)
+                self.retransmitter.remove_peer(id(link))
+                self._guaranteed.lost(self._session, id(link))
 
     def _channel(self, link: FrameLink) -> ControlChannel:
         channel = self._channels.get(link)
@@ -128,12 +127,6 @@ class SessionChannels:
             self._channels[link] = self._peers[id(link)] = channel
             self.retransmitter.add_peer(id(link), channel, epoch=isinstance(link, UdpLink))
         return channel
-
-    def _forget(self, link: FrameLink) -> None:
-        if self._channels.pop(link, None) is not None:
-            self.retransmitter.remove_peer(id(link))
-            del self._peers[id(link)]
-            self._guaranteed.lost(self._session, id(link))
 
     def look_again(self) -> bool:
         """Takes messages of all receivers; returns whether more of them wait."""
@@ -186,9 +179,8 @@ class SessionChannels:
 
     def check(self) -> None:
         """Frees the channels of receivers that have gone."""
-        for link in self.pipes.check():
-            self._forget(link)
-        self._forget_broken()
+        self.pipes.check()
+        self._forget_ended()
 
     def close(self) -> None:
         """Ends all channels; another thread than the driver may call this."""
