@@ -106,9 +106,7 @@ def join_amid(station: Station) -> Figures:
             time.sleep(0.01)
         if not seconds and (not caught_up_ns or count < history):
             raise TimeoutError(f"the late joiner has {count} messages after {_WAIT_S:g} s")
-        end = caught_up_ns or time.monotonic_ns()
-        if seconds:
-            end = until
+        end = until if seconds else caught_up_ns
         over.send(_SPAN.pack(begin, end), flush=True)
         time.sleep(0.1)
         done.send(b"", flush=True)

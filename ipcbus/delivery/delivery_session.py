@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ipcbus.delivery.demux import Demux
-from ipcbus.delivery.message_types import MessageType
+from ipcbus.delivery.message_types import MessageType, loss_events
 from ipcbus.delivery.own_history import OwnHistory
 from ipcbus.delivery.received_message import Origin, event
 from ipcbus.delivery.recovering_controller import RecoveringController
@@ -269,11 +269,8 @@ class DeliverySession:
         # A receiver that loses the very first messages still gets BOS.
         self._begun = True
         self._send_bos(controller)
-        if burst:
-            self._report(controller, MessageType.UNRECOVERABLE_LOSS_BURST, first, last)
-        else:
-            for number in range(first, last + 1):
-                self._report(controller, MessageType.UNRECOVERABLE_LOSS, number, number)
+        for kind, begin, end in loss_events(first, last, burst=burst):
+            self._report(controller, kind, begin, end)
         self._raise()
 
     def changed(self) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 class MessageType(IntEnum):
@@ -18,6 +21,19 @@ class MessageType(IntEnum):
     NO_SOURCE_NOTIFICATION = 6
     BOS = 20
     GMD_FAILURE = 100
+
+
+LOSSES: Final = (MessageType.UNRECOVERABLE_LOSS, MessageType.UNRECOVERABLE_LOSS_BURST)
+"""The kinds of losses."""
+
+
+def loss_events(first: int, last: int, *, burst: bool) -> Iterator[tuple[MessageType, int, int]]:
+    """Yields kind, first and last number of each event for a lost range: one for each number, or one for a burst."""
+    if burst:
+        yield MessageType.UNRECOVERABLE_LOSS_BURST, first, last
+    else:
+        for number in range(first, last + 1):
+            yield MessageType.UNRECOVERABLE_LOSS, number, number
 
 
 class MessageFlag(IntEnum):

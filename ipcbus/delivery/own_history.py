@@ -12,15 +12,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ipcbus.delivery.delivery_rules import IN_ORDER
-from ipcbus.delivery.message_types import MessageType
+from ipcbus.delivery.message_types import LOSSES, MessageType
 from ipcbus.delivery.sink import Sink
 
 if TYPE_CHECKING:
     from ipcbus.delivery.received_message import Message
     from ipcbus.delivery.recovering_controller import RecoveringController
     from ipcbus.delivery.slow_path import Failures
-
-_LOSSES = (MessageType.UNRECOVERABLE_LOSS, MessageType.UNRECOVERABLE_LOSS_BURST)
 
 
 class OwnHistory:
@@ -116,7 +114,7 @@ class OwnHistory:
         first, last = message.first_sequence_number, message.sequence_number
         if message.type is MessageType.BOS or last < self._live_from:
             return
-        if message.type in _LOSSES and first < self._live_from:
+        if message.type in LOSSES and first < self._live_from:
             self.controller.note_next_sequence(last + 1, 0)  # which reports its part of the loss itself
         else:
             self._kept.append(message)

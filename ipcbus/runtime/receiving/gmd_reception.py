@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Protocol, cast
 
 from ipcbus.delivery.gmd_gate import GmdGate
-from ipcbus.delivery.message_types import MessageType
+from ipcbus.delivery.message_types import LOSSES, MessageType, loss_events
 from ipcbus.delivery.received_message import event, resent_message
 from ipcbus.gmd.gmd_settings import FOREVER_NS
 from ipcbus.gmd.held_messages import LiveMessage, Loss, ResentMessage
@@ -33,7 +33,6 @@ _REFUSALS = {
     gmd_messages.TOO_MANY_NAMES: "it has too many receivers with names; take some off with Source.gmd_forget",
     gmd_messages.AREA_FAILED: "its GMD area cannot record the name; look at the log of the source",
 }
-_LOSSES = (MessageType.UNRECOVERABLE_LOSS, MessageType.UNRECOVERABLE_LOSS_BURST)
 
 
 class ReceptionOwner(Protocol):
@@ -116,7 +115,7 @@ class GmdReception:
 
     def take_event(self, message: Message) -> None:
         """Takes an event of the source; a loss waits behind resent messages, which may contain what it reports."""
-        if message.type in _LOSSES:
+        if message.type in LOSSES:
             if self.machine.loss(message.first_sequence_number, message.sequence_number) is Verdict.HELD:
                 self._deliver()
                 self.flush_soon()
@@ -207,19 +206,12 @@ class GmdReception:
             self.session.delivery.count_delivered(1)
             self.gate.deliver(resent_message(self._controller.origin, *item[:5]))
         elif isinstance(item, Loss):
-            count = item.last - item.first + 1
-            if count > self._controller.rules.burst_loss:
-                self._report(MessageType.UNRECOVERABLE_LOSS_BURST, item.first, item.last)
-            else:
-                for number in range(item.first, item.last + 1):
-                    self._report(MessageType.UNRECOVERABLE_LOSS, number, number)
-
+            is_burst = item.last - item.first + 1 > self._controller.rules.burst_loss
+            for kind, first, last in loss_events(item.first, item.last, burst=is_burst):
+                self.session.delivery.count_delivered(1)
+                self.gate.deliver(event(self._controller.origin, kind, first, last))
         else:
             self.gate.withdraw(item.first, item.last)
-
-    def _report(self, kind: MessageType, first: int, last: int) -> None:
-        self.session.delivery.count_delivered(1)
-        self.gate.deliver(event(self._controller.origin, kind, first, last))
 
     # ------------------------------------------------------------------ the end
 

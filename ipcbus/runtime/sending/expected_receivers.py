@@ -15,7 +15,7 @@ from ringbuf.ring_errors import RingError
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
 
-    from ipcbus.resolution.local.adverts import ContextAdvert
+    from ipcbus.resolution.local.adverts import ContextAdvert, ReceiverAdvert
 
 
 class ExpectedReceivers:
@@ -33,25 +33,16 @@ class ExpectedReceivers:
     def of(self, topic: str) -> dict[int, int]:
         """Returns the contexts that receive a topic: their ids, and since when, in ns of the wall clock."""
         found: dict[int, int] = {}
-        for advert, trusted in self._contexts:
-            since = [
-                each.since_ns
-                for each in advert.receivers
-                if (trusted and _matches(each.topic, topic) if each.wildcard else each.topic == topic)
-            ]
-            if since:
-                found[advert.context_id] = max(since)
+        for context_id, receiver in self._receivers(topic):
+            found[context_id] = max(receiver.since_ns, found.get(context_id, receiver.since_ns))
         return found
 
     def names(self, topic: str) -> dict[int, set[int]]:
         """Returns the contexts with receivers of a topic that have a `gmd_name`: their ids, and hashes of the names."""
         found: dict[int, set[int]] = {}
-        for advert, trusted in self._contexts:
-            for each in advert.receivers:
-                if each.gmd_identity and (
-                    (trusted and _matches(each.topic, topic)) if each.wildcard else each.topic == topic
-                ):
-                    found.setdefault(advert.context_id, set()).add(each.gmd_identity)
+        for context_id, receiver in self._receivers(topic):
+            if receiver.gmd_identity:
+                found.setdefault(context_id, set()).add(receiver.gmd_identity)
         return found
 
     def user_of(self, topic: str, gmd_identity: int) -> int | None:
@@ -61,6 +52,13 @@ class ExpectedReceivers:
                 if not each.wildcard and each.topic == topic and each.gmd_identity == gmd_identity:
                     return advert.pid
         return None
+
+    def _receivers(self, topic: str) -> Iterator[tuple[int, ReceiverAdvert]]:
+        """Yields the receivers of a topic, each with the id of its context."""
+        for advert, trusted in self._contexts:
+            for each in advert.receivers:
+                if trusted and _matches(each.topic, topic) if each.wildcard else each.topic == topic:
+                    yield advert.context_id, each
 
 
 def gmd_identity(name: str) -> int:

@@ -192,7 +192,7 @@ class GuaranteedSource(MessageSaver):
     def _failure(self, event: GmdFailure) -> SourceEvent:
         return SourceEvent(
             SourceEventType.GMD_FAILURE,
-            message=None if event.message is None else self._message(event),
+            message=self._message(event),
             receiver=event.receiver,
             error_number=int(event.error_number),
             send_time_ns=event.send_time_ns,

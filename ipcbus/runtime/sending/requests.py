@@ -315,10 +315,10 @@ class Requests:
         if not self._pending:
             return
         self._reclaim()
-        is_joined: dict[AskingSource, bool] = {}
-        for request in self._pending.askers():
-            source = request._source
-            if request._sent and not is_joined.setdefault(source, source in is_joined or source._is_joined):
+        sent = [request for request in self._pending.askers() if request._sent]
+        unheard = {source for source in {request._source for request in sent} if not source._is_joined}
+        for request in sent:
+            if request._source in unheard:
                 self._end(request, _nobody(request, _GONE))
 
     def end_all(self, source: AskingSource, error: IpcBusError) -> None:
