@@ -11,7 +11,7 @@ import ipcbus
 from ipcbus import MessageFlag, MessageType
 from tests.kit.bus import LBTIPC, LBTIPC_SOURCE_PACED, LBTSMX, Bus, on_all
 from tests.kit.forms import FORMS, Taker
-from tests.kit.guaranteed import MEMORY, Named, acknowledged, expected, send, source
+from tests.kit.guaranteed import MEMORY, Named, acknowledged, expected, held_up, send, source
 from tests.kit.payload import body
 
 if TYPE_CHECKING:
@@ -226,18 +226,8 @@ def test_long_messages_and_headers_come_again_whole(bus: Bus) -> None:
 @embedded
 def test_a_gap_is_filled_without_a_loss(bus: Bus) -> None:
     """The receiver is kept busy while the source overwrites its small ring many times."""
-    import threading
-
-    free = threading.Event()
     named = Named(bus)
-    enter = named.ledger.enter
-
-    def slow(message: Message) -> None:
-        if message.gmd_sequence_number == 10:
-            free.wait(20)
-        enter(message)
-
-    named.ledger.enter = slow  # type: ignore[method-assign]
+    free = held_up(named, 10)
     sending = source(bus, **bus.kind.small())
     expected(bus, sending, "receiver")
     send(bus, sending, 5000)
@@ -251,18 +241,8 @@ def test_a_gap_is_filled_without_a_loss(bus: Bus) -> None:
 @pytest.mark.parametrize("kind", [LBTIPC, LBTSMX], ids=lambda kind: str(kind.name))
 @embedded
 def test_a_send_that_raises_saves_nothing(bus: Bus) -> None:
-    import threading
-
-    free = threading.Event()
     named = Named(bus)
-    enter = named.ledger.enter
-
-    def slow(message: Message) -> None:
-        if message.gmd_sequence_number == 1:
-            free.wait(20)
-        enter(message)
-
-    named.ledger.enter = slow  # type: ignore[method-assign]
+    free = held_up(named, 1)
     sending = source(bus, **bus.kind.small())
     expected(bus, sending, "receiver")
     with pytest.raises(ipcbus.WouldBlock):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -79,6 +80,19 @@ class Named:
     def until(self, count: int) -> None:
         """Receives until so many guaranteed messages have come."""
         self.bus.until(lambda: len(self.ledger.numbers) >= count, f"{count} messages, not {self.ledger}")
+
+
+def held_up(named: Named, number: int) -> threading.Event:
+    """Keeps a receiver busy with the guaranteed message of this number until the returned event is set."""
+    free, enter = threading.Event(), named.ledger.enter
+
+    def slow(message: Message) -> None:
+        if message.gmd_sequence_number == number:
+            free.wait(20)
+        enter(message)
+
+    named.ledger.enter = slow  # type: ignore[method-assign]
+    return free
 
 
 def send(bus: Bus, sending: Source, count: int, size: int = 64) -> int:

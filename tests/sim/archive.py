@@ -13,11 +13,11 @@ held against:
 from __future__ import annotations
 
 import dataclasses
+import functools
 import multiprocessing
 import random
 import sys
 import time
-import traceback
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,7 +31,7 @@ from tests.kit.disks import CutOff, FaultyDisk
 from tests.sim import seeds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from ipcbus.archive import Log, LogWriter
 
@@ -260,17 +260,6 @@ def read(
             found[offset] = topics[topic], data[at : at + length]
 
 
-def attempt(seeds: Sequence[int]) -> list[tuple[int, str]]:
-    """Runs seeds; those that fail, and why."""
-    failed = []
-    for seed in seeds:
-        try:
-            run(seed)
-        except Exception:
-            failed.append((seed, traceback.format_exc()))
-    return failed
-
-
 def main() -> int:
     """Runs many; tells of every seed that fails."""
     asked = seeds.arguments("tests.sim.archive", "Archives on a disk that fails.", shows="what happened")
@@ -281,7 +270,7 @@ def main() -> int:
     began = time.monotonic()
     failures: list[tuple[int, str]] = []
     with ProcessPoolExecutor(asked.processes, multiprocessing.get_context("spawn")) as pool:
-        for failed in pool.map(attempt, seeds.parts(asked, PART)):
+        for failed in pool.map(functools.partial(seeds.attempt, run), seeds.parts(asked, PART)):
             failures += failed
     for seed, why in failures[:5]:
         print(f"seed {seed} fails; replay it with: python -m tests.sim.archive --seed {seed}\n{why}")

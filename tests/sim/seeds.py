@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import multiprocessing
 import os
 import sys
 import time
+import traceback
 from concurrent.futures import ProcessPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -32,12 +34,22 @@ def parts(asked: argparse.Namespace, size: int = PART) -> list[range]:
     return [range(first, min(first + size, end)) for first in range(asked.first, end, size)]
 
 
+def attempt(run: Callable[[int], object], seeds: range) -> list[tuple[int, str]]:
+    """Runs some seeds; returns those that fail, and how."""
+    failed = []
+    for seed in seeds:
+        try:
+            run(seed)
+        except Exception:
+            failed.append((seed, traceback.format_exc()))
+    return failed
+
+
 def run_many(
     module: str,
     description: str,
     noun: str,
     run: Callable[[int], object],
-    attempt: Callable[[range], list[tuple[int, str]]],
     *,
     every: int,
 ) -> int:
@@ -48,7 +60,6 @@ def run_many(
         description: says what it does.
         noun: what one seed is, in the plural.
         run: runs one seed.
-        attempt: runs a part; returns the seeds that fail, each with its trace.
         every: without a terminal, progress is printed once in this many seeds.
     """
     asked = arguments(module, description)
@@ -59,7 +70,7 @@ def run_many(
     failures: list[tuple[int, str]] = []
     done = 0
     with ProcessPoolExecutor(asked.processes, multiprocessing.get_context("spawn")) as pool:
-        for part, failed in zip(parts(asked), pool.map(attempt, parts(asked)), strict=True):
+        for part, failed in zip(parts(asked), pool.map(functools.partial(attempt, run), parts(asked)), strict=True):
             done += len(part)
             failures += failed
             for seed, trace in failed[: max(0, 3 - len(failures) + len(failed))]:

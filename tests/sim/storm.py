@@ -7,7 +7,6 @@ receiving contexts in every delivery mode, with limits so tiny that they matter,
 from __future__ import annotations
 
 import hashlib
-import traceback
 from collections import deque
 from dataclasses import dataclass
 from functools import partial
@@ -363,14 +362,3 @@ def run(seed: int) -> str:
     storm = Storm(seed)
     storm.run()
     return storm.digest()
-
-
-def attempt(seeds: range) -> list[tuple[int, str]]:
-    """Runs some simulations; returns the seeds that failed, and how."""
-    failed = []
-    for seed in seeds:
-        try:
-            run(seed)
-        except Exception:
-            failed.append((seed, traceback.format_exc()))
-    return failed

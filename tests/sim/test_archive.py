@@ -6,17 +6,18 @@ from collections import Counter
 
 import pytest
 
-from tests.sim.archive import attempt, run
+from tests.sim.archive import run
+from tests.sim.seeds import attempt
 
 
 @pytest.mark.parametrize("hundred", range(2))
 def test_archives_keep_their_word(hundred: int) -> None:
-    assert attempt(range(100 * hundred, 100 * hundred + 100)) == []
+    assert attempt(run, range(100 * hundred, 100 * hundred + 100)) == []
 
 
 @pytest.mark.long
 def test_many_archives_keep_their_word() -> None:
-    assert attempt(range(1000, 6000)) == []
+    assert attempt(run, range(1000, 6000)) == []
 
 
 def test_seeds_come_to_everything_that_can_happen() -> None:

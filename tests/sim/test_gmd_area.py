@@ -6,17 +6,18 @@ from collections import Counter
 
 import pytest
 
-from tests.sim.gmd_area import attempt, run
+from tests.sim.gmd_area import run
+from tests.sim.seeds import attempt
 
 
 @pytest.mark.parametrize("hundred", range(3))
 def test_areas_keep_their_word(hundred: int) -> None:
-    assert attempt(range(100 * hundred, 100 * hundred + 100)) == []
+    assert attempt(run, range(100 * hundred, 100 * hundred + 100)) == []
 
 
 @pytest.mark.long
 def test_many_areas_keep_their_word() -> None:
-    assert attempt(range(1000, 6000)) == []
+    assert attempt(run, range(1000, 6000)) == []
 
 
 def test_seeds_come_to_everything_that_can_happen() -> None:

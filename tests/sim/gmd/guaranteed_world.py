@@ -9,7 +9,6 @@ run undisturbed: then nothing is pending, and every send was delivered, or was g
 from __future__ import annotations
 
 import hashlib
-import traceback
 from dataclasses import replace
 from functools import partial
 from random import Random
@@ -405,14 +404,3 @@ def run(seed: int) -> str:
         AssertionError: something was not as promised.
     """
     return GuaranteedWorld(seed).run()
-
-
-def attempt(seeds: range) -> list[tuple[int, str]]:
-    """Runs some simulations; returns the seeds that failed, and how."""
-    failed = []
-    for seed in seeds:
-        try:
-            run(seed)
-        except Exception:
-            failed.append((seed, traceback.format_exc()))
-    return failed

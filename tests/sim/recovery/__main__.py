@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 
-from tests.sim.recovery.world import attempt, run
+from tests.sim.recovery.world import run
 from tests.sim.seeds import run_many
 
 
 def main() -> int:
     """Runs them; prints each seed that fails, and at the end what was delivered."""
-    return run_many("tests.sim.recovery", "Recoveries from seeds.", "recoveries", run, attempt, every=1000)
+    return run_many("tests.sim.recovery", "Recoveries from seeds.", "recoveries", run, every=1000)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ promised one on is delivered once or reported lost once.
 
 from __future__ import annotations
 
-import traceback
 from collections import deque
 from functools import partial
 from random import Random
@@ -480,14 +479,3 @@ def run(seed: int) -> str:
         storm.run()
         digests.append(storm.digest())
     return " ".join(digests)
-
-
-def attempt(seeds: range) -> list[tuple[int, str]]:
-    """Runs some simulations; returns the seeds that failed, and how."""
-    failed = []
-    for seed in seeds:
-        try:
-            run(seed)
-        except Exception:
-            failed.append((seed, traceback.format_exc()))
-    return failed
