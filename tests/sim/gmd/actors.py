@@ -227,7 +227,9 @@ class ReceiverProcess:
 
     def _report(self, wire: Wire, first: int, last: int) -> None:
         wire.account += [(number, 0) for number in range(first, last + 1) if number in wire.source.best_effort]
-        if not wire.ended:
+        stream = wire.machine.stream
+        if not wire.ended and (stream is None or stream.user is wire.machine):
+            # A session that is over cannot tell which of its numbers come again in the next one.
             numbers = [each for each, (low, high) in wire.source.topic_numbers.items() if first <= high and low <= last]
             self.ledger.lost(self.life, numbers)
 
