@@ -77,6 +77,8 @@ class HeldMessages:
         self._messages = 0
         self.bytes = 0
         """Bytes of the messages."""
+        self.following = 0
+        """The topic number after the last one that was held or lost."""
 
     def __len__(self) -> int:
         """Returns the number of messages and losses."""
@@ -96,6 +98,7 @@ class HeldMessages:
     def add(self, message: LiveMessage) -> bool:
         """Appends a message; returns False if it did not fit: its topic numbers are a loss unless it comes again."""
         self._covered.drop_below(message.first)
+        self.following = message.last + 1
         if self._messages >= self._messages_max or self.bytes + message.size > self._bytes_max:
             self.add_loss(message.first, message.last)
             return False
@@ -110,6 +113,7 @@ class HeldMessages:
         """Appends a loss without the topic numbers of messages that came again; returns whether any is left."""
         parts = self._covered.without(first, last)
         self._covered.drop_below(last + 1)
+        self.following = last + 1
         loss = self._items[-1] if self._items else None
         if parts and not isinstance(loss, NumberRanges):
             self._items.append(NumberRanges(parts))

@@ -142,6 +142,8 @@ class GmdReceiver:
         if number and stream is not None and number < stream.next_number:
             self._acknowledge_again(stream, number)
             return Verdict.DROP
+        if number and last < self._held.following:
+            return Verdict.DROP  # it is held, or asked for
         if self._gate.is_open and stream is not None and number == stream.next_number:
             stream.next_number += 1
             self._gate.next_number = stream.next_number

@@ -13,19 +13,16 @@ from ipcbus.gmd.sender_state import GmdSender
 from ipcbus.wire import gmd_messages
 from tests.kit.gmd_models import ModelReceiverArea, ModelSenderArea
 from tests.kit.gmd_pair import PlainGate
-from tests.sim.gmd.ledger import Life
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Hashable
     from random import Random
 
     from ipcbus.gmd.gmd_settings import ReceiverSettings, SenderSettings
     from ipcbus.gmd.received_stream import ReceivedStream
     from ipcbus.gmd.receiver_area import Acknowledged
-    from tests.kit.gmd_models import SenderDisk
-    from tests.sim.gmd.ledger import Ledger
-
-TOPIC = 5
+    from tests.sim.gmd.ledger import Life
+    from tests.sim.gmd.sender_side import Side
 
 
 class KilledError(BaseException):
@@ -76,41 +73,15 @@ class MortalReceiverArea(ModelReceiverArea):
             raise KilledError
 
 
-@dataclass
-class Wire:
-    """The live stream of one session to one receiver, and their control channel."""
+@dataclass(eq=False)
+class Channel:
+    """A control channel; the source may read what is in it after the receiver has left it."""
 
-    source: SourceProcess
-    receiver: ReceiverProcess
-    machine: GmdReceiver
-    gate: PlainGate
-    joined_at: int
     room: int
-    live: deque[tuple[int, int, int, bytes]] = field(default_factory=deque)
-    reached: int = 0
     is_open: bool = True
-    """Whether there is a channel."""
+    """Whether the receiver uses it."""
     to_source: deque[bytes] = field(default_factory=deque)
     to_receiver: tuple[deque[bytes], deque[bytes]] = field(default_factory=lambda: (deque(), deque()))
-    losing: int = 0
-    account: list[tuple[int, int]] = field(default_factory=list)
-    """Topic numbers of messages without a guarantee that were delivered, or of losses, as they came."""
-    ended: bool = False
-
-    def __post_init__(self) -> None:
-        self.reached = self.joined_at
-
-    def __hash__(self) -> int:
-        return id(self)
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
-
-    def break_channel(self) -> None:
-        """Loses what is on its way."""
-        self.is_open = False
-        for queue in (self.to_source, *self.to_receiver):
-            queue.clear()
 
     def send_to_source(self, message: bytes) -> bool:
         """Sends a control message."""
@@ -119,29 +90,107 @@ class Wire:
         self.to_source.append(message)
         return True
 
+    def clear(self) -> None:
+        """Loses what is on its way."""
+        for queue in (self.to_source, *self.to_receiver):
+            queue.clear()
+
+
+@dataclass(eq=False)
+class Stream:
+    """The live stream of one session to one receiver, named or anonymous."""
+
+    source: SourceProcess
+    joined_at: int
+    live: deque[tuple[int, int, int, bytes]] = field(default_factory=deque)
+    reached: int = 0
+    losing: int = 0
+    account: list[tuple[int, int]] = field(default_factory=list)
+    """Topic numbers that were delivered (1) or reported lost (0), as they came; on a wire, without guaranteed ones."""
+
+    def __post_init__(self) -> None:
+        self.reached = self.joined_at
+
+    def publish(self, random: Random, message: tuple[int, int, int, bytes], loss: float, doubled: float) -> None:
+        """Takes a message, loses it, or doubles it."""
+        if self.losing == 0 and random.random() < loss:
+            self.losing = random.randint(1, 6)
+        if self.losing:
+            self.losing -= 1
+            return
+        self.live.append(message)
+        if random.random() < doubled:
+            at = random.randint(max(1, len(self.live) - 3), len(self.live))
+            again = self.live[random.randrange(at)]
+            if again[2]:
+                self.live.insert(at, again)
+
+
+class AnonymousReceiver(Stream):
+    """Gets live messages only, and acknowledges nothing."""
+
+    def read(self) -> None:
+        """Reads the next live message."""
+        first, last, _, _ = self.live.popleft()
+        if first >= self.reached:
+            self.account += [(each, 0) for each in range(self.reached, first)]
+            self.account += [(each, 1) for each in range(first, last + 1)]
+            self.reached = last + 1
+
+
+@dataclass(eq=False)
+class Wire(Stream):
+    """The session of a source at a named receiver."""
+
+    receiver: ReceiverProcess = field(kw_only=True)
+    machine: GmdReceiver = field(kw_only=True)
+    gate: PlainGate = field(kw_only=True)
+    channel: Channel = field(kw_only=True)
+    known: Channel = field(kw_only=True)
+    """The channel that the machine knows."""
+    ended: bool = False
+
+    @property
+    def side(self) -> Side:
+        """The sender."""
+        return self.source.side
+
 
 class SourceProcess:
-    """One process of the source."""
+    """One process of a sender."""
 
-    def __init__(self, disk: SenderDisk, settings: SenderSettings, now_ns: int, random: Random, writes: int) -> None:
+    def __init__(self, side: Side, settings: SenderSettings, now_ns: int, random: Random, writes: int) -> None:
+        self.side = side
         self.topic_numbers: dict[int, tuple[int, int]] = {}
         self.upcoming = 0
         self.best_effort: set[int] = set()
-        self.wires: list[Wire] = []
-        self.area = MortalSenderArea(disk, segment=random.choice([0, 3, 10, 40]))
+        self.streams: list[Stream] = []
+        self.channels: list[Channel] = []
+        self.area = MortalSenderArea(side.disk, segment=random.choice([0, 3, 10, 40]))
         self.area.writes_left, self.area.is_after = writes, random.random() < 0.5
-        self.sender = GmdSender(self.area, TOPIC, settings, now_ns, topic_numbers=self.topic_numbers.get)
+        self.sender = GmdSender(self.area, side.topic_number, settings, now_ns, topic_numbers=self.topic_numbers.get)
 
     def send(self, peer: Hashable, message: bytes, is_bulk: bool) -> bool:
-        """Sends a control message to a receiver."""
-        assert isinstance(peer, Wire)
+        """Sends a control message to a receiver, which may have left the channel."""
+        assert isinstance(peer, Channel)
         lane = peer.to_receiver[is_bulk]
-        if not peer.is_open or len(lane) >= peer.room:
+        if len(lane) >= peer.room:
             return False
         lane.append(message)
         return True
 
-    def publish(self, random: Random, number: int, data: bytes, loss: float) -> None:
+    def open_channel(self, random: Random) -> Channel:
+        """Returns a new control channel."""
+        self.channels.append(Channel(random.choice([1, 4, 1000])))
+        return self.channels[-1]
+
+    def receive(self, channel: Channel, now_ns: int) -> None:
+        """Takes the next control message of a channel."""
+        found = gmd_messages.decode(channel.to_source.popleft())
+        assert isinstance(found, gmd_messages.GmdRequest)
+        self.sender.receive(channel, found, now_ns)
+
+    def publish(self, random: Random, number: int, data: bytes, loss: float, doubled: float) -> None:
         """Sends a message with the live stream."""
         first = self.upcoming
         fragments = random.choice([0, 0, 0, 2])
@@ -150,47 +199,46 @@ class SourceProcess:
             self.topic_numbers[number] = (first, self.upcoming - 1)
         else:
             self.best_effort.update(range(first, self.upcoming))
-        for wire in self.wires:
-            if wire.losing == 0 and random.random() < loss:
-                wire.losing = random.randint(1, 6)
-            if wire.losing:
-                wire.losing -= 1
-            else:
-                wire.live.append((first, self.upcoming - 1, number, data))
+        for stream in self.streams:
+            stream.publish(random, (first, self.upcoming - 1, number, data), loss, doubled)
 
 
 class ReceiverProcess:
-    """One process of a receiver; without a name it is anonymous."""
+    """One process of a named receiver, for one topic or, as one with a pattern, for several."""
 
     def __init__(
         self,
         name: str,
-        recorded: dict[tuple[str, int], Acknowledged],
+        recorded: dict[str, dict[tuple[str, int], Acknowledged]],
         settings: ReceiverSettings,
         instance: int,
-        ledger: Ledger,
         random: Random,
     ) -> None:
-        self.name, self.settings, self.instance, self.ledger, self.random = name, settings, instance, ledger, random
-        self.area = MortalReceiverArea(recorded)
-        self.streams = ReceivedStreams(self.area, settings)
-        self.life = Life(name, settings.unrecorded_max)
+        self.name, self.settings, self.instance, self.random = name, settings, instance, random
+        self.areas = {topic: MortalReceiverArea(known) for topic, known in recorded.items()}
+        self.streams = {topic: ReceivedStreams(area, settings) for topic, area in self.areas.items()}
+        self.lives: dict[Side, Life] = {}
         self.acknowledges = random.choice([1.0, 1.0, 0.5, 0.0])
-        self.refuses = random.choice([0.0, 0.0, 0.05])
-        self.held: list[tuple[ReceivedStream, int]] = []
+        self.refuses = random.choice([0.0, 0.0, 0.05, 0.3])
+        self.held: list[tuple[Side, ReceivedStream, int]] = []
         self.wires: list[Wire] = []
 
-    def join(self, source: SourceProcess, now_ns: int) -> Wire:
-        """Joins the session of a source."""
-        gate = PlainGate()
-        machine = GmdReceiver(self.name, TOPIC, self.instance, self.streams, self.settings, gate, now_ns)
-        wire = Wire(source, self, machine, gate, source.upcoming, self.random.choice([1, 4, 1000]))
+    def join(self, source: SourceProcess, now_ns: int) -> None:
+        """Joins the session of a source, if it has a topic of this receiver."""
+        side, gate = source.side, PlainGate()
+        if side.topic not in self.areas:
+            return
+        if side not in self.lives:
+            self.lives[side] = side.begin_life(self)
+        streams = self.streams[side.topic]
+        machine = GmdReceiver(self.name, side.topic_number, self.instance, streams, self.settings, gate, now_ns)
+        channel = source.open_channel(self.random)
+        wire = Wire(source, source.upcoming, receiver=self, machine=machine, gate=gate, channel=channel, known=channel)
         self.wires.append(wire)
-        source.wires.append(wire)
-        return wire
+        source.streams.append(wire)
 
     def read(self, wire: Wire, now_ns: int) -> None:
-        """Reads the next live message."""
+        """Reads the next live message; the machine has to know one that it got before."""
         first, last, number, data = wire.live.popleft()
         if first > wire.reached:
             self.lost(wire, wire.reached, first - 1, now_ns)
@@ -223,7 +271,7 @@ class ReceiverProcess:
                 self._deliver(wire, item.number, -1, -1, item.data, now_ns, item)
             else:
                 assert isinstance(item, GaveUp)
-                self.ledger.gave_up(item.first, item.last)
+                wire.side.ledger.gave_up(item.first, item.last)
 
     def _report(self, wire: Wire, first: int, last: int) -> None:
         wire.account += [(number, 0) for number in range(first, last + 1) if number in wire.source.best_effort]
@@ -231,7 +279,7 @@ class ReceiverProcess:
         if not wire.ended and (stream is None or stream.user is wire.machine):
             # A session that is over cannot tell which of its numbers come again in the next one.
             numbers = [each for each, (low, high) in wire.source.topic_numbers.items() if first <= high and low <= last]
-            self.ledger.lost(self.life, numbers)
+            wire.side.ledger.lost(self.lives[wire.side], numbers)
 
     def _deliver(
         self,
@@ -247,40 +295,41 @@ class ReceiverProcess:
             wire.account += [(each, 1) for each in range(first, last + 1)]
             return
         is_late = resent is not None and resent.is_late
-        self.ledger.deliver(self.life, number, data, is_resent=resent is not None, is_late=is_late)
+        side = wire.side
+        ledger, life = side.ledger, self.lives[side]
+        ledger.deliver(life, number, data, is_resent=resent is not None, is_late=is_late)
         stream = wire.machine.stream
         assert stream is not None
         draw = self.random.random()
         if draw < self.refuses:
-            self.refuse(wire.machine, number, now_ns)
+            ledger.refuse(life, number)
+            wire.machine.refuse(number, 0, now_ns)
         elif self.random.random() < self.acknowledges:
-            self.ledger.acknowledge(self.life, number)
+            ledger.acknowledge(life, number)
             stream.acknowledge(number, number)
         else:
-            self.held.append((stream, number))
-
-    def refuse(self, machine: GmdReceiver, number: int, now_ns: int) -> None:
-        """Refuses a message."""
-        self.ledger.refuse(self.life, number)
-        machine.refuse(number, 0, now_ns)
+            self.held.append((side, stream, number))
 
     def acknowledge_some(self, share: float) -> None:
         """Acknowledges messages that it has held, in any order."""
         self.random.shuffle(self.held)
         count = int(len(self.held) * share)
         now, self.held = self.held[:count], self.held[count:]
-        for stream, number in now:
-            self.ledger.acknowledge(self.life, number)
+        for side, stream, number in now:
+            side.ledger.acknowledge(self.lives[side], number)
             stream.acknowledge(number, number)
 
     def control(self, wire: Wire, urgent: bool, now_ns: int) -> None:
         """Takes the next control message."""
-        lane = wire.to_receiver[not urgent]
+        lane = wire.channel.to_receiver[not urgent]
         if lane:
             found = gmd_messages.decode(lane.popleft())
             assert isinstance(found, gmd_messages.GmdAnswer)
             wire.machine.receive(found, now_ns)
 
-    def turn(self, wire: Wire, now_ns: int, send: Callable[[bytes], bool]) -> int:
-        """Takes a turn."""
-        return wire.machine.turn(now_ns, send)
+    def turn(self, wire: Wire, now_ns: int) -> None:
+        """Takes a turn; it notices a new channel now."""
+        if wire.known is not wire.channel or (wire.machine.is_registered and not wire.channel.is_open):
+            wire.known = wire.channel
+            wire.machine.channel_lost(now_ns)
+        wire.machine.turn(now_ns, wire.channel.send_to_source)

@@ -378,3 +378,17 @@ def test_area_of_the_receiver_knows_more_than_a_source_that_lost_its_tail() -> N
     assert one.take() == [1, 2, 3, 4, 5]
     assert again.take() == [4]
     assert source.sender.pending == 0
+
+
+def test_a_live_message_that_comes_twice_is_dropped_also_while_it_is_held() -> None:
+    source = Source()
+    one = Receiver(source, settings=ReceiverSettings(held_messages_max=1))
+    source.run()
+    source.send(to=())
+    source.send()  # held behind the gap
+    source.send()  # asked for again: no room
+    assert one.machine.offer(2, 1, 1, 5, b"again") is Verdict.DROP
+    assert one.machine.offer(3, 2, 2, 5, b"again") is Verdict.DROP
+    source.run()
+    assert one.take() == [-1, 2, -3]
+    assert one.machine.offer(2, 1, 1, 5, b"again") is Verdict.DROP
