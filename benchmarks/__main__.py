@@ -28,6 +28,7 @@ from rich.table import Table
 from benchmarks import native
 from benchmarks.catching_up import CATCHING_UP
 from benchmarks.guaranteed import GUARANTEED
+from benchmarks.large import LARGE
 from benchmarks.recording import RECORDING
 from benchmarks.request_rows import REQUESTS
 from benchmarks.rows import BUDGETS, RATIO_ROWS, Row, native_figures
@@ -55,7 +56,7 @@ def main() -> int:
     if len(os.sched_getaffinity(0)) < 2:
         print("two processors are needed: one for the sender, one for the receivers", file=sys.stderr)
         return 2
-    every = [*BUDGETS, *REQUESTS, *CATCHING_UP, *STARTING, *RECORDING, *GUARANTEED, *UDP]
+    every = [*BUDGETS, *LARGE, *REQUESTS, *CATCHING_UP, *STARTING, *RECORDING, *GUARANTEED, *UDP]
     wanted = [row for row in every if arguments.only in row.name]
     peers = {row.beside for row in wanted}
     rows = [row for row in every if row in wanted or row.name in peers]

@@ -3,12 +3,35 @@
 import builtins
 from typing import Any
 
+class MemoryBudget:
+    """The limit on the memory of incomplete messages, which several controllers share."""
+
+    bytes: int
+    """The memory of incomplete messages now."""
+
+    def __init__(self, bytes_max: int) -> None:
+        """Begins with nothing in use."""
+
+    def reserve(self, message_bytes: int) -> bool:
+        """Reserves memory for a message; returns False when it would exceed the limit."""
+
+    def release(self, message_bytes: int) -> None:
+        """Returns the memory of a message to the budget."""
+
 class Assembly:
     """The memory of one message; each of its bytes has to be put exactly once."""
 
     total: int
     filled: int
     """Bytes put so far."""
+    first: int
+    """The number of the first fragment, where the demux puts fragments in order; so are the next three."""
+    piece_bytes: int
+    """The length of every fragment but the last, in bytes."""
+    send_ticks: int
+    """When the first fragment was sent."""
+    flags: int
+    """The flags of all fragments so far."""
 
     def __init__(self, total: int) -> None:
         """Allocates `total` bytes.

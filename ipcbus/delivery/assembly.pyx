@@ -1,13 +1,14 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, embedsignature=True
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=True
 """Puts the fragments of a message together; the stub has the documentation."""
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.object cimport PyObject
-from libc.stdint cimport uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy, memmove
 
 from ipcbus.wire._wire_layout cimport (
-    FLAG_GUARANTEED, FLAG_PROPERTIES, FLAG_REQUEST, GUARANTEED_HEADER_BYTES, REQUEST_HEADER_BYTES,
+    FLAG_GUARANTEED, FLAG_PROPERTIES, FLAG_REQUEST, GUARANTEED_HEADER_BYTES, MESSAGE_MAX, REQUEST_HEADER_BYTES,
+    FragmentHeader,
 )
 from ipcbus.wire.properties cimport block_check
 
@@ -15,6 +16,26 @@ cdef extern from "Python.h":
     int _PyBytes_Resize(PyObject **bytes, Py_ssize_t newsize) except -1
     void Py_INCREF(PyObject *o) noexcept
     void Py_DECREF(PyObject *o) noexcept
+
+
+cdef enum:
+    OWN_BYTES = 512     # about the memory of an incomplete message besides its bytes
+
+
+cdef class MemoryBudget:
+    def __init__(self, uint64_t bytes_max):
+        self.bytes_max = bytes_max
+
+    cpdef bint reserve(self, uint64_t message_bytes):
+        # A message as long as the limit fits, so its own overhead does not count.
+        if self.bytes + message_bytes > self.bytes_max:
+            return False
+        self.bytes += message_bytes + OWN_BYTES
+        return True
+
+    cpdef int release(self, uint64_t message_bytes) except -1:
+        self.bytes -= message_bytes + OWN_BYTES
+        return 0
 
 
 cdef class Assembly:
@@ -32,6 +53,12 @@ cdef class Assembly:
             self.filled += view.len
         finally:
             PyBuffer_Release(&view)
+
+    cdef void put_next(self, const char *piece, uint32_t length, int flags) noexcept:
+        """Copies the fragment that `is_next` has found."""
+        memcpy(PyBytes_AS_STRING(self.own) + self.filled, piece, length)
+        self.filled += length
+        self.flags |= flags
 
     def bytes(self):
         if self.filled != self.total:
@@ -73,3 +100,21 @@ cdef class Assembly:
             return request, gmd_number, block, <bytes>value
         finally:
             Py_DECREF(value)
+
+
+cdef Assembly open_assembly(
+    MemoryBudget budget, const FragmentHeader *header, uint32_t length, uint64_t sequence, uint64_t send_ticks
+):
+    """Returns an assembly in order for the first fragment of a message; None when it is not one, or has no memory."""
+    cdef Assembly assembly
+    if header.first != sequence or header.offset or header.total > MESSAGE_MAX or length >= header.total:
+        return None
+    if not budget.reserve(header.total):
+        return None
+    try:
+        assembly = Assembly(header.total)
+    except MemoryError:
+        budget.release(header.total)
+        return None
+    assembly.first, assembly.piece_bytes, assembly.send_ticks = sequence, length, send_ticks
+    return assembly

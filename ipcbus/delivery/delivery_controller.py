@@ -54,6 +54,8 @@ _UNSEEN = 64
 class DeliveryController(Controller):
     """Delivers one topic of one session; the receivers of the topic share it."""
 
+    _budget: ReassemblyBudget
+
     def __init__(
         self,
         origin: Origin,
@@ -79,6 +81,7 @@ class DeliveryController(Controller):
         """
         super().__init__(origin, topic_number)
         self.rules = rules
+        self.reassembles = rules.ordered != RAW
         self.floor = floor
         self.resumed_at: int | None = None
         self.started = self.ended = False
@@ -187,13 +190,14 @@ class DeliveryController(Controller):
     def forget(self) -> None:
         """Releases what it has buffered, as it is not used any more; what arrives later is not buffered."""
         self._forgotten = True
+        self._take_over_assembly()
         self._update_counts()
 
     # ------------------------------------------------------------------ numbers
 
     def _sync(self) -> None:
         """Takes over what the compiled parts have done since the last call."""
-        if self.fast_path:
+        if self._take_over_assembly() or self.fast_path:
             self._next = self.expected
         elif self._gaps and self.retransmitted_next > self._gaps.first:
             self._next = max(self._next, self.retransmitted_next)
@@ -202,6 +206,14 @@ class DeliveryController(Controller):
         if self.skips_live and self.expected > self._skipped_from:
             until, self.expected = self.expected, self._skipped_from
             self._open_gap(until, 0)
+
+    def _take_over_assembly(self) -> bool:
+        """Takes over the message of which compiled code has put some fragments; returns whether there was one."""
+        assembly = self.take_assembly()
+        if assembly is None:
+            return False
+        self._partials[assembly.first] = Partial.from_assembly(assembly)
+        return True
 
     def _start_at(self, sequence: int) -> None:
         self.started = True

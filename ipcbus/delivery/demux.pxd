@@ -1,6 +1,7 @@
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
+from ipcbus.delivery.assembly cimport Assembly, MemoryBudget
 from ipcbus.delivery.received_message cimport Message, Origin
 from ipcbus.delivery.sink cimport Sink
 from ipcbus.wire._wire_layout cimport MessageHeader
@@ -25,6 +26,9 @@ cdef class Controller:
     cdef public dict _order_map         # the messages that wait: flags, bytes and times by number
     cdef public long _delivered         # messages that were delivered outside of the demux
     cdef public long may_wait           # how many of the next live messages may go into the order map without Python
+    cdef public MemoryBudget _budget    # of incomplete messages
+    cdef public bint reassembles        # fragments in order are put together here, not delivered as they are
+    cdef Assembly assembly              # the message whose next fragment is `expected`; None without one
     cdef readonly list sinks
     cdef Sink single_sink               # the one sink, when there is exactly one
     cdef bint pulls                     # one of the sinks may be full
@@ -91,6 +95,7 @@ cdef class Demux:
     cdef uint64_t sent_ticks(self, const MessageHeader *header, uint32_t length, uint32_t word) noexcept
     cdef void finish_record(self) noexcept
     cdef void show_counters(self) noexcept
+    cpdef show_tally(self)
 
 
 cdef inline bint has_nothing(Demux demux) noexcept:

@@ -1,10 +1,11 @@
 """Reads datagrams and gives each message to its topic's receivers: the demux, and the fast half of its controllers.
 
-Messages in order, with nothing missing, stay in compiled code. All others go to `Controller.take_slowly`.
+Messages and fragments in order, with nothing missing, stay in compiled code. All others go to `Controller.take_slowly`.
 """
 
 from collections.abc import Sequence
 
+from ipcbus.delivery.assembly import Assembly, MemoryBudget
 from ipcbus.delivery.received_message import Message, Origin
 from ipcbus.delivery.sink import Sink
 from ipcbus.delivery.slow_path import Failures, SlowPath, Upstream
@@ -48,16 +49,25 @@ class Controller:
     """The number after the range of missing numbers that begins with `retransmitted_next`."""
     published_ticks: int
     """When the datagram of a `take_slowly` call was published."""
+    reassembles: bool
+    """Whether fragments in order are put together in compiled code; false where they are delivered as they are."""
     sinks: list[Sink]
     may_wait: int
     """How many of the next live messages, if plain, may go into the order map without a call of `take_slowly`."""
     _next: int
     _order_map: dict[int, tuple[int, bytes, tuple[int, int]]]
     _delivered: int
+    _budget: MemoryBudget | None
 
     def __init__(self, origin: Origin, topic_number: int) -> None: ...
     def set_sinks(self, sinks: Sequence[Sink]) -> None:
         """Sets the sinks that get the messages, in this order."""
+
+    def take_assembly(self) -> Assembly | None:
+        """Returns the message of which compiled code has put some fragments, which is then the caller's.
+
+        Its next fragment has the number `expected`, and `fast_path` is false. None without such a message.
+        """
 
     def take_slowly(self, sequence: int, flags: int, payload: memoryview, send_ticks: int, now_ns: int) -> int:
         """Takes a message that is not complete or not in order.

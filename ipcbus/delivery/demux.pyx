@@ -33,14 +33,12 @@ cdef extern from "Python.h":
 
 cdef enum:
     UNUSUAL = FLAG_FRAGMENT | FLAG_TSNI | FLAG_PROPERTIES | FLAG_REQUEST | FLAG_GUARANTEED
-
     DROPPED_NUMBER = -1
     IN_PLACE_NUMBER = -2
+    NOT_NEXT = -1       # of take_fragment
 
 cdef uint64_t ANY_NUMBER = <uint64_t>1 << 40
-
-DROPPED = DROPPED_NUMBER
-IN_PLACE = IN_PLACE_NUMBER
+DROPPED, IN_PLACE = DROPPED_NUMBER, IN_PLACE_NUMBER
 
 
 cdef class Tally:
@@ -69,6 +67,10 @@ cdef class Controller:
             if sink.pulls and not sink.closed and sink_is_full(sink):
                 return True
         return False
+
+    def take_assembly(self):
+        assembly, self.assembly = self.assembly, None
+        return assembly
 
     def take_slowly(self, uint64_t sequence, int flags, payload, uint64_t send_ticks, int64_t now_ns):
         raise NotImplementedError("this controller takes only messages in order")
@@ -226,7 +228,7 @@ cdef class Demux:
         _atomics.store_relaxed64(&self.r.slot.lbm_msgs_rcved, self.messages)
         _atomics.store_relaxed64(&self.r.slot.lbm_msgs_no_topic_rcved, self.no_topic)
 
-    def show_tally(self):
+    cpdef show_tally(self):
         cdef Tally tally = self.tally
         self.messages += tally.completed
         tally.completed = 0
@@ -463,9 +465,13 @@ cdef class Demux:
                     self.show_tally()
                 controller.deliver(message, self.slow_path)
                 return 1
+        if flags & FLAG_FRAGMENT and sequence == controller.expected:
+            given = take_fragment(self, controller, start, length, flags, sequence, sent_ticks)
+            if given != NOT_NEXT:
+                return given
         payload = PyMemoryView_FromMemory(start, length, PyBUF_READ)
+        controller.published_ticks = self.published_ticks
         try:
-            controller.published_ticks = self.published_ticks
             given = controller.take_slowly(sequence, flags, payload, sent_ticks, self.now_ns)
         finally:
             payload.release()
@@ -589,3 +595,6 @@ cdef class Demux:
         else:
             message.detach()
         return 0
+
+
+include "fragments_in_order.pxi"

@@ -103,6 +103,15 @@ class Partial:
         self.flags = 0
         self._assembly = Assembly(fragment.total)
 
+    @classmethod
+    def from_assembly(cls, assembly: Assembly) -> Partial:
+        """Returns the message whose first fragments compiled code has put in order."""
+        partial = cls.__new__(cls)
+        last = assembly.first - 1 - -assembly.total // assembly.piece_bytes
+        partial.span = Fragment(assembly.first, last, 0, assembly.total, assembly.piece_bytes, memoryview(b""))
+        partial.send_ticks, partial.flags, partial._assembly = assembly.send_ticks, assembly.flags, assembly
+        return partial
+
     def put(self, fragment: Fragment, flags: int, send_ticks: int) -> bool:
         """Adds a fragment; returns whether the message is complete now."""
         if fragment.offset == 0:

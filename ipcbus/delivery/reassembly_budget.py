@@ -5,8 +5,7 @@ from __future__ import annotations
 import heapq
 from typing import Protocol
 
-_PARTIAL_BYTES = 512
-"""About the memory of an incomplete message besides its bytes."""
+from ipcbus.delivery.assembly import MemoryBudget
 
 
 class Holder(Protocol):
@@ -20,7 +19,7 @@ class Holder(Protocol):
         """Gives up its first gap, because the context has buffered too much."""
 
 
-class ReassemblyBudget:
+class ReassemblyBudget(MemoryBudget):
     """The limits that all delivery controllers of a context share.
 
     Attributes:
@@ -35,8 +34,9 @@ class ReassemblyBudget:
             entries_max: option delivery_control_maximum_total_map_entries; 0 for no limit.
             bytes_max: option delivery_control_maximum_reassembly_bytes.
         """
-        self._entries_max, self._bytes_max = entries_max, bytes_max
-        self.entries = self.bytes = 0
+        super().__init__(bytes_max)
+        self._entries_max = entries_max
+        self.entries = 0
         self._openings = 0
         self._with_gaps: set[Holder] = set()
         self._heap: list[tuple[int, Holder]] = []  # a heap; each holder once, perhaps with a gap that is closed
@@ -79,15 +79,3 @@ class ReassemblyBudget:
     def room(self) -> int:
         """How many more entries the limit allows."""
         return self._entries_max - self.entries if self._entries_max else 1 << 30
-
-    def reserve(self, message_bytes: int) -> bool:
-        """Reserves memory for a message; returns False when it would exceed the limit."""
-        # A message as long as the limit fits, so its own overhead does not count.
-        if self.bytes + message_bytes > self._bytes_max:
-            return False
-        self.bytes += message_bytes + _PARTIAL_BYTES
-        return True
-
-    def release(self, message_bytes: int) -> None:
-        """Returns the memory of a message to the budget."""
-        self.bytes -= message_bytes + _PARTIAL_BYTES

@@ -46,6 +46,10 @@ cdef class Message:
 
 cdef Message own_message(Origin origin, const char *start, Py_ssize_t length, uint64_t sequence, int flags,
                          uint64_t send_ticks)
+cpdef Message whole_message(
+    Origin origin, bytes own, uint64_t first, uint64_t last, int flags, uint64_t send_ticks, fragment, bytes block=*,
+    uint64_t published_ticks=*, request=*, uint64_t gmd_number=*,
+)
 cdef Message message_with_front(Origin origin, const char *start, Py_ssize_t length, uint64_t sequence, int flags,
                                 uint64_t send_ticks)
 

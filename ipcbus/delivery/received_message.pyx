@@ -328,7 +328,7 @@ cdef Message message_with_front(Origin origin, const char *start, Py_ssize_t len
     return message
 
 
-def whole_message(
+cpdef Message whole_message(
     Origin origin, bytes own, uint64_t first, uint64_t last, int flags, uint64_t send_ticks, fragment, bytes block=None,
     uint64_t published_ticks=0, request=None, uint64_t gmd_number=0,
 ):

@@ -116,6 +116,7 @@ class RecoveringController(DeliveryController):
         self.floor = main.boundary if in_order and not limited else main.stopped_before or 0
         self.begin_late_join(now_ns)
         if not in_order:
+            main._take_over_assembly()
             spans = [(partial.span.first, partial.span.last) for partial in main._partials.values()]
             for first, last in [*main._gaps.ranges(), *spans]:
                 self._gaps.drop(first, last)

@@ -24,29 +24,34 @@ def python_calls(run: Callable[[], object], *public: str) -> int:
     Timers come due in between, so the best of some rounds counts.
     """
 
-    def count() -> int:
-        calls = 0
-
-        def note(frame: Any, event: str, _: object) -> None:  # noqa: ANN401 - whatever the interpreter gives
-            nonlocal calls
-            calls += event == "call" and frame.f_code.co_name not in public
-
-        gc.disable()  # other packages call back when it collects
-        sys.setprofile(note)
-        try:
-            for _ in range(TURNS):
-                run()
-        finally:
-            sys.setprofile(None)
-            gc.enable()
-        return calls
+    def turns() -> None:
+        for _ in range(TURNS):
+            run()
 
     least = TURNS
     for _ in range(ROUNDS):
-        least = min(least, count())
+        least = min(least, calls_in(turns, *public, "turns"))
         if not least:
             break
     return least
+
+
+def calls_in(run: Callable[[], object], *public: str) -> int:
+    """Returns how many Python functions besides `public` ones a call of `run` calls."""
+    calls = 0
+
+    def note(frame: Any, event: str, _: object) -> None:  # noqa: ANN401 - whatever the interpreter gives
+        nonlocal calls
+        calls += event == "call" and frame.f_code.co_name not in public
+
+    gc.disable()  # other packages call back when it collects
+    sys.setprofile(note)
+    try:
+        run()
+    finally:
+        sys.setprofile(None)
+        gc.enable()
+    return calls
 
 
 class Stand:
@@ -118,3 +123,35 @@ def test_a_message_calls_its_callback_only(context: ipcbus.Context) -> None:
 
     assert python_calls(turn, "turn", "process_events", "on_message") == 0
     assert len(got) % TURNS == 2  # the first message, and the beginning of the source
+
+
+@pytest.mark.parametrize(("datagram", "length"), [(500, 440_000), (65535, 2_900_000)])
+def test_fragments_call_the_callback_of_their_message_only(domain: str, datagram: int, length: int) -> None:
+    got: list[bytes] = []
+
+    def on_message(message: ipcbus.Message) -> None:
+        got.append(message.data)
+
+    sending = {"transport_lbtipc_datagram_max_size": datagram}
+    with (
+        ipcbus.Context({"context": sending}, domain=domain) as sender,
+        ipcbus.Context({"context": mode_options("sequential")}, domain=domain) as context,
+    ):
+        receiver = context.receiver("t", on_message)
+        source = sender.source("t")
+        receiver.wait_for_sources(1, GIVE_UP_S)
+        sent = bytes(range(250)) * (length // 250)
+
+        def until_whole() -> None:
+            while len(got) < whole:
+                context.process_events(0)
+
+        least = TURNS
+        for _ in range(ROUNDS):
+            source.send(sent, flush=True)
+            whole = len(got) + 1 + (not got)  # the beginning of the source comes first
+            least = min(least, calls_in(until_whole, "until_whole", "process_events", "on_message"))
+            if not least:
+                break
+        assert least == 0
+        assert set(got) == {b"", sent}

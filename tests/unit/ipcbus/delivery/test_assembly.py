@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ipcbus.delivery.assembly import Assembly
+from ipcbus.delivery.assembly import Assembly, MemoryBudget
 from ipcbus.wire.properties import pack
 from ipcbus.wire.wire_layout import FLAG_GUARANTEED, FLAG_PROPERTIES, FLAG_REQUEST
 
@@ -97,3 +97,11 @@ def test_a_guaranteed_message_without_its_number_is_not_whole(whole: bytes) -> N
     assembly = Assembly(len(whole))
     assembly.put(0, whole)
     assert assembly.parts(FLAG_GUARANTEED) is None
+
+
+def test_a_budget_gives_what_was_released() -> None:
+    budget = MemoryBudget(1000)
+    assert budget.reserve(900)
+    assert not budget.reserve(900)
+    budget.release(900)
+    assert budget.reserve(1000)

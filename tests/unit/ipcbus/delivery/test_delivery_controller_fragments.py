@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ipcbus.delivery.delivery_controller import DeliveryController
 from ipcbus.delivery.message_types import FragmentInfo
 from ipcbus.delivery.reassembly_budget import ReassemblyBudget
 from ipcbus.wire.wire_layout import FLAG_END_BATCH, FLAG_START_BATCH
@@ -270,3 +271,42 @@ def test_a_message_of_another_size_within_one_ends_it(ordered: int) -> None:
     items[1] = fragment(2, 1, 8, len(message(1, 4)) + 1, items[1].payload[16:])
     assert desk.feed(whole(0), *items, whole(5)) == data(0) + lost(1, 2, 3, 4) + data(5)
     assert desk.tally.malformed == 0
+
+
+def test_compiled_code_puts_fragments_in_order_together(ordered: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk(ordered=ordered)
+    desk.feed(whole(0))
+    first, second, third, fourth = pieces(1, 4)
+    # The extension type cannot be patched, and this class calls it for what is not in order.
+    monkeypatch.delattr(DeliveryController, "take_slowly")
+    assert desk.feed(first, second) == []
+    assert (desk.tally.reassembly_bytes, desk.budget.bytes > 0) == (len(message(1, 4)), True)
+    assert desk.feed(third) == []
+    assert desk.feed(fourth) == together(1, 4)
+    assert (desk.tally.fragments_rcved, desk.tally.msgs_reassembled, desk.budget.bytes) == (4, 1, 0)
+    assert desk.topic.fast_path
+
+
+@pytest.mark.parametrize("end", ["lost", "given up", "finished", "forgotten"])
+def test_what_compiled_code_has_put_together_is_not_forgotten(ordered: int, end: str) -> None:
+    desk = Desk(ordered=ordered)
+    desk.feed(whole(0))
+    desk.feed(*pieces(1, 4)[:2])
+    if end == "lost":
+        assert desk.feed(whole(4)) == [*lost(1, 2, 3), *data(4)]
+    elif end == "given up":
+        assert desk.feed(whole(3)) == [*lost(1, 2), *data(3)]
+    elif end == "finished":
+        assert desk.end(5) == [*lost(1, 2, 3, 4), ("EOS",)]
+    else:
+        desk.topic.forget()
+    assert (desk.tally.reassembly_bytes, desk.budget.bytes) == (0, 0)
+
+
+def test_a_gap_in_a_message_that_compiled_code_has_begun_is_filled(ordered: int) -> None:
+    desk = Desk(ordered=ordered, recovery_ns=LONG)
+    desk.feed(whole(0))
+    first, second, third, fourth = pieces(1, 4)
+    assert desk.feed(first, third, fourth) == []
+    assert desk.feed(second) == together(1, 4)
+    assert desk.feed(*pieces(5, 3)) == together(5, 3)
