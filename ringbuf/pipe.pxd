@@ -29,3 +29,4 @@ cdef class Pipe:
     cdef void copy_out(self, uint64_t offset, char *place, uint64_t length) noexcept
     cdef int64_t next_length(self)
     cdef bint end_frame(self, uint64_t length) except? True
+    cdef bint has_news(self)

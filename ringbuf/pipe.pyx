@@ -143,14 +143,16 @@ cdef class Pipe:
         self.copy_out(0, PyBytes_AS_STRING(frame), length)
         return frame if self.end_frame(length) else None
 
+    cdef bint has_news(self):
+        """Returns whether there is the end, or room that the last `put` missed."""
+        if self.waits and not self.is_damaged() and self.room() >= <int64_t>(self.capacity // 2):
+            return True
+        return _atomics.load_acquire32(&self.incoming.closed) != 0  # SYNC ended
+
     def ready(self):
         if self.is_damaged():
             return False
-        if self.waits and self.room() >= <int64_t>(self.capacity // 2):
-            return True
-        if _atomics.load_acquire64(&self.incoming.written) != self.read:  # SYNC frames
-            return True
-        return _atomics.load_acquire32(&self.incoming.closed) != 0  # SYNC ended
+        return _atomics.load_acquire64(&self.incoming.written) != self.read or self.has_news()  # SYNC frames
 
     @property
     def is_unread(self):

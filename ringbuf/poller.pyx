@@ -78,13 +78,24 @@ cdef class Poller:
                 return True
         return False
 
+    cdef long take_words(self) except -1:
+        """Handles the words that have changed, and notes whether Python has to look; returns the number of messages."""
+        cdef WatchedWord word
+        cdef long messages = 0
+        self.stuck = False
+        if not self.any_word_changed():
+            return 0
+        for each in self.words:
+            word = <WatchedWord>each
+            if _atomics.load_acquire64(word.word) != word.seen[0]:
+                messages += word.take()
+                self.stuck |= word.stuck
+        return messages
+
     cdef bint wait(self, uint64_t loops, uint64_t until_ticks, uint32_t clock) noexcept nogil:
         cdef uint64_t n = 0
         while n < loops and not self.poked:
-            if self.any_ready():
-                return True
-            if self.any_word_changed():
-                self.poked = 1      # so that the pump returns to the event loop, which looks at the words
+            if self.any_ready() or self.any_word_changed():
                 return True
             _atomics.pause()
             n += 1

@@ -11,3 +11,6 @@ cdef class WatchedWord:
     cdef const uint64_t *seen   # what the word was when its owner looked last
     cdef uint64_t zero
     cdef object keeps           # keeps both of them
+    cdef bint stuck             # what the last `take` found is for Python
+
+    cdef long take(self) except -1

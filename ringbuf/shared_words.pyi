@@ -42,7 +42,12 @@ class SharedWords:
         """Returns a 64-bit word to be watched until it is not 0."""
 
 class WatchedWord:
-    """A 64-bit word of a mapping at which a spinning context looks (`Poller.watch`)."""
+    """A 64-bit word of a mapping at which a spinning context looks (`Poller.watch`).
+
+    A compiled class that inherits from this one may handle a change in compiled code: its `take` does so, returns the
+    number of messages that the application got, and sets `stuck` if something is left for Python. The driver calls
+    `take` when the word has changed, and holds the interpreter lock. Here, all is left for Python.
+    """
 
     def changed(self) -> bool:
         """Returns whether there is something to do: the word differs from its value when it was looked at last."""

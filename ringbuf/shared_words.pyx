@@ -71,5 +71,9 @@ cdef class WatchedWord:
     def __init__(self):
         raise TypeError("use SharedWords.watched or Pipe.watched")
 
+    cdef long take(self) except -1:
+        self.stuck = True
+        return 0
+
     def changed(self):
         return _atomics.load_acquire64(self.word) != self.seen[0]

@@ -130,8 +130,9 @@ class Pump:
     def watch(self, demuxes: Sequence[Demux], words: Sequence[WatchedWord] = ()) -> None:
         """Sets the sessions to read, and words whose change ends a wait and every call of `run` and `turn`."""
 
-    def word_changed(self) -> bool:
-        """Returns whether one of the watched words has changed."""
+    @property
+    def stuck(self) -> bool:
+        """Whether the last pass left a watched word that has changed to Python."""
 
     def run(self, timeout_ns: int, loops: int, once: bool) -> int:
         """Delivers messages until a limit is reached; for the driver only.

@@ -230,8 +230,9 @@ cdef class Pump:
                 now, min(until, due, now + <uint64_t>(SLICE_S / tick_s)), self.loops if seconds > 0 else 0, True,
                 sink is not None,
             )
-            if more == 0 and self.look is not None and self.poller.any_word_changed():
+            if more == 0 and self.look is not None and self.poller.stuck:
                 more = self.look()
+                self.poller.stuck = self.poller.any_word_changed()
             if self.asleep:
                 self.wake_up()  # a message first
             handled[0] += more
@@ -266,7 +267,7 @@ cdef class Pump:
             calm = self.arm(True)
         if not barrier():  # SYNC park
             timeout_ms = min(timeout_ms, UNFENCED_MS)
-        if not calm or self.poller.any_ready() or self.must_stop():
+        if not calm or self.poller.any_ready() or self.poller.any_word_changed() or self.must_stop():
             return 0
         with nogil:
             count = epoll_wait(self.epoll_fd, events, EVENTS_MAX, timeout_ms)
@@ -308,11 +309,12 @@ cdef class Pump:
         """Returns whether Python has to run a turn, whatever the time."""
         return (
             _atomics.load_acquire64(&self.wanted) & PYTHON_BITS or self.attention or self.pending_error is not None
-            or self.poller.any_word_changed()
+            or self.poller.stuck
         )
 
-    def word_changed(self):
-        return self.poller.any_word_changed()
+    @property
+    def stuck(self):
+        return self.poller.stuck
 
     def watch(self, demuxes, words=()):
         cdef Demux demux
@@ -331,7 +333,7 @@ cdef class Pump:
         cdef uint32_t clock = clock_kind()
         cdef uint64_t now
         cdef Poller poller = self.poller
-        cdef long total = 0, handled, taken, fruitless = 0
+        cdef long total = 0, handled, taken, frames, fruitless = 0
         cdef bint ready
         cdef Demux demux
         cdef int k
@@ -354,7 +356,10 @@ cdef class Pump:
                     self.attention = True
                 if self.pending_error is not None:
                     return total + handled
-            total += handled
+            frames = poller.take_words()
+            total += handled + frames
+            if self.pending_error is not None:
+                return total
             if taken > 1 and not pulls:
                 # In a stream, a reader close behind the writer takes each cache line from it; some distance helps both.
                 for k in range(CAUGHT_UP_PAUSES):
@@ -365,12 +370,12 @@ cdef class Pump:
                 if began:
                     self.adapt(taken, now - began)
                 began = now
-            if self.attention or poller.poked or (once and total) or poller.any_word_changed():
+            if self.attention or poller.poked or (once and total) or poller.stuck:
                 poller.poked = 0
                 return total
-            if taken:
+            if taken or frames:
                 fruitless = 0
-                if now >= until:
+                if (now if taken else read_ticks(clock)) >= until:
                     return total
                 continue
             fruitless += 1

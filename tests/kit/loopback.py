@@ -35,7 +35,7 @@ class Loopback:
         for context in self.contexts:
             if context._id == address.context_id and not context._closed:
                 with context._event_loop.driver_lock():
-                    context._sending_sessions.requests.responded(found.request, found.data)
+                    context._sending_sessions.requests.responses.respond(found.request, found.data)
                 return True
         raise gone(address)
 

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ipcbus.delivery.pump import Pump
+from ipcbus.recovery.control_channel import ControlChannel
 from ipcbus.resolution.local import object_names
+from ipcbus.runtime.sending.response_taker import ResponseTaker
 from ipcbus.transport.ring.pipe_link import CHANNEL
 from ipcbus.transport.ring.ring_receiver import RingReceiver
 from ipcbus.transport.ring.session_pipes import SessionPipes
+from ipcbus.wire import control_messages
 from ringbuf import segment
 from ringbuf.doorbell import Doorbell
 from ringbuf.shared_words import SharedWords
 from tests.kit.sessions import SMALL, Pair
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ipcbus.transport.receiving_session import ReceivingSession
-    from ipcbus.transport.ring.pipe_link import ReceiverPipeLink
+    from ipcbus.transport.ring.pipe_link import PipeLink, ReceiverPipeLink
+    from ipcbus.transport.ring.response_frames import ResponseWriter
     from ipcbus.transport.ring.session_pipes import SourcePipeLink
 
 QUEUE = 4096
@@ -64,6 +71,10 @@ class PipeStage:
         """The channel word of a slot without number and generation."""
         return self.words.load64(self.pair.sending.channel.slots.offset(slot) + CHANNEL) & 0xFF
 
+    def take_with(self, respond: Callable[[int, bytes | memoryview], int]) -> None:
+        """Hands the responses to a function."""
+        self.pipes.inlet.hand(control_messages.RESPONSE, ResponseTaker(respond, lambda _: None))
+
     def names(self) -> list[str]:
         """The pipes that have names."""
         found = segment.names(object_names.context_prefix(self.domain, 7))
@@ -76,3 +87,29 @@ class PipeStage:
         self.pair.close()
         self.bell_of_source.close()
         self.bell_of_receiver.close()
+
+
+def channel(link: PipeLink) -> ControlChannel:
+    """A control channel over a link."""
+    return ControlChannel(link, queue_max=1 << 20, message_max=1 << 20)
+
+
+def writer(link: ReceiverPipeLink, over: ControlChannel | None = None, pump: Pump | None = None) -> ResponseWriter:
+    """The short way over an open link, of a context in sequential mode that no thread drives."""
+    made = link.response_writer(over or channel(link), pump or Pump(), sequential=True)
+    assert made is not None
+    return made
+
+
+def taken(stage: PipeStage) -> tuple[list[tuple[int, bytes]], bool]:
+    """The responses that the source takes in one call, and whether there is something else."""
+    got: list[tuple[int, bytes]] = []
+
+    def respond(number: int, data: bytes | memoryview) -> int:
+        got.append((number, bytes(data)))
+        return 1
+
+    stage.take_with(respond)
+    messages, more = stage.pipes.inlet.take_now()
+    assert messages == len(got)
+    return got, more

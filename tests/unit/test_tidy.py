@@ -45,7 +45,7 @@ TESTED_ELSEWHERE: dict[str, str] = {
     ),
     "conformance/test_requests.py": (
         "ipcbus/runtime/receiving/receiver_channels.py ipcbus/runtime/receiving/response_sessions.py "
-        "ipcbus/runtime/receiving/responses.py"
+        "ipcbus/runtime/receiving/responses.py ipcbus/runtime/sending/response_taker.pyx"
     ),
     "conformance/test_udp_limits.py": "ipcbus/transport/udp/udp_plan.py",
     "conformance/test_udp_losses.py": "ipcbus/transport/udp/udp_receiver.py ipcbus/transport/udp/udp_sender.py",

@@ -176,7 +176,7 @@ class EventLoop(DriverLock):
         self.watch(self._watched)
 
     def _look(self) -> None:
-        if self.pump.word_changed() and not self.quiet:
+        if self.pump.stuck and not self.quiet:
             self._work.look()
 
     def poll(self) -> int:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ipcbus.config import ContextOptions
     from ipcbus.recovery.frame_link import FrameLink
     from ipcbus.runtime.sending.guaranteed_sources import GuaranteedSources
+    from ipcbus.runtime.sending.response_taker import ResponseTaker
     from ipcbus.transport.sending_session import SendingSession
     from ringbuf.shared_words import WatchedWord
 
@@ -39,7 +40,7 @@ class SessionChannels:
         self,
         session: SendingSession,
         options: ContextOptions,
-        respond: Callable[[int, bytes | memoryview], object],
+        responses: ResponseTaker,
         called: Callable[[], object],
         guaranteed: GuaranteedSources,
     ) -> None:
@@ -50,8 +51,8 @@ class SessionChannels:
             time_share=options.retransmit_time_share / 100, message_max=options.control_channel_message_maximum
         )
         self.retransmitter = Retransmitter(settings)
-        self._session, self._options, self._respond = session, options, respond
-        self._calls = self.pipes.watched()
+        self._session, self._options, self._responses = session, options, responses
+        self.pipes.inlet.hand(control_messages.RESPONSE, responses)
         self._called, self._called_ns = called, -_CALLED_NS
         self._clients_changes, self._came_ns = 0, -_CAME_NS
         self._udp_links: list[UdpLink] = []
@@ -80,12 +81,11 @@ class SessionChannels:
     def look(self) -> bool:
         """Takes the messages of the receivers that called; returns whether more of them wait."""
         links: list[FrameLink] = []
-        if self._calls.changed():
+        if self.pipes.inlet.changed():
             self._called_ns = time.monotonic_ns()  # before the calls are taken, for a thread that closes a source
-            if self.pipes.take_responses(self._respond):
-                with self._lock:
-                    links += [] if self._closed else self.pipes.look()
-                self._forget_ended()  # before what a new receiver in the same slot has sent
+            with self._lock:
+                links += [] if self._closed else self.pipes.look()
+            self._forget_ended()  # before what a new receiver in the same slot has sent
         if self._udp_called:
             self._udp_called = False  # first: another thread may set it meanwhile
             udp_sender = self._session.udp_sender
@@ -164,7 +164,7 @@ class SessionChannels:
 
     def is_recovering(self, topic: int, now_ns: int) -> bool:
         """Returns whether a receiver gets messages of a topic, or may be about to ask for them."""
-        if self.pipes.watched().changed() or now_ns - self._called_ns < _CALLED_NS:
+        if self.pipes.inlet.changed() or now_ns - self._called_ns < _CALLED_NS:
             return True
         return self._is_recovering_over_udp(now_ns) or self.retransmitter.busy(now_ns, topic)
 
@@ -199,7 +199,7 @@ class SessionChannels:
                 return channel.behind
             found = control_messages.decode_response(message)
             if found is not None:
-                self._respond(*found)
+                self._responses.respond(*found)
                 continue
             if gmd_messages.is_gmd(message):
                 self._guaranteed.take(self._session, id(link), message)
@@ -219,7 +219,7 @@ class ControlChannels:
     def __init__(
         self,
         options: ContextOptions,
-        respond: Callable[[int, bytes | memoryview], object],
+        responses: ResponseTaker,
         hurry: Callable[[], object],
         guaranteed: GuaranteedSources,
     ) -> None:
@@ -227,12 +227,12 @@ class ControlChannels:
 
         Args:
             options: the options of the context.
-            respond: gets the number of a request and each response to it.
+            responses: takes the responses to requests.
             hurry: makes the event loop call `turn` soon; any thread calls this.
             guaranteed: takes the messages of guaranteed delivery.
         """
         self._guaranteed = guaranteed
-        self._options, self._respond, self._hurry = options, respond, hurry
+        self._options, self._responses, self._hurry = options, responses, hurry
         self.is_called = False
         """Whether clients over UDP have called, so that `look` is due."""
         self._sessions: dict[SendingSession, SessionChannels] = {}
@@ -244,7 +244,7 @@ class ControlChannels:
     def add(self, session: SendingSession) -> None:
         """Serves a session from now on."""
         self._sessions[session] = SessionChannels(
-            session, self._options, self._respond, self._note_call, self._guaranteed
+            session, self._options, self._responses, self._note_call, self._guaranteed
         )
         self.changes += 1
 
@@ -263,7 +263,7 @@ class ControlChannels:
 
     def words(self) -> list[WatchedWord]:
         """Returns the words that are not 0 while receivers call."""
-        return [served.pipes.watched() for served in self._served()]
+        return [served.pipes.inlet for served in self._served()]
 
     def look(self) -> None:
         """Handles the calls of receivers."""
@@ -291,8 +291,12 @@ class ControlChannels:
 
     @property
     def has_work(self) -> bool:
-        """Whether receivers have asked for messages, so that `turn` is due."""
-        return self._guaranteed.has_work or any(served.retransmitter.recovering for served in self._served())
+        """Whether messages of receivers wait, or receivers have asked for messages, so that `turn` is due."""
+        return (
+            self._behind
+            or self._guaranteed.has_work
+            or any(served.retransmitter.recovering for served in self._served())
+        )
 
     def retransmitter(self, session: SendingSession) -> Retransmitter | None:
         """Returns what answers the requests for retained messages of a session; None without control channels."""

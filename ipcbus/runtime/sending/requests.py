@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ipcbus.delivery.received_message import Origin, response
 from ipcbus.errors import IpcBusError, NoResponder, RequestTimeout, WouldBlock, WrongThread
 from ipcbus.recovery.pending_requests import FOREVER_NS, PendingRequests
+from ipcbus.runtime.sending.response_taker import ResponseTaker
 from ipcbus.topic import send_errors
 
 if TYPE_CHECKING:
@@ -140,6 +141,8 @@ class Requests:
         self._begun_before = 0
         self._sleeps_at_once = 0
         self._logged_errors: set[str] = set()
+        self.responses = ResponseTaker(self._responded, lambda messages: self._delivered(messages))
+        """Takes the responses."""
 
     def attach(self, delivered: Callable[[int], None], waiters: AsyncWaiters) -> None:
         """Sets what gets the number of responses that were delivered, and the tasks that wait in asyncio."""
@@ -274,20 +277,20 @@ class Requests:
 
     # ------------------------------------------------------------------ on the driver
 
-    def responded(self, number: int, data: bytes | memoryview) -> None:
-        """Delivers a response to its request; drops it when the request has ended."""
+    def _responded(self, number: int, data: bytes | memoryview) -> int:
+        """Delivers a response to its request; drops it when the request has ended. Returns the number of messages."""
         request = self._pending.take_response(number)
         if request is None:
-            return
+            return 0
         request.responses += 1
         source = request._source
         message = response(self._origins.get(source) or self._origin(source), data, number)
-        self._delivered(1)
         if request._on_response is None:
             request.queue = (message,)
             request.closed = True
         else:
             self._call(request._on_response, message, request)
+        return 1
 
     def _origin(self, source: AskingSource) -> Origin:
         """Makes the origin of the responses to a source's requests."""

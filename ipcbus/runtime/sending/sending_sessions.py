@@ -92,7 +92,7 @@ class SendingSessions:
             reclaim=self.reclaim,
         )
         self.guaranteed = GuaranteedSources(domain, self._serve_soon, options)
-        self.control_channels = ControlChannels(options, self.requests.responded, self._serve_soon, self.guaranteed)
+        self.control_channels = ControlChannels(options, self.requests.responses, self._serve_soon, self.guaranteed)
         self.retentions = Retentions()
 
     def sessions(self) -> list[SendingSession]:

@@ -1,7 +1,7 @@
-"""Responses straight into pipes and out of them, without the steps of a control channel.
+"""Responses straight into pipes, without the steps of a control channel.
 
 A short response is one frame of a control channel (`recovery.control_channel`) with one message RESPONSE
-(`wire.control_messages`). Everything else in a pipe is left to the control channel, in its order.
+(`wire.control_messages`). `frame_inlet` takes it at the other end.
 """
 
 from collections.abc import Callable, Sized
@@ -49,44 +49,4 @@ class ResponseWriter:
         Returns:
             False when nothing was sent: the response is longer than a frame, there is no room, the pipe is broken,
             messages wait in the channel, or another thread drives the context.
-        """
-
-class ResponseReader:
-    """Takes the responses that the receivers of one session have put into their pipes. Runs on the driver."""
-
-    def __init__(self, words: SharedWords, calls_at: int, channel_words_at: list[int]) -> None:
-        """Begins without pipes.
-
-        Args:
-            words: the words of the session's control block.
-            calls_at: where the calls of receivers are, a bit for each slot.
-            channel_words_at: where the channel word of each slot is; 64 slots at most.
-
-        Raises:
-            ValueError: there are more slots.
-        """
-
-    def serve(
-        self, slot: int, pipe: Pipe | None, settled_word: int, call_receiver: Callable[[], object] | None
-    ) -> None:
-        """Takes responses out of the pipe of a slot from now on; with None, out of this slot's pipe no more.
-
-        Args:
-            slot: the slot.
-            pipe: the end of the source.
-            settled_word: the channel word of the slot while its receiver has this pipe.
-            call_receiver: called when the receiver waits for room.
-
-        Raises:
-            IndexError: there is no such slot.
-        """
-
-    def take(self, respond: Callable[[int, bytes], object]) -> bool:
-        """Takes the responses of the receivers that called, up to 64 of each one.
-
-        Args:
-            respond: gets the number of the request and the bytes of each response.
-
-        Returns:
-            Whether receivers have called for something else, or have more responses; their calls stay.
         """

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ipcbus.resolution.local import object_names
+from ipcbus.transport.ring.frame_inlet import SessionInlet
 from ipcbus.transport.ring.pipe_link import (
     CALLS,
     CHANNEL,
@@ -17,7 +18,6 @@ from ipcbus.transport.ring.pipe_link import (
     channel_word,
     no_checkpoint,
 )
-from ipcbus.transport.ring.response_frames import ResponseReader
 from ringbuf import segment
 from ringbuf.layout import (
     CHANNEL_GENERATION_SHIFT,
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from ipcbus.transport.sending_session import SendingSession
     from ringbuf.pipe import Pipe
-    from ringbuf.shared_words import WatchedWord
 
 log = logging.getLogger("ipcbus")
 
@@ -90,7 +89,7 @@ class SessionPipes:
     The context of the source calls
 
     * `look` when the doorbell was rung, and in each turn of a spinning loop, where it costs one load while no receiver
-      calls (or lets a `Poller` watch `watched`);
+      calls (or lets a `Poller` watch `inlet`);
     * `arm(sleeps=True)` before a sleep, which must not begin if that returns False, and `arm(sleeps=False)` after the
       sleep, if the context also looks while it is awake;
     * `check` at each liveness check, after `SlotTable.reclaim`.
@@ -121,7 +120,8 @@ class SessionPipes:
         self._slots = session.channel.slots
         self._slots_mask = (1 << self._slots.slots_max) - 1
         self._channel_words = [self._slots.offset(slot) + CHANNEL for slot in range(self._slots.slots_max)]
-        self._responses = ResponseReader(self._words, CALLS, self._channel_words)
+        self.inlet = SessionInlet(self._words, CALLS, self._channel_words)
+        """Takes short messages in compiled code; the word for a `Poller` that is not 0 while receivers call."""
         self._checkpoint = checkpoint
         self._links: dict[int, SourcePipeLink] = {}
         self._warned = False
@@ -136,10 +136,6 @@ class SessionPipes:
         link = self._links.get(slot)
         return link if link is not None and self._slots.holder(slot) == link.generation else None
 
-    def watched(self) -> WatchedWord:
-        """Returns the word for a `Poller` that is not 0 while receivers call."""
-        return self._words.watched(CALLS)
-
     def arm(self, *, sleeps: bool) -> bool:
         """Shows receivers whether this context sleeps, so that they ring its doorbell.
 
@@ -153,17 +149,6 @@ class SessionPipes:
         self._words.store32(PARKED, sleeps)
         self._words.fence()
         return self._words.load64(CALLS) == 0
-
-    def take_responses(self, respond: Callable[[int, bytes | memoryview], object]) -> bool:
-        """Takes the short responses of the receivers that called.
-
-        Args:
-            respond: gets the number of the request and the bytes of each response.
-
-        Returns:
-            Whether `look` has to be called too: receivers sent other frames, or more of them.
-        """
-        return self._responses.take(respond)
 
     def look(self) -> list[SourcePipeLink]:
         """Answers the receivers that called; returns the links with frames, room again, or an end."""
@@ -216,7 +201,7 @@ class SessionPipes:
         """Ends the use of all channels without a word to the receivers; for the child process after a fork."""
         for link in self.links:
             link.abandon()
-            self._responses.serve(link.slot, None, 0, None)
+            self.inlet.serve(link.slot, None, 0, None)
         self._links.clear()
 
     def _answer(self, slot: int) -> SourcePipeLink | None:
@@ -232,7 +217,7 @@ class SessionPipes:
         if state == CHANNEL_OPEN and link is not None and link.name:
             link.remove_name()
             link.settled_word = word
-            self._responses.serve(slot, link.pipe, word, link.call_receiver)
+            self.inlet.serve(slot, link.pipe, word, link.call_receiver, id(link))
             self._checkpoint("look: name removed")
         return link
 
@@ -281,7 +266,7 @@ class SessionPipes:
         link.end(reason)
         if self._links.get(link.slot) is link:
             del self._links[link.slot]
-            self._responses.serve(link.slot, None, 0, None)
+            self.inlet.serve(link.slot, None, 0, None)
 
     def _warn(self, error: Exception) -> None:
         if not self._warned:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 from ipcbus.config import Config
 from ipcbus.recovery.control_channel import ControlChannel
 from ipcbus.runtime.sending.control_channels import SessionChannels
+from ipcbus.runtime.sending.response_taker import ResponseTaker
 from tests.kit.pipe_stage import PipeStage
 
 if TYPE_CHECKING:
@@ -24,7 +25,8 @@ def test_a_call_for_room_sends_what_waits_and_tells_the_guaranteed_sources(domai
     guaranteed = cast("GuaranteedSources", SimpleNamespace(any=True, has_room=with_room.append, lost=lambda *_: None))
     options = Config({"context": {"control_channel_size": 65_536}}).values("context")
     session = stage.pair.sending
-    served = SessionChannels(session, options, lambda *_: None, lambda: None, guaranteed)
+    responses = ResponseTaker(lambda *_: 0, lambda _: None)
+    served = SessionChannels(session, options, responses, lambda: None, guaranteed)
     try:
         _, link = stage.join()
         receiver = ControlChannel(link, queue_max=1 << 20, message_max=1 << 20)

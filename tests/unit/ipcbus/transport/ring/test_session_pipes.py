@@ -67,7 +67,7 @@ def test_a_source_that_sleeps_is_rung_once_for_all_frames(stage: PipeStage) -> N
 
 def test_a_source_that_looks_is_not_rung(stage: PipeStage) -> None:
     _, link, source = stage.open()
-    word = stage.pipes.watched()
+    word = stage.pipes.inlet
     stage.pipes.arm(sleeps=False)
     assert not word.changed()
     link.put(b"x")

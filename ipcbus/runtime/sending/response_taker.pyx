@@ -1,0 +1,19 @@
+# cython: language_level=3, embedsignature=True
+"""Takes responses; the stub has the documentation."""
+from ipcbus.wire.control_front cimport ControlFront, FrameTaker
+
+
+cdef class ResponseTaker(FrameTaker):
+    def __init__(self, deliver, count):
+        self.deliver, self.count = deliver, count
+
+    cdef bint takes(self, const ControlFront *front) noexcept:
+        return front.zeros == 0 and front.detail == 0 and front.topic == 0
+
+    cdef long take(self, object peer, const ControlFront *front, bytes rest) except -1:
+        return self.deliver(front.number, rest)
+
+    def respond(self, number, data):
+        messages = self.deliver(number, data)
+        if messages:
+            self.count(messages)

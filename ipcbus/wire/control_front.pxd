@@ -1,0 +1,24 @@
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+
+cdef extern from *:
+    """
+typedef struct {
+    uint8_t kind, detail;
+    uint16_t zeros;
+    uint32_t topic;
+    uint64_t number;
+} ipcbus_ControlFront;
+_Static_assert(sizeof(ipcbus_ControlFront) == 16, "ControlFront size");
+    """
+    ctypedef struct ControlFront "ipcbus_ControlFront":
+        uint8_t kind
+        uint8_t detail
+        uint16_t zeros
+        uint32_t topic
+        uint64_t number
+
+cdef class FrameTaker:
+    cdef object callback
+
+    cdef bint takes(self, const ControlFront *front) noexcept
+    cdef long take(self, object peer, const ControlFront *front, bytes rest) except -1
