@@ -37,7 +37,9 @@ say whether off-transport recovery or guaranteed delivery brought its message. A
 carry is not recorded.
 
 `sequence` is `Message.sequence_number`, the last sequence number that the row spans, and `numbers` says how many the
-row spans: one for a message, more for a message that came in fragments, and all lost ones for a loss. Where a message
+row spans: one for a message, more for a message that came in fragments, all lost ones for a loss, and 0 for a BOS or
+EOS. A BOS row has -2 minus the number of the topic in its session as `sequence`, so that a topic which began again in
+the session is told from the one before; -1 stands for an unknown number, and an EOS row has -1. Where a message
 has one sequence number, bit BATCH_WAIT of `numbers` says that the wait in the batch is known, and the 31 bits below are
 that wait in units of BATCH_WAIT_NS: the time from the send to the publication of the datagram. `topic` and `session`
 are numbers of the log's names; topics and sessions share one numbering, and 0 stands for no name. Times are ns since
@@ -110,6 +112,12 @@ BATCH_WAIT = 1 << BATCH_WAIT_BIT
 
 BATCH_WAIT_NS = 16
 """Unit of that wait in ns. The longest wait is 34 s, as in stamps; a longer wait shows as 34 s."""
+
+AGAIN_NS = 10_000_000
+"""A topic began again in its session if a number that is not higher was sent this much later."""
+
+CLOCK_SKEW_MAX_NS = 1_000_000_000
+"""The most by which the clocks of two hosts are taken to differ."""
 
 
 def _struct(size: int, fields: list[tuple[str, str, int]]) -> np.dtype[np.void]:
@@ -199,6 +207,8 @@ CONSTANTS = {
     "SEGMENT_BYTES_MAX": SEGMENT_BYTES_MAX,
     "BATCH_WAIT_BIT": BATCH_WAIT_BIT,
     "BATCH_WAIT_NS": BATCH_WAIT_NS,
+    "AGAIN_NS": AGAIN_NS,
+    "CLOCK_SKEW_MAX_NS": CLOCK_SKEW_MAX_NS,
 }
 
 

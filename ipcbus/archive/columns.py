@@ -32,7 +32,9 @@ COLUMNS: Final[dict[str, Column]] = {
     "timestampType": Column("int", False, "Always 0."),
     "headers": Column("headers", True, "Headers of the message; null where it lacks headers."),
     "session": Column("long", False, "Id of the transport session; 0 where the source string has no id."),
-    "seq": Column("long", False, "Sequence number in the topic; the last one that the row spans."),
+    "seq": Column(
+        "long", False, "Sequence number in the topic; the last one that the row spans. Below 0 for BOS and EOS."
+    ),
     "publishTimeNs": Column("long", False, "Send time, ns since the epoch; 0 where it is not known."),
     "receiveTimeNs": Column("long", False, "Receive time, ns since the epoch."),
     "flags": Column("int", False, "The low eight bits of `Message.flags`; 0x40 marks a request."),

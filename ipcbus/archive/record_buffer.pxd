@@ -7,7 +7,7 @@ from ipcbus.delivery.received_message cimport Message, Origin
 cdef class TopicState:
     cdef uint32_t topic, session
     cdef int64_t resume_at      # the log has, or reports as lost, the numbers below this one; -1 when not known
-    cdef int64_t resumed_ns     # when the last of these numbers was recorded or reported
+    cdef int64_t until_ns       # what was sent later is of a topic that began again
     cdef uint64_t noted         # number of the last row noted for it, plus 1
 
 cdef class RecordBuffer:

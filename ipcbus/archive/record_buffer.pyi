@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from threading import Event
 
+from ipcbus.archive.resume_positions import ResumePosition
 from ipcbus.archive.row_block import RowBlock
 from ipcbus.message import Message
 
@@ -41,7 +42,7 @@ class RecordBuffer:
         freed: Event,
         *,
         waits: bool = False,
-        resume_positions: Mapping[tuple[str, str], tuple[int, int]] = {},
+        resume_positions: Mapping[tuple[str, str], ResumePosition] = {},
         message_max: int = ...,
         parts: int = 16,
     ) -> None:
@@ -54,10 +55,10 @@ class RecordBuffer:
                 first message arrived in an empty buffer.
             freed: set when a block was given back.
             waits: whether a message that finds no memory waits for it; else it is dropped.
-            resume_positions: for a topic and source string that an earlier recorder saw, the number after the last one
-                that it recorded or reported, and when it did. A source that keeps messages may send lower numbers
-                again; they are left out. Numbers that are missing between that one and the first message, or the end,
-                are noted as lost.
+            resume_positions: for a topic and source string that an earlier recorder saw, up to where it recorded. A
+                source that keeps messages may send lower numbers again; they are left out. Numbers that are missing
+                between the position and the first message, or the end, are noted as lost. A topic that began again in
+                its session goes on at 0.
             message_max: a longer message, with its headers, is dropped.
             parts: into how many blocks the memory is divided.
 

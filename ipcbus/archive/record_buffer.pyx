@@ -7,9 +7,12 @@ from libc.string cimport memcpy
 
 from collections import deque
 
+from ipcbus.archive.resume_positions import ResumePosition
+
 from ipcbus.archive._archive_layout cimport (
     BATCH_WAIT_BIT,
     BATCH_WAIT_NS,
+    CLOCK_SKEW_MAX_NS,
     REQUEST_FLAG,
     SEGMENT_BYTES_MAX,
     TYPE_BOS,
@@ -32,12 +35,9 @@ cdef enum:
     BLOCK_MIN = 1 << 16
     BLOCK_MAX = 1 << 22
     LONG_COPY = 1 << 20     # other threads run during a longer copy
-    CLOCK_SKEW_MAX_NS = 1000000000
     NOTES_MAX = 1 << 16     # beyond this number, notes of one topic are joined
 
 PAUSE_S = 0.01
-ONE_CLOCK = ("LBT-IPC:", "LBT-SMX:")
-
 cdef uint32_t BATCH_WAIT = <uint32_t>1 << BATCH_WAIT_BIT     # not in the enum: it is too large for an int
 
 
@@ -211,14 +211,15 @@ cdef class RecordBuffer:
             self.lost += last - first + 1
             self.note(message.kind, first, last)
         elif message.kind == TYPE_BOS:
-            self.note(TYPE_BOS, 0, -1)
+            # Its number says whether the topic began again when a later recorder goes on.
+            self.note(TYPE_BOS, -1 - message.origin.number, -2 - message.origin.number)
         elif message.kind == TYPE_EOS:
             if self.topic_state.resume_at >= 0:
                 if message.following:
                     self.note_missed(<int64_t>message.following)
                 else:   # the session may be joined again, and shows it then
-                    self.resume_positions[message.origin.topic, message.origin.source] = (
-                        self.topic_state.resume_at, self.topic_state.resumed_ns
+                    self.resume_positions[message.origin.topic, message.origin.source] = ResumePosition(
+                        self.topic_state.resume_at, self.topic_state.until_ns, frozenset((message.origin.number,))
                     )
             self.note(TYPE_EOS, 0, -1)
             self.topic_states.pop(message.origin, None)
@@ -234,11 +235,8 @@ cdef class RecordBuffer:
             topic_state = TopicState()
             topic_state.topic = number_of_name(self.topics, origin.topic)
             topic_state.session = number_of_name(self.sources, origin.source)
-            topic_state.resume_at, topic_state.resumed_ns = self.resume_positions.pop(
-                (origin.topic, origin.source), (-1, 0)
-            )
-            if not origin.source.startswith(ONE_CLOCK):     # times of the source are those of another host
-                topic_state.resumed_ns += CLOCK_SKEW_MAX_NS
+            position = self.resume_positions.pop((origin.topic, origin.source), None)
+            topic_state.resume_at, topic_state.until_ns = (-1, 0) if position is None else position.of(origin.number)
             self.topic_states[origin] = topic_state
         self.topic_state = topic_state
         self.origin = origin
@@ -250,7 +248,7 @@ cdef class RecordBuffer:
         cdef TopicState topic_state = self.topic_state
         if <int64_t>message.first_sequence >= topic_state.resume_at:
             return False
-        if message.send_ticks and epoch_ns(message.send_ticks) > topic_state.resumed_ns:
+        if message.send_ticks and epoch_ns(message.send_ticks) > topic_state.until_ns:
             return False    # the topic ended meanwhile and began again in the same session: a topic of its own
         if <int64_t>message.sequence >= topic_state.resume_at:  # a part of its fragments was reported lost
             self.note_missed(<int64_t>message.sequence + 1)

@@ -4,7 +4,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
-from ipcbus.archive._archive_layout cimport BATCH_WAIT_BIT, TYPE_DATA, Row
+from ipcbus.archive._archive_layout cimport AGAIN_NS, BATCH_WAIT_BIT, TYPE_DATA, Row
 from ipcbus.wire._wire_layout cimport (
     FLAG_END_BATCH,
     FLAG_FRAGMENT,
@@ -18,9 +18,6 @@ from ipcbus.wire._wire_layout cimport (
 from ipcbus.embedding import NUMBER_MAX
 
 cdef uint32_t BATCH_WAIT = <uint32_t>1 << BATCH_WAIT_BIT
-
-cdef enum:
-    AGAIN_NS = 10000000     # a topic began again if a number that is not higher was sent this much later
 
 
 cdef inline uint64_t aligned(uint64_t length) noexcept:

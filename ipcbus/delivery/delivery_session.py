@@ -93,7 +93,7 @@ class DeliverySession:
         """
         controller = self.topic(number)
         if controller is None:
-            origin = Origin(topic, self.source_string)
+            origin = Origin(topic, self.source_string, number)
             origin.responder = self.responder
             controller = RecoveringController(
                 origin,

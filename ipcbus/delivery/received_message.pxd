@@ -11,6 +11,7 @@ cdef enum:
 cdef class Origin:
     cdef readonly str topic
     cdef readonly str source
+    cdef readonly int64_t number    # of the topic in its session, which gives none twice; -1 where it does not matter
     cdef public object responder    # takes the responses to its requests (delivery.slow_path.Responder); None without one
 
 # A compiled callback may read these fields: `origin`, `kind`, `sequence`, `first_sequence`, `send_ticks`,

@@ -10,9 +10,11 @@ class Origin:
 
     topic: str
     source: str
+    number: int
+    """The number of the topic in its session, which gives no number twice; -1 where it does not matter."""
     responder: Responder | None
     """What takes the responses to its requests; None where requests cannot be answered."""
-    def __init__(self, topic: str, source: str) -> None: ...
+    def __init__(self, topic: str, source: str, number: int = -1) -> None: ...
 
 class Message:
     """A message or an event of one source.

@@ -30,9 +30,10 @@ cdef object _data = MessageType.DATA
 cdef class Origin:
     """A topic of a session, from which messages come."""
 
-    def __init__(self, str topic, str source):
+    def __init__(self, str topic, str source, int64_t number=-1):
         self.topic = topic
         self.source = source
+        self.number = number
 
 
 cdef class Message:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from ipcbus.archive import archive_layout
 from ipcbus.archive.record_buffer import BUFFER_BYTES_MIN, RecordBuffer
+from ipcbus.archive.resume_positions import ResumePosition
 from ipcbus.delivery.message_types import MessageType
 from ipcbus.delivery.received_message import Origin, whole_message
 from ipcbus.wire.properties import pack
@@ -133,9 +134,14 @@ def test_a_message_that_no_segment_holds_is_a_loss() -> None:
     assert (desk.stage.too_large, desk.stage.dropped) == (1, 1)
 
 
+def at(following: int, until_ns: int = 0, *topic_numbers: int) -> ResumePosition:
+    """Where an earlier recorder stopped."""
+    return ResumePosition(following, until_ns, frozenset(topic_numbers))
+
+
 @pytest.mark.parametrize("first", [MessageType.DATA, LOSS])
 def test_what_was_sent_while_no_recorder_was_there_is_told(first: MessageType) -> None:
-    known = {("t", "s"): (5, 0), ("u", "s"): (3, 0), ("v", "s"): (9, 0)}
+    known = {("t", "s"): at(5), ("u", "s"): at(3), ("v", "s"): at(9)}
     desk = Desk(resume_positions=known)
     desk.event(MessageType.BOS)
     if first is LOSS:
@@ -160,7 +166,7 @@ def test_what_was_sent_while_no_recorder_was_there_is_told(first: MessageType) -
 def test_what_was_sent_while_no_recorder_was_there_is_told_at_the_end(
     following: int, told: list[tuple[int, int, int, int]]
 ) -> None:
-    desk = Desk(resume_positions={("t", "s"): (5, 0)})
+    desk = Desk(resume_positions={("t", "s"): at(5)})
     desk.event(MessageType.BOS)
     desk.event(MessageType.EOS, following=following)
     assert [(row.topic, row.type, row.first, row.last) for row in desk.drain()] == [
@@ -172,7 +178,7 @@ def test_what_was_sent_while_no_recorder_was_there_is_told_at_the_end(
 
 
 def test_where_nobody_knows_the_end_it_is_told_when_the_session_is_joined_again() -> None:
-    desk = Desk(resume_positions={("t", "s"): (5, 0)})
+    desk = Desk(resume_positions={("t", "s"): at(5)})
     desk.event(MessageType.EOS)
     desk.send(8, b"", Origin("t", "s"))
     assert [row[2:5] for row in desk.drain()] == [(1, 0, -1), (OWN, 5, 7), (0, 8, 8)]
@@ -180,7 +186,7 @@ def test_where_nobody_knows_the_end_it_is_told_when_the_session_is_joined_again(
 
 
 def test_what_a_source_sends_again_and_the_log_has_is_left_out() -> None:
-    desk = Desk(resume_positions={("t", "s"): (5, 0)})
+    desk = Desk(resume_positions={("t", "s"): at(5)})
     desk.event(MessageType.BOS)
     desk.event(LOSS, 1, 1)
     for number in (2, 3, 4, 5):
@@ -190,7 +196,7 @@ def test_what_a_source_sends_again_and_the_log_has_is_left_out() -> None:
 
 
 def test_what_is_not_kept_any_more_is_missed() -> None:
-    desk = Desk(resume_positions={("t", "s"): (5, 0)})
+    desk = Desk(resume_positions={("t", "s"): at(5)})
     desk.event(BURST, 3, 6)
     desk.send(7)
     assert [row[2:5] for row in desk.drain()] == [(BURST, 5, 6), (0, 7, 7)]
@@ -198,21 +204,46 @@ def test_what_is_not_kept_any_more_is_missed() -> None:
 
 
 def test_a_message_that_was_reported_lost_in_part_is_lost() -> None:
-    desk = Desk(resume_positions={("t", "s"): (5, 0)})
+    desk = Desk(resume_positions={("t", "s"): at(5)})
     desk.send(6, b"in pieces", first=3)
     desk.send(7)
     assert [row[2:5] for row in desk.drain()] == [(OWN, 5, 6), (0, 7, 7)]
 
 
-@pytest.mark.parametrize(("source", "skew_ns"), [("LBT-IPC:1:1", 0), ("LBT-RU:127.0.0.1:1:1", 1_000_000_000)])
-def test_lower_numbers_that_were_sent_later_are_of_a_topic_that_began_again(source: str, skew_ns: int) -> None:
+@pytest.mark.parametrize(("until_ns", "kept"), [(-1_000_000, [0, 1, 5]), (1_000_000, [5])])
+def test_lower_numbers_that_were_sent_later_are_of_a_topic_that_began_again(until_ns: int, kept: list[int]) -> None:
     sent = ticks()
-    for ago_ns, kept in ((1_000_000 + skew_ns, [0, 1, 5]), (-1_000_000 + skew_ns, [5])):
-        desk = Desk(resume_positions={("t", source): (5, ticks_to_epoch_ns(sent) - ago_ns)})
-        origin = Origin("t", source)
-        for number in (0, 1, 5):
-            desk.stage.record(whole_message(origin, b"", number, number, 0, sent, None))
-        assert [row.first for row in desk.drain()] == kept
+    desk = Desk(resume_positions={("t", "s"): at(5, ticks_to_epoch_ns(sent) + until_ns)})
+    origin = Origin("t", "s")
+    for number in (0, 1, 5):
+        desk.stage.record(whole_message(origin, b"", number, number, 0, sent, None))
+    assert [row.first for row in desk.drain()] == kept
+
+
+def test_a_topic_that_began_again_has_a_number_of_its_own_and_is_recorded_from_its_first_message() -> None:
+    desk = Desk(resume_positions={("t", "s"): at(5, 1 << 62, 7)})
+    again = Origin("t", "s", 8)
+    desk.event(MessageType.BOS, origin=again)
+    for number in (2, 3):
+        desk.send(number, b"", again)
+    assert [row[2:5] for row in desk.drain()] == [(20, -9, -10), (OWN, 0, 1), (0, 2, 2), (0, 3, 3)]
+    assert desk.stage.missed == 2
+
+
+def test_a_topic_with_the_same_number_goes_on_whatever_its_times_are() -> None:
+    desk = Desk(resume_positions={("t", "s"): at(5, 0, 7)})
+    origin = Origin("t", "s", 7)
+    for number in (3, 4, 5):
+        desk.stage.record(whole_message(origin, b"", number, number, 0, ticks(), None))
+    assert [row.first for row in desk.drain()] == [5]
+
+
+def test_a_topic_that_began_again_and_ends_without_a_word_goes_on_when_it_is_joined_again() -> None:
+    desk = Desk(resume_positions={("t", "s"): at(5, 0, 7)})
+    for _ in range(2):
+        desk.event(MessageType.EOS, origin=Origin("t", "s", 8))
+    desk.send(2, b"", Origin("t", "s", 8))
+    assert [row[2:5] for row in desk.drain()] == [(1, 0, -1), (1, 0, -1), (OWN, 0, 1), (0, 2, 2)]
 
 
 def test_a_stretch_longer_than_a_row_can_say_is_cut_short() -> None:

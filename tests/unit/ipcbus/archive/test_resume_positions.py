@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ipcbus.archive import Archive, resume_positions
-from ipcbus.archive.archive_layout import TYPE_LOSS_DAMAGE, TYPE_LOSS_RECORDER
-from ipcbus.archive.resume_positions import read_resume_positions
+from ipcbus.archive.archive_layout import AGAIN_NS, CLOCK_SKEW_MAX_NS, TYPE_LOSS_DAMAGE, TYPE_LOSS_RECORDER
+from ipcbus.archive.resume_positions import ResumePosition, read_resume_positions
 from tests.kit.archives import Watch, made
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ def add(writer: LogWriter, topic: str, source: str, last: int, kind: int = 0, nu
 
 
 def numbers(log: Log, *rows: int) -> dict[tuple[str, str], int]:
-    """The positions without their times."""
-    return {key: number for key, (number, _) in read_resume_positions(log, *rows).items()}
+    """The numbers of the positions alone."""
+    return {key: position.following for key, position in read_resume_positions(log, *rows).items()}
 
 
 def test_an_empty_log_tells_nothing(writer: LogWriter) -> None:
@@ -53,10 +53,51 @@ def test_the_last_number_of_each_topic_of_each_session(writer: LogWriter) -> Non
     assert numbers(writer.log) == {("a", "x"): 6, ("b", "x"): 8, ("a", "y"): 101}
 
 
-def test_a_position_has_the_time_of_its_row(writer: LogWriter) -> None:
-    rows, data = made([b"", b""], topic=writer.topic("a"), session=writer.session("x"), first=3, time_ns=70)
+def test_a_position_has_the_send_time_of_its_row(writer: LogWriter) -> None:
+    rows, data = made([b"", b""], topic=writer.topic("a"), session=writer.session("x"), first=3)
+    rows["send_ns"] = 60, 70
     writer.append(rows, data)
-    assert read_resume_positions(writer.log) == {("a", "x"): (5, 71)}
+    assert read_resume_positions(writer.log) == {("a", "x"): ResumePosition(5, 70 + AGAIN_NS, frozenset())}
+
+
+@pytest.mark.parametrize(("source", "skew_ns"), [("LBT-IPC:1:1", 0), ("LBT-RU:127.0.0.1:1:1", CLOCK_SKEW_MAX_NS)])
+def test_after_a_loss_a_position_has_the_receive_time_by_the_clock_of_the_source(
+    writer: LogWriter, source: str, skew_ns: int
+) -> None:
+    add(writer, "a", source, 8, LOSS, 3)
+    (position,) = read_resume_positions(writer.log).values()
+    (chunk,) = writer.log.read(0, 1)
+    assert position.until_ns == chunk.rows["receive_ns"][0] + skew_ns
+
+
+def test_a_position_has_the_numbers_of_the_topic(writer: LogWriter, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resume_positions, "_STEP", 2)
+    for number in (7, 3, 7):
+        add(writer, "a", "x", -2 - number, BOS, 0)
+        add(writer, "a", "x", 1)
+    add(writer, "b", "x", -1, BOS, 0)
+    add(writer, "b", "x", 1)
+    found = read_resume_positions(writer.log)
+    assert [found[topic, "x"].topic_numbers for topic in "ab"] == [{3, 7}, {-1}]
+
+
+@pytest.mark.parametrize(
+    ("recorded", "number", "goes_on"),
+    [
+        ([7], 7, "surely"),
+        ([7], 8, "again"),
+        ([3, 7], 8, "again"),
+        ([3, 7], 7, "by time"),
+        ([], 7, "by time"),
+        ([-1], 7, "by time"),
+        ([-1, 7], 8, "by time"),
+        ([7], -1, "by time"),
+        ([-1], -1, "by time"),
+    ],
+)
+def test_where_a_topic_goes_on(recorded: list[int], number: int, goes_on: str) -> None:
+    found = ResumePosition(5, 99, frozenset(recorded)).of(number)
+    assert found == {"surely": (5, (1 << 63) - 1), "again": (0, 0), "by time": (5, 99)}[goes_on]
 
 
 def test_what_has_ended_is_over_until_it_begins_again(writer: LogWriter) -> None:
