@@ -146,8 +146,8 @@ class Source(TopicSource):
 
         Raises:
             RequestTimeout: no response came in time.
-            NoResponder: no receiver has joined and none is about to, within 0.5 s or `timeout`; or all receivers have
-                gone or died.
+            NoResponder: no receiver has joined and none is about to, within 0.5 s or `timeout`; for a topic that is
+                advertised to other hosts, within `timeout`. Or all receivers have gone or died.
             WouldBlock: too many requests are in flight (option requests_outstanding_maximum).
             WrongThread: the caller is inside a callback of the same context; or in sequential mode, another thread
                 drives the context.

@@ -44,6 +44,7 @@ class Ledger:
         wrong: what must not be: torn content, repeated or skipped numbers, data outside of BOS and EOS.
         begun: BOS events.
         ended: EOS events.
+        losses: the ranges that were reported lost; those that touch are one.
     """
 
     first: int = -1
@@ -54,6 +55,7 @@ class Ledger:
     begun: int = 0
     ended: int = 0
     wrong: list[str] = field(default_factory=list)
+    losses: list[list[int]] = field(default_factory=list)
 
     def enter(self, message: Message) -> None:
         """Enters a message or event."""
@@ -68,6 +70,9 @@ class Ledger:
         elif message.type in LOSSES:
             self._step(message.first_sequence_number, message.sequence_number)
             self.lost += message.sequence_number - message.first_sequence_number + 1
+            if not self.losses or self.losses[-1][1] + 1 != message.first_sequence_number:
+                self.losses.append([message.first_sequence_number, message.sequence_number])
+            self.losses[-1][1] = message.sequence_number
             self.bursts += message.type is MessageType.UNRECOVERABLE_LOSS_BURST
         elif message.type is MessageType.BOS:
             self.begun += 1

@@ -189,6 +189,12 @@ class Peer:
         """Returns how many numbers a source has used."""
         return self.sources[topic].sequence_number + 1
 
+    def kept_from(self, topic: str) -> int:
+        """Returns the lowest number that a source keeps."""
+        retentions = self._opened()._sending_sessions.retentions._retentions
+        (low,) = [each.low for source, each in retentions.items() if source.topic == topic]
+        return low
+
     def put(self, topic: str, count: int) -> None:
         """Sends so many messages and leaves them in the open batch."""
         source = self.sources[topic]

@@ -102,6 +102,10 @@ class NetworkResolution:
             if self._terms.send_final_advertisements:
                 self._withdrawn.setdefault(source.session.session_id, {})[source.topic_number] = None
 
+    def offers(self, topic: str) -> bool:
+        """Returns whether it advertises a source of a topic, so that contexts which it does not know may join."""
+        return any(True for _ in self._offered.of(topic))
+
     def want(self, topic: str, now_ns: int) -> None:
         """Looks for a topic from now on; further calls for the topic have no effect."""
         if topic not in self._wanted:

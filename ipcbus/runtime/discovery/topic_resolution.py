@@ -209,6 +209,10 @@ class TopicResolution:
             if path.reaches(source):
                 self._later(functools.partial(path.resolution.withdraw, source))
 
+    def offers(self, topic: str) -> bool:
+        """Returns whether other hosts may have receivers of a topic: it is advertised, and they need not have asked."""
+        return any(path.resolution.offers(topic) for path in self.paths)
+
     def want(self, name: str, *, wildcard: bool) -> None:
         """Looks for a topic, or for all topics that match a pattern, from now on."""
         for path in self.paths:

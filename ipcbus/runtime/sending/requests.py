@@ -125,7 +125,7 @@ class Requests:
         Args:
             event_loop: the event loop of the context.
             maximum: most requests in flight.
-            expected: returns whether there are receivers of a topic that have not joined yet.
+            expected: returns whether receivers of a topic that have not joined yet are there, or may be on other hosts.
             reclaim: frees the slots of dead receivers.
         """
         self._event_loop = event_loop

@@ -88,7 +88,7 @@ class SendingSessions:
         self.requests = Requests(
             event_loop,
             maximum=options.requests_outstanding_maximum,
-            expected=lambda topic: bool(ExpectedReceivers(domain, ()).of(topic)),
+            expected=lambda topic: network.resolution.offers(topic) or bool(ExpectedReceivers(domain, ()).of(topic)),
             reclaim=self.reclaim,
         )
         self.guaranteed = GuaranteedSources(domain, self._serve_soon, options)

@@ -83,11 +83,24 @@ def test_a_source_is_found_with_everything_that_is_needed() -> None:
     assert other.counts.tr_src_topics == 1
 
 
+def test_a_topic_is_offered_until_its_last_source_is_withdrawn() -> None:
+    feed = resolution()
+    sources = [SourceAdvert(session(), "a", number) for number in (1, 2)]
+    for each in sources:
+        assert feed.offers("a") is (each is not sources[0])
+        feed.offer(each, 0)
+    for each in sources:
+        assert feed.offers("a")
+        feed.withdraw(each, 0)
+    assert not feed.offers("a")
+
+
 def test_a_session_without_an_endpoint_is_not_told() -> None:
     feed = resolution()
     inside = replace(session(), endpoint=None)
     feed.offer(SourceAdvert(inside, "a", 1), 0)
     assert feed.next_ns is None
+    assert not feed.offers("a")
     feed.withdraw(SourceAdvert(inside, "a", 1), 0)
     assert feed.close(0) == []
 

@@ -117,6 +117,8 @@ def test_offers_wait_for_the_next_turn_and_leave_by_the_paths_that_reach_them(
     offer = Mock()
     resolution.paths[0].resolution.offer = offer  # type: ignore[method-assign]
     near, far = source(1, "near"), source(1, "far", "10.1.2.3")
+    resolution.paths[0].resolution.offers = Mock(side_effect=[True, False])  # type: ignore[method-assign]
+    assert [resolution.offers(each.topic) for each in (near, far)] == [True, False]
     resolution.offer(near)
     resolution.offer(far)
     hurry.assert_called_once_with()
@@ -134,6 +136,7 @@ def test_a_context_without_a_path_offers_nothing_and_is_never_due(domain: str) -
     resolution.offer(source(1, "t"))
     resolution.want("t", wildcard=False)
     assert resolution.turn(1) == FOREVER_NS
+    assert not resolution.offers("t")
     assert (resolution.sources(), resolution.counters(), resolution.changes) == ({}, {}, 0)
 
 
