@@ -71,6 +71,8 @@ class ControlChannel:
         self._receiving = (_ReceiveLane(), _ReceiveLane())
         self.malformed = 0
         """Frames that contradict themselves or the frames before them; they are dropped."""
+        self.unsent: list[bytes] = []
+        """The urgent messages that were not sent completely when the channel broke or was closed, in order."""
         self.behind = False
         """Whether `receive` stopped although frames may wait; call it again in the next turn of the event loop."""
 
@@ -180,6 +182,7 @@ class ControlChannel:
         return receiving.append(memoryview(frame)[FRAME_HEADER:])
 
     def _drop(self) -> None:
+        self.unsent += self._sending[0].messages
         for lane in self._sending:
             lane.clear()
         for receiving in self._receiving:

@@ -41,8 +41,15 @@ class _Return:
 class Failover:
     """The failovers of one context. Runs on the driver."""
 
-    def __init__(self, joiner: SessionJoiner) -> None:
-        self._joiner = joiner
+    def __init__(self, joiner: SessionJoiner, is_unread: Callable[[ReceivingSession], bool]) -> None:
+        """Begins without failovers.
+
+        Args:
+            joiner: joins sessions.
+            is_unread: returns whether the source of a session has not taken all control messages yet. A response among
+                them would be lost with the link over UDP.
+        """
+        self._joiner, self._is_unread = joiner, is_unread
         self._moved_ns: dict[SessionAdvert, int] = {}
         self._returning: dict[SessionAdvert, _Return] = {}
 
@@ -110,7 +117,7 @@ class Failover:
                 continue
             if returning is None or session.demux.holds_datagram or not returning.is_through():
                 continue
-            if session.has_all(returning.published):
+            if session.has_all(returning.published) and not self._is_unread(session):
                 del self._returning[session.advert]
                 log.info("%s is received from its ring again", session.source_string)
                 session.switch(returning.ring, "")

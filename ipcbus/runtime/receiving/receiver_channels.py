@@ -12,6 +12,7 @@ from ipcbus.runtime.loop.timerfd import FOREVER_NS
 from ipcbus.transport.ring.pipe_link import ReceiverPipeLink
 from ipcbus.transport.ring.ring_receiver import RingReceiver
 from ipcbus.transport.udp.udp_receiver import UdpReceiver
+from ipcbus.wire import control_messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,6 +87,10 @@ class ReceiverChannels:
         if link is None:
             return None
         channel = ControlChannel(link, queue_max=self._queue_max, message_max=self._message_max)
+        # Recoveries and guaranteed delivery ask again over another channel; no thread would send a response again.
+        for message in known.channel.unsent if known is not None else ():
+            if control_messages.decode_response(message) is not None:
+                channel.send(message)
         self._channels[session.advert] = _Open(session, source, link, channel, now_ns)
         return channel
 

@@ -66,7 +66,8 @@ class ReceivingSessions:
         self._subscriptions = Subscriptions()
         self.notifier = Notifier(self._subscriptions, event_loop.pass_on, event_loop.events_came)
         self._joiner = SessionJoiner(domain, who, options, network, budget, self.notifier.failed, self.notifier.count)
-        self._failover = Failover(self._joiner)
+        self.channels = ReceiverChannels(options, event_loop.hurry)
+        self._failover = Failover(self._joiner, self.channels.is_unread)
         self._resolution = network.resolution
         self._peers = Peers(domain, self._resolution)
         self._detached = DetachedSessions()
@@ -79,7 +80,6 @@ class ReceivingSessions:
         self._deferred_events = DeferredEvents(event_loop, self.notifier)
         self._losses_due_ns = 0
         self._kept: dict[SessionAdvert, int] = {}
-        self.channels = ReceiverChannels(options, event_loop.hurry)
         self.blocked = False
         self.recoveries = TopicRecoveries(self.channels, self._has, event_loop.hurry)
         self.receptions = GmdReceptions(domain, event_loop, self.channels, self._has)

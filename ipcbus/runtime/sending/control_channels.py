@@ -51,6 +51,7 @@ class SessionChannels:
             time_share=options.retransmit_time_share / 100, message_max=options.control_channel_message_maximum
         )
         self.retransmitter = Retransmitter(settings)
+        self.pipes.on_leave = self._take_rest
         self._session, self._options, self._responses = session, options, responses
         self.pipes.inlet.hand(control_messages.RESPONSE, responses)
         self._called, self._called_ns = called, -_CALLED_NS
@@ -191,6 +192,13 @@ class SessionChannels:
             self._session.udp_sender.close_links()
         self._channels.clear()
         self._peers.clear()
+
+    def _take_rest(self, link: FrameLink) -> None:
+        """Takes what a receiver sent before it left; no more than a pipe holds, as it may still send."""
+        channel, frames = self._channel(link), self._options.control_channel_size // 64 // _MESSAGES_A_TURN
+        for _ in range(frames):
+            if not self._take_all(link, channel):
+                return
 
     def _take_all(self, link: FrameLink, channel: ControlChannel) -> bool:
         for _ in range(_MESSAGES_A_TURN):

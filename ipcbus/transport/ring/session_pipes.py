@@ -124,6 +124,8 @@ class SessionPipes:
         """Takes short messages in compiled code; the word for a `Poller` that is not 0 while receivers call."""
         self._checkpoint = checkpoint
         self._links: dict[int, SourcePipeLink] = {}
+        self.on_leave: Callable[[SourcePipeLink], object] = lambda link: None
+        """Called before the link of a receiver that has left is ended: its last frames can still be taken."""
         self._warned = False
 
     @property
@@ -186,7 +188,7 @@ class SessionPipes:
         """
         gone = [link for link in self.links if link.broken or self._slots.holder(link.slot) != link.generation]
         for link in gone:
-            self._free(link, "the receiver has left the session")
+            self._free_left(link)
         for slot in range(self._slots.slots_max):
             if self._slots.holder(slot) is not None:
                 self._answer(slot)
@@ -225,7 +227,7 @@ class SessionPipes:
         """Makes the pipe of a slot, and answers its receiver."""
         before = self._links.get(slot)
         if before is not None:
-            self._free(before, "the receiver has left the session")
+            self._free_left(before)
         try:
             number, name, pipe = self._create(slot, generation)
         except (RingError, OSError) as error:
@@ -261,6 +263,10 @@ class SessionPipes:
                 )
                 return number, name, pipe
         raise FileExistsError(f"{_NAMES_TRIED_MAX} names of pipes from {first} on are taken; restart the receivers")
+
+    def _free_left(self, link: SourcePipeLink) -> None:
+        self.on_leave(link)
+        self._free(link, "the receiver has left the session")
 
     def _free(self, link: SourcePipeLink, reason: str) -> None:
         link.end(reason)

@@ -122,7 +122,9 @@ def test_a_broken_link_empties_the_channel() -> None:
 def test_close_ends_both_sides() -> None:
     one, other = channels()
     one.send(b"never sent")
+    one.send(b"not asked for again", bulk=True)
     one.close()
+    assert one.unsent == [b"never sent"]
     assert one.broken
     assert other.broken
     assert other.receive() is None

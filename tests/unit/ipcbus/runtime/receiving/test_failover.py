@@ -69,7 +69,8 @@ class Moves:
         self.joiner = Mock()
         self.joiner.over_udp.return_value = self.udp
         self.joiner.over_ring.return_value = self.ring
-        self.failover = Failover(self.joiner)
+        self.unread = False
+        self.failover = Failover(self.joiner, lambda _: self.unread)
         self.session: Any = Session()
 
     def lose_ring(self) -> bool:
@@ -104,7 +105,9 @@ def test_a_session_goes_to_udp_and_comes_back_when_it_has_all_that_was_sent_befo
     assert moves.arrive() == []
     moves.session.has_everything, moves.session.demux.holds_datagram = True, True
     assert moves.arrive() == []
-    moves.session.demux.holds_datagram = False
+    moves.session.demux.holds_datagram, moves.unread = False, True
+    assert moves.arrive() == []
+    moves.unread = False
     assert moves.arrive() == [moves.session]
     assert (moves.session.datagram_source, moves.session.reason) == (moves.ring, "")
     assert moves.failover.next_ns(moves.now_ns) is None

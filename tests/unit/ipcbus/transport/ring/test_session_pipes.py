@@ -120,6 +120,26 @@ def test_a_receiver_that_leaves_frees_its_channel(stage: PipeStage) -> None:
     assert link.broken
 
 
+@pytest.mark.parametrize("found_by", ["its call", "the next receiver", "the liveness check"])
+def test_the_last_frames_of_a_receiver_that_left_can_still_be_taken(stage: PipeStage, found_by: str) -> None:
+    session, link, source = stage.open()
+    taken: list[bytes | None] = []
+    stage.pipes.on_leave = lambda left: taken.append(left.take())
+    link.put(b"last")
+    session.leave()
+    link.close()
+    if found_by == "its call":
+        assert stage.pipes.look() == [source]
+        assert source.take() == b"last"
+        return
+    if found_by == "the next receiver":
+        stage.open()
+    else:
+        assert stage.pipes.check() == [source]
+    assert taken == [b"last"]
+    assert source.broken
+
+
 def test_a_receiver_that_leaves_before_it_has_mapped_leaves_no_name(stage: PipeStage) -> None:
     session, link = stage.join()
     link.request()
