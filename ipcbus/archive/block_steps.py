@@ -90,7 +90,7 @@ class BlockSteps:
         self._data: _Part | None = None
 
     def step(self, end: int) -> CheckedRows | None:
-        """Reads on for about a millisecond at most, unless a single block takes longer to open.
+        """Reads on: about 256 KiB at most, or the records of 256 blocks.
 
         Args:
             end: the offset after the last published row.

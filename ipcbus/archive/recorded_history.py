@@ -143,6 +143,10 @@ class RecordedTopic:
                 return None
             if found < begin:
                 begin, best = found, log
+        if begin == NUMBER_MAX and grows:
+            # A recorder that has recorded a loss does not bring what was lost.
+            lost_below = min(log.lost_below for log in self.logs if log.grows)
+            begin = lost_below if lost_below > first else NUMBER_MAX
         if best is None or begin != first:
             return OlderPiece(begin, -1, 0, b"", grows)
         return OlderPiece(begin, *best.take(last), grows)
@@ -163,6 +167,8 @@ class _TopicLog:
         self._look_at = 0.0
         self._entries: RowEntries | None = None
         self.grows = False
+        self.lost_below = 0
+        """The number after the last loss that was read."""
 
     def search(self) -> bool:
         """Looks at some more rows; returns whether there are more, as of when the object was made."""
@@ -221,7 +227,9 @@ class _TopicLog:
 
     def _wants(self, rows: Buffer) -> bool:
         place = self._place
-        return RowEntries(rows, b"", 0, place.topic, place.session, place.number).has(self._wanted_from)
+        entries = RowEntries(rows, b"", 0, place.topic, place.session, place.number)
+        self.lost_below = entries.lost_below(self.lost_below)
+        return entries.has(self._wanted_from)
 
     def _fault(self, what: str) -> None:
         self._report(f"log {self._log.key}", what)

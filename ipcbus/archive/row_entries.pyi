@@ -46,6 +46,13 @@ class RowEntries:
     def has(self, first: int) -> bool:
         """Returns whether a message that ends at a number, or behind it, is left."""
 
+    def lost_below(self, below: int) -> int:
+        """Returns the number after the topic's last recorded loss; the recorder brings no number below it any more.
+
+        Args:
+            below: what this method has returned for the rows before these; it stays without a loss.
+        """
+
     def begin(self, first: int) -> int | None:
         """Goes to the next message that does not begin below a number; returns its first number, or None at the end."""
 

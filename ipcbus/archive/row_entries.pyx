@@ -4,7 +4,16 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
-from ipcbus.archive._archive_layout cimport AGAIN_NS, BATCH_WAIT_BIT, TYPE_DATA, Row
+from ipcbus.archive._archive_layout cimport (
+    AGAIN_NS,
+    BATCH_WAIT_BIT,
+    TYPE_BOS,
+    TYPE_DATA,
+    TYPE_LOSS_RECORDER,
+    TYPE_UNRECOVERABLE_LOSS,
+    TYPE_UNRECOVERABLE_LOSS_BURST,
+    Row,
+)
 from ipcbus.wire._wire_layout cimport (
     FLAG_END_BATCH,
     FLAG_FRAGMENT,
@@ -112,6 +121,17 @@ cdef class RowEntries:
                 return True
             row += 1
         return False
+
+    def lost_below(self, int64_t below):
+        cdef const Row *row = <const Row *>&self.rows[0]
+        while row < self.end:
+            if row.topic == self.topic and row.session == self.session:
+                if row.type == TYPE_BOS:
+                    below = 0   # the topic may have begun again
+                elif row.type in (TYPE_LOSS_RECORDER, TYPE_UNRECOVERABLE_LOSS, TYPE_UNRECOVERABLE_LOSS_BURST):
+                    below = max(below, min(row.sequence, INT64_MAX - 1) + 1)
+            row += 1
+        return below
 
     def begin(self, int64_t first):
         while self.row < self.end and self.possible():

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ipcbus.archive import Archive, block_steps, recorded_history
+from ipcbus.archive import Archive, Log, block_steps, recorded_history
+from ipcbus.archive.archive_layout import TYPE_LOSS_RECORDER
 from ipcbus.archive.recorded_history import RecordedHistory, RecordedTopic
 from ipcbus.embedding import NUMBER_MAX
 from tests.kit.archives import lose_in_power_loss, made
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ipcbus.archive import LogWriter
+    from ipcbus.embedding import OlderPiece
 
 SECOND = 1_000_000_000
 NUMBER = 7
@@ -110,6 +112,87 @@ def test_messages_that_come_later_are_found(writer: LogWriter, tmp_path: Path) -
     piece = found.read(6, NUMBER_MAX)
     assert piece is not None
     assert piece.grows
+
+
+def lose(writer: LogWriter, last: int, numbers: int, kind: int = TYPE_LOSS_RECORDER, topic: str = "a") -> None:
+    """A row of a loss."""
+    rows, _ = made([b""], topic=writer.topic(topic), session=writer.session("x"), first=last, type=kind)
+    rows["numbers"] = numbers
+    writer.append(rows, b"")
+
+
+def look(found: RecordedTopic, first: int) -> OlderPiece:
+    """What it has from a number on, when it has searched."""
+    while (piece := found.read(first, NUMBER_MAX)) is None:
+        pass
+    return piece
+
+
+@pytest.mark.parametrize("kind", [TYPE_LOSS_RECORDER, 4, 5])
+def test_what_a_recorder_that_still_writes_has_lost_is_not_waited_for(
+    writer: LogWriter, tmp_path: Path, kind: int
+) -> None:
+    add(writer, 0, 5)
+    lose(writer, 9, 5, kind)
+    lose(writer, 99, 50, topic="b")
+    found = RecordedHistory(str(tmp_path)).of("a", "x", NUMBER)
+    begun(found)
+    assert all(look(found, first).first == 10 for first in range(5, 10))
+    assert (look(found, 10).first, look(found, 10).grows) == (NUMBER_MAX, True)
+    add(writer, 10, 2)
+    assert all_from(found, 10) == [10, 11]
+
+
+def test_what_one_recorder_has_lost_another_one_may_bring(writer: LogWriter, tmp_path: Path) -> None:
+    with Archive(tmp_path).writer("other") as other:
+        for each in (writer, other):
+            add(each, 0, 5)
+        lose(writer, 9, 5)
+        found = RecordedHistory(str(tmp_path)).of("a", "x", NUMBER)
+        begun(found)
+        assert look(found, 5).first == NUMBER_MAX
+        lose(other, 7, 3)
+        assert look(found, 5).first == 8
+
+
+def test_a_loss_of_a_topic_before_it_began_again_says_nothing(writer: LogWriter, tmp_path: Path) -> None:
+    add(writer, 0, 5)
+    lose(writer, 9, 5)
+    lose(writer, -3, 0, kind=20)
+    add(writer, 0, 2, sent_ns=SECOND)
+    found = RecordedHistory(str(tmp_path)).of("a", "x", NUMBER)
+    begun(found)
+    assert look(found, 2).first == NUMBER_MAX
+
+
+def test_a_step_reads_a_bounded_part_and_returns_a_bounded_number(
+    writer: LogWriter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of blocks that are much larger, of many small messages and of few large ones."""
+    add(writer, 0, 50_000)
+    rows, data = made([bytes(100_000)] * 30, topic=writer.topic("a"), session=writer.session("x"), first=50_000)
+    writer.append(rows, data)
+    counted: list[int] = []
+    real = Log.read_bytes
+
+    def read_bytes(log: Log, base: int, suffix: str, at: int, size: int) -> bytes:
+        counted.append(size)
+        return real(log, base, suffix, at, size)
+
+    monkeypatch.setattr(Log, "read_bytes", read_bytes)
+    found = RecordedHistory(str(tmp_path)).of("a", "x", NUMBER)
+    while found.begin(1 << 40, 0) is None:
+        assert sum(counted) <= block_steps._BYTES
+        counted.clear()
+    first = 0
+    while first < 50_030:
+        piece = found.read(first, NUMBER_MAX)
+        assert sum(counted) <= block_steps._BYTES
+        counted.clear()
+        if piece is not None:
+            assert 1 <= piece.messages <= 256
+            assert len(piece.entries) <= (256 << 10) + 64 * 256
+            first = piece.last + 1
 
 
 def test_without_a_search_only_what_is_recorded_later_is_read(writer: LogWriter, tmp_path: Path) -> None:

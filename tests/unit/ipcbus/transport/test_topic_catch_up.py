@@ -171,6 +171,24 @@ def test_a_source_that_answers_nothing_costs_nothing_that_a_recording_has(promis
     assert not catch_up.busy
 
 
+def test_a_turn_takes_four_steps_of_a_recording_at_most() -> None:
+    desk, steps, recording = Desk(floor=200), [0], Recorded(200)
+
+    def read(first: int, last: int) -> OlderPiece | None:
+        steps[-1] += 1
+        return Recorded.read(recording, first, last)
+
+    recording.read = read  # type: ignore[method-assign]
+    catch_up = TopicCatchUp(desk.demux, desk.topic, RecoverySettings(), asks_at_once=True, number=3, older=recording)
+    catch_up.begin_late_join(0)
+    catch_up.info(Info(1, 200, 200, 3), 0)
+    for turn in range(10):
+        steps.append(0)
+        catch_up.work(turn, lambda message: True)
+    assert desk._since(0) == data(*range(200))
+    assert max(steps) == 4
+
+
 @pytest.mark.parametrize("retains", [False, True])
 def test_a_source_that_has_published_nothing_promises_its_open_batch(retains: bool) -> None:
     desk = Desk(floor=5)
