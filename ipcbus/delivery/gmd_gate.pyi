@@ -1,11 +1,15 @@
 """The gate between the delivery controller of a topic and a named receiver, in compiled code."""
 
 from ipcbus.delivery.demux import Controller
+from ipcbus.delivery.pump import PassEnd, Pump
 from ipcbus.delivery.received_message import Message
 from ipcbus.delivery.sink import Sink
 from ipcbus.delivery.slow_path import Failures, GateKeeper
 
-class GmdGate:
+class ShortWay:
+    """Takes acknowledgements that come in order, in compiled code; a subclass does it."""
+
+class GmdGate(PassEnd):
     """Lets the messages of a source topic pass to a named receiver, and takes their acknowledgements.
 
     While it is open, the guaranteed message with exactly `next_number` passes, and so does every message that is not
@@ -22,6 +26,8 @@ class GmdGate:
     """The number that may pass next; counted up while the gate is open."""
     delivered: int
     """Guaranteed messages that the receiver got, also those that it got again."""
+    short_way: ShortWay | None
+    """Gets a run of acknowledgements at the end of a pass, before the keeper does; None at first."""
 
     def __init__(
         self,
@@ -33,6 +39,7 @@ class GmdGate:
         auto_ack: bool = True,
         acks_at_the_end: bool = False,
         unrecorded_max: int = 64,
+        pump: Pump | None = None,
     ) -> None:
         """Makes a gate that is not open.
 
@@ -43,7 +50,8 @@ class GmdGate:
             failures: takes the exceptions of callbacks.
             auto_ack: whether a message is acknowledged without a call.
             acks_at_the_end: whether that is when nothing refers to it any more, and not when the callback has returned.
-            unrecorded_max: the keeper takes acknowledgements at once when this number of them waits.
+            unrecorded_max: acknowledgements are taken at once when this number of them waits.
+            pump: delivers the messages; without it, all acknowledgements go to the keeper.
         """
 
     def take(self, message: Message) -> None:

@@ -28,9 +28,15 @@ cdef class AckAtTheEnd:
         self.gate = None
 
 
+cdef class ShortWay:
+    cdef bint acknowledge(self, uint64_t first, uint64_t last, uint64_t next_number) except? True:
+        raise NotImplementedError
+
+
 cdef class GmdGate:
     def __init__(self, Sink target not None, Controller controller, keeper, failures, *, bint auto_ack=True,
-                 bint acks_at_the_end=False, uint64_t unrecorded_max=64):
+                 bint acks_at_the_end=False, uint64_t unrecorded_max=64, Pump pump=None):
+        self.pump = pump
         self.target, self.controller, self.keeper, self.failures = target, controller, keeper, failures
         self.auto_ack = auto_ack and not acks_at_the_end
         self.acks_at_the_end = auto_ack and acks_at_the_end
@@ -126,7 +132,8 @@ cdef class GmdGate:
         elif self.auto_ack:
             message.ack()
         if self.awaits_flush and self.last_acked - self.first_acked + len(self.other_acks) + 1 >= self.unrecorded_max:
-            self.keeper.flush()
+            if not self.flush_in_order():
+                self.keeper.flush()
         return 0
 
     def acknowledge(self, uint64_t number):
@@ -167,5 +174,31 @@ cdef class GmdGate:
     cdef int flush_soon(self) except -1:
         if not self.awaits_flush:
             self.awaits_flush = True
+            if self.short_way is None or self.pump is None or not self.pump.at_pass_end(self):
+                self.keeper.flush_soon()
+        return 0
+
+    @cython.final
+    cdef bint flush_in_order(self) except? True:
+        """Has the run of acknowledgements taken in the short way; returns False if the keeper has to."""
+        cdef uint64_t first = self.first_acked, last = self.last_acked
+        if first == 0 or self.short_way is None or self.other_acks or self.refusals:
+            return False
+        # Taken before the call, in which another thread may acknowledge more.
+        self.first_acked = self.last_acked = 0
+        self.awaits_flush = False
+        if self.short_way.acknowledge(first, last, self.next_number):
+            return True
+        if self.first_acked == last + 1:
+            self.first_acked = first
+        elif self.first_acked == 0:
+            self.first_acked, self.last_acked = first, last
+        else:
+            self.other_acks.extend(range(first, last + 1))
+        self.awaits_flush = True
+        return False
+
+    cdef int pass_ends(self) except -1:
+        if self.awaits_flush and not self.flush_in_order():
             self.keeper.flush_soon()
         return 0

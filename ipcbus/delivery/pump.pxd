@@ -3,6 +3,10 @@ from libc.stdint cimport uint64_t
 from ipcbus.delivery.sink cimport Sink
 from ringbuf.poller cimport Poller
 
+cdef class PassEnd:
+    """Called at the end of a pass over the sessions, if a message of the pass has asked for it."""
+    cdef int pass_ends(self) except -1
+
 cdef class Pump:
     cdef list demuxes
     cdef readonly Poller poller
@@ -23,12 +27,16 @@ cdef class Pump:
     cdef readonly bint asleep                    # sources see that this context sleeps; what it heard is not answered yet
     cdef bint rung, kicked, readable    # what it heard: the doorbell, a kick, another descriptor
     cdef uint64_t guest_ticks           # when a thread of the application drove last
+    cdef list ending                    # `PassEnd`, each called once at the end of this pass
+    cdef bint passing                   # a pass is going on
     cdef long messages_per_pass         # most messages of a session in a pass
     cdef uint64_t long_pass             # ticks; a pass that takes longer was too long
 
     cdef void adapt(self, long taken, uint64_t ticks) noexcept
     cdef long loop(self, uint64_t began, uint64_t until, uint64_t loops, bint once, bint pulls) except -1
     cdef bint drives(self) noexcept
+    cdef int end_pass(self) except -1
+    cdef bint at_pass_end(self, PassEnd what) except? True
     cpdef bint take_if_free(self) noexcept
     cdef bint must_stop(self) noexcept
     cdef int sleep(self, uint64_t now, uint64_t until) except -1

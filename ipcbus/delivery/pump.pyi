@@ -27,6 +27,9 @@ SPLIT: int
 OWN_THREAD: int
 """The context's own thread waits for the driver lock. The other reasons send a turn to Python; this one does not."""
 
+class PassEnd:
+    """Something that compiled code has called at the end of a pass over the sessions; a subclass says what happens."""
+
 class Pump:
     """Reads the rings of a context's sessions in turn, and waits for their next records.
 

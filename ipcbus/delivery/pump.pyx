@@ -93,9 +93,14 @@ cdef bint read_timeout(object timeout, double *seconds) noexcept:
     return True
 
 
+cdef class PassEnd:
+    cdef int pass_ends(self) except -1:
+        raise NotImplementedError
+
+
 cdef class Pump:
     def __init__(self, wake_waiters=None, uint64_t loops=1, bint spins=False):
-        self.demuxes = []
+        self.demuxes, self.ending = [], []
         self.poller = Poller()
         self.wake_waiters = wake_waiters
         self.loops, self.spins = loops, spins
@@ -329,6 +334,21 @@ cdef class Pump:
         return self.loop(now, now + <uint64_t>(<double>timeout_ns / ns_per_tick()), loops, once, False)
 
     @cython.final
+    cdef bint at_pass_end(self, PassEnd what) except? True:
+        """Has something called at the end of the pass; returns False if the calling thread makes no pass now."""
+        if not self.passing or not self.drives():
+            return False
+        self.ending.append(what)
+        return True
+
+    @cython.final
+    cdef int end_pass(self) except -1:
+        ending, self.ending = self.ending, []
+        for each in ending:
+            (<PassEnd>each).pass_ends()
+        return 0
+
+    @cython.final
     cdef long loop(self, uint64_t began, uint64_t until, uint64_t loops, bint once, bint pulls) except -1:
         cdef uint32_t clock = clock_kind()
         cdef uint64_t now
@@ -341,6 +361,7 @@ cdef class Pump:
             return 0
         while True:
             handled = taken = 0
+            self.passing = True
             for each in self.demuxes:
                 demux = <Demux>each
                 if has_nothing(demux):
@@ -355,8 +376,11 @@ cdef class Pump:
                 if demux.attention or demux.blocked or demux.wakes_writer:
                     self.attention = True
                 if self.pending_error is not None:
-                    return total + handled
-            frames = poller.take_words()
+                    break
+            self.passing = False
+            if self.ending:
+                self.end_pass()
+            frames = poller.take_words() if self.pending_error is None else 0
             total += handled + frames
             if self.pending_error is not None:
                 return total

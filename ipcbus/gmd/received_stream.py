@@ -12,10 +12,12 @@ Each number is in one of these states::
 
 from __future__ import annotations
 
+from contextlib import suppress
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Protocol
 
 from ipcbus.errors import GmdError
+from ipcbus.gmd.acknowledged_floor import AcknowledgedFloor
 from ipcbus.wire.control_messages import NUMBER_MAX
 from ipcbus.wire.number_ranges import NumberRanges
 
@@ -60,6 +62,8 @@ class ReceivedStream:
         """Done messages of which the source gets an acknowledgement next."""
         self.to_refuse: list[int] = []
         """Messages that are given up, of which the source is informed next."""
+        self.ordered = AcknowledgedFloor(area.record, sender, incarnation)
+        """Takes acknowledgements that come in order; `take_over` ends its work."""
         self.user: StreamUser | None = None
         """What delivers the messages now."""
         self.failing = ""
@@ -80,7 +84,13 @@ class ReceivedStream:
         """
         if self.user is not None:
             self.user.look_at_gate()
-        for begin, end in self.acknowledged.without(first, min(last, self.next_number - 1)):
+        last = min(last, self.next_number - 1)
+        if self.ordered.take(first, last):
+            if self.ordered.floor - self.ordered.recorded >= self._settings.unrecorded_max:
+                self.record()
+            return
+        self.take_over()
+        for begin, end in self.acknowledged.without(first, last):
             self._unrecorded += end - begin + 1
             self.to_acknowledge.add(begin, end)
             self._add_acknowledged(begin, end)
@@ -100,6 +110,7 @@ class ReceivedStream:
         """
         if self.user is not None:
             self.user.look_at_gate()
+        self.take_over()
         if number >= self.next_number or number in self.done or number in self.holes:
             return True
         settings = self._settings
@@ -112,6 +123,35 @@ class ReceivedStream:
         backoff_ns = min(settings.backoff_ns << min(deliveries - 1, 32), settings.backoff_max_ns)
         heappush(self._retries, (now_ns + max(delay_ns, backoff_ns), number))
         return True
+
+    # ------------------------------------------------------------------ acknowledgements in order
+
+    def go_on_in_order(self) -> None:
+        """Leaves acknowledgements to `ordered`, if nothing but the next ones is open."""
+        is_busy = self._is_dirty or self.failing or self._refusals or self._retries or self.to_refuse
+        has_gaps = self.settled or self.holes or self.to_acknowledge or len(self.acknowledged) > 1
+        if not (self.ordered.is_ready or is_busy or has_gaps):
+            self.ordered.begin(self.acknowledged.front[1])
+
+    def take_over(self) -> None:
+        """Ends the work of `ordered`, and takes its state over."""
+        if self.ordered.is_ready:
+            self._learn()
+            self.ordered.pause()
+
+    def _learn(self) -> None:
+        """Takes over what `ordered` knows beyond this object."""
+        ordered, known = self.ordered, self.acknowledged.front[1]
+        if not ordered.is_ready:
+            return
+        if ordered.floor > known:
+            self.acknowledged.add(known + 1, ordered.floor)
+            self.done.add(known + 1, ordered.floor)
+        self._unrecorded = ordered.floor - ordered.recorded
+        self._is_dirty = self._unrecorded > 0
+        if ordered.sent < ordered.floor:
+            self.to_acknowledge.add(ordered.sent + 1, ordered.floor)
+            ordered.sent = ordered.floor
 
     # ------------------------------------------------------------------ numbers
 
@@ -208,6 +248,11 @@ class ReceivedStream:
 
     def record(self) -> bool:
         """Records what is done; returns False if the area refuses, so that nothing new may be acknowledged."""
+        if self.ordered.is_ready:
+            with suppress(GmdError):
+                self.ordered.record()
+                return True
+        self.take_over()
         if not self._is_dirty:
             return not self.failing
         first, *ranges = self.acknowledged

@@ -131,7 +131,7 @@ class GmdReceiver:
             size: bytes that `what` takes.
             what: the message, in a form that may be kept.
         """
-        self.look_at_gate()
+        self._begin_call()
         stream = self.stream
         if self.is_plain or self._is_detached:
             if number and not self.is_plain:
@@ -159,7 +159,7 @@ class GmdReceiver:
 
     def loss(self, first: int, last: int) -> Verdict:
         """Takes a loss of the topic; returns DELIVER or HELD. It is reported as far as no resent message covers it."""
-        self.look_at_gate()
+        self._begin_call()
         if self.is_plain or self._is_detached:
             return self._pass_behind(Loss(first, last))
         self._wants_tail |= self._held.add_loss(first, last)
@@ -199,12 +199,12 @@ class GmdReceiver:
 
     def channel_lost(self, now_ns: int) -> None:
         """Registers again as soon as there is a channel; the gate stays as it is."""
-        self.look_at_gate()
+        self._begin_call()
         self.is_registered, self._asked, self._register_ns = False, None, now_ns
 
     def receive(self, message: GmdAnswer, now_ns: int) -> None:
         """Takes a message of the source, which is what `gmd_messages.decode` returned."""
-        self.look_at_gate()
+        self._begin_call()
         if isinstance(message, Registered):
             self._registered(message, now_ns)
         elif self.stream is None or self._is_detached or message.incarnation != self.stream.incarnation:
@@ -380,6 +380,12 @@ class GmdReceiver:
         if not isinstance(item, Loss):
             self._ready_bytes += _size(item)
 
+    def _begin_call(self) -> None:
+        """Takes over how far the gate and acknowledgements in order are."""
+        self.look_at_gate()
+        if self.stream is not None:
+            self.stream.take_over()
+
     def look_at_gate(self) -> None:
         """Takes over how far the gate is."""
         if self._gate.is_open and self.stream is not None:
@@ -397,6 +403,8 @@ class GmdReceiver:
                 is_open = False
         if is_open and stream is not None:
             gate.next_number = stream.next_number
+            if self.is_registered and not self.is_plain and not self._wanted:
+                stream.go_on_in_order()
         gate.is_open = is_open
 
     # ------------------------------------------------------------------ time
@@ -411,7 +419,7 @@ class GmdReceiver:
         Returns:
             When to call again at the latest, unless something happens before.
         """
-        self.look_at_gate()
+        self._begin_call()
         if self.is_plain or self._is_detached:
             return FOREVER_NS
         stream = self.stream
@@ -480,7 +488,7 @@ class GmdReceiver:
 
         Guaranteed messages behind a gap come again when the source sends again.
         """
-        self.look_at_gate()
+        self._begin_call()
         if not self._is_detached:
             self._end_holding()
         self._gate.is_open = False
@@ -500,7 +508,7 @@ class GmdReceiver:
 
         Guaranteed messages that `take` did not return are delivered again later; it returns the other ones, and losses.
         """
-        self.look_at_gate()
+        self._begin_call()
         if self._is_detached:
             return
         self._is_detached = True

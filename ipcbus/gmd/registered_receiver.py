@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ipcbus.errors import GmdAreaDamaged
+from ipcbus.gmd.gmd_settings import FOREVER_NS
 from ipcbus.wire import gmd_messages
 from ipcbus.wire.gmd_messages import END_OF_ANSWER, MAY_COME_LATER
 from ipcbus.wire.number_ranges import NumberRanges
@@ -61,6 +62,24 @@ class RegisteredReceiver:
     def has_work(self) -> bool:
         """Whether something has to go to it."""
         return bool(self.answers or self._waiting or self.deletes or self._asked)
+
+    def is_silent(self, settings: SenderSettings, now_ns: int, *, owes: bool) -> bool:
+        """Returns whether it has been silent for too long, once for each interval; the intervals grow.
+
+        Args:
+            settings: the options of the source.
+            now_ns: the time.
+            owes: whether it has messages to acknowledge.
+        """
+        if not owes:
+            self.probe_at_ns = FOREVER_NS
+        elif self.probe_at_ns == FOREVER_NS:
+            self.probe_at_ns, self.probe_interval_ns = now_ns + settings.probe_ns, 0
+        elif now_ns >= self.probe_at_ns:
+            self.probe_interval_ns = max(settings.probe_ns, min(2 * self.probe_interval_ns, settings.probe_max_ns))
+            self.probe_at_ns = now_ns + self.probe_interval_ns
+            return True
+        return False
 
     def ask(self, request: ResendRequest, last_number: int) -> None:
         """Takes a request; it replaces the one before."""

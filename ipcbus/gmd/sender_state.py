@@ -12,6 +12,8 @@ and calls:
 * the functions of the application's calls at any time.
 
 The area calls `checkpoint` back.
+
+Acknowledgements in order go a short way (`ordered_names`), which the user may take instead of `receive`.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from ipcbus.gmd.delivery_terms import Deadlines, DeliveryTerms
 from ipcbus.gmd.expected_names import ExpectedNames, without
 from ipcbus.gmd.gmd_events import Confirmed, GmdFailure, GmdStatus, Registration, Standing
 from ipcbus.gmd.gmd_settings import FOREVER_NS, GmdErrorNumber, ZeroReceivers
+from ipcbus.gmd.ordered_names import OrderedNames
 from ipcbus.gmd.registered_receiver import RegisteredReceiver, ResentBuilder
 from ipcbus.wire import gmd_messages
 from ipcbus.wire.control_messages import NUMBER_MAX
@@ -77,14 +80,15 @@ class GmdSender:
         self._events: deque[GmdEvent] = deque()
         self._receivers: dict[tuple[Hashable, int], RegisteredReceiver] = {}
         self._order: deque[RegisteredReceiver] = deque()
-        self._build = ResentBuilder(area, topic_numbers, self._damaged)
+        self._build = ResentBuilder(area, topic_numbers, lambda number: self._lose([(number, number)]))
         self._check_ns = now_ns
+        self.ordered = OrderedNames(area, confirms=settings.confirms)
+        """Takes acknowledgements that come in order, in compiled code."""
         self.refused = 0
         """Registrations that were refused."""
         self.ignored = 0
         """Messages of receivers that are not registered, or that belong to another incarnation."""
-        self.acknowledgements = 0
-        """Messages that were acknowledged, once for each receiver."""
+        self._acknowledgements = 0
         self.failures = 0
         """Messages that failed, once for each receiver."""
         self._recover(now_ns)
@@ -106,26 +110,34 @@ class GmdSender:
         Raises:
             GmdError: the area cannot note the timeout.
         """
+        self._take_over()
         number = self.area.last_number + 1
         if timeout_ns != self._terms.current[1]:
-            note = sender_notes.Note(sender_notes.TIMEOUT, ranges=((number, timeout_ns),))
-            self.area.note(sender_notes.encode(note))
+            timeout = ((number, timeout_ns),)
+            self.area.note(sender_notes.encode(sender_notes.Note(sender_notes.TIMEOUT, ranges=timeout)))
         self._terms.change(number, mode, timeout_ns)
 
     @property
     def pending(self) -> int:
         """The number of messages whose copies are in the area."""
+        if self.ordered.acks.is_ready:
+            return self.area.last_number + 1 - self.ordered.acks.low
         return self._kept.count(1, self.area.last_number)
+
+    @property
+    def acknowledgements(self) -> int:
+        """Messages that were acknowledged, once for each receiver."""
+        return self._acknowledgements + self.ordered.acks.count
 
     @property
     def lowest(self) -> int:
         """The lowest number whose copy is in the area; the number after the last one without a copy."""
-        return self._kept.front[0]
+        return self.ordered.acks.low if self.ordered.acks.is_ready else self._kept.front[0]
 
     @property
     def oldest(self) -> int:
         """The lowest number of these messages; 0 without one."""
-        number = self._kept.front[0]
+        number = self.lowest
         return number if number <= self.area.last_number else 0
 
     @property
@@ -140,6 +152,7 @@ class GmdSender:
 
     def status(self, number: int) -> GmdStatus:
         """Returns which receivers have acknowledged a message."""
+        self._take_over()
         if not 0 < number <= self.area.last_number:
             return GmdStatus(Standing.UNKNOWN)
         if number not in self._kept:
@@ -159,6 +172,7 @@ class GmdSender:
 
         A message that failed because no receiver was expected goes to the receivers that are expected now.
         """
+        self._take_over()
         first, last = (1, self.area.last_number) if number is None else (number, number)
         again = NumberRanges()
         for name in list(self.names.all):
@@ -176,6 +190,7 @@ class GmdSender:
 
     def delete(self, first: int, last: int | None = None) -> int:
         """Deletes the copies of a message, or of the messages first..last; returns how many there were."""
+        self._take_over()
         ranges = self._kept.within(max(1, first), min(first if last is None else last, self.area.last_number))
         for receiver in self._receivers.values():
             for begin, end in ranges:
@@ -192,6 +207,7 @@ class GmdSender:
         Messages that only this receiver was to acknowledge go to the receivers that are expected now, or wait for the
         first one. A connected receiver is refused, and may register again.
         """
+        self._take_over()
         found = self.names.by_name.get(name)
         if found is None:
             return False
@@ -226,6 +242,9 @@ class GmdSender:
             message: what `gmd_messages.decode` returned.
             now_ns: the time.
         """
+        if isinstance(message, Ack) and self.ordered.take(peer, message):
+            return
+        self._take_over()
         if isinstance(message, Register):
             self._register(peer, message, now_ns)
             return
@@ -249,6 +268,7 @@ class GmdSender:
 
     def lost_peer(self, peer: Hashable, now_ns: int) -> None:
         """Takes note that a control channel has ended; what becomes of its receivers says their disconnect mode."""
+        self._take_over()
         for key, receiver in list(self._receivers.items()):
             if key[0] == peer:
                 self._gone(receiver, now_ns)
@@ -315,7 +335,7 @@ class GmdSender:
             )
         ]
         if found:
-            self.acknowledgements += sum(end - begin + 1 for begin, end in found)
+            self._acknowledgements += sum(end - begin + 1 for begin, end in found)
             self.names.acknowledge(name, found)
             self._settle(found)
 
@@ -359,6 +379,16 @@ class GmdSender:
         Returns:
             When to call again at the latest, unless something happens before.
         """
+        self._take_over()
+        due_ns = self._turn(now_ns, send)
+        self.ordered.begin(self._kept, self.names, self._terms, self._receivers.values())
+        return due_ns
+
+    def _take_over(self) -> None:
+        """Ends the short way of acknowledgements until the next turn; called before its state is read or changed."""
+        self.ordered.take_over(self._kept, self._events)
+
+    def _turn(self, now_ns: int, send: SendControl) -> int:
         if self.area.last_number > self._noted_number:
             self._note_sent(now_ns)
         if now_ns >= self._check_ns:
@@ -404,17 +434,9 @@ class GmdSender:
 
     def _probe(self, receiver: RegisteredReceiver, now_ns: int) -> None:
         """Says to a receiver how far the numbers are if it has been silent for too long."""
-        if not receiver.name.owed.within(1, self.area.last_number):
-            receiver.probe_at_ns = FOREVER_NS
-            return
-        settings = self.settings
-        if receiver.probe_at_ns == FOREVER_NS:
-            receiver.probe_at_ns, receiver.probe_interval_ns = now_ns + settings.probe_ns, 0
-        elif now_ns >= receiver.probe_at_ns:
-            interval_ns = max(settings.probe_ns, min(2 * receiver.probe_interval_ns, settings.probe_max_ns))
-            receiver.probe_at_ns, receiver.probe_interval_ns = now_ns + interval_ns, interval_ns
-            if not receiver.answers:
-                self._say_next(receiver)
+        owes = bool(receiver.name.owed.within(1, self.area.last_number))
+        if receiver.is_silent(self.settings, now_ns, owes=owes) and not receiver.answers:
+            self._say_next(receiver)
         self._check_ns = min(self._check_ns, receiver.probe_at_ns)
 
     def _note_sent(self, now_ns: int) -> None:
@@ -449,6 +471,7 @@ class GmdSender:
 
     def next_event(self) -> GmdEvent | None:
         """Returns the next event; None without one."""
+        self.ordered.tell(self._events)
         if self._events:
             return self._events.popleft()
         while self._failures:
@@ -497,11 +520,8 @@ class GmdSender:
             name.gone_ns = now_ns
             self._check_ns = now_ns
 
-    def _damaged(self, number: int) -> None:
-        """Takes note that the copy of a message is damaged: no receiver can get it any more."""
-        self._lose([(number, number)])
-
     def _lose(self, ranges: Ranges) -> None:
+        """Takes note that the copies of messages are damaged: no receiver can get them any more."""
         for first, last in ranges:
             self.names.release(first, last)
         unassigned = self.names.unassigned
@@ -537,10 +557,10 @@ class GmdSender:
 
     def checkpoint(self) -> list[bytes]:
         """Returns the whole state as notes."""
+        self.ordered.learn(self._kept)
         notes = list(self.names.checkpoint())
         for first, _, _, timeout_ns in self._terms.runs(self._kept.front[0], NUMBER_MAX):
-            ranges = ((first, timeout_ns),)
-            notes.append(sender_notes.encode(sender_notes.Note(sender_notes.TIMEOUT, ranges=ranges)))
+            notes.append(sender_notes.encode(sender_notes.Note(sender_notes.TIMEOUT, ranges=((first, timeout_ns),))))
         return notes
 
     def _recover(self, now_ns: int) -> None:

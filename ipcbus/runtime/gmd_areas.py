@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from ipcbus.config import ContextOptions, ReceiverOptions, SourceOptions
     from ipcbus.config.option_values import OptionValues
     from ipcbus.gmd.receiver_area import ReceiverArea
-    from ipcbus.gmd.sender_area import SenderArea
 
 _YIELD_S: Final = 5.0
 """Time in which an agent closes an area that its owner wants; it takes less than a second where it can run."""
@@ -46,7 +45,7 @@ def directory_of(option: str) -> Path:
     return Path(option).absolute() if option else default_directory(os.environ, Path.home())
 
 
-def open_sender_area(domain: str, topic: str, options: SourceOptions, context: ContextOptions) -> SenderArea:
+def open_sender_area(domain: str, topic: str, options: SourceOptions, context: ContextOptions) -> MemoryArea | FileArea:
     """Opens the GMD area of a source; waits for an agent that has it.
 
     Raises:

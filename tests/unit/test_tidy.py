@@ -35,7 +35,7 @@ _BRANCH = re.compile(r"^[ \t]*(?:if|elif|for|while|try)\b", re.MULTILINE)
 TESTED_ELSEWHERE: dict[str, str] = {
     "conformance/test_closing.py": "ipcbus/context_closing.py",
     "conformance/test_damage.py": "ipcbus/transport/ring/ring_receiver.py ipcbus/transport/ring/topic_lines.py",
-    "conformance/test_gmd_acknowledging.py": "ipcbus/dead_letters.py",
+    "conformance/test_gmd_acknowledging.py": "ipcbus/dead_letters.py ipcbus/runtime/sending/ack_inlet.pyx",
     "conformance/test_gmd.py": (
         "ipcbus/runtime/receiving/gmd_reception.py ipcbus/runtime/receiving/gmd_receptions.py "
         "ipcbus/runtime/sending/guaranteed_source.py ipcbus/runtime/sending/guaranteed_sources.py"

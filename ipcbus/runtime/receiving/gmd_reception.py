@@ -11,9 +11,11 @@ from ipcbus.delivery.received_message import event, resent_message
 from ipcbus.gmd.gmd_settings import FOREVER_NS
 from ipcbus.gmd.held_messages import LiveMessage, Loss, ResentMessage
 from ipcbus.gmd.receiver_state import GmdReceiver, Verdict
+from ipcbus.runtime.receiving.ack_sender import AckSender
 from ipcbus.wire import gmd_messages
 
 if TYPE_CHECKING:
+    from ipcbus.delivery.pump import Pump
     from ipcbus.delivery.received_message import Message
     from ipcbus.delivery.recovering_controller import RecoveringController
     from ipcbus.gmd.gmd_settings import ReceiverSettings
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from ipcbus.recovery.control_channel import ControlChannel
     from ipcbus.runtime.receiving.subscriptions import Subscription
     from ipcbus.transport.receiving_session import ReceivingSession
+    from ipcbus.transport.ring.response_frames import ResponseWriter
     from ipcbus.wire.gmd_messages import GmdAnswer
 
 _ROOM_NS = 1_000_000
@@ -37,6 +40,13 @@ _REFUSALS = {
 
 class ReceptionOwner(Protocol):
     """The context, as far as a reception uses it."""
+
+    @property
+    def pump(self) -> Pump:
+        """Delivers the messages of the context."""
+
+    def writer(self, session: ReceivingSession) -> ResponseWriter | None:
+        """Returns the short way to the source of a session; None without an open pipe."""
 
     def channel(self, session: ReceivingSession) -> ControlChannel | None:
         """Returns the control channel to the source of a session; None while it cannot be opened."""
@@ -86,11 +96,14 @@ class GmdReception:
             auto_ack=options.ipc_gmd_auto_ack,
             acks_at_the_end=options.ipc_gmd_auto_ack_policy == "last",
             unrecorded_max=settings.unrecorded_max,
+            pump=owner.pump,
         )
         self.topic: int = controller.topic_number
         self.machine = GmdReceiver(
             options.gmd_name, self.topic, instance, streams, settings, self.gate, time.monotonic_ns()
         )
+        self._acks = self.gate.short_way = AckSender(self.topic, instance)
+        self._writer: ResponseWriter | None = None
         self._channel: ControlChannel | None = None
         self.due_ns = 0
         self._delivers = False
@@ -152,12 +165,21 @@ class GmdReception:
             return FOREVER_NS
         channel = self._owner.channel(self.session)
         if channel is not self._channel:
-            self._channel = channel
+            self._channel, self._writer = channel, None
             self.machine.channel_lost(now_ns)
         due_ns = self.machine.turn(now_ns, self._send)
+        self._shorten_the_way()
         if self.machine.refusal:
             self._warn(self.machine.refusal)
         return due_ns if self._deliver() else min(due_ns, now_ns + _ROOM_NS)
+
+    def _shorten_the_way(self) -> None:
+        """Lets acknowledgements in order go straight into the pipe to the source, if there is one."""
+        if self._writer is None and self._channel is not None:
+            self._writer = self._owner.writer(self.session)
+        stream = self.machine.stream
+        if stream is not None:
+            self._acks.use(stream.ordered, stream.incarnation, self._writer)
 
     def _warn(self, refusal: int) -> None:
         why = _REFUSALS.get(refusal)
@@ -236,4 +258,5 @@ class GmdReception:
 
     def _detach(self) -> None:
         self.over = True
+        self._acks.use(None, 0, None)
         self.machine.detach()

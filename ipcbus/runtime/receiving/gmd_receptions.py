@@ -17,6 +17,7 @@ from ipcbus.wire import gmd_messages
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ipcbus.delivery.pump import Pump
     from ipcbus.delivery.recovering_controller import RecoveringController
     from ipcbus.delivery.sink import Sink
     from ipcbus.gmd.receiver_area import ReceiverArea
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from ipcbus.runtime.receiving.receiver_channels import ReceiverChannels
     from ipcbus.runtime.receiving.subscriptions import Subscription
     from ipcbus.transport.receiving_session import ReceivingSession
+    from ipcbus.transport.ring.response_frames import ResponseWriter
 
 log = logging.getLogger("ipcbus")
 
@@ -227,6 +229,16 @@ class GmdReceptions:
         return soon
 
     # ------------------------------------------------------------------ calls of receptions
+
+    @property
+    def pump(self) -> Pump:
+        """Delivers the messages of the context."""
+        return self._event_loop.pump
+
+    def writer(self, session: ReceivingSession) -> ResponseWriter | None:
+        """Returns the short way to the source of a session; None without an open pipe."""
+        event_loop = self._event_loop
+        return self._channels.response_writer(session, event_loop.pump, sequential=event_loop.sequential)
 
     def channel(self, session: ReceivingSession) -> ControlChannel | None:
         """Returns the control channel to the source of a session; None while it cannot be opened."""

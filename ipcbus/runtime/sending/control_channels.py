@@ -54,6 +54,7 @@ class SessionChannels:
         self.pipes.on_leave = self._take_rest
         self._session, self._options, self._responses = session, options, responses
         self.pipes.inlet.hand(control_messages.RESPONSE, responses)
+        self.pipes.inlet.hand(gmd_messages.GMD_ACK, guaranteed.inlet(session))
         self._called, self._called_ns = called, -_CALLED_NS
         self._clients_changes, self._came_ns = 0, -_CAME_NS
         self._udp_links: list[UdpLink] = []
@@ -263,6 +264,7 @@ class ControlChannels:
     def forget(self, session: SendingSession) -> None:
         """Ends the channels of a session that ends."""
         served = self._sessions.pop(session, None)
+        self._guaranteed.forget(session)
         if served is not None:
             self._ended_messages += served.retransmitter.counts.messages
             self._ended_bytes += served.retransmitter.counts.bytes

@@ -96,6 +96,7 @@ class GuaranteedSource(MessageSaver):
             time.monotonic_ns(),
             topic_numbers=self._numbers.of,
         )
+        self._ordered_acks = self.sender.ordered.acks
         mode, self._timeout_ns = self.sender.current_terms
         super().__init__(area.save, self._lock, mode, self._timeout_ns)
         self._is_watched = False  # whether `turn` is due by itself
@@ -217,6 +218,10 @@ class GuaranteedSource(MessageSaver):
     @property
     def pending(self) -> int:
         """The number of messages whose copies are kept."""
+        acks = self._ordered_acks
+        if acks.is_ready:
+            low = acks.low
+            return max(0, self.area.last_number - self.sends + 1 - low)
         with self._lock:
             return self.sender.pending
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from ipcbus.delivery.received_message import Origin
 from ipcbus.gmd.gmd_settings import FOREVER_NS
 from ipcbus.runtime.gmd_areas import open_sender_area
+from ipcbus.runtime.sending.ack_inlet import AckInlet
 from ipcbus.runtime.sending.expected_receivers import ExpectedReceivers, gmd_identity
 from ipcbus.runtime.sending.guaranteed_source import GuaranteedSource, settings_of
 from ipcbus.topic.send_modes import MODES
@@ -62,14 +64,19 @@ class _Guaranteed:
 class GuaranteedSources:
     """The guaranteed sources of a context. Runs on the driver, but for `add` and `close`."""
 
-    def __init__(self, domain: str, hurry: Callable[[], None], context: ContextOptions) -> None:
+    def __init__(
+        self, domain: str, hurry: Callable[[], None], context: ContextOptions, end_pass: Callable[[], None]
+    ) -> None:
         """Begins without sources.
 
         Args:
             domain: the bus domain.
             hurry: makes the event loop call `turn` soon; any thread calls this.
             context: the options of the context, for the areas.
+            end_pass: makes the driver, which calls this, end its pass over the sessions.
         """
+        self._end_pass = end_pass
+        self._inlets: dict[SendingSession, AckInlet] = {}
         self._domain, self._hurry_loop, self._context = domain, hurry, context
         self._all: dict[NotifiedSource, _Guaranteed] = {}
         self._by_topic: dict[tuple[SendingSession, int], _Guaranteed] = {}
@@ -77,6 +84,22 @@ class GuaranteedSources:
         self._refusals: list[tuple[SendingSession, Hashable, bytes]] = []
         self._ended = dict.fromkeys(GMD_COUNTERS, 0)
         self.malformed = 0
+
+    def inlet(self, session: SendingSession) -> AckInlet:
+        """Returns what takes the acknowledgements of a session out of its pipes."""
+        if session not in self._inlets:
+            self._inlets[session] = AckInlet(partial(self._take_at_once, session))
+        return self._inlets[session]
+
+    def _take_at_once(self, session: SendingSession, peer: Hashable, message: bytes) -> None:
+        """Takes a message that the driver has found in a pass."""
+        self.take(session, peer, message)
+        self._hurry_loop()
+        self._end_pass()
+
+    def forget(self, session: SendingSession) -> None:
+        """Forgets a session that has ended."""
+        self._inlets.pop(session, None)
 
     def expect(self, session: SendingSession, number: int) -> None:
         """Keeps what receivers send to a topic until `add`: they may find the source before its area is open."""
@@ -117,6 +140,7 @@ class GuaranteedSources:
         each = _Guaranteed(source, session, number, state, options.ipc_gmd_type == "memory")
         source._guarantee(state, MODES[options.delivery_mode], options.delivery_timeout * _SECOND_NS)
         self._all[source] = self._by_topic[session, number] = each
+        self.inlet(session).add(number, state, area, state.sender.ordered.acks, partial(self._confirmed, each))
         for peer, message in self._opening.pop((session, number), []):
             state.receive(peer, message, time.monotonic_ns())
         if options.gmd_durability == "group" and options.ipc_gmd_type != "memory":
@@ -145,6 +169,7 @@ class GuaranteedSources:
         if each is None:
             return
         self._by_topic.pop((each.session, each.number), None)
+        self.inlet(each.session).remove(each.number)
         if each.in_memory and (pending := each.state.pending):
             log.warning(
                 "topic %r: the source closes with %d guaranteed messages that are not acknowledged; its GMD area is in "
@@ -213,6 +238,12 @@ class GuaranteedSources:
                 self._notify(each)
             due_ns = min(due_ns, each.due_ns)
         return due_ns
+
+    def _confirmed(self, each: _Guaranteed) -> None:
+        """Reports deliveries as complete, after the pass of the driver."""
+        each.due_ns = 0
+        self._hurry_loop()
+        self._end_pass()
 
     def _notify(self, each: _Guaranteed) -> None:
         events = each.state.take_events()

@@ -15,3 +15,8 @@ cdef class ResponseWriter:
     cdef object keeps           # keeps the words
 
     cdef bint put(self, uint64_t request, bytes data) except? True
+    cdef bint put_frame(self, const char *front, uint64_t front_length, const char *rest, uint64_t rest_length) except? True
+
+cdef bint put_ack(
+    ResponseWriter writer, uint32_t topic, uint64_t instance, uint64_t incarnation, uint64_t first, uint64_t last
+) except? True

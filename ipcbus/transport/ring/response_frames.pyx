@@ -9,7 +9,7 @@ from ringbuf cimport _atomics
 from ringbuf.pipe cimport Pipe
 from ringbuf.shared_words cimport SharedWords
 
-from ipcbus.wire import control_messages
+from ipcbus.wire import control_messages, gmd_messages
 
 cdef extern from *:
     """
@@ -33,10 +33,52 @@ _Static_assert(sizeof(ipcbus_ResponseFront) == 24, "ResponseFront size");
         uint32_t topic
         uint64_t request
 
+cdef extern from *:
+    """
+typedef struct {
+    uint8_t lane, first;
+    uint16_t reserved;
+    uint32_t remaining;
+    uint8_t kind, detail;
+    uint16_t zeros;
+    uint32_t topic;
+    uint64_t instance, incarnation, first_number, last_number;
+} ipcbus_AckFrame;
+_Static_assert(sizeof(ipcbus_AckFrame) == 48, "AckFrame size");
+    """
+    ctypedef struct AckFrame "ipcbus_AckFrame":
+        uint8_t lane
+        uint8_t first
+        uint16_t reserved
+        uint32_t remaining
+        uint8_t kind
+        uint8_t detail
+        uint16_t zeros
+        uint32_t topic
+        uint64_t instance
+        uint64_t incarnation
+        uint64_t first_number
+        uint64_t last_number
+
 cdef enum:
     FRAME_HEADER = 8            # of recovery.control_channel; `remaining` counts from its end
 
 cdef uint8_t RESPONSE = control_messages.RESPONSE
+cdef uint8_t GMD_ACK = gmd_messages.GMD_ACK
+
+
+cdef bint put_ack(
+    ResponseWriter writer, uint32_t topic, uint64_t instance, uint64_t incarnation, uint64_t first, uint64_t last
+) except? True:
+    """Puts a GMD_ACK with one range; returns False when that is not possible now."""
+    cdef AckFrame frame
+    memset(&frame, 0, sizeof(frame))
+    frame.first = 1
+    frame.remaining = sizeof(frame) - FRAME_HEADER
+    frame.kind = GMD_ACK
+    frame.topic, frame.instance, frame.incarnation = topic, instance, incarnation
+    frame.first_number, frame.last_number = first, last
+    return writer.put_frame(<const char *>&frame, sizeof(frame), NULL, 0)
 
 
 cdef class ResponseWriter:
@@ -64,15 +106,20 @@ cdef class ResponseWriter:
 
     cdef bint put(self, uint64_t request, bytes data) except? True:
         cdef ResponseFront front
-        cdef uint64_t length = PyBytes_GET_SIZE(data), were
-        if self.urgent or sizeof(front) + length > <uint64_t>self.pipe.frame_max:
-            return False
+        cdef uint64_t length = PyBytes_GET_SIZE(data)
         memset(&front, 0, sizeof(front))
         front.first = 1
         front.remaining = <uint32_t>(sizeof(front) - FRAME_HEADER + length)
         front.kind = RESPONSE
         front.request = request
-        if not self.pipe.put_parts(<const char *>&front, sizeof(front), PyBytes_AS_STRING(data), length):
+        return self.put_frame(<const char *>&front, sizeof(front), PyBytes_AS_STRING(data), length)
+
+    cdef bint put_frame(self, const char *front, uint64_t front_length, const char *rest, uint64_t rest_length) except? True:
+        """Puts an urgent message of one frame, in two parts; the thread drives the context."""
+        cdef uint64_t were
+        if self.urgent or front_length + rest_length > <uint64_t>self.pipe.frame_max:
+            return False
+        if not self.pipe.put_parts(front, front_length, rest, rest_length):
             return False
         were = _atomics.or64(self.calls, self.bit)  # SYNC call
         # If the bit was set, this receiver has called already and the source has not looked since.

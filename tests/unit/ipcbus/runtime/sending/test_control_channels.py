@@ -22,7 +22,8 @@ MANY = 40
 def test_a_call_for_room_sends_what_waits_and_tells_the_guaranteed_sources(domain: str) -> None:
     stage = PipeStage(domain)
     with_room: list[object] = []
-    guaranteed = cast("GuaranteedSources", SimpleNamespace(any=True, has_room=with_room.append, lost=lambda *_: None))
+    calls = {"has_room": with_room.append, "lost": lambda *_: None, "inlet": lambda _: None}
+    guaranteed = cast("GuaranteedSources", SimpleNamespace(any=True, **calls))
     options = Config({"context": {"control_channel_size": 65_536}}).values("context")
     session = stage.pair.sending
     responses = ResponseTaker(lambda *_: 0, lambda _: None)
