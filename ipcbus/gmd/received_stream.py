@@ -66,6 +66,8 @@ class ReceivedStream:
         """Takes acknowledgements that come in order; `take_over` ends its work."""
         self.user: StreamUser | None = None
         """What delivers the messages now."""
+        self.user_order = 0
+        """The `order` of the newest user that there was."""
         self.failing = ""
         """Why the area cannot record; empty while it can."""
         self._unrecorded = 0
@@ -275,6 +277,12 @@ class ReceivedStreams:
         """Begins with the receiver's area, just opened."""
         self._area, self._settings = area, settings
         self._streams: dict[tuple[str, int], ReceivedStream] = {}
+        self._users = 0
+
+    def next_order(self) -> int:
+        """Returns the order of a new user: a session that began later has a higher one."""
+        self._users += 1
+        return self._users
 
     def of(self, sender: str, incarnation: int) -> ReceivedStream:
         """Returns the stream of a sender and incarnation."""

@@ -89,6 +89,7 @@ class GmdReceiver:
         """
         self.name, self.topic, self.instance = name, topic, instance
         self._streams, self._settings, self._gate = streams, settings, gate
+        self._order = streams.next_order()
         self.stream: ReceivedStream | None = None
         """The stream of the source; None until the receiver is registered."""
         self.is_plain = False
@@ -232,6 +233,9 @@ class GmdReceiver:
         self.is_registered, self._asked = True, None
         stream = self._streams.of(message.sender, message.incarnation)
         if stream is not self.stream:
+            if stream.user_order > self._order:  # an answer from before the sender's restart, read after a later one
+                self.detach()
+                return
             self._attach(stream, message.next)
         stream.unsettle(0, NUMBER_MAX)
         stream.drop_below(message.low)
@@ -248,7 +252,7 @@ class GmdReceiver:
             self._wanted.clear()
         if stream.user is not None:
             stream.user.detach()
-        self.stream, stream.user = stream, self
+        self.stream, stream.user, stream.user_order = stream, self, self._order
         stream.begin_again_at(following)
         self._catch_up = following
 

@@ -289,11 +289,7 @@ class GuaranteedWorld:
             for channel in side.process.channels:
                 channel.room = 1000
         self._calm_receivers()
-        for turn in range(600):
-            self._calm_turn(turn)
-            wires = [wire for receiver in self.receivers for wire in receiver.wires]
-            if turn >= 20 and not any(side.kept for side in self.sides) and not any(wire.live for wire in wires):
-                break
+        self._run_calmly()
         for side in self.sides:
             assert side.process is not None
             sender = side.process.sender
@@ -306,6 +302,19 @@ class GuaranteedWorld:
             while anonymous.live:
                 anonymous.read()
             self._check_account(anonymous, list(range(anonymous.joined_at, anonymous.reached)), "anonymous")
+
+    def _run_calmly(self) -> None:
+        """Runs until nothing is pending, or nothing goes on any more."""
+        turn = progress = 0
+        kept: list[set[int]] = []
+        while turn - progress < 600:
+            self._calm_turn(turn)
+            wires = [wire for receiver in self.receivers for wire in receiver.wires]
+            turn += 1
+            if [side.kept for side in self.sides] != kept:
+                kept, progress = [set(side.kept) for side in self.sides], turn
+            elif turn > 20 and not any(kept) and not any(wire.live for wire in wires):
+                return
 
     def _calm_receivers(self) -> None:
         """Receivers that live acknowledge everything from now on; those that are expected start."""

@@ -392,3 +392,16 @@ def test_a_live_message_that_comes_twice_is_dropped_also_while_it_is_held() -> N
     source.run()
     assert one.take() == [-1, 2, -3]
     assert one.machine.offer(2, 1, 1, 5, b"again") is Verdict.DROP
+
+
+def test_an_answer_of_the_session_before_does_not_take_the_stream_back() -> None:
+    disk = SenderDisk()
+    before = Receiver(Source(disk))
+    source = Source(disk)
+    now = Receiver(source, streams=before.streams)
+    source.run()
+    before.machine.receive(now.answers[0], source.now_ns)
+    source.send()
+    source.run()
+    assert now.take() == [1]
+    assert source.sender.pending == 0
